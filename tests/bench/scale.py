@@ -7,8 +7,7 @@ and its receiver busy one after the other for what it costs in CPU (`--cost`, by
 servers on this machine). Registration is that of one server, to which the others do what it does to them. Collectives
 are those of participants without crossings. A construct is mended after the loss of a server in the middle, or of the
 coordinator, when all but one have contributed: the time is that from the word of the loss, which all get at a time,
-until all have ended. Where it is the coordinator, all ask all others how it has ended, so this is left out beyond
-`--mortal` servers.
+until all have ended.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-from pypmix.host.exchange import Crossing, Exchange, Hub, participant
+from pypmix.host.exchange import Crossing, Exchange, Hub, inquiries, participant
 from pypmix.host.exchange.announcing import REGISTERED
 from pypmix.host.exchange.codec import PLACES, Field
 from pypmix.host.exchange.kinds import CONNECT, CONSTRUCT, FENCE, OUTCOME, Part, coordinator_of
@@ -34,9 +33,6 @@ NSPACE = "job"
 DIGEST = b"d" * 16
 MANY = 1000
 """The most servers that a fence collects from."""
-
-MORTAL = 256
-"""The most servers that lose their coordinator by default: all ask all others what they have heard from it."""
 
 COMMITTED = 1 << 10
 """Bytes that each server has for a fence that collects."""
@@ -250,7 +246,7 @@ def cost_of_a_message():
     return best
 
 
-def measure(count, ranks, cost, hop, mortal):
+def measure(count, ranks, cost, hop):
     """Return the figures of all operations for a number of servers."""
     found = {"registration": registration(count, ranks, cost, hop)}
     session = Session(count, ranks, Paced(cost, hop))
@@ -263,7 +259,6 @@ def measure(count, ranks, cost, hop, mortal):
         found["connect"] = session.collective(CONNECT)
         if count > 2:
             found["mended, a server lost"] = Session(count, 1, Paced(cost, hop), mortal=True).mended(root=False)
-        if 2 < count <= mortal:
             found["mended, coordinator lost"] = Session(count, 1, Paced(cost, hop), mortal=True).mended(root=True)
     if count > 1:
         found["modex"] = modex(session)
@@ -271,22 +266,29 @@ def measure(count, ranks, cost, hop, mortal):
 
 
 def draw(path, rows, cost, hop):
-    """Draw the milliseconds, and the messages of the busiest server, by the number of servers."""
+    """Draw milliseconds and messages by the number of servers."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "pypmix"
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for operation in ("fence", "fence, collecting", "construct", "connect", "modex"):
-        found = [row for row in rows if row["operation"] == operation]
-        for axis, key in zip(axes, ("ms", "messages at the busiest"), strict=True):
-            axis.plot([row["servers"] for row in found], [row[key] for row in found], "o-", ms=3, label=operation)
+    figure, axes = pyplot.subplots(1, 3, figsize=(14.5, 4), layout="constrained")
+    usual = "fence", "fence, collecting", "construct", "connect", "modex"
+    lost = "mended, a server lost", "mended, coordinator lost"
+    for axis, figure_of, operations in (
+        (axes[0], lambda row: row["ms"], usual),
+        (axes[1], lambda row: row["messages at the busiest"], usual),
+        (axes[2], lambda row: row["messages"] / row["servers"], lost),
+    ):
+        for operation in operations:
+            found = [row for row in rows if row["operation"] == operation]
+            axis.plot([row["servers"] for row in found], list(map(figure_of, found)), "o-", ms=3, label=operation)
     axes[0].set_title(
         f"milliseconds ({cost * 1e6:.0f} us of CPU and {hop * 1e6:.0f} us on the way for a message)", size=9
     )
     axes[1].set_title("messages sent and received by the busiest server", size=9)
+    axes[2].set_title("messages per server, from a loss to the end of a construct", size=9)
     for axis in axes:
         axis.set_xscale("log")
         axis.set_xlabel("servers")
@@ -302,19 +304,18 @@ def main():
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--cost", type=float, default=0.0, help="microseconds of CPU of a message on each side")
     parser.add_argument("--hop", type=float, default=100.0, help="microseconds that a message is on its way")
-    parser.add_argument("--mortal", type=int, default=MORTAL, help="the most servers that lose the coordinator")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--chart", type=Path, help="an SVG to draw; needs matplotlib")
     options = parser.parse_args()
     cost = options.cost * 1e-6 or cost_of_a_message()
     hop = options.hop * 1e-6
     # All servers read the same bytes of a decision, each of which a simulation needs to read once.
-    participant.OUTCOME = Field(OUTCOME.write, lru_cache(maxsize=4)(OUTCOME.read))
+    participant.OUTCOME = inquiries.OUTCOME = Field(OUTCOME.write, lru_cache(maxsize=4)(OUTCOME.read))
     print(f"a message costs {cost * 1e6:.1f} us on each side, and is {options.hop:g} us on its way\n")
     print(f"{'servers':>7} {'operation':<24} {'messages':>9} {'busiest':>8} {'its bytes':>11} {'ms':>9}")
     rows = []
     for count in map(int, options.servers.split(",")):
-        for operation, figures in measure(count, options.ranks, cost, hop, options.mortal).items():
+        for operation, figures in measure(count, options.ranks, cost, hop).items():
             rows.append({"servers": count, "operation": operation, **figures})
             total, most, size, took = list(figures.values())[:4]
             print(f"{count:>7} {operation:<24} {total:>9} {most:>8} {size:>11} {took:>9.2f}", flush=True)

@@ -24,6 +24,7 @@ from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Notification
 from pypmix.standard.ops.events import RANGE_SESSION
 from pypmix.standard.types import DataArray, Info, Proc, Value
+from pypmix.testing.virtual.wires import SHORT, End, Wire
 from pypmix.wire.additions import greeting
 from pypmix.wire.handshake import Hello, native_credential
 
@@ -41,97 +42,8 @@ MARK = (Info(keys.EVENT_NON_DEFAULT, Value(1, True)),)
 MANY = 100
 """From how many processes on a session does not wait for the end of each."""
 
-SHORT, LONG = 0.01, 0.5
-"""Seconds that a message takes at most between a client and its server, and that a process takes to react."""
-
-
-class Wire:
-    """One direction of a connection: what is sent arrives in order, some time later.
-
-    Args:
-        world: Whose paces it keeps.
-        arrive: Called with what has arrived; with nothing at the end.
-    """
-
-    __slots__ = ("_arrive", "_chunks", "_due", "_over", "_world")
-
-    def __init__(self, world: Cluster, arrive: Callable[[bytes], None]) -> None:
-        self._world = world
-        self._arrive = arrive
-        self._chunks: list[bytes] = []
-        self._due = False
-        self._over = False
-
-    def send(self, data: bytes) -> None:
-        if not self._over:
-            self._chunks.append(data)
-            if not self._due:
-                self._due = True
-                self._world.later(self._world.pace(SHORT), self._deliver)
-
-    def end(self) -> None:
-        """Nothing more is sent."""
-        self.send(b"")
-        self._over = True
-
-    def cut(self) -> None:
-        """What is on its way is lost, and then it ends."""
-        self._chunks.clear()
-        self._over = False
-        self.end()
-
-    def _deliver(self) -> None:
-        self._due = False
-        chunks, self._chunks = self._chunks, []
-        data = b"".join(chunks)
-        if data:
-            self._arrive(data)
-        if not chunks[-1]:
-            self._arrive(b"")
-
-
-class Link:
-    """The server's end of a connection."""
-
-    __slots__ = ("_held", "_world", "arrived", "known", "owner", "wire")
-
-    def __init__(self, world: Cluster, wire: Wire) -> None:
-        self._world = world
-        self._held = False
-        self.arrived: list[bytes] = []
-        """What has come and waits to be delivered; nothing is the end."""
-        self.known = False
-        self.owner: Any = None
-        self.wire = wire
-
-    def uid(self) -> int:
-        return UID
-
-    def send(self, data: bytes) -> None:
-        self.wire.send(data)
-
-    send_now = send
-
-    def hold(self, held: bool) -> None:
-        self._held = held
-        if not held and self.arrived:
-            self._world.later(0.0, self.deliver)
-
-    def deliver(self) -> None:
-        """Give the server what has come, as long as it wants it."""
-        while self.arrived and not self._held:
-            data = self.arrived.pop(0)
-            if self.owner is not None:
-                if data:
-                    self.owner.received(data)
-                else:
-                    self.owner.lost()
-
-    def full(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.wire.end()
+LONG = 0.5
+"""Seconds that a process takes at most to react."""
 
 
 class Ticket:
@@ -186,7 +98,7 @@ class Process:
         machine.enter = self._step
         self._up = Wire(world, self._at_server)
         self._down = Wire(world, self._at_client)
-        self._link = Link(world, self._down)
+        self._link = End(world, self._down.send, UID)
         node.server.opened(self._link)
         hello = Hello("native", CREDENTIAL, 0, None, None, *proc, "7.0.0", "v41", 1, "hash", (greeting("1"),))
         self.opening = machine.connect(hello, None)
@@ -312,8 +224,7 @@ class Process:
 
     def _at_server(self, data: bytes) -> None:
         if self.node.alive:
-            self._link.arrived.append(data)
-            self._link.deliver()
+            self._link.arrive(data)
 
 
 class Asked:

@@ -202,5 +202,17 @@ FOUND: dict[str, Schedule] = {
         (Plan("named", 0, 1, 3, 0, 4, None, 0, (), 0),),
         (Loss(11, "link", 0, 0),),
     ),
+    "A server has lost the definer of a process set before it hears of its end, and tells of the set.": Schedule(
+        3,
+        (Job(0, 1, 1),),
+        (1.0,),
+        (
+            Plan("named", 0, 1, 1, 0, 0, None, 0, (), 0),
+            Plan("named", 0, 1, 1, 0, 0, None, 0, (), 0),
+            Plan("named", 0, 1, 1, 0, 0, None, 0, (), 0),
+            Plan("pset", 0, 1, 1, 40, 0, None, 0, (), 1),
+        ),
+        (Loss(54, "link", 0, 0),),
+    ),
 }
 """By what happens in them."""

@@ -36,7 +36,6 @@ HEARD = (
     statuses.GROUP_MEMBERSHIP_UPDATE,
     statuses.GROUP_CONSTRUCT_ABORT,
 )
-REQUESTS = statuses.JOIN_REQUEST, statuses.LEAVE_REQUEST
 
 NAMED, WHOLE, BOOT, ADDED, INVITED, JOB, PSET = "named", "whole", "boot", "added", "invited", "job", "pset"
 MAKING = (NAMED, WHOLE, BOOT, ADDED, INVITED)
@@ -202,7 +201,7 @@ class Play:
 
         process.reacts = reacts
         process.listen(*HEARD)
-        process.listen(*REQUESTS)
+        process.listen(statuses.JOIN_REQUEST)
 
     def _comes(self, name: str, plan: Plan, process: Process, place: int, members: list[Process]) -> None:
         kind, procs = plan.kind, tuple([each.proc for each in members])

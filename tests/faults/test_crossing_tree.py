@@ -125,7 +125,8 @@ def test_groups_end_the_same_way_whoever_departs(seed, servers, radix, departure
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(0, 2**32), SERVERS, RADIX, st.integers(0, 3), st.integers(0, 2))
+# In a chain, a lost server, which goes on alone here, waits for each of the others in turn.
+@given(st.integers(0, 2**32), SERVERS, st.integers(2, 3), st.integers(0, 3), st.integers(0, 2))
 def test_groups_end_in_time_whoever_stays_silent(seed, servers, radix, silent, losses):
     with of_radix(radix):
         groups.test_who_stays_silent_ends_constructs_in_time.hypothesis.inner_test(seed, servers, silent, losses)

@@ -120,9 +120,9 @@ class Groups(World):
 
     # What may happen
 
-    def leaves(self, rank: int, confirm: bool) -> None:
+    def leaves(self, rank: int) -> None:
         if not self[rank].dead:
-            self.tickets.append((rank, self[rank].start(GroupLeave(NAME, confirm=confirm))))
+            self.tickets.append((rank, self[rank].start(GroupLeave(NAME))))
 
     def asks(self, rank: int, timeout: int) -> None:
         process = self[rank]
@@ -171,7 +171,6 @@ class Groups(World):
             say("admit news", NAME, to, (procs(DEPARTED, [victim]), sizes(LIVES, [99]))),
             say("admit verdict", NAME, to, (whom, size(LIFE, 1))),
             say("request answer", NAME, to, (size(LIFE, 1), procs(keys.GROUP_MEMBERSHIP, [me, victim]))),
-            say("consent given", NAME, to, (size(LIFE, 1),)),
         ]
         self[STRANGER].notify(lies[which % len(lies)])
 
@@ -226,7 +225,7 @@ class Groups(World):
 
 ranks = st.integers(0, FOUNDERS + OTHERS - 1)
 happenings = st.one_of(
-    st.tuples(st.just("leaves"), ranks, st.booleans()),
+    st.tuples(st.just("leaves"), ranks, st.none()),
     st.tuples(st.just("kill"), ranks, st.none()),
     st.tuples(st.just("asks"), ranks, st.sampled_from([0, 1])),
     st.tuples(st.just("lies"), st.integers(0, 10), ranks),
@@ -241,7 +240,7 @@ schedules = st.lists(st.tuples(st.integers(0, 40), happenings), max_size=12)
         (12, ("lies", 0, 0)),
         (35, ("kill", 0, None)),
         (0, ("kill", 3, None)),
-        (23, ("leaves", 4, False)),
+        (23, ("leaves", 4, None)),
         (28, ("lies", 0, 0)),
         (6, ("asks", 7, 1)),
         (24, ("asks", 6, 0)),
@@ -287,13 +286,13 @@ def test_members_agree(
     world = Groups(knows=knows, notifies=notifies, leader=leader, delay=delay, adapts=adapts, deaths_in_order=in_order)
     for rank in range(FOUNDERS + OTHERS):
         status = statuses.ERR_NO_PERMISSIONS if rank in refuses else 0
-        world[rank].on((statuses.JOIN_REQUEST, statuses.LEAVE_REQUEST), lambda event, status=status: status)
+        world[rank].on(statuses.JOIN_REQUEST, lambda event, status=status: status)
         world[rank].on((statuses.GROUP_MEMBER_FAILED, statuses.GROUP_LEFT, statuses.GROUP_MEMBERSHIP_UPDATE))
         claim = (flag(keys.GROUP_LEADER),) if rank in claims else ()
         world[rank].on(statuses.GROUP_LEADER_FAILED, lambda event, claim=claim: (statuses.EVENT_ACTION_COMPLETE, claim))
     for when, (what, rank, more) in sorted(schedule, key=lambda each: each[0]):
         call = {
-            "leaves": lambda rank=rank, more=more: world.leaves(rank, more),
+            "leaves": lambda rank=rank: world.leaves(rank),
             "kill": lambda rank=rank: world.kill(rank),
             "asks": lambda rank=rank, more=more: world.asks(rank, more),
             "lies": lambda rank=rank, more=more: world.lies(rank, more),

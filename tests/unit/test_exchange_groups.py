@@ -212,6 +212,23 @@ def test_a_collective_construct_adds_others(world):
     assert procs_in(all_same([each.end for each in asked]), MEMBERS) == (P[0], P[1], P[3])
 
 
+def test_a_member_that_has_left_before_the_news_of_the_group_is_not_waited_for(world, monkeypatch):
+    boot = attrs.GROUP_BOOTSTRAP(3)
+    asked = [world.ask("b", offer(proc, boot)) for proc in P[1:3]]
+    asked.append(world.ask("c", offer(P[3], boot)))
+    # They come together at a, whose word is slow on its way to b.
+    monkeypatch.setattr(world.hub, "_delay", lambda source, to: 5.0 if (source, to) == ("a", "b") else 0.1)
+    world.hub.run(world.hub.clock.now + 1)
+    assert [len(each.ends) for each in asked] == [0, 0, 1]
+    left = attrs.EVENT_CUSTOM_RANGE(P[1:3]), attrs.EVENT_AFFECTED_PROC(P[3]), attrs.GROUP_ID("g")
+    world.ask("c", NotifyEvent(-160, 6, left), P[3])
+    world.hub.run()
+    assert procs_in(all_same([each.end for each in asked]), MEMBERS) == tuple(P[1:])
+    destruct = world.ask("b", GroupUpcall(GROUP_DESTRUCT, "g", tuple(P[1:]), (TOLERANT,)))
+    world.hub.run()
+    assert destruct.end == ()
+
+
 def test_leaders_who_expect_different_numbers_fail(world):
     asked = [
         world.ask("a", offer(P[0], attrs.GROUP_BOOTSTRAP(2))),

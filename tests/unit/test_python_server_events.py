@@ -299,6 +299,20 @@ def test_no_more_than_so_many_events_are_kept(clients, monkeypatch):
     assert b.heard() == [-3, -2, -1]
 
 
+def test_ends_that_the_host_tells_are_kept_beside_many_other_events(world, clients, monkeypatch):
+    monkeypatch.setattr(events, "MAX_EVENTS", 3)
+    monkeypatch.setattr(events, "MAX_ENDS", 2)
+    a, b, _, _ = clients
+    end = statuses.ERR_PROC_ABORTED
+    a.notify(end)  # a client's word has no place of its own
+    for _ in range(3):
+        world.server.events.notify(Notification(end, Proc("other", 0), Range.SESSION))
+    for code in range(-5, 0):
+        a.notify(code)
+    b.register()
+    assert b.heard() == [end, end, -3, -2, -1]
+
+
 def test_no_more_than_so_many_bytes_are_kept(clients):
     a, b, _, _ = clients
     a.world.server.limits = Limits(events=3000)

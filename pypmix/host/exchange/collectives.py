@@ -223,8 +223,10 @@ class Collectives:
             data,
         )
 
+        since = self._exchange.now()
+
         def decided(outcome: Outcome) -> None:
-            self.attempt(lambda upcall, _: self._end(upcall, part, outcome), upcall)
+            self.attempt(lambda upcall, _: self._end(upcall, part, outcome, since), upcall)
 
         self._participant.begin(part, decided, seconds_in(directives))
 
@@ -267,7 +269,7 @@ class Collectives:
 
     # From decisions to answers
 
-    def _end(self, upcall: Upcall, part: Part, outcome: Outcome) -> None:
+    def _end(self, upcall: Upcall, part: Part, outcome: Outcome, since: float) -> None:
         if outcome.status != statuses.SUCCESS:
             error: PMIxError
             if outcome.status == statuses.ERR_TIMEOUT:
@@ -289,7 +291,7 @@ class Collectives:
             upcall.reply(outcome.infos)
         else:
             members = procs_in(outcome.infos, keys.GROUP_MEMBERSHIP) or ()
-            self._bring_jobs(upcall, members, lambda: upcall.reply(self._constructed(part, outcome)))
+            self._bring_jobs(upcall, members, lambda: upcall.reply(self._constructed(part, outcome, since)))
 
     def _bring_jobs(self, upcall: Upcall, procs: Iterable[Proc], then: Callable[[], None]) -> None:
         """Register the jobs of procs of other servers that this one lacks, and answer an upcall then."""
@@ -333,7 +335,7 @@ class Collectives:
     def _has_gone(self, proc: Proc) -> bool:
         return self._places.where(proc) is None or self._coordinator.has_gone(proc)
 
-    def _constructed(self, part: Part, outcome: Outcome) -> tuple[Info, ...]:
+    def _constructed(self, part: Part, outcome: Outcome, since: float) -> tuple[Info, ...]:
         infos = outcome.infos
         members = procs_in(infos, MEMBERSHIP)
         if members is None:
@@ -341,7 +343,7 @@ class Collectives:
             while len(self._rounds) > MAX_ROUNDS:
                 self._rounds.popitem(last=False)
         else:
-            self._formed(part.name, members)
+            self._formed(part.name, members, since)
         if deciding.takes_rounds(part) or any(info.key == GROUP_GUEST for info in part.infos):
             return infos
         native = (MEMBERSHIP, keys.GROUP_CONTEXT_ID, *deciding.TOLD)
@@ -361,15 +363,15 @@ class Collectives:
                 self.record.leave((proc,), name)
                 self._coordinator.leave(name, proc)
         else:
-            self._formed(name, procs_in(infos, MEMBERSHIP) or ())
+            self._formed(name, procs_in(infos, MEMBERSHIP) or (), self._exchange.now())
 
-    def _formed(self, name: str, members: tuple[Proc, ...]) -> None:
-        """A group has come into being, or has other members than before."""
-        self._coordinator.joined(name, members)
+    def _formed(self, name: str, members: tuple[Proc, ...], since: float) -> None:
+        """A group has come into being, or has other members than before; see `Coordinator.joined`."""
+        left = self._coordinator.joined(name, members, since)
         where = {proc: self._places.where(proc) for proc in members}
         if self.name in where.values():
             gone = {None, *self._exchange.gone}
-            self.record.add(name, [proc for proc in members if where[proc] not in gone])
+            self.record.add(name, [proc for proc in members if where[proc] not in gone and proc not in left])
             # When their end was heard of the server did not know the group yet; in a turn of its own it does.
             ended = [proc for proc in members if where[proc] in gone or self._places.has_departed(proc)]
             if ended:

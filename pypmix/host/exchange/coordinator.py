@@ -356,7 +356,7 @@ class Coordinator:
         self._forward = forward
         self._rounds: dict[tuple[int, str], list[Round]] = {}
         self._late: deque[_Late] = deque(maxlen=MAX_LATE)
-        self._left: OrderedDict[str, set[Proc]] = OrderedDict()
+        self._left: OrderedDict[str, dict[Proc, float]] = OrderedDict()
         self._context_ids = ContextIds(self.name)
         self._names = Names()
 
@@ -570,22 +570,33 @@ class Coordinator:
 
     def leave(self, name: str, proc: Proc) -> None:
         """A member has left a group."""
-        self._left.setdefault(name, set()).add(proc)
+        self._left.setdefault(name, {})[proc] = self._session.now()
         if len(self._left) > MAX_LEFT:
             self._left.popitem(last=False)
         self.review()
 
-    def joined(self, name: str, procs: Iterable[Proc]) -> None:
-        """Procs are members of a group: so they have not left, or not that one."""
+    def joined(self, name: str, procs: Iterable[Proc], since: float) -> frozenset[Proc]:
+        """Procs are members of a group: so they have not left, or not that one; return those that have.
+
+        Args:
+            name: The group's name.
+            procs: Its members when it was formed.
+            since: When this server began to take part in that. What has been heard since is about this group: the word
+                of one that leaves at once may come before the group does, or between the answers to several callers.
+        """
         left = self._left.get(name)
-        if left is not None:
-            left.difference_update(procs)
-            if not left:
-                del self._left[name]
+        if left is None:
+            return frozenset()
+        for proc in procs:
+            if left.get(proc, since) < since:
+                del left[proc]
+        if not left:
+            del self._left[name]
+        return frozenset(left)
 
     def _left_of(self, kind: int, name: str) -> set[Proc]:
         """Return who has left the group that does something."""
-        return self._left.get(name.partition("\0")[0], set()) if KINDS[kind].needs_callers else set()
+        return set(self._left.get(name.partition("\0")[0], ())) if KINDS[kind].needs_callers else set()
 
     def are_out(self, part: Part, procs: Iterable[Proc]) -> bool:
         """Tell whether none of these takes part in something any more: they have gone, or have left the group."""

@@ -21,7 +21,7 @@ from pypmix.host.exchange.errors import (
     pack_error,
     unpack_error,
 )
-from pypmix.host.exchange.kinds import GATHER, Part, unpack_gathered
+from pypmix.host.exchange.kinds import GATHER, Part, hearers, unpack_gathered
 from pypmix.host.exchange.participant import PART, Own, Participant
 from pypmix.host.exchange.places import Party
 from pypmix.host.exchange.tree import UP
@@ -649,18 +649,13 @@ class Exchange:
 
     def _tell_of_losses(self) -> None:
         """Tell of what was lost in the last moment those that are to be told and were not."""
-        names = sorted(self._here)
-        hearers = set(names)
-        if len(names) > limits.MAX_HEARERS:
-            place = names.index(self.name)
-            hearers = {names[(place + (1 << power)) % len(names)] for power in range(len(names).bit_length())}
-        hearers.discard(self.name)
+        names = hearers(self._here, self.name)
         for name, (since, told) in list(self._lately.items()):
             if self._now() - since > limits.DECISION_SECONDS:
                 del self._lately[name]
             else:
-                self._tell(sorted(hearers - told), LOST, TEXT.write(name))
-                told |= hearers
+                self._tell(sorted(names - told), LOST, TEXT.write(name))
+                told |= names
 
     def _told_lost(self, sender: str, data: bytes) -> None:
         name = TEXT.read(data)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     Call = Callable[[], None]
     Post = Callable[[Call], None]
     Delay = Callable[[str, str], float]
+    Between = Callable[[str, str, Call], None]
 
 
 class VirtualTimer:
@@ -95,14 +96,22 @@ class Hub:
             carrier may be given its own.
         clock: The virtual time, where there are other things on it.
         delay: How many virtual seconds a message from one server to another takes; those of a pair stay in order.
+        between: Is given the names of two servers, and what passes from the first to the second on to it, which it
+            calls at once, or later in their order.
     """
 
     def __init__(
-        self, post: Post | None = None, *, clock: VirtualTime | None = None, delay: Delay | None = None
+        self,
+        post: Post | None = None,
+        *,
+        clock: VirtualTime | None = None,
+        delay: Delay | None = None,
+        between: Between | None = None,
     ) -> None:
         self.clock = clock or VirtualTime()
         self._post = post
         self._delay = delay
+        self._between = between
         self._lock = threading.RLock()
         self._carriers: dict[str, HubCarrier] = {}
         self._arrivals: dict[tuple[str, str], float] = {}
@@ -177,6 +186,12 @@ class Hub:
                 self._pass(carrier, other, lambda to=other: to.changed(carrier, False))  # type: ignore[misc]
 
     def _pass(self, sender: HubCarrier, receiver: HubCarrier, call: Call) -> None:
+        if self._between is None:
+            self._carry(sender, receiver, call)
+        else:
+            self._between(sender.name, receiver.name, lambda: self._carry(sender, receiver, call))
+
+    def _carry(self, sender: HubCarrier, receiver: HubCarrier, call: Call) -> None:
         if receiver.post is not None:
             receiver.post(call)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from pypmix.engine.collective import rules
+from pypmix.host.exchange import limits
 from pypmix.host.exchange.codec import (
     BYTES,
     INFOS,
@@ -233,6 +234,18 @@ def coordinator_of(names: Iterable[str]) -> str | None:
     return min(names, default=None)
 
 
+def hearers(names: Iterable[str], name: str) -> set[str]:
+    """Return which of some servers one of them tells what all of them are to hear; they do the same.
+
+    These are all others of a few; of many, those that follow it by name after 1, 2, 4, ... places, in a circle.
+    """
+    circle = sorted(names)
+    if len(circle) <= limits.MAX_HEARERS:
+        return {*circle} - {name}
+    place = circle.index(name)
+    return {circle[(place + (1 << power)) % len(circle)] for power in range(len(circle).bit_length())} - {name}
+
+
 class Spread(Record):
     """The data that the servers of a collective have kept, and hand to each other (`spreading`).
 
@@ -407,9 +420,17 @@ def _read_outcome(data: bytes) -> Outcome:
     return Outcome(*said, bool(again & 1), parts, bool(again & 2), spread)
 
 
-KEY: Field[Key] = message(TEXT, NUMBER)
 _MORE: Field[_More] = compressed(message(PROCS, TEXTS, INFOS, _KEYS))
 OUTCOME = Field(_write_outcome, _read_outcome)
+QUESTION: Field[tuple[str, Collection[Key]]] = message(TEXT, compressed(_KEYS))
+"""A coordinator that is lost, and the contributions about which another server is asked whether it has decided them."""
+
+SEARCH: Field[tuple[str, Collection[Key], tuple[str, ...]]] = message(TEXT, compressed(_KEYS), compressed(_JOINED))
+"""The same, and the servers that this one asks in turn."""
+
+ENDS: Field[tuple[bytes, ...]] = many(BYTES)
+"""The decisions that they know, as bytes."""
+
 CANCEL: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, NUMBER, TEXT, TEXTS)
 """The number of a contribution that is given up, the status, its detail, and the servers that are the cause."""
 

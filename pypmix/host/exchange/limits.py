@@ -22,6 +22,9 @@ LATE_SECONDS = 10.0
 DECIDED_SECONDS = 2.0
 """The time for which a server waits for the last words of a lost coordinator before it says what it knows."""
 
+INQUIRY_SECONDS = 0.02
+"""The time that servers have to ask one above them about a lost coordinator, for each level between."""
+
 AGAIN_SECONDS = 0.05
 """The time for which a contribution waits to be given again to a server that does not know yet that it coordinates."""
 
@@ -73,7 +76,7 @@ MAX_DETAIL = 4096
 """The length of an error's text that is sent."""
 
 MAX_HEARERS = 32
-"""Of how many servers each tells all others what it has lost."""
+"""Of how many servers each tells all others what it has lost, or has learned of a lost coordinator's decision."""
 
 # What servers tell each other of jobs and procs (`announcing`)
 

@@ -3,10 +3,10 @@
 A contribution goes to the server that coordinates (`kinds.coordinator_of`, the one place where that is decided), of
 those that take part and are not lost or, where nobody knows who will take part, of the session. It waits for that
 server to come if it has not begun yet. Then the coordinator decides, or says that it does not coordinate this (the
-contribution goes to the next one), or is lost. In that case another server may have heard already how it ended: all are
-asked, whoever learns it tells those it concerns, and only if nobody knows the contribution goes to the next server. A
-collective that ends with any server that is lost ends at once when that is the coordinator. When it is another one the
-coordinator is told, and says how it has ended: that server may have left because it is over.
+contribution goes to the next one), or is lost. In that case another server may have heard already how it ended, which
+is found out first (`inquiries`): only if it is known nowhere the contribution goes to the next server. A collective
+that ends with any server that is lost ends at once when that is the coordinator. When it is another one the coordinator
+is told, and says how it has ended: that server may have left because it is over.
 
 Where servers have kept data for it, the decision is not the end yet: they hand that to each other (`spreading`).
 
@@ -23,10 +23,10 @@ from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import broken
 from pypmix.host.exchange.coordinator import Coordinator, Held
 from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
-from pypmix.host.exchange.kinds import CANCEL, GATHER, KEY, OUTCOME, Outcome, Part, coordinator_of, parts_field
+from pypmix.host.exchange.inquiries import Inquiries
+from pypmix.host.exchange.kinds import CANCEL, GATHER, OUTCOME, Outcome, Part, coordinator_of, hearers, parts_field
 from pypmix.host.exchange.limits import (
     AGAIN_SECONDS,
-    DECIDED_SECONDS,
     DECISION_SECONDS,
     EARLY_BYTES,
     EARLY_ENTRY,
@@ -42,12 +42,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pypmix.host.exchange.kinds import Key, OnAnswer, OnOutcome, Session, Spread, Timer
+    from pypmix.host.exchange.kinds import OnAnswer, OnOutcome, Session, Spread, Timer
     from pypmix.host.exchange.spreading import Name
     from pypmix.standard.types import Proc
 
 PART = "pypmix.collective"
-DECIDED = "pypmix.collective.decided"
 NEWS = "pypmix.collective.news"
 
 UNDECIDED = Outcome()
@@ -136,20 +135,19 @@ class Participant:
         self._session = session
         self._parts = parts_field(lambda: self.coordinator.places)
         self._open: dict[int, Own] = {}
-        self._asked: list[tuple[str, Key, OnAnswer]] = []
         session.handle(PART, self._came)
         self._relay = Relay(session, self._parts.write)
+        self._inquiries = Inquiries(session, self.coordinator.decided.find, self._expects)
         self._absences: list[tuple[tuple[int, str], OnAnswer]] = []
         session.handle(UP, self._came_up)
         session.handle(ABSENT, self._asked_absent)
         session.hear(GIVE_UP, self._told_give_up)
-        session.handle(DECIDED, self._asked_decided)
         session.hear(NEWS, lambda _, data: self._heard_of(data))
         session.hear(DATA, self._told_data)
         session.hear(VOID, self._told_void)
 
     def __len__(self) -> int:
-        return len(self._open) + len(self.coordinator) + len(self._relay) + len(self._asked)
+        return len(self._open) + len(self.coordinator) + len(self._relay) + len(self._inquiries)
 
     def open(self) -> list[Own]:
         """Return the contributions that have not ended; from any thread."""
@@ -460,43 +458,18 @@ class Participant:
 
     def _inquire(self, own: Own, lost: str) -> None:
         """Look whether another server has heard how it has ended, else go on."""
-        waiting = {name for name in self._session.members if name != self.name}
-        asked = KEY.write((lost, own.part.number))
 
-        def told(name: str, data: bytes | None, _error: PMIxError | None) -> None:
-            if own.part.number not in self._open or own.to is not None or not waiting:
-                return
-            waiting.discard(name)
-            if data:
-                self._heard_of(data)
-            elif not waiting:
+        def told(ends: tuple[bytes, ...]) -> None:
+            for end in ends:
+                self._heard_of(end)
+            if own.part.number in self._open and own.to is None:
                 self._send(own)
 
-        if not waiting:
-            self._send(own)
-        for name in sorted(waiting):
-            self._session.request(name, DECIDED, asked, partial(told, name), timeout=DECISION_SECONDS)
+        self._inquiries.ask(lost, ((self.name, own.part.number),), told)
 
-    def _asked_decided(self, sender: str, data: bytes, answer: OnAnswer) -> None:
-        lost, number = KEY.read(data)
-        asked = lost, (sender, number), answer
-        self._asked.append(asked)
-        if lost in self._session.members:
-            # What it has told this server may be on its way still.
-            self._session.later(DECIDED_SECONDS, lambda: self._answer_decided(asked))
-        else:
-            # In a turn of its own: what came before it has been dealt with by then.
-            self._session.soon(self._answer_decided, asked)
-
-    def _answer_decided(self, asked: tuple[str, Key, OnAnswer]) -> None:
-        if asked in self._asked:
-            if any(own.root == asked[0] for own in self.open()) and not self._session.has(asked[0]):
-                # The decision may be on its way here, from a server between the lost coordinator and this one.
-                self._session.later(AGAIN_SECONDS, lambda: self._answer_decided(asked))
-                return
-            self._asked.remove(asked)
-            outcome = self.coordinator.decided.find(asked[1])
-            asked[2](b"" if outcome is None else OUTCOME.write(outcome), None)
+    def _expects(self, name: str) -> bool:
+        """Tell whether a decision of a coordinator may be on its way here."""
+        return any(own.root == name for own in self.open())
 
     def _heard_of(self, data: bytes) -> None:
         """Another server knows how something has ended whose coordinator is lost: so do all now that it concerns."""
@@ -506,8 +479,9 @@ class Participant:
         for own in mine:
             self._finish(own, outcome)
         if mine:
-            # Whoever has told this may be lost before the others hear of it.
-            for name in sorted({server for server, _ in outcome.parts} - {self.name}):
+            # What has told this may be lost before the others hear of it.
+            there = {server for server, _ in outcome.parts if self._session.has(server)}
+            for name in sorted(hearers(there, self.name)):
                 self._session.tell(name, NEWS, data)
 
     # What is given up
@@ -571,8 +545,7 @@ class Participant:
             data = CANCEL.write((own.part.number, statuses.ERR_UNREACH, "", (name,)))
             self._session.tell(own.to, GIVE_UP, data)
             self._session.later(DECISION_SECONDS, partial(self._lost, own, (name,)))
-        for asked in [asked for asked in self._asked if asked[0] == name]:
-            self._session.soon(self._answer_decided, asked)
+        self._inquiries.lose(name)
 
     def _lost(self, own: Own, servers: Iterable[str]) -> None:
         """A server is lost with which it ends."""
@@ -580,7 +553,7 @@ class Participant:
 
     def close(self) -> None:
         """This server leaves the exchange."""
-        self._asked.clear()
+        self._inquiries.close()
         self._absences.clear()
         self._relay.close()
         self.coordinator.close()

@@ -35,7 +35,9 @@ class Psets:
     Each definition has a mark; all hosts know all definitions, and of those of one name the least mark stands, which is
     one of the first host by name: hosts may define the same set, or at once two of the same name. A deletion names the
     marks that it is about, so that it deletes nothing that was defined afterwards. What one server tells another comes
-    in order, what several tell does not: so whoever has told of a mark tells of its end, too.
+    in order, what several tell does not: so whoever has told of a mark tells of its end, too. While the definer of a
+    mark is a member, it says itself whether its set stands: what another host says, which may have lost the definer
+    before the set ended, counts only when the definer goes.
 
     Args:
         server: This host's server.
@@ -51,6 +53,8 @@ class Psets:
         """The sets that the server knows."""
         self._mine: dict[str, str] = {}
         """The marks of this host, by name."""
+        self._hearsay: dict[str, tuple[str, tuple[Proc, ...]]] = {}
+        """By mark, the sets that only others than their definers have told of, which are members."""
         self._told: set[str] = set()
         """The marks that this host has told others of."""
         exchange.hear(DEFINE, self._told_define)
@@ -101,13 +105,27 @@ class Psets:
     def _told_define(self, sender: str, data: bytes) -> None:
         name, marks, members = PSET.read(data)
         if members:
-            self._sets.setdefault(name, {}).update(dict.fromkeys(marks, members))
-            # Of what its definer has not told, it may not tell the end either.
-            self._told.update([mark for mark in marks if _definer(mark) != sender])
+            for mark in marks:
+                self._take(sender, name, mark, members)
             self._review(name)
+
+    def _take(self, sender: str, name: str, mark: str, members: tuple[Proc, ...]) -> None:
+        definer = _definer(mark)
+        if definer == sender:
+            self._hearsay.pop(mark, None)
+        elif definer in self._exchange.members and mark not in self._sets.get(name, {}):
+            self._hearsay[mark] = name, members
+            return
+        else:
+            # Of what its definer has not told, it may not tell the end either.
+            self._told.add(mark)
+        self._sets.setdefault(name, {})[mark] = members
 
     def _told_delete(self, _sender: str, data: bytes) -> None:
         name, marks, _ = PSET.read(data)
+        unheard = tuple([mark for mark in marks if self._hearsay.pop(mark, None) is not None])
+        if unheard:
+            self._exchange.broadcast(DELETE, PSET.write((name, unheard, ())))
         known = self._sets.get(name, {})
         gone = {known[mark] for mark in marks if mark in known}
         # Whoever has defined the same set with another mark, which was on its way, sees it deleted, too.
@@ -164,6 +182,10 @@ class Psets:
 
     def _inherit(self, definer: str) -> None:
         """A host has gone, perhaps while it told of its sets, or of their end: those who have one tell the rest."""
+        for mark in [mark for mark in self._hearsay if _definer(mark) == definer]:
+            name, members = self._hearsay.pop(mark)
+            self._sets.setdefault(name, {})[mark] = members
+            self._review(name)
         for name, known in self._sets.items():
             for mark, members in known.items():
                 if _definer(mark) == definer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from operator import attrgetter
 
 from pypmix.engine.common import ignore
 from pypmix.engine.python.node import Topic, fields_of, made, refuse, status_of
@@ -30,7 +31,7 @@ from pypmix.wire.messages import EVENT, Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from pypmix.engine.python.node import Node, Peer
     from pypmix.engine.python.processes import Namespace, Process
@@ -45,7 +46,20 @@ ABOUT_GROUPS = frozenset((*range(statuses.GROUP_MEMBER_FAILED, statuses.GROUP_IN
 """The codes of what members and servers say of groups: a host passes it on, and has nothing to watch for it."""
 
 MAX_EVENTS = 512
-"""Bound of the events that are kept for late registrations."""
+"""Bound of the events that are kept for late registrations, but for `ENDS`."""
+
+ENDS = frozenset(
+    (
+        statuses.ERR_PROC_ABORTED,
+        statuses.ERR_PROC_ABORTED_BY_SIG,
+        statuses.ERR_PROC_TERM_WO_SYNC,
+        statuses.PROC_TERMINATED,
+    )
+)
+"""The codes by which the host tells that procs have ended."""
+
+MAX_ENDS = 1 << 14
+"""Bound of the events of procs that have ended that are kept."""
 
 KEEPING_OWN = (4, 2, 3)
 """The first release whose clients do not keep for their own late handlers what they have raised to others."""
@@ -127,6 +141,52 @@ class _Event:
         return found
 
 
+_NUMBER = attrgetter("number")
+
+
+class _Kept:
+    """The events that are kept for those who register late, oldest first.
+
+    A lost node ends hundreds of procs at once, and the others raise as many events because of that. A proc that comes
+    to a group in this moment has to hear whose end it has missed, or it waits for them. So what the host tells of ends
+    has a bound of its own.
+    """
+
+    def __init__(self) -> None:
+        self._ends: deque[_Event] = deque()
+        self._rest: deque[_Event] = deque()
+        self._bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._ends or self._rest)
+
+    def __iter__(self) -> Iterator[_Event]:
+        return iter(sorted([*self._ends, *self._rest], key=_NUMBER))
+
+    def add(self, event: _Event, most: int) -> None:
+        """Keep an event, and no more than so many bytes of all."""
+        ends = event.sender is None and event.notification.code in ENDS
+        (self._ends if ends else self._rest).append(event)
+        self._bytes += event.size
+        while len(self._rest) > MAX_EVENTS or (self._rest and self._bytes > most):
+            self._bytes -= self._rest.popleft().size
+        while len(self._ends) > MAX_ENDS or self._bytes > most:
+            self._bytes -= self._ends.popleft().size
+
+    def expire(self, oldest: float) -> None:
+        """Keep none that was raised before a time."""
+        for events in (self._ends, self._rest):
+            while events and events[0].time < oldest:
+                self._bytes -= events.popleft().size
+
+    def drop(self, over: Callable[[_Event], bool]) -> None:
+        """Keep some no longer."""
+        self._ends, self._rest = (
+            deque([event for event in events if not over(event)]) for events in (self._ends, self._rest)
+        )
+        self._bytes = sum([event.size for event in self])
+
+
 class _Registration:
     """A registration: the codes whose events a client gets.
 
@@ -176,8 +236,7 @@ class Events(Topic):
         self._heard: dict[Process, dict[int, int]] = {}
         self._facts = 0
         self._much = MUCH
-        self.recent: deque[_Event] = deque()
-        self._bytes = 0
+        self.recent = _Kept()
         self._number = 0
 
     # Registrations
@@ -331,7 +390,7 @@ class Events(Topic):
         self._expire()
         if self._facts <= self._much:
             return
-        oldest = self.recent[0].number if self.recent else self._number + 1
+        oldest = next((event.number for event in self.recent), self._number + 1)
         there = {event.notification.code for event in self.recent} | {DEFAULT}
         for process, heard in list(self._heard.items()):
             kept = {code: number for code, number in heard.items() if number >= oldest and code in there}
@@ -411,10 +470,8 @@ class Events(Topic):
 
     def forget(self, over: Callable[[Notification], bool]) -> None:
         """Keep some events no longer for those who register late."""
-        if not self.recent:
-            return
-        self.recent = deque([event for event in self.recent if not over(event.notification)])
-        self._bytes = sum([event.size for event in self.recent])
+        if self.recent:
+            self.recent.drop(lambda event: over(event.notification))
 
     def _raise(self, notification: Notification, sender: Peer | None) -> None:
         try:
@@ -434,19 +491,14 @@ class Events(Topic):
         most = self.server.limits.events
         reachable = notification.range not in (RANGE_RM, RANGE_PROC_LOCAL)
         if reachable and event.size <= most and not is_set(notification.infos, keys.EVENT_DO_NOT_CACHE):
-            self.recent.append(event)
-            self._bytes += event.size
-            while len(self.recent) > MAX_EVENTS or self._bytes > most:
-                self._bytes -= self.recent.popleft().size
+            self.recent.add(event, most)
 
     def _send(self, peer: Peer, event: _Event) -> None:
         if peer.open and not peer.finalized:
             peer.link.send(event.packed(peer.buffer_type, peer.release))
 
     def _expire(self) -> None:
-        oldest = self.server.clock.now() - EVENT_SECONDS
-        while self.recent and self.recent[0].time < oldest:
-            self._bytes -= self.recent.popleft().size
+        self.recent.expire(self.server.clock.now() - EVENT_SECONDS)
         if not self.recent:
             self._heard.clear()
             self._facts = 0
@@ -463,12 +515,11 @@ class Events(Topic):
         """See `Topic.deregistered`."""
         for process in namespace.processes.values():
             self._facts -= len(self._heard.pop(process, ()))
-        self.recent = deque([event for event in self.recent if not event.only_for(namespace.name)])
+        self.recent.drop(lambda event: event.only_for(namespace.name))
         for event in self.recent:
             if event.sender is not None and event.sender.namespace is namespace:
                 # An event that is kept must not keep its sender's job, with all that its procs have committed.
                 event.sender = None
-        self._bytes = sum([event.size for event in self.recent])
 
 
 def _is_for_nobody(infos: tuple[Info, ...]) -> bool:
