@@ -27,6 +27,15 @@ WINDOWS = {"wide": (1600, 900), "narrow": (390, 844)}
 COLORS = ("light", "dark")
 OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe")
 
+START = """
+import fcntl, os, sys
+ours = [fcntl.fcntl(int(text), fcntl.F_DUPFD, 10) for text in sys.argv[1:3]]
+for place, descriptor in enumerate(ours, 3):
+    os.dup2(descriptor, place)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
+"""Puts the pipes on descriptors 3 and 4, where the protocol is; a shell may know none above 9."""
+
 LIMIT = 120
 """Seconds that the browser has for a page."""
 
@@ -91,8 +100,7 @@ class Browser:
         self._folder = tempfile.TemporaryDirectory(prefix="pypmix-browser-", ignore_cleanup_errors=True)
         requests, self._out = os.pipe()
         self._in, answers = os.pipe()
-        # the protocol is on descriptors 3 and 4
-        command = ["sh", "-c", f'exec "$@" 3<&{requests} 4>&{answers}', "sh", program, *OPTIONS]
+        command = [sys.executable, "-c", START, str(requests), str(answers), program, *OPTIONS]
         command.append(f"--user-data-dir={self._folder.name}")
         self._process = subprocess.Popen(
             command, pass_fds=(requests, answers), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -1,0 +1,122 @@
+"""A trace as OpenTelemetry spans, sent to a collector by OTLP over HTTP, as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+from pypmix._version import __version__
+from pypmix.host.tracing.calls import Call
+from pypmix.host.tracing.read import Trace
+
+MOST = 2000
+"""Spans of one request: collectors take 4 MB at a time, unless they are told otherwise."""
+
+LIMIT = 30.0
+"""Seconds that a collector has for an answer."""
+
+SERVER, INTERNAL, FAILED = 2, 1, 2
+"""Kinds of spans, and the code of a status, as OTLP numbers them."""
+
+
+def send(found: Trace, url: str) -> int:
+    """Send a trace to a collector, and return how many spans that were.
+
+    Args:
+        found: The trace.
+        url: The collector's address, such as `http://localhost:4318`; `/v1/traces` is added where it has no path. The
+            headers of `OTEL_EXPORTER_OTLP_HEADERS` go with it.
+
+    Raises:
+        OSError: It is not reached, or refuses the spans.
+        ValueError: It is not an address.
+    """
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ValueError(f"a collector has an address such as http://localhost:4318, not {url!r:.200}")
+    address = url if parts.path.strip("/") else urllib.parse.urljoin(url, "/v1/traces")
+    given = [pair.partition("=") for pair in os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(",") if "=" in pair]
+    headers = {name.strip(): urllib.parse.unquote(value.strip()) for name, _, value in given}
+    count = 0
+    for node, spans in _batches(found):
+        attributes = {"service.name": "pypmix", "service.version": __version__, "host.name": node}
+        scope = {"scope": {"name": "pypmix", "version": __version__}, "spans": spans}
+        body = {"resourceSpans": [{"resource": {"attributes": _attributes(attributes)}, "scopeSpans": [scope]}]}
+        data = json.dumps(body, separators=(",", ":")).encode()
+        request = urllib.request.Request(address, data, {"Content-Type": "application/json", **headers})
+        with urllib.request.urlopen(request, timeout=LIMIT):
+            count += len(spans)
+    return count
+
+
+def _batches(found: Trace) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the spans of a node, a part of them at a time."""
+    by_node: dict[str, list[dict[str, Any]]] = {node: [] for node in found.nodes}
+    for node, span in _spans(found):
+        spans = by_node.setdefault(node, [])
+        spans.append(span)
+        if len(spans) == MOST:
+            yield node, spans
+            by_node[node] = []
+    yield from [(node, spans) for node, spans in by_node.items() if spans]
+
+
+def _spans(found: Trace) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each span with its node: the run, its collectives with their calls, all other requests, and upcalls."""
+    trace = hashlib.sha256(f"{found.began} {sorted(found.jobs)}".encode()).hexdigest()[:32]
+    began = round(found.began * 1e9)
+    number = 0
+
+    def span(
+        name: str, begin: float, end: float, parent: str, kind: int, status: str, **more: object
+    ) -> dict[str, Any]:
+        nonlocal number
+        number += 1
+        times = [str(began + round(at * 1000)) for at in (begin, end)]
+        known = {f"pmix.{key}": value for key, value in more.items() if value not in ("", ())}
+        made = {
+            "traceId": trace,
+            "spanId": f"{number:016x}",
+            "name": name,
+            "kind": kind,
+            "startTimeUnixNano": times[0],
+            "endTimeUnixNano": times[1],
+            "attributes": _attributes(known),
+        }
+        return (
+            made
+            | ({"parentSpanId": parent} if parent else {})
+            | ({"status": {"code": FAILED, "message": status}} if status else {})
+        )
+
+    def call_span(call: Call, parent: str) -> tuple[str, dict[str, Any]]:
+        more = {"proc": call.proc, "procs": call.procs, "subject": call.more}
+        return call.node, span(call.name, call.begin, call.end, parent, SERVER, call.status, **more)
+
+    first = found.nodes[0] if found.nodes else ""
+    run = span("run", 0.0, found.length, "", INTERNAL, "", jobs=" ".join(found.jobs))
+    yield first, run
+    together = found.collectives()
+    for each in together:
+        more = {"subject": each.subject, "last": each.last.proc, "late_ms": each.late / 1000}
+        missing = " ".join(each.missing)
+        whole = span(each.name, each.begin, each.end, run["spanId"], INTERNAL, each.status, missing=missing, **more)
+        yield each.calls[0].node, whole
+        for call in each.calls:
+            yield call_span(call, whole["spanId"])
+    shown = {call for each in together for call in each.calls}
+    for call in (*found.calls, *found.upcalls):
+        if call not in shown:
+            yield call_span(call, run["spanId"])
+
+
+def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"key": key, "value": {"doubleValue": value} if isinstance(value, float) else {"stringValue": str(value)}}
+        for key, value in values.items()
+    ]

@@ -1,0 +1,103 @@
+"""Reading a trace back."""
+
+from __future__ import annotations
+
+import json
+
+from pypmix.host.tracing.calls import Call, collectives
+from pypmix.host.tracing.write import FORMAT
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pypmix.host.tracing.calls import Collective
+
+
+class Trace(Record):
+    """A trace that was read back.
+
+    Attributes:
+        began: When the trace began, in seconds since 1970; all times are microseconds since then.
+        jobs: How many ranks the jobs have, by nspace.
+        nodes: The names of the nodes, in their order.
+        calls: The requests of procs, in the order in which they came.
+        upcalls: The upcalls of servers, likewise; `proc` is the one that was the cause, empty for none.
+        ends: When the ranks ended, and how, by their names.
+        left_out: How many requests and upcalls are not in the file, since it was full.
+    """
+
+    began: float
+    jobs: dict[str, int]
+    nodes: tuple[str, ...]
+    calls: tuple[Call, ...]
+    upcalls: tuple[Call, ...]
+    ends: dict[str, tuple[float, str]]
+    left_out: int
+
+    @property
+    def length(self) -> float:
+        """The microseconds until the last of it."""
+        ends = [end for end, _ in self.ends.values()]
+        return max([*ends, *[call.end for call in (*self.calls, *self.upcalls)]], default=0.0)
+
+    def collectives(self) -> list[Collective]:
+        """Return the collectives, in the order in which they began."""
+        return collectives(self.calls, self.jobs)
+
+
+def read(path: str) -> Trace:
+    """Read a trace that `pypmix run --trace` has written, or still writes.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is something else, or one of a later pypmix.
+    """
+    with open(path, "rb") as file:
+        try:
+            found = json.load(file)
+            other = found["otherData"]
+            format = other["format"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ValueError(f"{path} is not a trace of pypmix run --trace") from None
+    if format != FORMAT:
+        raise ValueError(f"{path} is a trace of another pypmix: {other.get('pypmix')} with format {format}")
+    try:
+        return _read(found["traceEvents"], other)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path} is not whole: {type(error).__name__}: {error}") from None
+
+
+def _read(events: list[dict[str, Any]], other: dict[str, Any]) -> Trace:
+    nodes: dict[int, str] = {}
+    procs: dict[int, str] = {}
+    calls: list[Call] = []
+    upcalls: list[Call] = []
+    ends: dict[str, tuple[float, str]] = {}
+    for event in events:
+        kind, thread = event.get("cat"), event["tid"]
+        if event["ph"] == "M":
+            if event["name"] == "process_name":
+                nodes[event["pid"]] = str(event["args"]["name"])
+            elif event["name"] == "thread_name":
+                procs[thread] = str(event["args"].get("proc", ""))
+        elif kind == "end":
+            ends[procs[thread]] = float(event["ts"]), str(event["name"])
+        elif kind in ("request", "collective", "upcall"):
+            args, begin = event["args"], float(event["ts"])
+            proc = str(args.get("of", "")) if kind == "upcall" else procs[thread]
+            more = str(args.get("group") or args.get("key") or "")
+            texts = proc, nodes[event["pid"]], str(event["name"]), str(args.get("procs", "")), more
+            call = Call(*texts, str(args.get("status", "")), begin, round(begin + float(event["dur"]), 3), thread)
+            (upcalls if kind == "upcall" else calls).append(call)
+    first = min(nodes, default=0)
+    return Trace(
+        float(other["began"]),
+        {str(name): int(size) for name, size in other["jobs"].items()},
+        tuple([name for pid, name in sorted(nodes.items()) if pid != first]),
+        tuple(sorted(calls, key=lambda call: call.begin)),
+        tuple(sorted(upcalls, key=lambda call: call.begin)),
+        ends,
+        int(other["left_out"]),
+    )

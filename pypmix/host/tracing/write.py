@@ -1,0 +1,342 @@
+"""The file of a trace: Chrome's trace events as JSON, which Perfetto and Chrome's own viewer open.
+
+It has an event on each line, and is whole JSON after each write: what ends it is written with each piece, and the next
+piece takes its place. So it can be read whatever becomes of this process.
+
+Ranks and servers are threads of their nodes, which are processes. What overlaps on one of them, such as requests of
+several threads of a rank, is on several threads of that name, since the events of one have to nest.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from collections import deque
+
+from pypmix._version import __version__
+from pypmix.host.outcome import signal_text
+from pypmix.host.tracing.calls import COLLECTIVES, UNANSWERED, Call, collectives, text_of
+from pypmix.host.tracing.node import EVERY, NodeTrace
+from pypmix.standard.logtext import get_logger
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pypmix.engine.base import Asked, OnUpcall
+    from pypmix.host.loop import HostLoop
+    from pypmix.host.nodes import HostNode
+    from pypmix.host.rank import Rank
+    from pypmix.host.running import RunningJob
+    from pypmix.host.tracing.calls import Collective
+    from pypmix.host.tracing.node import Batch
+    from pypmix.standard.types import Proc
+
+    _Begun = tuple[str, str, str, str, str, str]
+    _Kind = tuple[list[list[int]], "_Track", str, str, _Begun | None]
+
+FORMAT = 1
+"""The number of the format of what pypmix adds to the events: `otherData`, and the arguments of events."""
+
+MOST = 1_000_000
+"""Requests that a trace holds at most: later ones are only counted."""
+
+TOGETHER = 1
+"""The number of the process that shows the collectives as a whole; nodes have those above."""
+
+AT_ONCE = 500
+"""Requests that are made events of while the job runs, at a time: where there are more, that waits until it is over."""
+
+DIGITS = [f"{number:03}" for number in range(1000)]
+"""The digits behind the point of microseconds."""
+
+HEAD = b'{"traceEvents":[\n'
+
+_log = get_logger("pypmix.trace")
+
+
+class _Track:
+    """A rank, or a server: the threads that show it, and when the last event of each ends.
+
+    Args:
+        pid: The number of its node's process.
+        name: Its name.
+        order: Its place among the tracks of the node.
+        args: What else is said of it.
+    """
+
+    def __init__(self, pid: int, name: str, order: int, args: dict[str, str] | None = None) -> None:
+        self.pid = pid
+        self.name = name
+        self.order = order
+        self.args = args or {}
+        self.threads: list[list[int]] = []
+
+
+class TraceFile:
+    """Writes the trace of a run.
+
+    A file that cannot be written any more harms no rank: that is logged once, and the trace ends.
+
+    Args:
+        path: The file; one that exists is replaced.
+
+    Raises:
+        OSError: The file cannot be made.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        # What procs name groups and keys is theirs alone.
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._begin = time.time_ns()
+        self._end = 0
+        self._jobs: dict[str, int] = {}
+        self._left_out = 0
+        self._nodes: dict[str, NodeTrace] = {}
+        self._pids: dict[str, int] = {}
+        self._tracks: dict[object, _Track] = {}
+        self._threads = 0
+        self._nspaces: list[str] = []
+        self._kinds: dict[str, list[_Kind]] = {}
+        self._left: deque[tuple[list[_Kind], list[tuple[int, int, int]], int]] = deque()
+        self._calls: list[tuple[_Begun, int, int, int]] = []
+        self._count = 0
+        self._lines = [_meta("process_name", TOGETHER, 0, name="collectives")]
+        self._write()
+
+    # What it is told of
+
+    def wrap(self, on_upcall: OnUpcall, node: str) -> OnUpcall:
+        """Return what the server of a node is to call with upcalls instead of `on_upcall`."""
+        noted = self._nodes[node] = NodeTrace()
+        return noted.wrap(on_upcall)
+
+    def attend(self, nodes: Sequence[HostNode], jobs: Mapping[str, RunningJob], loop: HostLoop) -> None:
+        """The servers of a host are open, and no rank has started: begin, and take what is noted from time to time.
+
+        Args:
+            nodes: The nodes of the host.
+            jobs: Its jobs, by nspace.
+            loop: Its loop.
+        """
+        for node in nodes:
+            if node.here:
+                self._nodes[node.hostname].attend(node.server)
+        # Where daemons serve the nodes, the launcher's own server is for tools.
+        for node in [node for node in nodes if not node.here] or nodes:
+            self._process(node.hostname)
+
+        def again() -> None:
+            self._jobs |= {nspace: job.job.size for nspace, job in jobs.items()}
+            self._collect(AT_ONCE)
+            loop.later(EVERY, again)
+
+        loop.later(EVERY, again)
+
+    def _collect(self, most: int) -> None:
+        for name, node in self._nodes.items():
+            self.add(name, node.take())
+        self._show_left(most)
+        self._write()
+
+    def add(self, node: str, batch: Batch) -> None:
+        """Take in what was noted on a node."""
+        (new, rows), upcalls, ahead = batch
+        ahead -= self._begin
+        kinds = self._kinds.setdefault(node, [])
+        kinds += [self._kind(node, *kind) for kind in new]
+        self._left.append((kinds, rows, ahead))
+        self._add([(self._kind(node, *kind, upcall=True), begin + ahead, end + ahead) for kind, begin, end in upcalls])
+
+    def _show_left(self, most: int) -> None:
+        """Make events of what was taken in, the oldest first."""
+        while self._left and most > 0:
+            kinds, rows, ahead = self._left.popleft()
+            if len(rows) > most:
+                self._left.appendleft((kinds, rows[most:], ahead))
+            self._add([(kinds[number], begin + ahead, end + ahead) for number, begin, end in rows[:most]])
+            most -= len(rows)
+
+    def rank_ended(self, job: RunningJob, rank: Rank) -> None:
+        """A rank has ended."""
+        self._jobs.setdefault(job.nspace, job.job.size)
+        how = rank.fate or (f"ended by {signal_text(rank.signum)}" if rank.signum else f"exit code {rank.code}")
+        track = self._track(rank.node.hostname, rank.proc)
+        event = {
+            "ph": "i",
+            "s": "t",
+            "pid": track.pid,
+            "tid": (track.threads or [self._thread(track, 0)])[0][0],
+            "ts": round((time.time_ns() - self._begin) / 1000, 3),
+            "name": how,
+            "cat": "end",
+        }
+        self._lines.append(json.dumps(event))
+
+    def close(self) -> None:
+        """Write what is left, and the collectives with their arrows. May be called twice."""
+        if self._fd < 0:
+            return
+        self._collect(sys.maxsize)
+        gc.disable()
+        calls = [Call(*call, begin / 1000, end / 1000, thread) for call, begin, end, thread in self._calls]
+        self._calls.clear()
+        for number, collective in enumerate(collectives(calls, self._jobs)):
+            self._show(number, collective)
+        self._write()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    # Events
+
+    def _add(self, entries: Sequence[tuple[_Kind, int, int]]) -> None:
+        room = max(0, MOST - self._count)
+        self._count += len(entries)
+        self._left_out += max(0, len(entries) - room)
+        write, kept = self._lines.append, self._calls.append
+        for (threads, track, start, rest, call), begin, end in entries[:room]:
+            thread = threads[0] if threads else self._thread(track, begin)
+            if thread[1] > begin:
+                thread = self._thread(track, begin)
+            thread[1] = end
+            micros, nanos = divmod(begin, 1000)
+            long, longer = divmod(end - begin, 1000)
+            write(f'{start}{thread[0]}, "ts": {micros}.{DIGITS[nanos]}, "dur": {long}.{DIGITS[longer]}, {rest}')
+            if call is not None:
+                kept((call, begin, end, thread[0]))
+
+    def _kind(self, node: str, proc: Proc | None, what: Asked, status: int | None, upcall: bool = False) -> _Kind:
+        """Return what requests have in common: their track, parts of the event, and how a call of them begins."""
+        name, procs, more = what
+        track = self._track(node, None if upcall else proc)
+        collective = name in COLLECTIVES and not upcall
+        known = {
+            "procs": text_of(procs),
+            "group" if collective or upcall else "key": more,
+            "of": str(proc or "") if upcall else "",
+            "status": status_text(status),
+        }
+        args = {key: text for key, text in known.items() if text}
+        event = {"name": name, "cat": "upcall" if upcall else "collective" if collective else "request", "args": args}
+        call = (str(proc), node, name, known["procs"], more, known["status"]) if collective else None
+        return track.threads, track, f'{{"ph": "X", "pid": {track.pid}, "tid": ', json.dumps(event)[1:], call
+
+    def _show(self, number: int, collective: Collective) -> None:
+        """Show a collective as a whole, and which request released the others."""
+        begin, last, end = collective.begin, collective.last, collective.end
+        args: dict[str, object] = {
+            "of": collective.subject,
+            "came": len(collective.calls),
+            "last": last.proc,
+            "late_ms": round(collective.late / 1000, 3),
+            "spread_ms": round(collective.spread / 1000, 3),
+        }
+        if collective.missing:
+            args["missing"] = " ".join(collective.missing)
+        if collective.status:
+            args["status"] = collective.status
+        track = self._tracks.setdefault(TOGETHER, _Track(TOGETHER, "collectives", 0))
+        thread = self._thread(track, round(begin * 1000))
+        thread[1] = round(end * 1000)
+        event = {"name": collective.name, "cat": "together", "args": args}
+        start = f'{{"ph": "X", "pid": {TOGETHER}, "tid": {thread[0]}, "ts": {begin:.3f}, "dur": {end - begin:.3f}, '
+        self._lines.append(start + json.dumps(event)[1:])
+        if collective.status == UNANSWERED:
+            return
+        arrow = f'"cat": "release", "name": "{collective.name}", "id": "{number}.%d"}}'
+        source = f'{{"ph": "s", "pid": {self._pids[last.node]}, "tid": {last.thread}, "ts": {last.begin:.3f}, {arrow}'
+        target = f'{{"ph": "f", "bp": "e", "pid": %d, "tid": %d, "ts": %.3f, {arrow}'
+        for index, call in enumerate(collective.calls[:-1]):
+            if call.status != UNANSWERED:
+                # An arrow ends in the event that holds its end.
+                ts = max(call.begin, call.end - 0.001)
+                self._lines.append(source % index)
+                self._lines.append(target % (self._pids[call.node], call.thread, ts, index))
+
+    def _track(self, node: str, proc: Proc | None) -> _Track:
+        """Return the track of a proc, or of the server of a node."""
+        found = self._tracks.get((node, proc))
+        if found is not None:
+            return found
+        pid = self._process(node)
+        if proc is None:
+            track = _Track(pid, "server", 0)
+        else:
+            if proc.nspace not in self._nspaces:
+                self._nspaces.append(proc.nspace)
+            job = self._nspaces.index(proc.nspace)
+            name = f"rank {proc.rank}" + (f" of {proc.nspace}" if job else "")
+            track = _Track(pid, name, (job << 32) + proc.rank + 1, {"proc": str(proc)})
+        self._tracks[node, proc] = track
+        return track
+
+    def _process(self, node: str) -> int:
+        """Return the number of the process that a node is."""
+        pid = self._pids.get(node)
+        if pid is None:
+            pid = self._pids[node] = len(self._pids) + TOGETHER + 1
+            self._lines.append(_meta("process_name", pid, 0, name=node))
+            self._lines.append(_meta("process_sort_index", pid, 0, sort_index=pid))
+        return pid
+
+    def _thread(self, track: _Track, begin: int) -> list[int]:
+        """Return a thread of a track on which nothing is at a time or later: its number, and when its last event ends.
+
+        Events of a track come in the order of their ends, or in that of their beginnings.
+        """
+        for thread in track.threads:
+            if thread[1] <= begin:
+                return thread
+        self._threads += 1
+        thread = [self._threads, 0]
+        track.threads.append(thread)
+        self._lines.append(_meta("thread_name", track.pid, self._threads, name=track.name, **track.args))
+        self._lines.append(_meta("thread_sort_index", track.pid, self._threads, sort_index=track.order))
+        return thread
+
+    def _write(self) -> None:
+        lines, self._lines = self._lines, []
+        if self._fd < 0 or (not lines and self._end):
+            return
+        other = {
+            "pypmix": __version__,
+            "format": FORMAT,
+            "began": self._begin / 1e9,
+            "jobs": self._jobs,
+            "left_out": self._left_out,
+        }
+        start = b",\n" if self._end else HEAD
+        body = start + ",\n".join(lines).encode()
+        data = memoryview(body + f'\n],"displayTimeUnit":"ms","otherData":{json.dumps(other)}}}\n'.encode())
+        try:
+            at = self._end
+            while data:
+                written = os.pwrite(self._fd, data, at)
+                at += written
+                data = data[written:]
+            self._end += len(body)
+        except OSError as error:
+            _log.error("%s cannot be written, the trace ends: %s", self.path, error)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _meta(kind: str, pid: int, tid: int, **args: object) -> str:
+    return json.dumps({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args})
+
+
+def status_text(status: int | None) -> str:
+    """Return the name of a status; empty for a success."""
+    if status is None:
+        return UNANSWERED
+    if not status:
+        return ""
+    from pypmix.standard.enums import EventCode, Status
+
+    names = Status(status).name, EventCode(status).name
+    return next((name for name in names if not name.startswith(("UNKNOWN_", "CUSTOM_"))), names[0])

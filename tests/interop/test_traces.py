@@ -1,0 +1,56 @@
+"""`pypmix run --trace` sees unmodified clients: C programs of every libpmix at hand, and Open MPI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cli.command import Command
+
+from harness import machine, provision
+from pypmix.host.tracing.read import read
+
+from .test_openmpi import ENVIRONMENT
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    """The `pypmix` command; after the test nothing of what it started may be left."""
+    runner = Command(tmp_path)
+    yield runner
+    left = runner.left()
+    runner.kill()
+    assert not left
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_c_programs(command: Command, programs: Callable[[str], str], libpmix: dict[str, str], nodes: int) -> None:
+    path = command.folder / "run.json"
+    words = ["run", "--nodes", nodes, "-n", 3, "--trace", path, programs("modex")]
+    ended = command(*words, env={**libpmix, "PYPMIX_TEST_RESULTS": str(command.folder)})
+    assert ended.code == 0, ended
+    found = read(str(path))
+    fences = [each for each in found.collectives() if each.name == "fence"]
+    assert [sorted([call.proc[-1] for call in each.calls]) for each in fences] == [["0", "1", "2"]] * 2
+    assert not [each for each in fences if each.status]
+    gets = [call for call in found.calls if call.name == "get" and call.more == "global"]
+    assert gets and all(call.procs != call.proc for call in gets)
+    # A get of what is not there tells so.
+    assert {call.status for call in found.calls} <= {"", "ERR_NOT_FOUND"}
+    assert {call.name for call in found.calls} >= {"job_info", "commit", "fence", "get", "finalize"}
+
+
+def test_a_program_of_open_mpi(command: Command) -> None:
+    python = provision.mpi4py()
+    if python is None:
+        machine.lacking("Open MPI with mpi4py, which tests/harness/provision.py fetches")
+    path = command.folder / "run.json"
+    program = ["-m", "mpi4py.bench", "helloworld"]
+    # What finds pypmix has no business in the ranks, which run another Python's packages.
+    ended = command("run", "-n", 3, "--trace", path, "-x", "PYTHONPATH=", python, *program, env=ENVIRONMENT)
+    assert ended.code == 0, ended
+    found = read(str(path))
+    together = found.collectives()
+    assert together and all(len(each.calls) == 3 and not each.status for each in together)
+    assert len({call.proc for call in found.calls}) == 3
