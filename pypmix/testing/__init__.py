@@ -8,40 +8,77 @@ Each rank is a child of it that has all of the test file, with its assertions re
 fixtures of that (`rank.py`). It leaves its reports in a folder, from where `results.py` makes those that pytest shows:
 what is equal on several ranks once.
 
-`scenario` makes a test of a function of a client and a cluster.
+`scenario` makes a test of a function of a client and a cluster. Where its time is virtual (`virtual/`), no rank is a
+process: all of them are tasks of one event loop, with their servers, on a clock that goes on where all of them wait.
+What a test does to links is in `links.py`; between processes `relay.py` and `orders.py` stand for it.
 """
 
 from __future__ import annotations
 
+import contextlib
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+    from pathlib import Path
+    from typing import Any
 
-    from pypmix import Client
+    from pypmix import Client, aio
     from pypmix.testing.cluster import Cluster
 
-    Body = Callable[[Client, Cluster], None]
+    Blocking = Callable[[Client, Cluster], None]
+    Async = Callable[[aio.Client, Cluster], Coroutine[Any, Any, None]]
+    Body = Blocking | Async
+
+TIMES = ("real", "virtual")
 
 
 def scenario(
-    *, ranks: int = 2, nodes: int = 1, timeout: float | None = None, engine: str = ""
+    *,
+    ranks: int = 2,
+    nodes: int = 1,
+    timeout: float | None = None,
+    engine: str = "",
+    time: str = "real",
+    seed: int | Iterable[int] = 0,
 ) -> Callable[[Body], Callable[..., None]]:
     """Make a test of a function, which runs on each rank with the rank's client and the cluster.
+
+    Of a coroutine function the client is a `pypmix.aio.Client`. Such a function runs on real processes and on virtual
+    time alike.
 
     Args:
         ranks: How many ranks run it.
         nodes: How many nodes are simulated.
-        timeout: Its time limit in seconds; that of the plugin by default.
-        engine: The engine of the clients, `python` or `native`; what the environment says by default.
+        timeout: Its time limit in seconds of its time; that of the plugin by default, and a day on virtual time.
+        engine: The engine of the clients, `python` or `native`; what the environment says by default. There is no other
+            than `python` on virtual time.
+        time: `real`, where each rank is a process, or `virtual`: see `pypmix.testing.virtual.simulate`.
+        seed: What decides how long messages take on virtual time; of several a test is made for each.
+
+    Raises:
+        ValueError: There is no such time, or not with this engine.
+        TypeError: A function that is to run on virtual time is not a coroutine function.
     """
-    import pytest
+    if time not in TIMES:
+        raise ValueError(f"time is one of {', '.join(TIMES)}, not {time!r:.80}")
+    if time == "virtual" and engine not in ("", "python"):
+        raise ValueError(f"the engine {engine!r:.80} cannot run on virtual time, but python")
 
     def make(body: Body) -> Callable[..., None]:
-        @pytest.mark.pmix(ranks=ranks, nodes=nodes, timeout=timeout, engine=engine)
-        def test(pmix: Client, pmix_cluster: Cluster) -> None:
-            __tracebackhide__ = True
-            body(pmix, pmix_cluster)
+        import inspect
 
+        asks = inspect.iscoroutinefunction(body)
+        if time == "virtual":
+            if not asks:
+                raise TypeError(
+                    f"{body.__name__} is to be a coroutine function (`async def`): on virtual time a call that blocks "
+                    "would stop all ranks"
+                )
+            test = _on_virtual_time(body, ranks, nodes, timeout, seed)
+        else:
+            made: Any = _async_test(body) if asks else _blocking_test(body)  # type: ignore[arg-type]
+            test = _marked(made, ranks, nodes, timeout, engine)
         # Where pytest says that it is.
         vars(test)["place_as"] = body
         test.__name__ = test.__qualname__ = body.__name__
@@ -49,3 +86,109 @@ def scenario(
         return test
 
     return make
+
+
+def _marked(
+    test: Callable[..., None], ranks: int, nodes: int, timeout: float | None, engine: str
+) -> Callable[..., None]:
+    import pytest
+
+    mark: Callable[[Callable[..., None]], Callable[..., None]] = pytest.mark.pmix(
+        ranks=ranks, nodes=nodes, timeout=timeout, engine=engine, links=True
+    )
+    return mark(test)
+
+
+def _blocking_test(body: Blocking) -> Callable[..., None]:
+    def test(pmix: Client, pmix_cluster: Cluster) -> None:
+        __tracebackhide__ = True
+        body(pmix, pmix_cluster)
+
+    return test
+
+
+def _async_test(body: Async) -> Callable[..., None]:
+    def test(pmix_tmp_path: Path) -> None:
+        __tracebackhide__ = True
+        import asyncio
+
+        from pypmix.testing.cluster import RealCluster
+
+        failed: list[BaseException] = []
+
+        async def run() -> None:
+            __tracebackhide__ = True
+            try:
+                await _with_client(body, lambda me: RealCluster.meeting(me, pmix_tmp_path))
+            except (KeyboardInterrupt, SystemExit, asyncio.CancelledError):
+                raise
+            except BaseException as error:
+                # Without the frames of the event loop.
+                failed.append(error)
+
+        asyncio.run(run())
+        if failed:
+            raise failed[0]
+
+    return test
+
+
+async def _with_client(body: Async, meet: Callable[[aio.Client], Awaitable[Cluster]]) -> None:
+    __tracebackhide__ = True
+    from pypmix import LostConnection, PMIxError, aio
+
+    me = await aio.Client().open()
+    try:
+        await body(me, await meet(me))
+    except BaseException:
+        with contextlib.suppress(PMIxError):
+            await me.close()
+        raise
+    # A rank that the test has cut off cannot finalize.
+    with contextlib.suppress(LostConnection):
+        await me.close()
+
+
+def _on_virtual_time(
+    body: Any, ranks: int, nodes: int, timeout: float | None, seed: int | Iterable[int]
+) -> Callable[..., None]:
+    import pytest
+
+    async def main(cluster: Cluster) -> None:
+        __tracebackhide__ = True
+
+        async def meet(me: aio.Client) -> Cluster:
+            # As on real processes, all are there when it begins.
+            await me.fence()
+            return cluster
+
+        await _with_client(body, meet)
+
+    def run(number: int) -> None:
+        __tracebackhide__ = True
+        from pypmix.testing.virtual import RanksFailed, simulate
+        from pypmix.testing.virtual.simulation import DAY
+
+        try:
+            simulate(main, ranks=ranks, nodes=nodes, seed=number, timeout=timeout or DAY)
+        except RanksFailed as error:
+            ends = [each for _, each in error.pmix_failures]
+            first = ends[0]
+            if not isinstance(first, str) and all(isinstance(end, pytest.skip.Exception) for end in ends):
+                raise first from None
+            raise
+
+    if isinstance(seed, int):
+
+        def test() -> None:
+            __tracebackhide__ = True
+            run(seed)
+
+        return test
+
+    @pytest.mark.parametrize("seed", list(seed))
+    def test_of_each(seed: int) -> None:
+        __tracebackhide__ = True
+        run(seed)
+
+    return test_of_each

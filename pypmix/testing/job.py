@@ -13,15 +13,22 @@ from typing import Any
 
 import pytest
 
+from pypmix.host.crossings import Crossings
+from pypmix.host.exchange.inprocess import Hub
 from pypmix.host.forking.servers import ForkServers
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
 from pypmix.host.outcome import TIMED_OUT
 from pypmix.host.terms import Terms
+from pypmix.testing.links import Links
+from pypmix.testing.orders import VARIABLE, Listener
+from pypmix.testing.relay import Relay
 from pypmix.testing.results import Results
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
     from pypmix.testing.wish import Wish
@@ -62,6 +69,7 @@ class TestHost(LocalHost):
 
     Args:
         folder: The folder of the test; one that its ranks have in common is in it.
+        links: Whether the test acts on links: how many ranks it has; 0 if it does not.
         terms: Those of `LocalHost`.
 
     Attributes:
@@ -71,10 +79,64 @@ class TestHost(LocalHost):
 
     __test__ = False
 
-    def __init__(self, folder: Path, *terms: Any, **more: Any) -> None:
+    def __init__(self, folder: Path, links: int, *terms: Any, **more: Any) -> None:
         self.ends: dict[int, str] = {}
         self.shared = folder / "shared"
         super().__init__(*terms, **more)
+        self._links: Links | None = None
+        self._relay: Relay | None = None
+        self._listener: Listener | None = None
+        if links:
+            names = [node.hostname for node in self.nodes]
+            self._links = Links(self.loop.later, names, links, self._cut, self._part)
+            self._relay = Relay(self.loop, self._links)
+            self._hub = Hub(self.loop.soon, between=self._links.between)
+
+    def open_folder(self) -> None:
+        """Make the folder, and listen there to what ranks ask for."""
+        super().open_folder()
+        if self._links is not None:
+            self._listener = Listener(self.loop, os.path.join(self.tmpdir, "orders"), self._act)
+
+    def close_folder(self) -> None:
+        """Remove it."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._relay is not None:
+            self._relay.close()
+        super().close_folder()
+
+    def crossings(self) -> Crossings:
+        """Return what its servers carry out together; the links between them are the test's."""
+        return super().crossings() if self._links is None else Crossings(self, hub=self._hub)
+
+    def start_process(
+        self, app: Application, program: str, argv: tuple[str, ...], env: Mapping[str, str], *more: Any
+    ) -> tuple[Any, int]:
+        """Start a rank; where the test acts on links, its connection goes through the relay."""
+        if self._relay is not None and env["PMIX_NAMESPACE"] == self.job.nspace:
+            env = self._relay.environment(int(env["PMIX_RANK"]), env)
+            env[VARIABLE] = os.path.join(self.tmpdir, "orders")
+        return super().start_process(app, program, argv, env, *more)
+
+    def _act(self, verb: str, link: Any, seconds: float = 0.0) -> list[int]:
+        assert self._links is not None
+        if verb == "ranks":
+            names = [node.hostname for node in self.nodes]
+            ranks = self.jobs[self.job.nspace].ranks
+            found = [rank.proc.rank for rank in ranks if link in (rank.node.number, rank.node.hostname)]
+            if not found:
+                raise ValueError(f"there is no node {link!r:.80} with ranks: the nodes are {', '.join(names):.200}")
+            return found
+        self._links.act(verb, link, seconds)
+        return []
+
+    def _cut(self, rank: int) -> None:
+        assert self._relay is not None
+        self._relay.cut(rank)
+
+    def _part(self, one: str, other: str) -> None:
+        self._hub.part(one, other)
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
         """A rank has ended."""
@@ -120,6 +182,7 @@ class Jobs:
         app = Application(words, wish.ranks)
         host = TestHost(
             folder,
+            wish.ranks if wish.links else 0,
             [app],
             terms=Terms(keep_going=True, tagged=True, stdin=None),
             nodes=wish.nodes,

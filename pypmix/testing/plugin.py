@@ -5,6 +5,8 @@ It is loaded at each start of pytest, so it imports next to nothing by itself.
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from pypmix.testing.wish import MARKER, RANKS, SECONDS, Wish, ranks_of
@@ -94,9 +96,16 @@ class _Remote:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Make a report what the ranks have reported."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Make a report what the ranks have reported, or what has become of those on virtual time."""
     report = yield
+    parts = getattr(call.excinfo.value, "pmix_failures", None) if call.excinfo is not None else None
+    if parts is not None and report.failed:
+        from pypmix.testing.results import shown
+
+        report.longrepr = shown(item, parts)
     results = item.stash.get(_results, None)
     if results is not None:
         results.amend(report)
@@ -115,18 +124,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture
 def pmix() -> Iterator[Client]:
     """The client of this rank, open."""
-    from pypmix import Client
+    from pypmix import Client, LostConnection
 
     with Client() as me:
         yield me
+        # Of a rank that the test has cut off.
+        with contextlib.suppress(LostConnection):
+            me.close()
 
 
 @pytest.fixture
 def pmix_cluster(pmix: Client, pmix_tmp_path: Path) -> Cluster:
-    """The ranks of this test, to kill, stop and resume; all of them are there."""
-    from pypmix.testing.cluster import Cluster
+    """The ranks, nodes and links of this test, to act on; all ranks are there."""
+    from pypmix.testing.cluster import RealCluster
 
-    return Cluster.meet(pmix, pmix_tmp_path)
+    return RealCluster.meet(pmix, pmix_tmp_path)
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from _pytest._code.code import TerminalRepr
 
+from pypmix.testing.cluster import named
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,18 +23,6 @@ CALLER = os.path.join("_pytest", "python.py")
 """The end of the path of the module that calls tests."""
 
 PHASES = ("setup", "call", "teardown")
-
-
-def named(ranks: Iterable[int], size: int) -> str:
-    """Return ranks as a person has them: `rank 2`, `ranks 0-3, 5`."""
-    found: list[list[int]] = []
-    for rank in sorted(ranks):
-        if found and found[-1][1] == rank - 1:
-            found[-1][1] = rank
-        else:
-            found.append([rank, rank])
-    text = ", ".join([str(first) if first == last else f"{first}-{last}" for first, last in found])
-    return f"rank{'s' if len(found) > 1 or found[0][0] != found[0][1] else ''} {text} of {size}"
 
 
 class Crash:
@@ -75,6 +65,15 @@ class Failures(TerminalRepr):
         stream = StringIO()
         self.toterminal(TerminalWriter(file=stream))
         return stream.getvalue().strip()
+
+
+def shown(item: pytest.Item, parts: Iterable[tuple[str, BaseException | str]]) -> Failures:
+    """Return failures of ranks in this process, as pytest shows them."""
+    found: list[tuple[str, Any]] = []
+    for where, each in parts:
+        known = each if isinstance(each, str) else item.repr_failure(pytest.ExceptionInfo.from_exception(each))
+        found.append((where, known))
+    return Failures(found)
 
 
 class Results:

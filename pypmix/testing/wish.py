@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MARKER = (
-    "pmix(ranks=2, nodes=1, timeout=None, engine=None): run the test on so many ranks, each with fixtures of its own; "
-    "several numbers of ranks, as in ranks=[1, 2, 4], make as many tests"
+    "pmix(ranks=2, nodes=1, timeout=None, engine=None, links=None): run the test on so many ranks, each with "
+    "fixtures of its own; several numbers of ranks, as in ranks=[1, 2, 4], make as many tests"
 )
 RANKS = 2
 SECONDS = 60.0
@@ -24,10 +24,11 @@ class Wish:
         nodes: How many nodes are simulated.
         timeout: Its time limit in seconds.
         engine: The engine of its clients; empty for what the environment says.
+        links: Whether it may act on links; by default where it asks for the fixture `pmix_cluster`.
     """
 
     def __init__(self, item: pytest.Function, marker: pytest.Mark) -> None:
-        unknown = set(marker.kwargs) - {"ranks", "nodes", "timeout", "engine"}
+        unknown = set(marker.kwargs) - {"ranks", "nodes", "timeout", "engine", "links"}
         if unknown or len(marker.args) > 1:
             raise pytest.UsageError(f"{item.nodeid}: the marker is {MARKER.partition(':')[0]}")
         config = item.config
@@ -38,6 +39,7 @@ class Wish:
         limit = config.getoption("pmix_timeout") or float(config.getini("pmix_timeout") or SECONDS)
         self.timeout = marker.kwargs.get("timeout") or limit
         self.engine = marker.kwargs.get("engine") or ""
+        self.links: bool = marker.kwargs.get("links", "pmix_cluster" in item.fixturenames)
         for name, number in (("ranks", self.ranks), ("nodes", self.nodes)):
             if type(number) is not int or number < 1:
                 raise pytest.UsageError(f"{item.nodeid}: {name} is a whole number of at least 1, not {number!r:.80}")

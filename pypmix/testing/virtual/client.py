@@ -1,0 +1,198 @@
+"""The connection of a simulated rank: what `pypmix.engine.python.transport` does with a socket and threads."""
+
+from __future__ import annotations
+
+from pypmix.standard.ops import Finalize
+from pypmix.testing.virtual.refusing import refused
+from pypmix.testing.virtual.wires import End, Wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pypmix.engine.base import Done
+    from pypmix.engine.python.client import Call, Client
+    from pypmix.host.exchange.inprocess import VirtualTimer
+    from pypmix.standard.ops import Op
+    from pypmix.testing.links import Gate
+    from pypmix.testing.virtual.loop import VirtualLoop
+    from pypmix.testing.virtual.wires import Paces
+
+
+class VirtualConnection:
+    """Drives the machine of a client; all of it runs in the loop of the simulation.
+
+    Args:
+        world: Whose clock and paces it keeps.
+        loop: That of the ranks.
+        machine: The machine.
+        gates: The link of the rank: to its server, and back.
+        opened: Gives the server its end.
+    """
+
+    def __init__(
+        self,
+        world: Paces,
+        loop: VirtualLoop,
+        machine: Client,
+        gates: tuple[Gate, Gate],
+        opened: Callable[[End], None],
+    ) -> None:
+        self._loop = loop
+        self._machine = machine
+        self._fd = loop.source(self._ready)
+        self._arrived: list[bytes] = []
+        self._timer: VirtualTimer | None = None
+        self._due: float | None = None
+        self._shut = False
+        machine.enter = self.enter
+        up, down = gates
+        self._gates = gates
+        self._up = Wire(world, self._at_server)
+        self._down = Wire(world, self._at_client)
+        self._end = End(world, lambda data: down.add(lambda: self._down.send(data)))
+        up.add(lambda: opened(self._end))
+
+    # What the session calls
+
+    def open(self, call: Call) -> None:
+        """Carry out the handshake that the machine has begun; time goes on meanwhile."""
+        self._flush()
+        if call.deadline is not None:
+            self._loop.at(call.deadline, lambda: None)
+        while call.outcome is None:
+            self._loop.step()
+            self._take()
+
+    def run(self, op: Op[Any]) -> Any:
+        """Carry out an operation that ends at once."""
+        if isinstance(op, Finalize):
+            # In a `with` block that an error leaves, which tells more.
+            self.close()
+            return None
+        call = self._machine.start(op, None, self._loop.time())
+        self._after()
+        if call.outcome is None:
+            self._machine.abandon(call)
+            raise refused("a call blocks", f" ({op.name})")
+        result, error = call.outcome
+        if error is not None:
+            raise error
+        return result
+
+    def submit(self, op: Op[Any], done: Done[Any]) -> None:
+        """See `ClientSession.submit`."""
+        self._machine.start(op, done, self._loop.time())
+        self._after()
+        self._deliver()
+
+    def enter(self, step: Callable[[], None]) -> None:
+        """Take a step of the machine; what comes of it is told in the loop."""
+        self._machine.look(self._loop.time())
+        step()
+        self._after()
+        if self._machine.finished:
+            self._loop.ring(self._fd)
+
+    def fileno(self) -> int:
+        """See `ClientSession.fileno`."""
+        return self._fd
+
+    def attach(self) -> None:
+        """Nothing changes: the loop is all that there is."""
+
+    def detach(self) -> None:
+        """See `ClientSession.detach`."""
+        self._deliver()
+
+    def poll(self) -> None:
+        """See `ClientSession.poll`."""
+        self._take()
+        self._deliver()
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._machine.close()
+        self._after()
+        self._deliver()
+
+    def forked(self) -> None:
+        """There are no descriptors to close."""
+
+    # What the simulation does
+
+    def end(self) -> None:
+        """Its process has ended: what it has sent arrives, and then the end."""
+        self._hang_up()
+
+    def cut(self) -> None:
+        """Break the connection: what is on its way is lost, and each end hears that it has ended."""
+        for gate in self._gates:
+            gate.open()
+        self._up.cut()
+        self._down.cut()
+
+    # Bytes and time
+
+    def _ready(self) -> bool:
+        due = self._machine.deadline
+        return bool(self._arrived or self._machine.finished) or (due is not None and due <= self._loop.time())
+
+    def _take(self) -> None:
+        machine, now = self._machine, self._loop.time()
+        if self._arrived and machine.closed is None:
+            machine.intake.chunks.extend(self._arrived)
+            self._arrived.clear()
+            machine.take(now)
+        self._arrived.clear()
+        self._flush()
+        machine.tick(now)
+        self._after()
+
+    def _after(self) -> None:
+        self._flush()
+        machine = self._machine
+        if machine.half_closing or machine.closed is not None:
+            machine.half_closing = False
+            self._hang_up()
+        self._arrange()
+
+    def _flush(self) -> None:
+        data = self._machine.out[0]
+        if data:
+            self._machine.out = b"", []
+            if not self._shut:
+                self._send(data)
+
+    def _send(self, data: bytes) -> None:
+        self._gates[0].add(lambda: self._up.send(data))
+
+    def _hang_up(self) -> None:
+        if not self._shut:
+            self._shut = True
+            self._send(b"")
+
+    def _deliver(self) -> None:
+        while self._machine.finished:
+            self._machine.deliver()
+
+    def _arrange(self) -> None:
+        due = self._machine.deadline
+        if due == self._due:
+            return
+        self._due = due
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if due is None else self._loop.at(due, self._on_time)
+
+    def _on_time(self) -> None:
+        self._due = self._timer = None
+        self._loop.ring(self._fd)
+
+    def _at_client(self, data: bytes) -> None:
+        self._arrived.append(data)
+        self._loop.ring(self._fd)
+
+    def _at_server(self, data: bytes) -> None:
+        self._end.arrive(data)

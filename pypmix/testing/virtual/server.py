@@ -1,0 +1,85 @@
+"""The server of a simulated node: the session and the machine of the Python engine, without sockets and threads."""
+
+from __future__ import annotations
+
+from pypmix.engine.python.serversession import ServerSession
+from pypmix.server import Server
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self, TypeVar
+
+    from pypmix.engine.base import OnUpcall
+    from pypmix.host.exchange.inprocess import VirtualTime, VirtualTimer
+    from pypmix.testing.virtual.wires import End
+
+    T = TypeVar("T")
+
+
+class VirtualThread:
+    """The clock, in the place of a server's reactor."""
+
+    def __init__(self, clock: VirtualTime) -> None:
+        self._clock = clock
+
+    def now(self) -> float:
+        """Return the virtual time."""
+        return self._clock.now
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> VirtualTimer:
+        """Have a function called after some virtual seconds."""
+        return self._clock.later(delay, function)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function."""
+        return function()
+
+    def post(self, function: Callable[[], None]) -> None:
+        """Have a function called after what is due now."""
+        self._clock.later(0.0, function)
+
+    def stop(self) -> None:
+        """There is no thread to end."""
+
+    def forked(self) -> None:
+        """There are no descriptors to close."""
+
+
+class VirtualServer(Server):
+    """A server on virtual time.
+
+    Args:
+        clock: The clock.
+        on_upcall: Called with each request to the host.
+        nspace: The server's nspace.
+        tmpdir: The folder that its clients are told; it need not exist.
+        hostname: The name of the node.
+        rank: The server's rank.
+    """
+
+    def __init__(
+        self, clock: VirtualTime, on_upcall: OnUpcall, nspace: str, tmpdir: str, hostname: str, rank: int
+    ) -> None:
+        super().__init__(on_upcall, engine="python", nspace=nspace, tmpdir=tmpdir, hostname=hostname, rank=rank)
+        self._made = ServerSession(
+            on_upcall,
+            nspace,
+            hostname,
+            tmpdir,
+            None,
+            system_tmpdir=tmpdir,
+            security=("native",),
+            rank=rank,
+            limits=self.limits,
+            reactor=VirtualThread(clock),
+        )
+
+    def open(self) -> Self:
+        """Start to serve."""
+        self._session = self._made
+        return self
+
+    def opened(self, end: End) -> None:
+        """A client has connected."""
+        self._made.opened(end)

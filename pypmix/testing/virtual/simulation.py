@@ -1,0 +1,454 @@
+"""A simulation: ranks as tasks, each with the client of the Python engine, servers and a host, on one clock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import signal
+from random import Random
+from typing import Any
+
+from pypmix.engine import select
+from pypmix.engine.python.session import open_client
+from pypmix.host.exchange.inprocess import VirtualTime
+from pypmix.host.report import unfinished
+from pypmix.standard.errors import EngineUnavailable, Unreachable
+from pypmix.testing.cluster import Cluster, named
+from pypmix.testing.links import Links
+from pypmix.testing.virtual.client import VirtualConnection
+from pypmix.testing.virtual.host import VirtualHost, VirtualNode
+from pypmix.testing.virtual.loop import VirtualLoop
+from pypmix.testing.virtual.refusing import OWNER, refusing
+from pypmix.testing.virtual.server import VirtualServer
+from pypmix.testing.virtual.wires import SHORT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from contextvars import Context
+
+    from pypmix.engine.base import ClientSession
+    from pypmix.engine.python.client import Client
+    from pypmix.host.rank import Rank
+    from pypmix.host.running import RunningJob
+    from pypmix.standard.types import Info
+    from pypmix.testing.links import Link
+
+    Main = Callable[[Cluster], Awaitable[object]]
+
+DAY = 86400.0
+"""Virtual seconds that a simulation takes at most, if nothing else is said."""
+
+CLEANING = 60.0
+"""Virtual seconds that the tasks of ranks have to end that are left over."""
+
+
+class RanksFailed(Exception):
+    """Ranks of a simulation have failed.
+
+    Attributes:
+        pmix_failures: The ranks of each failure, as a person has them, and what it is: an exception or a text.
+    """
+
+    def __init__(self, failures: Sequence[tuple[str, BaseException | str]]) -> None:
+        self.pmix_failures = tuple(failures)
+        where, first = self.pmix_failures[0]
+        shown = first if isinstance(first, str) else f"{type(first).__name__}: {first}"
+        more = f" (and {len(self.pmix_failures) - 1} more)" if len(self.pmix_failures) > 1 else ""
+        super().__init__(f"{where}: {shown}{more}")
+        for where, each in self.pmix_failures:
+            self.add_note(f"{where}: {each if isinstance(each, str) else f'{type(each).__name__}: {each}'}")
+
+
+class _Over(BaseException):
+    """Ends the loop of a simulation, or a rank that has killed itself."""
+
+
+class VirtualRank:
+    """A rank: its tasks, and its connections.
+
+    Attributes:
+        proc: The rank as its host knows it.
+        expected: Whether the test has ended it.
+        alive: Whether it runs.
+        told: Whether its host knows of its end.
+        result: What its program has returned.
+        error: The exception that has ended its program.
+    """
+
+    def __init__(self, rank: Rank, env: Mapping[str, str], loop: VirtualLoop) -> None:
+        self.rank = rank
+        self.env = env
+        self.alive = True
+        self.expected = self.told = False
+        self.result: object = None
+        self.error: BaseException | None = None
+        self.connections: list[VirtualConnection] = []
+        self.tasks: list[asyncio.Task[Any]] = []
+        self._loop = loop
+        self._still = self._cleaning = False
+        self._held: list[tuple[Context, Callable[..., object], tuple[Any, ...]]] = []
+
+    @property
+    def number(self) -> int:
+        """Its rank."""
+        return self.rank.proc.rank
+
+    def step(self, context: Context, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """Make a call of one of its tasks, unless it has ended or stands still."""
+        if self._cleaning or (self.alive and not self._still):
+            callback(*args)
+        else:
+            # Of one that has ended too: its tasks are to end in the end.
+            self._held.append((context, callback, args))
+
+    def stop(self, still: bool) -> None:
+        """Stand still, or go on."""
+        self._still = still
+        held, self._held = self._held, []
+        for context, callback, args in held:
+            self._loop.call_soon(callback, *args, context=context)
+
+    def end(self) -> None:
+        """Do nothing more; its connections end."""
+        self.alive = False
+        for connection in self.connections:
+            connection.end()
+
+    def clean(self) -> list[asyncio.Task[Any]]:
+        """Return its tasks that are left, which may end now."""
+        self._cleaning, self._still = True, False
+        self.stop(False)
+        for connection in self.connections:
+            connection.close()
+        left = [task for task in self.tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        return left
+
+    def stacks(self) -> str:
+        """Return where its tasks are."""
+        return "\n".join([_stack(task) for task in self.tasks if not task.done()])
+
+
+def _stack(task: asyncio.Task[Any]) -> str:
+    lines: list[str] = []
+    own = os.path.dirname(os.path.dirname(__file__))
+    coro: Any = task.get_coro()
+    while coro is not None:
+        frame = getattr(coro, "cr_frame", None) or getattr(coro, "gi_frame", None)
+        if frame is not None and not frame.f_code.co_filename.startswith(own):
+            # As other stacks of ranks: the most recent call first.
+            lines.insert(0, f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}')
+        coro = getattr(coro, "cr_await", None) or getattr(coro, "gi_yieldfrom", None)
+    return "\n".join(lines)
+
+
+class VirtualCluster(Cluster):
+    """The ranks, nodes and links of a simulation, for one of the ranks."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    def kill(self, rank: int) -> None:
+        """Kill a rank. That it does not end its test is not a failure."""
+        self._simulation.kill(self._simulation.rank(rank))
+
+    def stop(self, rank: int) -> None:
+        """Stop a rank. It does not hang in the eyes of its server: it is slow."""
+        self._simulation.rank(rank).stop(True)
+
+    def resume(self, rank: int) -> None:
+        """Have a rank go on that was stopped."""
+        self._simulation.rank(rank).stop(False)
+
+    def lose(self, node: int | str) -> None:
+        """Lose a node, with its server and all of its ranks."""
+        self._simulation.lose(node)
+
+    def now(self) -> float:
+        """Return the virtual time in seconds."""
+        return self._simulation.clock.now
+
+    def _act(self, verb: str, link: Link, seconds: float = 0.0) -> None:
+        self._simulation.links.act(verb, link, seconds)
+
+
+class Simulation:
+    """Ranks that run one program on virtual time.
+
+    Args:
+        main: The program: a coroutine function that is given the cluster.
+        ranks: How many ranks run it.
+        nodes: How many nodes there are.
+        seed: What decides how long each message takes.
+        timeout: Virtual seconds after which all is ended.
+    """
+
+    def __init__(self, main: Main, ranks: int, nodes: int, seed: int, timeout: float) -> None:
+        self.clock = VirtualTime()
+        self._main = main
+        self._timeout = timeout
+        self._random = Random(seed)
+        self._loop = VirtualLoop(self.clock, self._stuck, self._timed_out)
+        self._ranks: dict[int, VirtualRank] = {}
+        self._size = ranks
+        self._late = ""
+        self._cleaning = False
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self.host = VirtualHost(self.clock, nodes, self.pace, self._start, self._ends, self._stops)
+        names = [node.hostname for node in self.host.nodes]
+        self.links = Links(self.later, names, ranks, self._cut, self._part)
+        self._job: RunningJob | None = None
+
+    # The clock and the paces
+
+    def later(self, seconds: float, function: Callable[..., None], *args: Any) -> None:
+        """Have a function called."""
+        self.clock.later(seconds, (lambda: function(*args)) if args else function)
+
+    def pace(self, most: float) -> float:
+        """Return how long something takes, of what is the most."""
+        return most * self._random.random()
+
+    # Ranks
+
+    def rank(self, number: int) -> VirtualRank:
+        """Return a rank.
+
+        Raises:
+            ValueError: There is none of this number.
+        """
+        found = self._ranks.get(number)
+        if found is None:
+            raise ValueError(f"there is no rank {number}: the ranks are 0 to {self._size - 1}")
+        return found
+
+    def kill(self, rank: VirtualRank) -> None:
+        """Kill a rank, as a test asks for it."""
+        rank.expected = True
+        self._end(rank, signum=signal.SIGKILL)
+        if OWNER.get(None) is rank:
+            raise _Over
+
+    def lose(self, node: int | str) -> None:
+        """Lose a node."""
+        for each in self.host.nodes:
+            if node in (each.number, each.hostname) and isinstance(each, VirtualNode):
+                there = [rank for rank in self._ranks.values() if rank.rank.node is each]
+                for rank in there:
+                    rank.expected = True
+                    self._end(rank, signum=signal.SIGKILL)
+                self.host.lose(each)
+                if OWNER.get(None) in there:
+                    raise _Over
+                return
+        names = ", ".join([each.hostname for each in self.host.nodes])
+        raise ValueError(f"there is no node {node!r:.80}: the nodes are {names:.200}")
+
+    def _start(self, rank: Rank, env: dict[str, str]) -> None:
+        made = VirtualRank(rank, env, self._loop)
+        self._ranks[made.number] = made
+        context = contextvars.copy_context()
+        context.run(OWNER.set, made)
+        context.run(self._loop.create_task, self._life(made), context=context)
+
+    async def _life(self, rank: VirtualRank) -> None:
+        __tracebackhide__ = True
+        main = asyncio.current_task()
+        code = 0
+        try:
+            rank.result = await self._main(VirtualCluster(self))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if rank.alive and not self._cleaning:
+                code = 1
+                rank.error = error
+        left = [task for task in rank.tasks if task is not main and not task.done()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+        self._end(rank, code=code)
+
+    def _end(self, rank: VirtualRank, code: int | None = None, signum: int = 0) -> None:
+        if rank.alive:
+            rank.end()
+            # After what it has sent.
+            self.later(SHORT, self._tell_end, rank, code, signum)
+
+    def _tell_end(self, rank: VirtualRank, code: int | None, signum: int) -> None:
+        rank.rank.code, rank.rank.signum = code, signum
+        assert self._job is not None
+        self._job.ended_there([rank.rank])
+        rank.told = True
+        if all(each.told for each in self._ranks.values()) and not self._done.done():
+            self._done.set_result(None)
+
+    def _ends(self, rank: Rank, signum: int) -> None:
+        self._end(self._ranks[rank.proc.rank], signum=signum)
+
+    def _stops(self, rank: Rank, still: bool) -> None:
+        self._ranks[rank.proc.rank].stop(still)
+
+    # Links
+
+    def _cut(self, number: int) -> None:
+        for connection in self.rank(number).connections:
+            connection.cut()
+
+    def _part(self, one: str, other: str) -> None:
+        if self.host.hub is not None:
+            self.host.hub.part(one, other)
+
+    # Clients
+
+    def _open_client(
+        self, engine: str | None, env: Mapping[str, str] | None, directives: tuple[Info, ...]
+    ) -> ClientSession | None:
+        rank = OWNER.get(None)
+        if not isinstance(rank, VirtualRank) or rank.rank.proc.rank not in self._ranks:
+            return None
+        if engine == "native":
+            raise EngineUnavailable("the native engine cannot run on virtual time", operation="open")
+        node = rank.rank.node
+
+        def dial(machine: Client) -> VirtualConnection:
+            if not rank.alive or isinstance(node, VirtualNode) and node.lost:
+                raise Unreachable(f"the server of {node.hostname} is lost", operation="open")
+            server = node.server
+            assert isinstance(server, VirtualServer)
+            made = VirtualConnection(self, self._loop, machine, self.links.gates(rank.number), server.opened)
+            rank.connections.append(made)
+            return made
+
+        return open_client({**rank.env, **(env or {})}, directives, dial=dial, now=self.clock.time)
+
+    # From the beginning to the end
+
+    def run(self) -> list[object]:
+        """Run it; see `simulate`."""
+        before = select.opener
+        self._loop.set_task_factory(self._task)
+        select.opener = self._open_client
+        try:
+            with refusing():
+                try:
+                    self._job = self.host.open(self._size, self.links)
+                    self._loop.limit = self.clock.now + self._timeout
+                    self._loop.run_until_complete(self._done)
+                except _Over:
+                    pass
+                finally:
+                    self._clean()
+        finally:
+            select.opener = before
+        failures = self._failures()
+        if failures:
+            raise RanksFailed(failures)
+        return [self._ranks[number].result for number in range(self._size)]
+
+    def _task(self, loop: Any, coro: Any, **more: Any) -> asyncio.Task[Any]:
+        context = more.get("context")
+        owner = OWNER.get(None) if context is None else context.get(OWNER)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **more)
+        if isinstance(owner, VirtualRank):
+            owner.tasks.append(task)
+        return task
+
+    def _stuck(self) -> None:
+        self._give_up("all ranks wait, and nothing is on its way to any of them")
+
+    def _timed_out(self) -> None:
+        self._give_up(f"the job did not end within {self._timeout:g} virtual s and was ended")
+
+    def _give_up(self, why: str) -> None:
+        if not self._cleaning:
+            self._late = "\n  ".join([why, *unfinished(self.host, self.host.who)])
+            for rank in self._ranks.values():
+                if not rank.told and not rank.expected:
+                    rank.error = rank.error or Waits(rank.stacks())
+        raise _Over
+
+    def _clean(self) -> None:
+        self._cleaning = True
+        left = [task for rank in self._ranks.values() for task in rank.clean()]
+        self._loop.limit = self.clock.now + CLEANING
+        try:
+            if left:
+                self._loop.run_until_complete(asyncio.wait(left))
+        except _Over:
+            # They do not take their end in; nothing of them runs any more.
+            pass
+        for task in left:
+            if task.done() and not task.cancelled():
+                task.exception()
+        self.host.close()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def _reason(self) -> str:
+        """Return why its host has ended ranks."""
+        outcome = None if self._job is None else self._job.outcome or self._job.partial
+        return "" if outcome is None else outcome.reason
+
+    def _failures(self) -> list[tuple[str, BaseException | str]]:
+        """Return the failures with their ranks; equal ones once."""
+        equal: dict[object, tuple[list[int], BaseException | str]] = {}
+        for number, rank in self._ranks.items():
+            found: BaseException | str | None = rank.error
+            if isinstance(found, Waits):
+                found = str(found)
+            elif found is None and not rank.expected and rank.rank.signum:
+                found = f"{rank.rank.end()}: {self._reason()}".removesuffix(": ")
+            if found is not None:
+                equal.setdefault(found if isinstance(found, str) else _place(found), ([], found))[0].append(number)
+        late = [(named(range(self._size), self._size), self._late)] if self._late else []
+        return [*late, *[(named(ranks, self._size), found) for ranks, found in equal.values()]]
+
+
+class Waits(Exception):
+    """A rank waits for something that does not come; the text is its stacks."""
+
+
+def _place(error: BaseException) -> object:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = None if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+    return type(error), str(error), where
+
+
+def simulate(main: Main, *, ranks: int = 2, nodes: int = 1, seed: int = 0, timeout: float = DAY) -> list[object]:
+    """Run a program on several ranks on virtual time: a time limit of an hour passes at once.
+
+    All ranks are tasks of one event loop in this process, each with a client of the Python engine, and the servers and
+    the host of `pypmix run` are there with them. Time goes on only where all wait, to what is due next. How long a
+    message takes, up to 10 ms, follows from the seed, and so does all that happens: with the same seed it is the same.
+
+    Args:
+        main: A coroutine function, which runs on each rank and is given its `Cluster`. Clients that it opens
+            (`pypmix.aio.Client()`) are those of the rank.
+        ranks: How many ranks run it.
+        nodes: How many nodes there are, each with a server.
+        seed: The seed.
+        timeout: Virtual seconds after which all is ended.
+
+    Returns:
+        What it has returned on each rank; None where the test has killed it.
+
+    Raises:
+        RanksFailed: It has failed on a rank, or ranks wait for what does not come.
+        TypeError: It is not a coroutine function.
+        ValueError: There is not a rank, or not a node, or more nodes than a host has.
+    """
+    if not asyncio.iscoroutinefunction(main):
+        raise TypeError(
+            f"{getattr(main, '__name__', main)!r:.80} is not a coroutine function (`async def`): on virtual time a "
+            "call that blocks would stop all ranks"
+        )
+    if type(ranks) is not int or ranks < 1:
+        raise ValueError(f"a simulation has at least 1 rank, not {ranks!r:.80}")
+    return Simulation(main, ranks, nodes, seed, timeout).run()

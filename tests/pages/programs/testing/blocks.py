@@ -1,0 +1,9 @@
+from harness.blocks import Session
+
+session = Session("docs/how-to/testing.md", globals())
+shown = []
+session.run(0)
+test_on_virtual_time()
+print = shown.append
+session.run(1)
+assert shown == [[0, 1, 2, 3]]
