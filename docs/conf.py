@@ -71,7 +71,8 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"(Launch|Desk|Start|Done|ServerSession|Codec|Among)"),
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|aio\.Group|Elect|AsyncLeadership|BlockingLeadership)"),
     # Protocols and machines that a carrier, an exchange or a crossing is given by servers.
-    ("py:(class|obj)", r"(Address|Call|VirtualTimer|Timer|ServerLike|Op|NodeSession|ForkServers|Fault|Variables)"),
+    ("py:(class|obj)", r"(Address|Call|VirtualTimer|Timer|ServerLike|Op|NodeSession|ForkServers)"),
+    ("py:(class|obj)", r"(TraceFile|Fault|Variables)"),
     # mpi4py has its own documentation.
     ("py:.*", r"MPI\..*"),
     # Parts of the package that are not public.

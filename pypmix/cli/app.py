@@ -13,12 +13,15 @@ from pypmix.cli.reach import Reach, add_reach
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     Carry = Callable[[Namespace], int | None]
     Option = Callable[..., object]
     Adder = Callable[[Carry, str], Option]
 
 JSON = "Print JSON instead of text."
+LAUNCHING = ("conform",)
+"""The commands behind whose `--` stands the command line of a launcher."""
 
 
 def app(words: Sequence[str]) -> int:
@@ -29,7 +32,9 @@ def app(words: Sequence[str]) -> int:
         if words and words[0] in commands:
             # Read by its own parser, so that an error names the command.
             command = f"pypmix {words[0]}"
-            given = commands[words[0]].parse_intermixed_args(words[1:])
+            mine, behind = _behind(words)
+            given = commands[words[0]].parse_intermixed_args(mine)
+            given.behind = behind
             carry: Carry = given.carry
             return carry(given) or 0
         if words:
@@ -39,6 +44,14 @@ def app(words: Sequence[str]) -> int:
     except (UsageError, ArgumentError) as error:
         print(f"{command}: {error}\nTry '{command} --help'.", file=sys.stderr)
         return USAGE
+
+
+def _behind(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the words of a command behind its name, and those of another one that stands behind `--`."""
+    if words[0] not in LAUNCHING or "--" not in words:
+        return words[1:], ()
+    at = list(words).index("--")
+    return words[1:at], words[at + 1 :]
 
 
 def _parsers() -> tuple[Parser, dict[str, Parser]]:
@@ -87,15 +100,70 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     option("--check", action="store_true", help="Only say which calls of the scripts behave differently.")
     option("--install", action="store_true", help="Make `import pmix` work for all of this environment.")
     option("--uninstall", action="store_true", help="Take --install back.")
-    _add_completion(add)
+    _add_local(add)
     for adds in (_add_looking, _add_changing, _add_publishing):
         adds(add_tool)
     return root, commands
 
 
+def _add_local(add: Callable[..., Option]) -> None:
+    """Add the commands that attach to no server."""
+    for adds in (_add_trace, _add_completion, _add_conform, _add_bench):
+        adds(add)
+
+
+def _add_trace(add: Callable[[Carry, str], Option]) -> None:
+    option = add(_trace, "Print the summary of a trace that `pypmix run --trace` has written.")
+    option("file", metavar="FILE", help="The trace.")
+    option("--html", metavar="FILE", default="", help="Write a page that shows the trace, and needs no network.")
+    option("--otlp", metavar="URL", default="", help="Send the trace to an OpenTelemetry collector, as spans.")
+    option("--all", action="store_true", help="Print all rows of the tables.")
+    option("--json", action="store_true", help=JSON)
+
+
 def _add_completion(add: Callable[[Carry, str], Option]) -> None:
     option = add(_completion, 'Print what completes the commands in a shell: `eval "$(pypmix completion bash)"`.')
     option("shell", metavar="bash|zsh|fish", help="The shell.")
+
+
+def _add_conform(add: Callable[..., Option]) -> None:
+    option = add(
+        _conform,
+        "Try which promises of PMIx a server keeps, with ranks that its launcher starts.",
+        "\n\nThe exit code is 0 where none is broken, 1 where one is.",
+        "pypmix conform [OPTION]... -- LAUNCHER [ARGUMENT]...",
+    )
+    option("--engine", choices=("native", "python"), default="", help="The engine of the ranks.")
+    option("--only", metavar="PATTERN", action="append", default=[], help="Only these promises. Repeatable.")
+    option("--list", action="store_true", help="Only print the promises.")
+    option(
+        "--timeout", metavar="SECONDS", type=_interval, default=60.0, help="How long each may take; 60 s by default."
+    )
+    option("--json", metavar="FILE", type=_file, help="Write the results as JSON, too.")
+    option("--markdown", metavar="FILE", type=_file, help="Write the table as Markdown, too.")
+
+
+def _add_bench(add: Callable[..., Option]) -> None:
+    option = add(
+        _bench,
+        "Time the engines and launchers of this machine beside each other.",
+        "\n\nThe exit code is 0 where all could be timed, 1 otherwise.",
+    )
+    option(
+        "-n", metavar="N,...", dest="ranks", type=_counts, default=[2, 4], help="Numbers of ranks; 2,4 if not given."
+    )
+    option("--engine", metavar="NAME,...", type=_engines, default=[], help="Engines; all usable ones if not given.")
+    option(
+        "--launcher",
+        metavar="COMMAND",
+        action="append",
+        default=[],
+        help="A further launcher, such as 'prterun -n {n}'. Repeatable.",
+    )
+    option("--rounds", metavar="N", type=_count, default=5, help="How often each is run; 5 if not given.")
+    option("--repeats", metavar="N", type=_count, default=50, help="How often a run repeats each operation; 50.")
+    option("--json", metavar="FILE", type=_file, help="Write the figures as JSON, too.")
+    option("--svg", metavar="FILE", type=_file, help="Write a chart, too.")
 
 
 NODES = (
@@ -208,6 +276,28 @@ def _count(text: str) -> int:
     return number
 
 
+def _counts(text: str) -> list[int]:
+    return [_count(word) for word in text.split(",")]
+
+
+def _engines(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in ("native", "python"):
+            raise ArgumentTypeError(f"an engine is native or python, not {name!r}")
+    return names
+
+
+def _file(text: str) -> Path:
+    """Return a path that can be written to, so that long work is not lost at its end."""
+    from pathlib import Path
+
+    path = Path(text)
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ArgumentTypeError(f"{text} cannot be written")
+    return path
+
+
 def _reach(given: Namespace) -> Reach:
     command = given.carry.__name__.strip("_")
     return Reach(command, given.pid, given.nspace, given.uri, given.file, given.system, given.patience)
@@ -228,6 +318,36 @@ def _compat(given: Namespace) -> int:
     from pypmix.cli.compat import compat
 
     return compat(given.scripts, given.install, given.uninstall, given.check)
+
+
+def _conform(given: Namespace) -> int:
+    from pypmix.cli.conform import conform, listing
+
+    if given.list:
+        sys.stdout.write(listing())
+        return 0
+    return conform(
+        given.behind,
+        engine=given.engine,
+        only=given.only,
+        timeout=given.timeout,
+        as_json=given.json,
+        as_markdown=given.markdown,
+    )
+
+
+def _bench(given: Namespace) -> int:
+    from pypmix.cli.bench import bench
+
+    return bench(
+        given.ranks,
+        given.engine,
+        given.launcher,
+        rounds=given.rounds,
+        repeats=given.repeats,
+        as_json=given.json,
+        as_svg=given.svg,
+    )
 
 
 def _completion(given: Namespace) -> int:
@@ -290,3 +410,9 @@ def _unpublish(given: Namespace) -> None:
     from pypmix.cli.publishing import unpublish
 
     unpublish(_reach(given), given.keys)
+
+
+def _trace(given: Namespace) -> int:
+    from pypmix.cli.trace import trace
+
+    return trace(given.file, given.html, given.otlp, given.json, given.all)

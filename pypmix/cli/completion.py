@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Words = dict[str, list[tuple[str, str, bool]]]
 
-FOLLOWED = {"run", "compat"}
+FOLLOWED = {"run", "compat", "conform"}
 """The commands whose words are, behind the options, those of a program."""
 
 

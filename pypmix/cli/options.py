@@ -397,6 +397,13 @@ OPTIONS = (
         "FILE",
         "Write each question of the servers to their host, and its answer, to FILE as a line of JSON.",
     ),
+    Option(
+        "trace",
+        ("--trace",),
+        "FILE",
+        "Write each request of each rank and each upcall of each server, with its times, to FILE: a timeline that "
+        "Perfetto shows, and of which 'pypmix trace' prints a summary.",
+    ),
 )
 
 
@@ -442,6 +449,7 @@ class Request(Record):
     server_engine: str = "python"
     library: str | None = None
     record: str | None = None
+    trace: str | None = None
     cluster: str = ""
     join: str = ""
     address: str = "127.0.0.1"
@@ -550,6 +558,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         server_engine=server_engine,
         library=None if library is None else os.path.abspath(library),
         record=job.pop("record", None),
+        trace=job.pop("trace", None),
         cluster=cluster,
         join=os.path.abspath(join) if join else "",
         address=address or "127.0.0.1",

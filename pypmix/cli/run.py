@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pypmix.cli.options import Request, Where
     from pypmix.host.local import LocalHost
     from pypmix.host.nodes import Wrap
+    from pypmix.host.tracing.write import TraceFile
 
 
 LOCAL = "local"
@@ -87,6 +88,11 @@ def _run_there(request: Request, cluster: Cluster) -> int:
 def _run(request: Request, make: Callable[..., LocalHost]) -> int:
     """Run the job on what a class of hosts, or a function, makes."""
     try:
+        trace = None if request.trace is None else _tracing(request.trace)
+    except OSError as error:
+        say(f"the trace cannot be written: {error}")
+        return 1
+    try:
         host = make(
             request.apps,
             terms=request.terms,
@@ -103,6 +109,7 @@ def _run(request: Request, make: Callable[..., LocalHost]) -> int:
             warm=False if request.warm is None else request.warm,
             faults=request.faults,
             wrap=None if request.record is None else _recording(request.record),
+            trace=trace,
         )
     except (ValueError, OverflowError) as error:
         return _misused(error)
@@ -139,6 +146,14 @@ def _recording(path: str) -> Wrap:
     from pypmix.host.recording import Recorder
 
     return Recorder(path).wrap
+
+
+def _tracing(path: str) -> TraceFile:
+    from pypmix.host.tracing.write import TraceFile
+
+    # All that is noted is kept for a while: to look through it for garbage again and again would only cost time.
+    gc.set_threshold(50_000, 50, 50)
+    return TraceFile(path)
 
 
 def _refused(error: OSError) -> int:

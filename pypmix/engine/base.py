@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import GroupState, Notification, Op, Output
     from pypmix.standard.ops.events import Delivery as Delivery
     from pypmix.standard.types import Info, Proc, Value
+
+    Asked = tuple[str, tuple[Proc, ...], str]
+    Kind = tuple[Proc | None, Asked, int | None]
+    Traced = tuple[list[Kind], list[tuple[int, int, int]]]
 else:
     from pypmix.standard._typing import Generic as Protocol
 
@@ -160,6 +164,17 @@ class ServerSession(Protocol):
 
         A host that keeps no output calls this before it drops some: a client whose pull was answered so counts on it.
         Not from an upcall, nor where somebody has attached.
+        """
+
+    def trace(self) -> Callable[[], Traced] | None:
+        """Note what clients that connect from now on ask, with its times.
+
+        Returns:
+            What returns, on any one thread, the requests that have ended since the last time. First the kinds of
+            requests that are new since then: the caller; the name of the operation, the procs that it concerns, and a
+            key or a group; and the status, None without an answer. Then the requests: the number of the kind, counted
+            from 0 since the first time; and in nanoseconds of `time.monotonic_ns` when the request came, and when its
+            answer was sent or its caller was lost. None for an engine that cannot see requests.
         """
 
     def settle(self) -> bool:

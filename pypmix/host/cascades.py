@@ -45,7 +45,7 @@ CHAINS = (
 )
 
 LINE = re.compile(rb"[^\n]*\n|[^\n]+")
-COLOUR = re.compile(rb"\x1b\[[\d;]*m")
+COLOUR = rb"\x1b\[[\d;]*m"
 
 SEEN = 200
 """Bytes at the end of what is passed on that tell whether a traceback belongs to it."""
@@ -53,12 +53,10 @@ SEEN = 200
 COLLECTIVES = "fence|allgather|gather|bcast|scatter|barrier|connect|disconnect|group_"
 """The starts of the operations that end partly only where a participant has gone; lookups have other reasons."""
 
-MISSED = re.compile(
-    (
-        rf"{PartialSuccess.__module__}\.({PartialSuccess.__name__}: ({COLLECTIVES})|"
-        rf"({PartialSuccess.__name__}|{ConstructAborted.__name__}): .*; still missing: )"
-    ).encode()
-)
+MISSED = (
+    rf"{PartialSuccess.__module__}\.({PartialSuccess.__name__}: ({COLLECTIVES})|"
+    rf"({PartialSuccess.__name__}|{ConstructAborted.__name__}): .*; still missing: )"
+).encode()
 
 
 class Reader:
@@ -128,7 +126,7 @@ class Reader:
             return False
         self._inside = False
         # What was raised because of such an error follows from it.
-        self.follows = self.follows or MISSED.match(COLOUR.sub(b"", line)) is not None
+        self.follows = self.follows or re.match(MISSED, re.sub(COLOUR, b"", line)) is not None
         return not self.follows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from pypmix.engine.common import Pending
 from pypmix.host.exchange import Crossing, Exchange, Hub
@@ -76,13 +77,20 @@ class Crossings:
         only: Tells which operations are answered; all that crossings can answer by default. The others stay with the
             server, and with what else the host answers.
         joining: The other clusters that it is joined with; None for none.
+        hub: Where the exchanges of its nodes meet, without other clusters; by default one on the host's loop.
+        now: The clock of that loop.
     """
 
     prompt = False
     """All of it happens on the host's loop."""
 
     def __init__(
-        self, host: Manager, only: Callable[[Op[Any]], bool] | None = None, joining: Joining | None = None
+        self,
+        host: Manager,
+        only: Callable[[Op[Any]], bool] | None = None,
+        joining: Joining | None = None,
+        hub: Hub | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host = host
         self._only = only
@@ -91,8 +99,9 @@ class Crossings:
         self._crossings: Sequence[Crossing | Border] = ()
         servers = [_OnLoop(node.server, host.loop) for node in host.nodes]
         if joining is None:
-            hub = Hub(host.loop.soon)
-            self._exchanges = [Exchange(hub.carrier(node.hostname), later=host.loop.later) for node in host.nodes]
+            hub = hub or Hub(host.loop.soon)
+            for node in host.nodes:
+                self._exchanges.append(Exchange(hub.carrier(node.hostname), later=host.loop.later, now=now))
             self._crossings = [Crossing(*both) for both in zip(servers, self._exchanges, strict=True)]
         else:
             from pypmix.host.exchange.border import Border

@@ -55,7 +55,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pypmix.engine.base import Upcall
+    from pypmix.engine.base import OnUpcall, Upcall
     from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.feeding import Input
     from pypmix.host.nodes import HostNode
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from pypmix.host.output import Pausable, Stream
     from pypmix.host.preload import Came
     from pypmix.host.rank import Rank
+    from pypmix.host.tracing.node import NodeTrace
     from pypmix.requests import Procs
     from pypmix.standard.ops import Notification
     from pypmix.standard.types import Proc
@@ -111,6 +112,7 @@ class Orders(Record):
         encrypt: See `TCPCarrier`.
         relayed: Whether a relay has started it, which may be lost without the launcher.
         warm: The modules that warm ranks have imported already; None where ranks are not warm.
+        trace: Whether the launcher writes a trace.
     """
 
     node: str
@@ -127,6 +129,7 @@ class Orders(Record):
     encrypt: bool | None = None
     relayed: bool = False
     warm: tuple[str, ...] | None = None
+    trace: bool = False
 
 
 class Ready(Record):
@@ -157,6 +160,7 @@ def bootstrap(given: Orders) -> bytes:
         "keep_alive": given.keep_alive,
         "encrypt": given.encrypt,
         "warm": given.warm,
+        "trace": given.trace,
     }
     return json.dumps(line).encode() + b"\n"
 
@@ -196,6 +200,7 @@ def read_orders(line: bytes) -> Orders:
             None if found.get("encrypt") is None else bool(found["encrypt"]),
             found.get("relayed") is True,
             None if found.get("warm") is None else tuple([_text(name) for name in found["warm"]]),
+            found.get("trace") is True,
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         # Not the value itself: it may be the secret.
@@ -318,10 +323,11 @@ class Daemon(ServingManager):
             given.node, given.secret, listen=(address, 0), keep_alive=given.keep_alive, encrypt=given.encrypt
         )
         self._exchange = Exchange(self._carrier)
+        self._trace = _tracing() if given.trace else None
 
         def server(node: LocalNode) -> Server:
             return Server(
-                partial(self._asked, node),
+                self._on_upcall(node),
                 engine="python",
                 nspace=f"{given.session}@0",
                 tmpdir=node.tmpdir,
@@ -359,6 +365,8 @@ class Daemon(ServingManager):
         self.open_folder()
         orphans.adopt()
         self._node.server.open()
+        if self._trace is not None:
+            self._trace.attend(self._node.server)
         crossing = Crossing(self._node.server, self._exchange)
         self._crossing = crossing
         self._crossings = Exchanging(self, crossing)
@@ -391,6 +399,7 @@ class Daemon(ServingManager):
             self.loop.watch(0, READ, self._input)
             self._listening = True
             self.loop.later(REACH, self._late)
+            self._tell_trace(again=True)
             self.loop.run(lambda: self._leaving and not any(job.launches for job in self.jobs.values()))
         finally:
             self._close()
@@ -468,6 +477,7 @@ class Daemon(ServingManager):
             job.close()
         if self.forks is not None:
             self.forks.close()
+        self._tell_trace()
         self._exchange.close()
         self._node.server.close()
         self.close_folder()
@@ -678,7 +688,19 @@ class Daemon(ServingManager):
     def job_over(self, job: RunningJob) -> None:
         """Nothing of the ranks here is left: the launcher says when the job can be forgotten."""
         job.finish_output()
+        self._tell_trace()
         self._tell(orders.OVER, orders.NAMED.write((job.nspace,)))
+
+    def _tell_trace(self, again: bool = False) -> None:
+        """Tell the launcher what was noted for its trace since the last time, where it writes one."""
+        if self._trace is None:
+            return
+        from pypmix.host.tracing.node import EVERY, pieces
+
+        for piece in pieces(self._trace.take()):
+            self._tell(orders.TRACED, piece)
+        if again:
+            self.loop.later(EVERY, lambda: self._tell_trace(again=True))
 
     def define_process_set(self, name: str, members: Procs, *, job: str = "") -> None:
         """Leave it to the launcher, which tells all nodes."""
@@ -687,6 +709,10 @@ class Daemon(ServingManager):
         """Raise an event of this node's monitors, on all nodes."""
         super().notify(event)
         self._crossing.raised(event)
+
+    def _on_upcall(self, node: LocalNode) -> OnUpcall:
+        asked: OnUpcall = partial(self._asked, node)
+        return asked if self._trace is None else self._trace.wrap(asked)
 
     def _asked(self, node: LocalNode, upcall: Upcall) -> None:
         """The server asks; on its engine's thread."""
@@ -722,6 +748,12 @@ class Daemon(ServingManager):
             self._exchange.request(self._launcher, orders.ASK, orders.UPCALL.write(packed), answered)
         except RuntimeError:
             upcall.fail(LostConnection("the node's daemon leaves", operation=upcall.op.name))
+
+
+def _tracing() -> NodeTrace:
+    from pypmix.host.tracing.node import NodeTrace
+
+    return NodeTrace()
 
 
 def _is_of_this_node(op: object) -> bool:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping as Variables
 
     from pypmix.engine.base import OnUpcall, Upcall
+    from pypmix.host.crossings import Crossings
     from pypmix.host.elastic import Elastic
     from pypmix.host.feeding import Feed
     from pypmix.host.forking.servers import ForkServers
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pypmix.host.rank import Rank
     from pypmix.host.running import Launch
     from pypmix.host.session import Fleet, NodeSession
+    from pypmix.host.tracing.write import TraceFile
     from pypmix.host.trying import Fault
     from pypmix.standard.types import Proc
 
@@ -101,9 +103,11 @@ class LocalHost(ServingManager):
             than to start each; or names of modules that this process imports too. They share what these modules have
             made and the seed of `hash()`; see the how-to on warm ranks. Other programs are started as ever.
         faults: What happens to the first job, to try how its program takes it.
+        trace: The file that a trace of all that is asked is written to.
 
     Attributes:
         job: The first job; where daemons run it, there is none before they have come.
+        trace: The file of the trace; None for none.
         broken: A fault of ours that ends all jobs; None while there is none.
     """
 
@@ -129,6 +133,7 @@ class LocalHost(ServingManager):
         mapping: Mapping | None = None,
         warm: bool | Sequence[str] | ForkServers = False,
         faults: Sequence[Fault] = (),
+        trace: TraceFile | None = None,
     ) -> None:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"a timeout must be more than 0 seconds, not {timeout}")
@@ -154,6 +159,7 @@ class LocalHost(ServingManager):
         self.native = engine == "native"
         self._mapping = mapping
         self._own_forks = False
+        self.trace = trace
         if warm is not False:
             self._take_forks(warm)
         self._timeout = timeout
@@ -162,6 +168,8 @@ class LocalHost(ServingManager):
 
         def server(node: LocalNode) -> Server:
             asked: OnUpcall = partial(self._asked_by, node)
+            if trace is not None:
+                asked = trace.wrap(asked, node.hostname)
             return Server(
                 asked if wrap is None else wrap(asked, node.hostname),
                 engine=engine,
@@ -183,7 +191,7 @@ class LocalHost(ServingManager):
         else:
             from pypmix.host.session import LAUNCHER, Fleet
 
-            self._fleet = Fleet(self, remote, self._space, self.loop)
+            self._fleet = Fleet(self, remote, self._space, self.loop, trace)
             own = LocalNode(len(self._fleet.nodes), LAUNCHER, self.tmpdir, server, 0)
             self.nodes = (own, *self._fleet.nodes)
         self._given: tuple[tuple[Application, ...], Terms] = tuple(apps), terms or Terms()
@@ -412,9 +420,7 @@ class LocalHost(ServingManager):
         for node in here if len(here) > 1 else ():
             os.mkdir(node.tmpdir, 0o700)
         if len(here) > 1 and self._joining is None:
-            from pypmix.host.crossings import Crossings
-
-            self._crossings = Crossings(self)
+            self._crossings = self.crossings()
         for node in here:
             node.server.open()
         if self._fleet is not None:
@@ -430,6 +436,9 @@ class LocalHost(ServingManager):
             self.loop.later(self._timeout, self._timed_out)
         if self._own_process and self._fleet is None:
             orphans.adopt()
+        if self.trace is not None:
+            self.trace.attend(self.nodes, self.jobs, self.loop)
+            self.at_rank_end.append(self.trace.rank_ended)
         self.begin(self._first, programs)
         if self._faults:
             from pypmix.host.trying import arrange
@@ -441,6 +450,12 @@ class LocalHost(ServingManager):
             raise self.broken
         self._sweep()
         self._hand_over()
+
+    def crossings(self) -> Crossings:
+        """Return what the servers of several simulated nodes carry out together."""
+        from pypmix.host.crossings import Crossings
+
+        return Crossings(self)
 
     def _feed_input(self) -> None:
         """Pass this process's own input on, where ranks were not given it as it is."""
@@ -554,6 +569,8 @@ class LocalHost(ServingManager):
         for node in self.nodes:
             if node.here:
                 node.server.close()
+        if self.trace is not None:
+            self.trace.close()
         if self.forks is not None:
             self.forks.leave()
             if self._own_forks:

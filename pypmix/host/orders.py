@@ -133,4 +133,6 @@ ENDED = "pypmix.node.ended"
 END: Field[tuple[Proc, int | None, int, bool]] = message(PROC, optional(NUMBER), NUMBER, FLAG)
 """A rank that has ended, its exit code, the signal that has ended it, and whether it left a core."""
 WROTE = "pypmix.node.wrote"
+TRACED = "pypmix.node.traced"
+"""Requests and upcalls for the trace of the run; see `pypmix.host.tracing.node`."""
 OVER = "pypmix.node.over"

@@ -89,7 +89,11 @@ class ServingManager(Manager):
             return
         if kind in INLINE and crossings is None and not self.native:
             # Nothing but a number is asked for, if anything, which two threads more would make late.
-            self.answer(node, upcall)
+            function = answers.found.get(type(op))
+            if function is None:
+                self.answer(node, upcall)
+            else:
+                self.answer_with(function, upcall)
             return
         try:
             if isinstance(op, ClientAborted):

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pypmix.host.nodes import HostNode
     from pypmix.host.placing import Node, Obtain
     from pypmix.host.serving import ServingManager
+    from pypmix.host.tracing.write import TraceFile
     from pypmix.standard.types import Proc
 
     class StartedDaemon(Protocol):
@@ -239,6 +240,7 @@ class Fleet:
         session: What the roster says.
         space: What the nspaces of the session's jobs begin with.
         loop: The launcher's loop.
+        trace: The file of the trace, for which the daemons note what their servers are asked.
 
     Attributes:
         complete: Whether all daemons have come.
@@ -246,8 +248,11 @@ class Fleet:
 
     complete = False
 
-    def __init__(self, host: ServingManager, session: NodeSession, space: str, loop: Loop) -> None:
+    def __init__(
+        self, host: ServingManager, session: NodeSession, space: str, loop: Loop, trace: TraceFile | None = None
+    ) -> None:
         self._host = host
+        self._trace = trace
         self.session = session
         self._space = space
         self._loop = loop
@@ -325,6 +330,7 @@ class Fleet:
             node.hostname, self._space, self._secret, self._launcher, node.number, session.interface,
             tuple(session.env.items()), session.folder, self._host.wdir, self._host.grace, session.keep_alive,
             session.encrypt, warm=None if self._host.forks is None else self._host.forks.modules,
+            trace=self._trace is not None,
         )  # fmt: skip
         line = bootstrap(given)
         try:
@@ -517,6 +523,7 @@ class Fleet:
             (orders.WROTE, RemoteNode.wrote),
             (orders.ENDED, RemoteNode.ended),
             (orders.OVER, RemoteNode.over),
+            (orders.TRACED, self._traced),
         ):
             exchange.hear(topic, lambda sender, data, listener=listener: self._told(sender, data, listener))  # type: ignore[misc]
         exchange.watch(self._changed)
@@ -586,6 +593,13 @@ class Fleet:
                 _log.error("what node %s tells is dropped: %s", node, error)
 
         self._post(tell)
+
+    def _traced(self, node: RemoteNode, data: bytes) -> None:
+        """A daemon tells what its server was asked."""
+        if self._trace is not None:
+            from pypmix.host.tracing.node import unpacked
+
+            self._trace.add(node.hostname, unpacked(data))
 
     def _changed(self, name: str, here: bool) -> None:
         if not here and self._carrier is not None:

@@ -11,17 +11,16 @@ chart of the page on performance of what `--out` writes.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from pypmix.cli.bench import machine
 
 HERE = Path(__file__).parent
 OPERATIONS = ["init", "put", "get own", "get peer", "get job", "fence", "fence collect", "server cpu/msg"]
@@ -170,14 +169,7 @@ def here() -> dict[str, str]:
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
     )
-    named = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    machine = f"{named[1] if named else platform.machine()}, {os.cpu_count()} cores"
-    return {
-        "date": datetime.date.today().isoformat(),
-        "commit": commit.stdout.strip(),
-        "machine": machine,
-        "python": platform.python_version(),
-    }
+    return {**machine(), "commit": commit.stdout.strip()}
 
 
 Table = dict[tuple[str, str], dict[str, float]]

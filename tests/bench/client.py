@@ -8,22 +8,9 @@ started = time.perf_counter()
 from pypmix import Client  # noqa: E402
 from pypmix.standard.types import Proc  # noqa: E402
 from pypmix.standard.values import uint32  # noqa: E402
+from pypmix.timing import clock, median, timed  # noqa: E402
 
 local, fences, collects = map(int, sys.argv[1:4])
-clock = time.perf_counter
-
-
-def median(times: list[float]) -> float:
-    return sorted(times)[len(times) // 2] * 1e6
-
-
-def timed(count: int, call: object, *args: object, **kwargs: object) -> float:
-    times = []
-    for _ in range(count):
-        begin = clock()
-        call(*args, **kwargs)  # type: ignore[operator]
-        times.append(clock() - begin)
-    return median(times)
 
 
 def server_cpu() -> float:

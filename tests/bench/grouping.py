@@ -11,15 +11,12 @@ import glob
 import json
 import os
 import sys
-import time
 
 from pypmix import Client, Proc
 from pypmix.group import Left
+from pypmix.timing import clock, median
 
 WARM = 3
-
-clock = time.perf_counter
-"""The same for all processes of a machine."""
 
 
 def server_cpu() -> float:
@@ -29,10 +26,6 @@ def server_cpu() -> float:
         with open(task) as stat:
             total += int(stat.read().split()[0])
     return total / 1e3
-
-
-def median(times: list[float]) -> float:
-    return sorted(times)[len(times) // 2] * 1e6
 
 
 def collective(me: Client, procs: list[Proc], count: int) -> dict[str, object]:

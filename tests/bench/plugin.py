@@ -16,9 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
 
-PLUGIN = ["-p", "no:cacheprovider", "-q", "-p", "pypmix.testing.plugin"]
+PLUGIN = ["-p", "no:cacheprovider", "-q"]
+if not any(each.value == "pypmix.testing.plugin" for each in entry_points(group="pytest11")):
+    PLUGIN += ["-p", "pypmix.testing.plugin"]
 
 
 def timed(words: list[str], folder: Path) -> tuple[float, float]:

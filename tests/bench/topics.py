@@ -3,27 +3,12 @@
 import json
 import os
 import sys
-import time
 
 from pypmix import Client, EventCode, PMIxError, Range
+from pypmix.timing import clock, median, timed
 
 rounds, spawns = map(int, sys.argv[1:3])
-clock = time.perf_counter
 PING, PONG = EventCode.custom(-4001), EventCode.custom(-4002)
-
-
-def median(times: list[float]) -> float:
-    return sorted(times)[len(times) // 2] * 1e6
-
-
-def timed(count: int, call: object, *args: object, **kwargs: object) -> float:
-    times = []
-    for _ in range(count):
-        begin = clock()
-        call(*args, **kwargs)  # type: ignore[operator]
-        times.append(clock() - begin)
-    return median(times)
-
 
 with Client() as me:
     result = {}

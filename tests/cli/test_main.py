@@ -37,7 +37,20 @@ def test_an_unknown_command(command: Command) -> None:
     assert b"fly" in ended.err
 
 
-COMMANDS = ["run", "doctor", "compat", "ps", "top", "query", "events", "lookup", "publish", "unpublish"]
+COMMANDS = [
+    "run",
+    "doctor",
+    "compat",
+    "ps",
+    "top",
+    "query",
+    "events",
+    "lookup",
+    "publish",
+    "unpublish",
+    "conform",
+    "bench",
+]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from nodes.conftest import launcher_command
 
 from frameworks.conftest import FRAMEWORKS
 from harness import cluster as clusters
-from harness import machine
+from harness import machine, slurm_nodes
 from harness.cluster import Cluster
+from harness.slurm_nodes import Slurm
 
 cluster = clusters.cluster
+slurm_on_nodes = slurm_nodes.slurm_on_nodes
+nodes_with_slurm = slurm_nodes.nodes_with_slurm
 
 EXAMPLE = machine.ROOT / "docs" / "examples" / "frameworks" / "dask_runner.py"
 FAULTS = Path(__file__).with_name("runner.py")
@@ -25,9 +29,12 @@ SECONDS = 200.0
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("frameworks")]
 
 
-def run(cluster: Cluster, *words: str, check: bool = True) -> tuple[int, str, str]:
+def run(
+    cluster: Cluster, *words: str, check: bool = True, env: Mapping[str, str] | None = None
+) -> tuple[int, str, str]:
     """Run a launcher on the first machine to its end, after which nothing of it may be left."""
-    done = cluster["n1"].run(*words, timeout=SECONDS, check=check, env={"PYTHONPATH": str(machine.ROOT)})
+    env = {"PYTHONPATH": str(machine.ROOT), **(env or {})}
+    done = cluster["n1"].run(*words, timeout=SECONDS, check=check, env=env)
     assert not cluster.wait_gone()
     return done.returncode, done.stdout, done.stderr
 
@@ -40,6 +47,11 @@ def ranks(path: Path, *words: str) -> list[str]:
 def further(*given: object) -> Any:
     """Return parameters that are left out by default: each job takes seconds of CPU time."""
     return pytest.param(*given, marks=pytest.mark.clusters)
+
+
+def expected(*nodes: str) -> str:
+    """Return what the example prints where its workers are on these nodes."""
+    return f"sum 328350\nworkers on {[*nodes]}\n"
 
 
 @pytest.mark.parametrize(
@@ -60,8 +72,16 @@ def test_the_example(cluster: Cluster, launcher: str, nodes: int) -> None:
         start += ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
     hosts = ["--host", ",".join(f"n{number}:{5 if nodes == 1 else 2 + number % 2}" for number in range(1, nodes + 1))]
     _, out, _ = run(cluster, *start, *hosts, "-n", "5", *ranks(EXAMPLE))
-    there = ["n1", "n1", "n1"] if nodes == 1 else ["n1", "n2", "n2"]
-    assert out == f"sum 328350\nworkers on {there}\n"
+    assert out == (expected("n1", "n1", "n1") if nodes == 1 else expected("n1", "n2", "n2"))
+
+
+@pytest.mark.parametrize("nodes", [further(1), 2])
+def test_the_example_under_slurm(cluster: Cluster, nodes_with_slurm: Slurm, nodes: int) -> None:
+    # A node has four CPUs, which are taken in turn.
+    where = ["-wn1", "-N1", "--overcommit"] if nodes == 1 else ["-wn1,n2", "-N2", "--distribution=block"]
+    start = ["srun", "--mpi=pmix", *where, "-n5"]
+    _, out, _ = run(cluster, *start, *ranks(EXAMPLE), env=nodes_with_slurm.environment)
+    assert out == (expected("n1", "n1", "n1") if nodes == 1 else expected("n1", "n1", "n2"))
 
 
 def test_too_few_ranks(cluster: Cluster) -> None:

@@ -7,10 +7,9 @@ import time
 
 from harness.sync import read, write
 from pypmix.aio import Client
+from pypmix.conformance.awaited import sleep, together
 
 __all__ = ["Client", "hear", "psets", "sleep", "tell", "together"]
-
-sleep = asyncio.sleep
 
 
 async def psets(me):
@@ -26,8 +25,3 @@ async def hear(name: str, seconds: float = 10.0) -> str:
     while (text := read(name, deadline)) is None:
         await asyncio.sleep(0.002)
     return text
-
-
-async def together(*calls):
-    """Make calls at the same time, and return what each returned or raised."""
-    return await asyncio.gather(*[call() for call in calls], return_exceptions=True)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-MODULES = {"harness.aio": "harness.sync", "pypmix.aio": "pypmix"}
+MODULES = {
+    "harness.aio": "harness.sync",
+    "pypmix.aio": "pypmix",
+    "pypmix.conformance.awaited": "harness.sync",
+    "pypmix.conformance.calls": "harness.calls",
+    "pypmix.aio.recipes.draft": "pypmix.recipes.draft",
+}
 
 
 def translate(source, path, form):

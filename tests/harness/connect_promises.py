@@ -6,7 +6,7 @@ See `harness.promises`, which holds what is promised of groups and process sets.
 from __future__ import annotations
 
 from harness.lack import Lack
-from harness.promise import Promise, every_native
+from harness.promise import Promise, every_native, shipped
 
 KEYS = "RFC 0003, info keys"
 DESCRIPTION = "RFC 0003, Description"
@@ -23,27 +23,27 @@ PROMISES = (
     Promise("connect: early termination", KEYS, "no error when a proc ends without disconnecting"),
     Promise("connect: collectives go on", KEYS, "those under way and later ones do without it then"),
     Promise("connect: exchange only", KEYS, "the job info of all nspaces, and neither nspace nor rank"),
-    Promise("connect: several at once", DESCRIPTION, "a process may take part in several connects at a time"),
-    Promise("connect: order", DESCRIPTION, "the order of the procs does not matter"),
+    shipped("connect: several at once"),
+    shipped("connect: order"),
     Promise("connect: wildcard", DESCRIPTION, "the wildcard rank stands for all procs of an nspace"),
     Promise("connect: ids", DESCRIPTION, "CONNECT_ID tells connects of the same procs apart"),
     Promise("cluster: id", CLUSTERS, "a job reads the name of its cluster as CLUSTER_ID"),
     Promise("cluster: names", CLUSTERS, "procs of other clusters have the cluster and a colon before their nspace"),
     Promise("cluster: rendezvous", CLUSTERS, "jobs of different clusters find each other by publish and lookup"),
     Promise("cluster: connect", CLUSTERS, "they connect, also where their nspaces have the same name"),
-    Promise("connect: nspace", CONNECT, "an nspace that nobody else has, the same for all"),
+    shipped("connect: nspace"),
     Promise("connect: rank", CONNECT, "a rank in it for each of them"),
     Promise("connect: termination", CONNECT, "who ends without a disconnect is an error event for all others"),
-    Promise("connect: timeout", CONNECT, "an error when somebody has not come in time"),
+    shipped("connect: timeout"),
     Promise("connect: job info", CONNECT, "each has the job info of the others' nspaces"),
     Promise("connect: all have called", CONNECT, "it ends when all have called it"),
     Promise("connect: a participant ends", CONNECT, "an error for all others when one ends without having called"),
     Promise("disconnect: nspace", DISCONNECT, "it is by the nspace"),
     Promise("disconnect: together", DISCONNECT, "it ends when all have called it"),
-    Promise("disconnect: unknown", DISCONNECT, "an nspace that is not known, or no more, is an error"),
+    shipped("disconnect: unknown"),
     Promise("disconnect: timeout", DISCONNECT, "an error when somebody has not come in time, and another try"),
-    Promise("nspace: fence", DESCRIPTION, "the nspace in a fence"),
-    Promise("nspace: notify", DESCRIPTION, "the nspace as the range of an event"),
+    shipped("nspace: fence"),
+    shipped("nspace: notify"),
     Promise("nspace: requests", HOST, "the nspace and its ranks in a get, and in a further connect"),
     Promise("connect: the host assigns", HOST, "the host says which nspace it is, and who has which rank"),
 )

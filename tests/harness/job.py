@@ -97,6 +97,11 @@ class Job:
             )
         return self
 
+    def say(self, text: str) -> None:
+        """Note what a host in this process says of the job; the output of its ranks is this process's."""
+        self._stdout.write_text("")
+        self._stderr.write_text(text)
+
     @property
     def pid(self) -> int:
         return self._process.pid

@@ -410,6 +410,16 @@ LACKS = (
     Lack("a lookup waits for all of its keys", "mpirun*", "*", "it answers when one of the keys is there"),
     Lack("a range of the proc itself", "mpirun*", "*", "it shows others what was published to PROC_LOCAL"),
     Lack("data that ends with its publisher", "prterun-5.*", "*", "it keeps what was published with PERSIST_PROC"),
+    *[
+        Lack(
+            "data of a spawned job, early",
+            server,
+            "native-5.0.*",
+            "a server of libpmix 5.0 crashes when a client of its release asks for what a spawned job has not put yet",
+            harm=True,
+        )
+        for server in ("prterun-5.0.*", f"{HOSTED}5.0.*")
+    ],
     Lack(
         "a spawned job that fails harms no other",
         "prterun-7.*",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from harness.lack import Lack
+from pypmix.conformance.check import Promise
+from pypmix.conformance.checks import CHECKS
+
+__all__ = ["Promise", "every_native", "shipped"]
 
 
-class Promise(NamedTuple):
-    """A promise: its name, where it is made, and what it says."""
-
-    name: str
-    place: str
-    text: str
+def shipped(name: str) -> Promise:
+    """Return a promise that users can try, too, with `pypmix conform`."""
+    return CHECKS[name][1].promise
 
 
 def every_native(promise: str, reason: str) -> tuple[Lack, ...]:

@@ -17,8 +17,21 @@ import pytest
 from harness import machine, pairings, selection
 from harness.job import TIME_LIMIT, Job, scenario_command
 from harness.pairings import Pairing, Part
+from pypmix.conformance.checks import CHECKS
 
 FORMS = ("sync", "asyncio")
+
+WARM = {"python-server": 1, pairings.NODES: 2}
+"""The servers whose jobs can do without a launcher, with their nodes; see `harness.warm`."""
+
+LAUNCHING = frozenset({"options", "environment", "limit", "leaves_files", "psets"})
+"""The options of a job that are not the scenario's own arguments."""
+
+LAUNCHED = frozenset({"options", "leaves_files", "psets"})
+"""Those that take a launcher."""
+
+LAUNCHERS = frozenset({"forwarding", "spawning", "tools", "pypmix.conformance.jobs"})
+"""The modules of scenarios about a launcher: output and input, jobs that are spawned, and tools from outside."""
 
 
 def _wanted(metafunc: pytest.Metafunc, mark: str, names: Sequence[str]) -> list[str]:
@@ -100,9 +113,18 @@ class Jobs:
             shutil.copy2(path, folder)
         if self._in_root:
             command = machine.enter(command, folder)
+        return self._made(command, folder, leaves_files, options).start()
+
+    def made(self, command: Sequence[str], **options: Any) -> Job:
+        """Return a job that something else than its command starts; it is to leave nothing either."""
+        folder = self._folder / str(len(self._jobs))
+        folder.mkdir()
+        return self._made(command, folder, False, options)
+
+    def _made(self, command: Sequence[str], folder: Path, leaves_files: bool, options: dict[str, Any]) -> Job:
         job = Job(command, folder, **options)
         self._jobs.append((job, leaves_files))
-        return job.start()
+        return job
 
     def end(self) -> None:
         left = []
@@ -164,11 +186,35 @@ class Run(Jobs):
         `abandons`: a collective is left without its end, which some servers do not survive at the end of the job
         ("abandoned collectives" in `pairings.LACKS`); how those end is not judged.
         """
+        if self._spared(scenario, options):
+            returned = self._warm(scenario, ranks, options).returned()
+            assert len(returned) == ranks
+            return returned
         unjudged = abandons and self.pairing.lack("abandoned collectives") is not None
         job = self.job(scenario, ranks, leaves_files=unjudged, **options)
         returned = job.values() if unjudged else job.returned()
         assert len(returned) == ranks, job.report()
         return returned
+
+    def keeps(self, promise: str, ranks: int = 4, **options: Any) -> None:
+        """Run the check of a promise that `pypmix conform` tries, too, and hold what the ranks return to its rule."""
+        _, check = CHECKS[promise]
+        found = self(f"{check.program.__module__}.{check.program.__name__}", ranks, **options)
+        assert not (wrong := check.judge(found)), wrong
+
+    def _spared(self, scenario: str, options: Mapping[str, object]) -> bool:
+        """Tell whether a job does without a launcher."""
+        asks = LAUNCHED.intersection(options) or scenario.rpartition(".")[0] in LAUNCHERS
+        return self.form == "asyncio" and self.client == "python-client" and self.server in WARM and not asks
+
+    def _warm(self, scenario: str, ranks: int, options: dict[str, Any]) -> Job:
+        from harness import warm
+
+        arguments = {name: value for name, value in options.items() if name not in LAUNCHING}
+        command = scenario_command(scenario, self.form, arguments)
+        environment = {**pairings.client_environment(self.client), **options.get("environment", {})}
+        job = self.made(command, environment=environment, limit=options.get("limit", TIME_LIMIT))
+        return warm.run(job, command, ranks, WARM[self.server])
 
     def survivors(
         self, scenario: str, ranks: int, dead: Collection[int], options: Sequence[str] = (), **named: Any

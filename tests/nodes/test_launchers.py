@@ -79,9 +79,9 @@ def test_every_rank_knows_its_machine(ranks) -> None:
 
 @launchers(*LIBRARIES, without=(HANGS, WAITS))
 def test_data_goes_from_node_to_node(ranks) -> None:
-    for collect in True, False:
-        everything = {rank: (f"tcp://{NODES[rank // 2]}:{5000 + rank}", rank * 11) for rank in range(6)}
-        assert ranks("modex.exchange", 6, NODES, collect=collect) == [everything] * 6
+    for how in "collected", "on_demand":
+        everything = [[f"tcp://{rank}", rank * 11] for rank in range(6)]
+        assert ranks(f"pypmix.conformance.exchange.{how}", 6, NODES) == [everything] * 6
     assert ranks("nodes.direct", 4, size=100_000) == [[True] * 4] * 4
     assert ranks("nodes.late", 2) == ["here", None]
 

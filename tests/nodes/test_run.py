@@ -267,8 +267,8 @@ BY_TWO = ("--map-by", "ppr:2:node")
 
 @ways()
 def test_data(over: Runner) -> None:
-    everything = {rank: (f"tcp://{NODES[rank // 2]}:{5000 + rank}", rank * 11) for rank in range(4)}
-    assert over.scenario("modex.exchange", 4, options=BY_TWO, collect=True) == [everything] * 4
+    everything = [[f"tcp://{rank}", rank * 11] for rank in range(4)]
+    assert over.scenario("pypmix.conformance.exchange.collected", 4, options=BY_TWO) == [everything] * 4
     assert over.scenario("nodes.direct", 4, options=BY_TWO, size=100_000) == [[True] * 4] * 4
 
 

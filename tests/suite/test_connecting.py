@@ -27,16 +27,14 @@ def test_some_procs_of_a_job(run):
 @pytest.mark.promise("connect: several at once")
 @pytest.mark.forms("sync")
 def test_several_connects_at_once(run):
-    found = run("connecting.several", ranks=3, ids=False)
-    assert [set(each) for each in found] == [{1, 2}, {0, 2}, {0, 1}]
-    assert not any(is_open for each in found for _, is_open in each.values())
+    run.keeps("connect: several at once", ranks=3)
 
 
 @proven
 @pytest.mark.promise("connect: ids")
 @pytest.mark.forms("sync")
 def test_connects_of_the_same_procs_have_ids(run):
-    found = run("connecting.several", ranks=3, ids=True)
+    found = run("connecting.several", ranks=3)
     assert found[0].keys() == {"a", "b", None}
     assert len({nspace for nspace, _ in found[0].values()} - {None}) == 3
     assert found[1] == found[2] == found[0]

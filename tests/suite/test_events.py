@@ -14,13 +14,12 @@ def test_a_stream(run):
 
 @pytest.mark.needs("one node")
 def test_iteration_in_order(run):
-    expected = [("CUSTOM_N4242" if number % 2 else "CUSTOM_N4243", number) for number in range(20)]
-    assert run("events.iterated", ranks=2) == [expected] * 2
+    run.keeps("events: order", ranks=2)
 
 
 @pytest.mark.needs("one node")
 def test_default_handlers(run):
-    assert run("events.by_default", ranks=2) == [([2, 3], 3)] * 2
+    run.keeps("events: default handlers", ranks=2)
 
 
 @pytest.mark.needs("events beyond the node", "one node")
@@ -31,12 +30,12 @@ def test_ranges(run):
 
 @pytest.mark.needs("events beyond the node")
 def test_targets(run):
-    assert run("events.targets", ranks=4) == [["all"], ["one", "two", "all"], ["two", "all"], ["all"]]
+    run.keeps("events beyond the node")
 
 
 @pytest.mark.needs("a kept event comes once", "one node")
 def test_late_registration(run):
-    assert run("events.kept", ranks=2) == [None, ([2], True)]
+    run.keeps("a kept event comes once", ranks=2)
 
 
 def test_the_chain_of_handlers(run):

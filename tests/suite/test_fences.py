@@ -19,7 +19,7 @@ def test_the_job_by_any_name(run):
 
 @pytest.mark.needs("fences of some procs of several nodes")
 def test_a_subset(run):
-    assert run("fences.subset", ranks=4) == [[0, 2], [], [0, 2], []]
+    run.keeps("fence: some procs")
 
 
 def test_a_limit_of_years_is_a_limit(run):
@@ -40,12 +40,7 @@ def test_someone_never_comes(run):
 
 @pytest.mark.needs("every rank is told of a failed fence")
 def test_someone_never_comes_and_everyone_is_told(run):
-    ends = run("fences.someone_never_comes", ranks=3, timeout=1)[:2]
-    for error, seconds in ends:
-        assert isinstance(error, OperationTimeout)
-        assert seconds < 5
-    # The time runs from the first arrival.
-    assert max(seconds for _, seconds in ends) > 0.8
+    run.keeps("every rank is told of a failed fence", ranks=3)
 
 
 @pytest.mark.needs("the missing are named")

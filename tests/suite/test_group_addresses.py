@@ -15,14 +15,12 @@ pytestmark = [
 
 @pytest.mark.promise("address: fence")
 def test_fences_of_a_group_and_of_some_of_its_ranks(run):
-    expected = ["of 3", "of 2", "of 1"], "ERR_NOT_FOUND"
-    assert run("group_addresses.fenced", ranks=4) == [None, expected, expected, expected]
+    run.keeps("address: fence")
 
 
 @pytest.mark.promise("address: get")
 def test_members_are_read_by_group_rank(run):
-    expected = ["of 3", "of 2", "of 1", "of 3", True]
-    assert run("group_addresses.got", ranks=4) == [None, expected, expected, expected]
+    run.keeps("address: get")
 
 
 @pytest.mark.promise("address: notify")
@@ -43,14 +41,12 @@ def test_a_group_in_another_one(run):
 
 @pytest.mark.promise("query: groups")
 def test_how_many_groups_there_are(run):
-    for there, gone in run("group_addresses.asked", ranks=4):
-        assert there == (1, ["acme.address"])
-        assert gone == (0, [])
+    run.keeps("query: groups")
 
 
 @pytest.mark.promise("query: membership")
 def test_who_is_in_a_group(run):
-    assert run("group_addresses.listed", ranks=4) == [([1, 2, 3], None)] * 4
+    run.keeps("query: membership")
 
 
 @pytest.mark.promise("group names")

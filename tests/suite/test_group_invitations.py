@@ -20,10 +20,7 @@ def survivors(run, scenario, ranks, victims, **arguments):
 
 @pytest.mark.promise("invite")
 def test_who_accepts_is_a_member(run):
-    members = [1, 3, 0, 2]
-    told = "acme.team", 1, members
-    for rank, found in enumerate(run("group_invitations.formed", ranks=4)):
-        assert found == [(None if rank == 1 else told, members, members.index(rank), 1, False, None)] * 2
+    run.keeps("invite")
 
 
 @pytest.mark.promise("invite")
@@ -90,7 +87,7 @@ def test_who_does_not_answer_in_time(run):
 
 @pytest.mark.promise("invite: timeout")
 def test_all_are_to_accept_in_time(run):
-    assert run("group_invitations.overdue", ranks=3) == [ABORTED, ABORTED, None]
+    run.keeps("invite: timeout", ranks=3)
 
 
 @pytest.mark.promise("invite: an invitee dies")
@@ -122,9 +119,7 @@ def test_an_invitation_that_comes_early(run):
 
 @pytest.mark.promise("invite: context id")
 def test_context_ids(run):
-    found = run("group_invitations.numbered", ranks=3)
-    assert found == [found[0]] * 3
-    assert None not in found[0] and len(set(found[0])) == 2
+    run.keeps("invite: context id", ranks=3)
 
 
 @pytest.mark.promise("invite: endpoint data")

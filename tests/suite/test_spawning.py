@@ -52,6 +52,12 @@ def test_the_parent_reads_what_its_children_have_put(run):
     assert isinstance(missing, NotFound)
 
 
+@pytest.mark.forms("sync")
+@pytest.mark.needs("data of a spawned job, early")
+def test_the_parent_asks_before_they_have_put_anything(run):
+    run.keeps("data of a spawned job, early", ranks=2)
+
+
 @pytest.mark.needs("the end of a spawned job")
 def test_the_end_of_a_job_is_waited_for(run):
     assert run("spawning.waited", ranks=2, code=0) == [("OperationTimeout", 0, 0), None]

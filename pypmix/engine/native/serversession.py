@@ -240,6 +240,9 @@ class NativeServer:
         if not self._closed:
             mark.wait(LIMIT)
 
+    def trace(self) -> None:
+        """See `ServerSession.trace`: the library tells of no request but by upcalls."""
+
     def settle(self) -> bool:
         """See `ServerSession.settle`: of clients that are lost at once, the library may use a collective after its end.
 

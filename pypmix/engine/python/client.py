@@ -357,7 +357,7 @@ class Client:
         self._gets: dict[Proc, Call] = {}
         self._tags = tags()
         self._pindex = 0
-        self.parting = False
+        self.half_closing = False
         """Whether the transport is to end its sending side now."""
         self._opening: Call | None = None
         self._parting: Call | None = None
@@ -450,10 +450,11 @@ class Client:
 
     def deliver(self) -> None:
         """Call the first of those who are to be told, if there is one; for the transport, outside of its lock."""
-        try:
-            call = self.finished.pop(0)
-        except IndexError:
+        finished = self.finished
+        if not finished:
             return
+        # It stays in the list until it was called: a signal handler may raise after any call of a function, `pop` too.
+        call = finished[0]
         done, call.done = call.done, None
         if done is not None:
             assert call.outcome is not None
@@ -462,6 +463,8 @@ class Client:
             except Exception:
                 # It is nobody's fault here, and the operation of whoever reads must not end by it.
                 sys.excepthook(*sys.exc_info())
+        if finished and finished[0] is call:
+            finished.pop(0)
 
     def pass_on(self, function: Callable[[Any], None], argument: object) -> None:
         """`tell`, where that is all the effect of a message; see `effect`."""
@@ -1317,7 +1320,7 @@ class Client:
     def _part(self, call: Call) -> None:
         call.phase = "part"
         self._wait(call, PART_WAIT)
-        self.parting = True
+        self.half_closing = True
 
     def _finalized(self, call: Call) -> None:
         self.end(call, error=call.failure)

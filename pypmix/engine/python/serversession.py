@@ -27,16 +27,31 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from queue import SimpleQueue
-    from typing import Any
+    from typing import Any, Protocol, TypeVar
 
-    from pypmix.engine.base import Done, OnUpcall, R
+    from pypmix.engine.base import Done, OnUpcall, R, Traced
+    from pypmix.engine.collective.machine import Clock
     from pypmix.engine.common import Pending
-    from pypmix.engine.python.node import Applicant
+    from pypmix.engine.python.node import Applicant, Link
     from pypmix.engine.python.processes import Process
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.limits import Limits
     from pypmix.standard.ops import Notification, Op, Output
     from pypmix.standard.types import Info, Value
+
+    T = TypeVar("T")
+
+    class Thread(Clock, Protocol):
+        """Where all of a server happens: its reactor, or the clock of a simulation."""
+
+        def call(self, function: Callable[[], T], /) -> T: ...
+
+        def post(self, function: Callable[[], None], /) -> None: ...
+
+        def stop(self) -> None: ...
+
+        def forked(self) -> None: ...
+
 
 ANNOUNCED = "7.0.0"
 """The release that clients are told.
@@ -95,7 +110,7 @@ class HostUpcall:
 
     def __init__(
         self,
-        reactor: Reactor,
+        reactor: Thread,
         op: Op[Any],
         answer: Done[Any],
         process: Process | Applicant | None,
@@ -180,6 +195,7 @@ class ServerSession:
         security: Sequence[str] = (),
         rank: int = 0,
         limits: Limits = DEFAULTS,
+        reactor: Thread | None = None,
     ) -> None:
         self.security = _modules(security or os.environ.get("PYPMIX_SECURITY", "").split(","))
         name = check_name(nspace or f"pypmix-{os.getpid()}", MAX_NSLEN, "the server's nspace")
@@ -194,20 +210,34 @@ class ServerSession:
         self._depth = 0
         self._provision = Provision(self.hostname)
         self._checker: SimpleQueue[tuple[bytes, Done[tuple[int, int]]] | None] | None = None
+        self._post: Post | None = None
+        self.port = 0
+        self._path = ""
+        if reactor is None:
+            self._listen(limits)
+            self._announce(tool_support, system_server, rendezvous_file)
+        else:
+            # A simulation, whose clients come by `opened`.
+            self._reactor: Thread = reactor
+            self._server = Server(reactor, self, self.proc, self.security, limits)
+
+    def _listen(self, limits: Limits) -> None:
         listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
-        self.port: int = listener.getsockname()[1]
-        self._reactor = Reactor(f"pypmix-server-{self.port}", self.log, limits)
-        self._server = Server(self._reactor, self, self.proc, self.security, limits)
-        self._reactor.listen(listener, self._server.opened)
+        self.port = listener.getsockname()[1]
+        self._reactor = own = Reactor(f"pypmix-server-{self.port}", self.log, limits)
+        self._server = Server(own, self, self.proc, self.security, limits)
+        own.listen(listener, self._server.opened)
         beside, self._path = _beside(self.tmpdir, self.port)
         if beside is not None:
-            self._reactor.listen(beside, self._server.opened)
-        self._warn()
+            own.listen(beside, self._server.opened)
+        self._warn(own.owners.trouble)
+        own.start()
+
+    def _announce(self, tool_support: bool, system_server: bool, rendezvous_file: str | None) -> None:
         address = f"tcp4://127.0.0.1:{self.port}"
-        contact = Contact(name, rank, address, ANNOUNCED, os.getpid(), os.geteuid(), __version__, local=self._path)
+        contact = Contact(*self.proc, address, ANNOUNCED, os.getpid(), os.geteuid(), __version__, local=self._path)
         # A node that is simulated has a name of its own, and tools look for that of the machine.
         self._post = Post(contact, dict.fromkeys((*host_names(self.hostname), *host_names())))
-        self._reactor.start()
         try:
             if tool_support:
                 self._post.session(self.tmpdir)
@@ -219,9 +249,8 @@ class ServerSession:
             self.close()
             raise
 
-    def _warn(self) -> None:
+    def _warn(self, trouble: str) -> None:
         """Say what follows from a kernel that does not tell whose a connection is."""
-        trouble = self._reactor.owners.trouble
         if not trouble or self.security == (MUNGE,):
             return
         if UNCHECKED in self.security:
@@ -299,6 +328,10 @@ class ServerSession:
 
         logging.getLogger("pypmix.server").warning("%s: %s", self.proc, text)
 
+    def opened(self, link: Link) -> None:
+        """A client has connected by a link of the caller's; on the reactor's thread."""
+        self._server.opened(link)
+
     # What hosts call, from any thread.
 
     def register_nspace(self, job: JobInfo, local: tuple[int, ...] | None = None) -> None:
@@ -365,6 +398,14 @@ class ServerSession:
 
     def catch_up(self) -> None:
         """Nothing is answered before the host."""
+
+    def trace(self) -> Callable[[], Traced]:
+        """See `ServerSession.trace`."""
+        from pypmix.engine.python.tracing import Tracer
+
+        tracer = Tracer()
+        self._reactor.call(lambda: self._server.handshakes.trace(tracer.peer))
+        return tracer.drain
 
     def settle(self) -> bool:
         """See `ServerSession.settle`: losses may come in any number."""
@@ -487,7 +528,8 @@ class ServerSession:
 
     def close(self) -> None:
         """`PMIx_server_finalize`: close all connections and end the thread. May be called twice."""
-        self._post.remove()
+        if self._post is not None:
+            self._post.remove()
         if self._path:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)

@@ -18,17 +18,41 @@ from pypmix.wire.handshake import FLAG_CLIENT, Hello, native_credential
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import Any, Protocol
 
     from pypmix.engine.base import Done
     from pypmix.engine.python.alone import Alone
-    from pypmix.engine.python.transport import Connection
+    from pypmix.engine.python.client import Call
     from pypmix.standard._typing import TypeVar
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import GroupState, Op
     from pypmix.standard.releases import Release
 
     R = TypeVar("R")
+
+    class Connection(Protocol):
+        """The driver of a client's machine; see `pypmix.engine.python.transport.Connection`."""
+
+        def open(self, call: Call, /) -> None: ...
+
+        def run(self, op: Op[Any], /) -> Any: ...
+
+        def submit(self, op: Op[Any], done: Done[Any], /) -> None: ...
+
+        def fileno(self) -> int: ...
+
+        def attach(self) -> None: ...
+
+        def detach(self) -> None: ...
+
+        def poll(self) -> None: ...
+
+        def close(self) -> None: ...
+
+        def forked(self) -> None: ...
+
+    Dial = Callable[[Client], Connection]
 
 URI_VARIABLES = tuple("PMIX_SERVER_URI" + generation for generation in ("61", "51", "41", "4", "3", "21", "20", "2"))
 """Where servers leave their address, newest first; the text is the same in each."""
@@ -142,12 +166,20 @@ class Session:
             self._connection.forked()
 
 
-def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ...] = ()) -> Session:
+def open_client(
+    env: Mapping[str, str] | None = None,
+    directives: tuple[Info, ...] = (),
+    *,
+    dial: Dial | None = None,
+    now: Callable[[], float] = monotonic,
+) -> Session:
     """Open a client (`PMIx_Init`): connect to the server that the environment names, or be a singleton without one.
 
     Args:
         env: The environment that the launcher left; this process's own by default.
         directives: `attrs.TIMEOUT` bounds the handshake, 60 s by default.
+        dial: Connects a machine, where that is not done by a socket: in a simulation.
+        now: The clock of time limits.
 
     Raises:
         Unreachable: There should be a server, and it cannot be reached or refuses this process.
@@ -167,18 +199,15 @@ def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ..
         adapts=adapts(env, name.rpartition(".")[0]),
     )
     hello = client_hello(env, proc, server)
-    from pypmix.engine.peeruid import OWNER
-    from pypmix.engine.python.transport import Connection, connect
-
-    local = local_socket(env, f"{name};{address}")
-    deadline = monotonic() + (_limit(directives) or OPEN_WAIT)
+    dial = dial or _dialer(env, name, address)
+    deadline = now() + (_limit(directives) or OPEN_WAIT)
     hostname = env.get("PMIX_HOSTNAME") or os.uname().nodename
     tries = 3
     while True:
         tries -= 1
         store = DataStore(proc, hostname, server.release)
         machine = Client(proc, store, server)
-        connection = Connection(connect(address, local, (), env.get(OWNER, "")), machine)
+        connection = dial(machine)
         try:
             call = machine.connect(hello, deadline)
             connection.open(call)
@@ -196,6 +225,14 @@ def open_client(env: Mapping[str, str] | None = None, directives: tuple[Info, ..
         connection.close()
         if not tries or not machine.misdirected:
             raise error
+
+
+def _dialer(env: Mapping[str, str], name: str, address: str) -> Dial:
+    from pypmix.engine.peeruid import OWNER
+    from pypmix.engine.python.transport import Connection, connect
+
+    local = local_socket(env, f"{name};{address}")
+    return lambda machine: Connection(connect(address, local, (), env.get(OWNER, "")), machine)
 
 
 def singleton(env: Mapping[str, str], proc: Proc | None = None) -> Client:

@@ -560,8 +560,8 @@ class Connection:
                 waiter.wake()
                 if waiter is self._reader and self._nudge >= 0 and waiter.ident != _thread.get_ident():
                     os.eventfd_write(self._nudge, 1)
-        if self._machine.parting and self._fd >= 0:
-            self._machine.parting = False
+        if self._machine.half_closing and self._fd >= 0:
+            self._machine.half_closing = False
             self._shut(_socket.SHUT_WR)
         if self._machine.closed is not None:
             self._hang_up()

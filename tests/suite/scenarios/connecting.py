@@ -54,17 +54,13 @@ async def within(me):
     return "connected"
 
 
-async def several(me, ids):
-    """Each rank has several connects under way, begun in an order of its own: of other procs, or of the same ones."""
-    if ids and not me.supports("connect.directives"):
+async def several(me):
+    """Each rank has several connects of the same procs under way, begun in an order of its own."""
+    if not me.supports("connect.directives"):
         return None
-    if ids:
-        asked = {name: (me.job.procs, name) for name in ("a", "b", None)}
-    else:
-        asked = {proc.rank: ([me.proc, proc], None) for proc in me.job if proc != me.proc}
-    names = [*asked]
+    names = ["a", "b", None]
     calls = [
-        lambda name=name: me.connect(asked[name][0], connect_id=asked[name][1], timeout=20)
+        lambda name=name: me.connect(me.job.procs, connect_id=name, timeout=20)
         for name in names[me.rank :] + names[: me.rank]
     ]
     made = await together(*calls)
@@ -72,7 +68,6 @@ async def several(me, ids):
         if isinstance(connection, BaseException):
             raise connection
     made = dict(zip(names[me.rank :] + names[: me.rank], made, strict=True))
-    # Of two pairs that have a proc in common, one may be waited for here and the other one there.
     await together(*[lambda each=each: each.disconnect(timeout=20) for each in made.values()])
     await me.fence(timeout=20)
     return {name: (connection.nspace, connection.is_open) for name, connection in made.items()}

@@ -44,20 +44,6 @@ async def until(condition, seconds=10.0):
     return True
 
 
-async def signalled(me, whole_job):
-    """Rank 0 has a signal sent to rank 1, or to all."""
-    seen = []
-    signal.signal(signal.SIGUSR1, lambda number, _: seen.append(number))
-    await me.fence(timeout=20)
-    if me.rank == 0:
-        await me.signal(me.job if whole_job else me.job[1], signal.SIGUSR1)
-    if whole_job or me.rank == 1:
-        await until(lambda: seen, 5)
-    await me.fence(timeout=20)
-    await sleep(0.1)
-    return [signal.Signals(number).name for number in seen]
-
-
 async def terminated(me):
     """Rank 0 asks rank 1 to end, which takes note and ends by itself."""
     seen = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.aio import hear, sleep, tell
-from pypmix import EventCode, OperationTimeout, PMIxError, Proc, Range, uint32
+from harness.aio import sleep
+from pypmix import EventCode, OperationTimeout, PMIxError, Range, uint32
 
 LOAD = EventCode.custom(-4242)
 OTHER = EventCode.custom(-4243)
@@ -37,36 +37,6 @@ async def observed(me):
     return event.code, event.source, info, [key for key in event.info if key.startswith("pmix.srvr")], more
 
 
-async def iterated(me):
-    """A stream is read by iteration, in the order in which the events were raised."""
-    async with me.events(LOAD, OTHER) as events:
-        await me.fence(timeout=20)
-        if me.rank == 0:
-            for number in range(20):
-                await me.notify(LOAD if number % 2 else OTHER, range=Range.LOCAL, info={"acme.n": uint32(number)})
-        found = []
-        async for event in events:
-            found.append((event.code.name, event.info["acme.n"]))
-            if len(found) == 20:
-                break
-        await me.fence(timeout=20)
-    return found
-
-
-async def by_default(me):
-    """A stream without codes gets events of any code, unless the sender forbids that."""
-    async with me.events() as rest, me.events(LOAD) as loads:
-        await me.fence(timeout=20)
-        if me.rank == 0:
-            await me.notify(OTHER, range=Range.LOCAL, non_default=True, info={"acme.n": uint32(1)})
-            await me.notify(OTHER, range=Range.LOCAL, info={"acme.n": uint32(2)})
-            await me.notify(LOAD, range=Range.LOCAL, info={"acme.n": uint32(3)})
-        load = await loads.get(timeout=10)
-        await me.fence(timeout=20)
-        custom = [event for event in await left(rest) if event.code in (LOAD, OTHER)]
-    return [event.info["acme.n"] for event in custom], load.info["acme.n"]
-
-
 async def ranges(me):
     """Rank 0 raises an event for each range; every rank tells which it has heard."""
     heard = []
@@ -80,39 +50,6 @@ async def ranges(me):
         for event in await left(events):
             heard.append(event.info["acme.range"])
     return heard
-
-
-async def targets(me):
-    """Rank 0 raises events for rank 1, for ranks 1 and 2, and for the whole job."""
-    heard = []
-    async with me.events(LOAD) as events:
-        await me.fence(timeout=20)
-        if me.rank == 0:
-            await me.notify(LOAD, targets=me.job[1], info={"acme.to": "one"})
-            await me.notify(LOAD, targets=[me.job[1], me.job[2]], info={"acme.to": "two"})
-            await me.notify(LOAD, targets=Proc(me.nspace, 0xFFFFFFFE), info={"acme.to": "all"})
-        await me.fence(timeout=20)
-        for event in await left(events):
-            heard.append(event.info["acme.to"])
-    return heard
-
-
-async def kept(me):
-    """Rank 1 registers after rank 0 has raised two events, of which one is not to be kept."""
-    result = None
-    if me.rank == 0:
-        await me.notify(LOAD, range=Range.LOCAL, cache=False, info={"acme.n": uint32(1)})
-        await me.notify(LOAD, range=Range.LOCAL, info={"acme.n": uint32(2)})
-        await tell("raised")
-    else:
-        await hear("raised")
-        async with me.events(LOAD) as events:
-            kept = [await events.get(timeout=10), *await left(events)]
-            first = [event.info["acme.n"] for event in kept]
-        async with me.events(LOAD) as events:
-            result = first, len(await left(events)) < 2
-    await me.fence(timeout=20)
-    return result
 
 
 async def chained(me):

@@ -41,22 +41,6 @@ async def named_members(me):
     return True
 
 
-async def subset(me):
-    """The even ranks meet without the odd ones, who are not there yet."""
-    evens = [proc for proc in me.job if proc.rank % 2 == 0]
-    if me.proc in evens:
-        await me.put("even", me.rank)
-        await me.fence(evens, collect=True, timeout=20)
-        seen = [await me.get("even", proc) for proc in evens]
-        if me.rank == 0:
-            await tell("evens met")
-    else:
-        await hear("evens met")
-        seen = []
-    await me.fence(timeout=20)
-    return seen
-
-
 async def alone(me):
     """A fence of the caller only does not wait for anybody."""
     await me.fence(me.proc, timeout=10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from harness.aio import hear, tell, together
+from harness.aio import hear, tell
 from pypmix import Info, PMIxError, Proc, Rank, attrs
 
 QUALIFIER = 8
@@ -22,111 +22,20 @@ async def outcome(call):
         return error.status.name
 
 
-async def again(me):
-    """All of a job have a group in an order of their own, and after it one of the same name in another order."""
-    found = []
-    for procs in (tuple(reversed(me.job.procs)), me.job.procs):
-        results = await me.group_construct("acme.again", procs, timeout=20)
-        await me.fence(Proc("acme.again", Rank.WILDCARD), timeout=20)
-        found.append((names(results.members), results.context_id, results.partial))
-        await me.group_destruct("acme.again", timeout=20)
-    await me.fence(timeout=20)
-    return found
-
-
-async def ended(me):
-    """What is left of a group that was destructed, and of its address."""
-    await me.group_construct("acme.ended", me.job.procs, timeout=20)
-    await me.group_destruct("acme.ended", timeout=20)
-    second = await outcome(lambda: me.group_destruct("acme.ended", timeout=3))
-    address = await outcome(lambda: me.fence(Proc("acme.ended", Rank.WILDCARD), timeout=3))
-    await me.fence(timeout=20)
-    return second, address
-
-
-async def at_once(me, what):
-    """Each rank has two things under way, begun in an order of its own: groups, or a group and a fence."""
-    if what == "of other procs":
-        half = [proc for proc in me.job.procs if proc.rank % 2 == me.rank % 2]
-        groups = {f"acme.half{me.rank % 2}": half, f"acme.pair{me.rank // 2}": me.job.procs[me.rank // 2 * 2 :][:2]}
-    else:
-        names_ = ("acme.first",) if what == "a fence" else ("acme.first", "acme.second")
-        groups = dict.fromkeys(names_, me.job.procs)
-    calls = [lambda name=name: me.group_construct(name, groups[name], context_id=True, timeout=20) for name in groups]
-    if what == "a fence":
-        calls.append(lambda: me.fence(timeout=20))
-    turn = me.rank % len(calls)
-    results = await together(*calls[turn:], *calls[:turn])
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    results = [made for made in results[len(calls) - turn :] + results[: len(calls) - turn] if made is not None]
-    for name in groups:
-        await me.group_destruct(name, timeout=20)
-    await me.fence(timeout=20)
-    return [(names(made.members), made.context_id) for made in results]
-
-
-async def named(me):
-    """Which names are refused."""
-    found = {}
-    for case, name in (("empty", ""), ("too long", "g" * 256), ("zero", "a\0b")):
-        try:
-            await me.group_construct(name, me.job.procs, timeout=5)
-        except ValueError as error:
-            found[case] = type(error).__name__
-    longest = "g" * 255
-    results = await me.group_construct(longest, me.job.procs, timeout=20)
-    found["longest"] = names(results.members)
-    found["group"] = await outcome(lambda: me.group_construct(longest, me.job.procs, timeout=5))
-    found["nspace"] = await outcome(lambda: me.group_construct(me.nspace, me.job.procs, timeout=5))
-    await me.group_destruct(longest, timeout=20)
-    await me.fence(timeout=20)
-    return found
-
-
-async def ordered(me):
-    """The final order is another one than that in which the members are named."""
-    order = [me.job[rank] for rank in (2, 0, 3, 1)]
-    async with me.group(
-        "acme.order", me.job.procs, timeout=20, info=[attrs.GROUP_FINAL_MEMBERSHIP_ORDER(order)]
-    ) as group:
-        await me.put("acme.word", f"of {me.rank}")
-        await group.fence(collect=True, timeout=20)
-        word = await group.get("acme.word", 0)
-        return names(group), group.rank, word
-
-
-async def numbered(me):
-    """Groups one after the other and over one another, each with a number."""
-    half = [proc for proc in me.job.procs if proc.rank % 2 == me.rank % 2]
-    found = []
-    for _ in range(2):
-        async with (
-            me.group("acme.all", me.job.procs, context_id=True, timeout=20) as whole,
-            me.group(f"acme.part{me.rank % 2}", half, context_id=True, timeout=20) as part,
-        ):
-            found += [whole.context_id, part.context_id]
-    return found
-
-
-async def shared(me, endpoint):
+async def shared(me):
     """Each member gives something for the others, which they find with the results, or ask for by the context id."""
-    if endpoint:
-        said = attrs.GROUP_ENDPT_DATA(f"port {me.rank}".encode())
-    else:
-        said = attrs.GROUP_INFO({"acme.port": f"port {me.rank}"})
+    said = attrs.GROUP_ENDPT_DATA(f"port {me.rank}".encode())
     results = await me.group_construct("acme.shared", me.job.procs, context_id=True, timeout=20, info=[said])
     told = {}
     for info in results.infos:
         if info.key == attrs.GROUP_INFO.key:
             proc, *items = info.value.data.items
-            told[proc.value.data.rank] = [item.value.data for item in items if item.key in ("acme.port", said.key)]
+            told[proc.value.data.rank] = [item.value.data for item in items if item.key == said.key]
     number = attrs.GROUP_CONTEXT_ID(results.context_id)
     by = Info(number.key, number.value, QUALIFIER)
     asked = []
     for member in results.members:
-        asked.append(await me.get(said.key if endpoint else "acme.port", member, default=None, wait=2, info=[by]))
+        asked.append(await me.get(said.key, member, default=None, wait=2, info=[by]))
     await me.group_destruct("acme.shared", timeout=20)
     await me.fence(timeout=20)
     return told, asked
@@ -169,16 +78,6 @@ async def families(me):
     return size, values, members
 
 
-async def put(me):
-    """What the members of a group have put is found without a fence."""
-    await me.put("acme.word", f"of {me.rank}")
-    await me.commit()
-    async with me.group("acme.put", me.job.procs, timeout=20) as group:
-        words = [await group.get("acme.word", rank) for rank in range(group.size)]
-    await me.fence(timeout=20)
-    return words
-
-
 async def on_one_node(me):
     """The ranks of each node have a group, which is said to be local."""
     here = [proc for proc in await me.resolve_peers() if proc.nspace == me.nspace]
@@ -189,30 +88,6 @@ async def on_one_node(me):
         members = names(group) == names(here)
     await me.fence(timeout=20)
     return *found, members
-
-
-async def late(me):
-    """Rank 2 does not come to the construct."""
-    error = None
-    if me.rank != 2:
-        try:
-            await me.group_construct("acme.late", me.job.procs, timeout=1)
-        except PMIxError as caught:
-            error = caught
-    await me.fence(timeout=20)
-    return error
-
-
-async def outside(me):
-    """Rank 2 constructs a group of the others, who do so as well."""
-    procs = me.job.procs[:2]
-    if me.rank == 2:
-        found = await outcome(lambda: me.group_construct("acme.outside", procs, timeout=5))
-    else:
-        async with me.group("acme.outside", procs, timeout=20) as group:
-            found = names(group)
-    await me.fence(timeout=20)
-    return found
 
 
 async def disagreeing(me):

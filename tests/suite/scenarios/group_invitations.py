@@ -65,24 +65,6 @@ async def end(me, team):
     await team.destruct(timeout=20)
 
 
-async def formed(me):
-    """Rank 1 invites the others, in an order of its own, and does so again under the same name."""
-    invitations = await listening(me)
-    found = []
-    for _ in range(2):
-        told = None
-        if me.rank == 1:
-            team = await me.group_invite("acme.team", [me.job[3], me.job[0], me.job[2]], timeout=20)
-        else:
-            invitation = await invitations.get(timeout=20)
-            told = invitation.group, invitation.leader.rank, names(invitation.members)
-            team = await invitation.accept(timeout=20)
-        found.append((told, names(team), team.rank, team.leader.rank, team.partial, team.context_id))
-        await end(me, team)
-    await me.fence(timeout=20)
-    return found
-
-
 async def by_hand(me):
     """Ranks join by what the event says; rank 2 leaves the answer to a function."""
     if me.rank == 0:
@@ -236,18 +218,6 @@ async def silent(me):
     return found, said
 
 
-async def overdue(me):
-    """Rank 2 does not answer a group that all have to accept in time."""
-    invitations = await listening(me)
-    found = None
-    if me.rank == 0:
-        found = await outcome(lambda: me.group_invite("acme.overdue", me.job.procs[1:], timeout=1))
-    elif me.rank == 1:
-        found = await outcome(partial_accept(await invitations.get(timeout=20)))
-    await me.fence(timeout=20)
-    return found
-
-
 async def bereft(me, victims, accepts):
     """Rank 2 is killed, before or after it has accepted."""
     invitations = await listening(me)
@@ -368,21 +338,6 @@ async def early(me):
         async with me.invitations() as invitations:
             team = await (await invitations.get(timeout=20)).accept(timeout=20)
     found = names(team)
-    await end(me, team)
-    return found
-
-
-async def numbered(me):
-    """Two groups of the same procs, each with a context id."""
-    invitations = await listening(me)
-    found = []
-    for name in ("acme.first", "acme.second"):
-        if me.rank == 0:
-            team = await me.group_invite(name, me.job.procs, context_id=True, timeout=20)
-        else:
-            team = await (await invitations.get(timeout=20)).accept(timeout=20)
-        found.append(team.context_id)
-    await me.group_destruct("acme.first", timeout=20)
     await end(me, team)
     return found
 

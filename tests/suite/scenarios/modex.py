@@ -19,13 +19,6 @@ async def attempt(call):
     return result, time.monotonic() - began
 
 
-async def exchange(me, collect):
-    await me.put("endpoint", f"tcp://{me.node.hostname}:{5000 + me.rank}")
-    await me.put("number", me.rank * 11)
-    await me.fence(collect=collect, timeout=20)
-    return {proc.rank: (await me.get("endpoint", proc), await me.get("number", proc)) for proc in me.job}
-
-
 async def every_type(me):
     values = samples()
     for name, value in values.items():
@@ -35,46 +28,6 @@ async def every_type(me):
     seen = {name: await me.get_value(name, peer) for name in values}
     await me.fence(timeout=20)
     return seen
-
-
-async def inferred(me, values):
-    """Plain Python values come back as they went."""
-    for name, value in values.items():
-        await me.put(name, value)
-    await me.fence(collect=True, timeout=20)
-    peer = me.job[(me.rank + 1) % me.job.size]
-    return {name: await me.get(name, peer) for name in values}
-
-
-async def scopes(me):
-    for scope in Scope.LOCAL, Scope.REMOTE, Scope.GLOBAL, Scope.INTERNAL:
-        await me.put(f"in.{scope.name}", f"{scope.name} of {me.rank}", scope=scope)
-    await me.fence(collect=True, timeout=20)
-    peer = me.job[(me.rank + 1) % me.job.size]
-    names = [scope.name for scope in (Scope.LOCAL, Scope.REMOTE, Scope.GLOBAL, Scope.INTERNAL)]
-    own = {name: await me.get(f"in.{name}", default=None, wait=False) for name in names}
-    theirs = {name: await me.get(f"in.{name}", peer, default=None, wait=False) for name in names}
-    await me.fence(timeout=20)
-    return own, theirs
-
-
-async def two_commits(me):
-    """A second commit adds keys to those of the first."""
-    peer = me.job[(me.rank + 1) % me.job.size]
-    await me.put("first", 1)
-    await me.put("changing", "before")
-    await me.commit()
-    await me.fence(collect=True, timeout=20)
-    before = await me.get("changing", peer), await me.get("first", peer)
-    await me.fence(timeout=20)
-    await me.put("second", 2)
-    await me.put("changing", "after")
-    await me.commit()
-    await me.fence(collect=True, timeout=20)
-    second = await me.get("second", peer)
-    own = await me.get("changing")
-    await me.fence(timeout=20)
-    return {"before": before, "second": second, "own": own}
 
 
 async def refreshed(me):
@@ -106,19 +59,6 @@ async def refreshed_without_a_fence(me):
     return before, after, own
 
 
-async def renewed(me, rounds):
-    """One key is put again and again: after each collecting fence all read what was put before it."""
-    seen = []
-    for number in range(rounds):
-        if me.rank == 0:
-            await me.put("uid", number)
-            await me.put("beside", number * 2)
-        await me.fence(collect=True, timeout=20)
-        seen.append((await me.get("uid", me.job[0]), await me.get("beside", me.job[0])))
-        await me.fence(timeout=20)
-    return seen
-
-
 async def refused_refresh(me):
     """Where a refresh would be without effect it is an error, and no old value."""
     await me.put("key", 1)
@@ -128,20 +68,6 @@ async def refused_refresh(me):
     own = await me.get("key", refresh=True)
     await me.fence(timeout=20)
     return me.supports("get.refresh"), error, own
-
-
-async def own_data(me):
-    """What a process put itself is there at once; others see it from the commit on."""
-    peer = me.job[(me.rank + 1) % me.job.size]
-    await me.put("draft", f"of {me.rank}")
-    own = await me.get("draft"), await me.get("draft", me.proc), await me.get("draft", optional=True)
-    await me.fence(commit=False, timeout=20)
-    early = await me.get("draft", peer, default="not yet", wait=False)
-    await me.fence(commit=False, timeout=20)
-    await me.fence(timeout=20)
-    late = await me.get("draft", peer, wait=10)
-    await me.fence(timeout=20)
-    return {"own": own, "early": early, "late": late}
 
 
 async def missing(me):
@@ -176,14 +102,6 @@ async def missing_in_time(me, wait):
     found = await attempt(lambda: me.get("no.such.key", peer, wait=wait))
     await me.fence(timeout=20)
     return found
-
-
-async def strangers(me):
-    """Procs that do not exist."""
-    return {
-        "nspace": await attempt(lambda: me.get("key", Proc("no.such.nspace", 0), wait=False)),
-        "rank": await attempt(lambda: me.get("key", Proc(me.nspace, me.job.size + 5), wait=False)),
-    }
 
 
 async def awaited(me):

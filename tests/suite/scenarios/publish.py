@@ -7,7 +7,7 @@ import time
 
 from harness.aio import hear, sleep, tell
 from harness.samples import samples
-from pypmix import Persist, PMIxError, Range
+from pypmix import Persist, PMIxError
 
 
 async def attempt(call):
@@ -18,15 +18,6 @@ async def attempt(call):
     except PMIxError as error:
         result = error
     return result, time.monotonic() - began
-
-
-async def exchange(me):
-    """Every rank publishes a key of its own and looks up those of all."""
-    await me.publish({f"port.{me.rank}": f"tcp://{me.rank}"})
-    await me.fence(timeout=20)
-    found = await me.lookup_all([f"port.{rank}" for rank in range(me.job.size)])
-    await me.fence(timeout=20)
-    return {key: (item.value, item.by.rank, item.by.nspace == me.nspace) for key, item in found.items()}, found.missing
 
 
 async def every_type(me):
@@ -51,22 +42,6 @@ async def awaited(me, key):
         await hear("asking")
         await sleep(0.3)
         await me.publish({key: "there"})
-    await me.fence(timeout=20)
-    return result
-
-
-async def awaited_one_by_one(me):
-    """Rank 0 waits for keys that come one after the other."""
-    result = None
-    if me.rank == 0:
-        await tell("asking")
-        result, _ = await attempt(lambda: me.lookup_all(["one", "two", "three"], wait=10))
-        result = {key: item.value for key, item in result.items()}
-    else:
-        await hear("asking")
-        for number, key in enumerate(("one", "two", "three")):
-            await sleep(0.1)
-            await me.publish({key: number})
     await me.fence(timeout=20)
     return result
 
@@ -107,24 +82,6 @@ async def partial(me, wait):
     return {key: item.value for key, item in found.items()}, found.missing
 
 
-async def taken_back(me):
-    if me.rank == 0:
-        await me.publish({"kept": 1})
-        await me.publish({"taken": 2})
-    await me.fence(timeout=20)
-    before = await me.lookup("taken")
-    await me.fence(timeout=20)
-    if me.rank == 0:
-        await me.unpublish("taken")
-    await me.fence(timeout=20)
-    between = await me.lookup("taken", default="gone"), await me.lookup("kept")
-    await me.fence(timeout=20)
-    if me.rank == 0:
-        await me.publish({"taken": "again"})
-    await me.fence(timeout=20)
-    return before, between, await me.lookup("taken")
-
-
 async def all_taken_back(me):
     await me.publish({f"first.{me.rank}": 1, f"second.{me.rank}": 2})
     await me.fence(timeout=20)
@@ -144,41 +101,6 @@ async def foreign(me):
         error, _ = await attempt(lambda: me.unpublish("mine"))
     await me.fence(timeout=20)
     return error, await me.lookup("mine", default="gone")
-
-
-async def twice(me):
-    """The same key, in one range and in another."""
-    results = None
-    if me.rank == 0:
-        await me.publish({"key": "session"})
-        again, _ = await attempt(lambda: me.publish({"other": 0, "key": "again"}))
-        await me.publish({"key": "own"}, range=Range.PROC_LOCAL)
-        results = again, await me.lookup("other", default="not published")
-    await me.fence(timeout=20)
-    value = await me.lookup("key")
-    await me.fence(timeout=20)
-    return results, value
-
-
-async def ranges(me):
-    if me.rank == 0:
-        for item in Range.LOCAL, Range.NAMESPACE, Range.SESSION, Range.GLOBAL, Range.PROC_LOCAL:
-            await me.publish({f"in.{item.name}": item.name}, range=item)
-    await me.fence(timeout=20)
-    names = ("LOCAL", "NAMESPACE", "SESSION", "GLOBAL", "PROC_LOCAL")
-    found = {name: await me.lookup(f"in.{name}", default=None) for name in names}
-    await me.fence(timeout=20)
-    return found
-
-
-async def read_once(me):
-    if me.rank == 0:
-        await me.publish({"once": 1}, persist=Persist.FIRST_READ)
-        first = await me.lookup("once", default="gone")
-    await me.fence(timeout=20)
-    second = await me.lookup("once", default="gone")
-    await me.fence(timeout=20)
-    return (first if me.rank == 0 else None), second
 
 
 def ended(pid):

@@ -119,6 +119,11 @@ class Handshakes:
         self._greet_tool = greet_tool
         self._timer: Timer | None = None
         self._pindex = 0
+        self._make: Callable[[Node, Link, Process, Release, Hello], Peer] = Peer
+
+    def trace(self, make: Callable[[Node, Link, Process, Release, Hello], Peer]) -> None:
+        """Have the connections that are admitted from now on made by a function, which traces them."""
+        self._make = make
 
     def opened(self, link: Link) -> None:
         """A process has connected."""
@@ -263,7 +268,7 @@ class Handshakes:
     ) -> None:
         """Make a connection one of a proc's, and say so: by the answer that clients get if there is no other."""
         link = handshake.link
-        peer = Peer(self._server, link, process, release, hello)
+        peer = self._make(self._server, link, process, release, hello)
         link.owner = peer
         link.known = True
         self._server.joined(peer)

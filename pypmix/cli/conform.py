@@ -1,0 +1,274 @@
+"""`pypmix conform`: which promises of PMIx a site's server keeps, tried by jobs that the site's own launcher starts."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import shutil
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pypmix._version import __version__
+from pypmix.cli.launching import INTERRUPTED, Ended, Running, interruptible
+from pypmix.cli.parser import UsageError, columns
+from pypmix.conformance.checks import CHECKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from pypmix.conformance.check import Check
+
+KEPT, BROKEN, UNTESTABLE = "kept", "broken", "cannot be tested"
+RESULTS = (KEPT, BROKEN, UNTESTABLE)
+
+START = "start"
+"""The promise that is tried first: without it none can be."""
+
+RANKS_SHARE = 2 / 3
+"""Of the time of a promise the ranks have this part: the rest is for the launcher."""
+
+
+class Result(NamedTuple):
+    """A promise, and what has become of it on this server."""
+
+    check: Check
+    topic: str
+    result: str
+    why: str
+    seconds: float
+
+
+class Site(NamedTuple):
+    """The site, as the first job has told."""
+
+    client: str
+    server: str
+    ranks: int
+    nodes: int
+
+    def __str__(self) -> str:
+        nodes = f"{self.nodes} node" + "s" * (self.nodes != 1)
+        return f"{self.ranks} ranks on {nodes}, client {self.client}, server of PMIx {self.server or 'unknown'}"
+
+
+def conform(
+    launcher: Sequence[str],
+    *,
+    engine: str = "",
+    only: Sequence[str] = (),
+    timeout: float = 60.0,
+    as_json: Path | None = None,
+    as_markdown: Path | None = None,
+) -> int:
+    """Try promises with jobs of a launcher, print a table, and return 1 if one of them is broken.
+
+    Args:
+        launcher: The command line that starts the ranks, up to the program.
+        engine: The engine of the ranks; an empty one is what clients choose themselves.
+        only: Patterns of the names of the promises to try; all if there are none.
+        timeout: The seconds that each promise may take, the start of its job included.
+        as_json: Where to write the results as JSON.
+        as_markdown: Where to write the table as Markdown.
+
+    Raises:
+        UsageError: The launcher is not there, or a pattern fits no promise.
+    """
+    if not launcher:
+        raise UsageError("name the command that starts the ranks behind --, such as `-- srun --mpi=pmix -n 4`")
+    if shutil.which(launcher[0]) is None:
+        raise UsageError(f"program not found: {launcher[0]}")
+    wanted = _wanted(only)
+    interruptible()
+    trial = Trial(launcher, engine, timeout)
+    try:
+        results = list(_shown(trial, wanted))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    if trial.site is None:
+        print("\nWithout that nothing can be tested.")
+    print(f"\n{summary(results)}")
+    if as_json:
+        as_json.write_text(json.dumps(_data(launcher, trial.site, results), indent=1) + "\n")
+    if as_markdown:
+        as_markdown.write_text(markdown(launcher, trial.site, results))
+    return int(any(each.result == BROKEN for each in results))
+
+
+def _wanted(only: Sequence[str]) -> list[str]:
+    for pattern in only:
+        if not fnmatch.filter(CHECKS, pattern):
+            raise UsageError(f"no promise has the name {pattern!r}; `pypmix conform --list` names them")
+    names = [name for name in CHECKS if not only or any(fnmatch.fnmatchcase(name, pattern) for pattern in only)]
+    return [START, *(name for name in names if name != START)]
+
+
+class Trial:
+    """A launcher whose jobs try promises, one after the other.
+
+    Args:
+        launcher: The command line that starts the ranks, up to the program.
+        engine: The engine of the ranks, or an empty text.
+        timeout: The seconds that each promise may take.
+    """
+
+    def __init__(self, launcher: Sequence[str], engine: str, timeout: float) -> None:
+        self.launcher = list(launcher)
+        self.engine = engine
+        self.timeout = timeout
+        self.site: Site | None = None
+        self._results: dict[str, str] = {}
+
+    def attempt(self, name: str) -> Result:
+        """Try a promise, after those that it needs."""
+        topic, check = CHECKS[name]
+        seconds = 0.0
+        why = "" if name == START else self._lacking(check)
+        result = UNTESTABLE
+        if not why:
+            ended = self._run(name)
+            if name == START:
+                self.site = _site(ended)
+            result, why = judge(check, ended, self.site.ranks if self.site else 0, self.timeout)
+            seconds = ended.seconds
+        self._results[name] = result
+        return Result(check, topic, result, why, seconds)
+
+    def _run(self, name: str) -> Ended:
+        program = [sys.executable, "-m", "pypmix.conformance", "try", self.engine, name]
+        with Running([*self.launcher, *program, "{word}", f"{self.timeout * RANKS_SHARE:g}"]) as job:
+            return job.wait(self.timeout)
+
+    def _lacking(self, check: Check) -> str:
+        """Return what keeps a promise from being tried, empty if nothing does."""
+        for name in (START, *check.needs):
+            # What is needed may not have been asked for.
+            result = self._results.get(name) or self.attempt(name).result
+            if result != KEPT:
+                return f"it needs {name!r}, which " + ("is broken" if result == BROKEN else UNTESTABLE)
+        if self.site and self.site.ranks < check.ranks:
+            return f"it needs {check.ranks} ranks, and the command starts {self.site.ranks}"
+        return ""
+
+
+def _site(ended: Ended) -> Site | None:
+    found = [each for each in ended.reports if "size" in each]
+    if not found:
+        return None
+    nodes = {each["node"] for each in found}
+    return Site(found[0]["client"], found[0]["server"], found[0]["size"], len(nodes))
+
+
+def judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, str]:
+    """Return what has become of a promise, and why, from how a job of so many ranks has ended."""
+    by_rank = {each["rank"]: each for each in ended.reports}
+    reasons = [each["untestable"] for each in by_rank.values() if "untestable" in each]
+    if reasons:
+        return UNTESTABLE, reasons[0]
+    for kind, words in (("hangs", "did not come back from"), ("error", "failed with")):
+        said = {rank: each[kind] for rank, each in sorted(by_rank.items()) if kind in each}
+        if said:
+            first, text = next(iter(said.items()))
+            others = f" (and {_ranks([*said][1:])} like it)" if len(said) > 1 else ""
+            return BROKEN, f"rank {first}{others} {words} {f'`{text}`' if kind == 'hangs' else text}"
+    absent = sorted(set(range(size)) - set(by_rank))
+    if ended.code is None:
+        over = f"within {timeout:g} s"
+        if absent and by_rank:
+            return (
+                BROKEN,
+                f"the command hangs: {_ranks(absent)} {'has' if len(absent) == 1 else 'have'} not reported {over}",
+            )
+        if not by_rank:
+            return BROKEN, f"the command hangs: no rank has reported {over}"
+        return BROKEN, f"the command hangs: all ranks had ended, and it did not end {over}"
+    if absent or not by_rank:
+        who = _ranks(absent) if by_rank else "the ranks"
+        return BROKEN, f"{who} ended without a word, the command with exit code {ended.code}{_last(ended)}"
+    wrong = check.judge([by_rank[rank]["result"] for rank in range(size)])
+    if wrong:
+        return BROKEN, wrong
+    if ended.code:
+        return BROKEN, f"the ranks have seen it kept, but the command ended with exit code {ended.code}{_last(ended)}"
+    return KEPT, ""
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return f"rank{'s' * (len(numbers) != 1)} {', '.join(map(str, numbers))}"
+
+
+def _last(ended: Ended) -> str:
+    """Return the last line with words that the job has written to standard error, behind a colon."""
+    lines = [line.strip() for line in ended.errors.splitlines() if any(map(str.isalpha, line))]
+    return f": {lines[-1][:300]}" if lines else ""
+
+
+def _shown(trial: Trial, names: Iterable[str]) -> Iterable[Result]:
+    """Print each result when it is there."""
+    width = max(len(name) for name in CHECKS)
+    topic = ""
+    for name in names:
+        result = trial.attempt(name)
+        if name != START and trial.site is None:
+            # Why, has been said of the first.
+            yield result
+            continue
+        if name == START:
+            print(f"{' '.join(trial.launcher)}: {trial.site or 'no rank has found a server'}")
+        if result.topic != topic:
+            topic = result.topic
+            print(f"\n{topic}")
+        print(f"  {result.check.name:{width}}  {result.result:{len(UNTESTABLE)}} {result.seconds:5.1f} s", flush=True)
+        if result.why:
+            print(textwrap.fill(result.why, max(columns() - 1, 60), initial_indent=" " * 4, subsequent_indent=" " * 4))
+        yield result
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Return how many promises are kept, broken, and cannot be tested."""
+    return ", ".join([f"{sum([each.result == result for each in results])} {result}" for result in RESULTS])
+
+
+def listing() -> str:
+    """Return all promises by name, with what they say."""
+    width = max(len(name) for name in CHECKS)
+    return "".join([f"{name:{width}}  {check.promise.text}\n" for name, (_, check) in CHECKS.items()])
+
+
+def _data(launcher: Sequence[str], site: Site | None, results: Sequence[Result]) -> dict[str, Any]:
+    return {
+        "pypmix": __version__,
+        "command": list(launcher),
+        "client": site and site.client,
+        "server": site and site.server,
+        "ranks": site and site.ranks,
+        "nodes": site and site.nodes,
+        "promises": [
+            {
+                "name": each.check.name,
+                "place": each.check.promise.place,
+                "text": each.check.promise.text,
+                "topic": each.topic,
+                "result": each.result,
+                "why": each.why,
+                "seconds": round(each.seconds, 3),
+            }
+            for each in results
+        ],
+    }
+
+
+def markdown(launcher: Sequence[str], site: Site | None, results: Sequence[Result]) -> str:
+    """Return the results as a table of Markdown, with its head."""
+    rows = [
+        [each.check.name, each.check.promise.text, each.check.promise.place, each.result, each.why] for each in results
+    ]
+    head = ["Promise", "What it says", "Where", "Result", "Why"]
+    lines = [f"`{' '.join(launcher)}`: {site or 'no rank has found a server'}; {summary(results)}", ""]
+    lines += ["| " + " | ".join([_cell(text) for text in row]) + " |" for row in (head, ["---"] * len(head), *rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())

@@ -1,0 +1,132 @@
+"""Runs jobs of any launcher whose ranks report to the command that has started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from pypmix.reports import read
+
+GRACE = 5.0
+"""Seconds that a launcher has to end a job that it was told to end."""
+
+
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C has ended."""
+
+
+def interruptible() -> None:
+    """Have Ctrl-C and SIGTERM raise `KeyboardInterrupt`, so that a job is ended before the command that runs it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+
+
+class Ended(NamedTuple):
+    """The end of a job.
+
+    Attributes:
+        reports: What the ranks have reported.
+        code: The exit code of the launcher, None if it was ended because the time was over.
+        seconds: How long the job took.
+        errors: What the job has written to standard error.
+    """
+
+    reports: list[dict[str, Any]]
+    code: int | None
+    seconds: float
+    errors: str
+
+
+class Running:
+    """A launcher that runs a job, with a process group of its own, which ends with the block.
+
+    Ctrl-C and SIGTERM raise `KeyboardInterrupt` where the end of the job is waited for, and before and after that at
+    the next moment at which no launcher is left behind.
+
+    Args:
+        command: The launcher's words and those of the program, in which `{word}` stands for the word of the reports.
+    """
+
+    def __init__(self, command: list[str]) -> None:
+        self._word = uuid.uuid4().hex
+        self._command = [self._word if each == "{word}" else each for each in command]
+        self._interrupted = self._waiting = False
+
+    def __enter__(self) -> Self:
+        """Start the launcher.
+
+        Raises:
+            OSError: There is no such program.
+        """
+        with ExitStack() as kept:
+            self._out, self._err = [kept.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
+            for number in (signal.SIGINT, signal.SIGTERM):
+                kept.callback(signal.signal, number, signal.signal(number, self._interrupt))
+            self._began = time.monotonic()
+            # What is sent to the launcher's own group reaches what of the job runs here, and never this command.
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=self._out, stderr=self._err, process_group=0
+            )
+            self._kept = kept.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what still runs, and close the files."""
+        self._waiting = False
+        self._end()
+        self._kept.close()
+        if self._interrupted and kind is None:
+            raise KeyboardInterrupt
+
+    def _interrupt(self, *_: object) -> None:
+        self._interrupted = True
+        if self._waiting:
+            self._waiting = False
+            raise KeyboardInterrupt
+
+    def wait(self, seconds: float) -> Ended:
+        """Wait for the end of the job; what still runs after so many seconds is ended."""
+        code: int | None
+        try:
+            self._waiting = True
+            if self._interrupted:
+                raise KeyboardInterrupt
+            code = self._process.wait(max(0.0, seconds - (time.monotonic() - self._began)))
+            self._waiting = False
+        except subprocess.TimeoutExpired:
+            self._waiting = False
+            code = None
+            self._end()
+        took = time.monotonic() - self._began
+        return Ended(read(self._word, _text(self._out)), code, took, _text(self._err).strip())
+
+    def _end(self) -> None:
+        """Have the launcher end its job, and kill the process group that is left."""
+        if self._process.poll() is None:
+            self._signal(signal.SIGTERM)
+            try:
+                self._process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                pass
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _signal(self, number: int) -> None:
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return
+
+
+def _text(file: Any) -> str:
+    file.seek(0)
+    return str(file.read().decode(errors="replace"))

@@ -1,0 +1,1 @@
+"""Checks of what PMIx servers promise: programs for the ranks of a job, which `pypmix conform` and our suite run."""

@@ -1,0 +1,24 @@
+"""All checks, in the order in which `pypmix conform` runs them."""
+
+from __future__ import annotations
+
+from pypmix.conformance import connecting, events, exchange, groups, jobs, publishing
+from pypmix.conformance.check import Check
+
+TOPICS = {
+    "Exchange": exchange,
+    "Publish and lookup": publishing,
+    "Events": events,
+    "Groups": groups,
+    "Connect": connecting,
+    "Jobs": jobs,
+}
+"""The modules of checks by their titles."""
+
+CHECKS = {
+    each.name: (title, each)
+    for title, module in TOPICS.items()
+    for each in vars(module).values()
+    if isinstance(each, Check)
+}
+"""The checks and the topic of each by the names of the promises."""

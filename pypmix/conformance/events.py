@@ -1,0 +1,100 @@
+"""Checks of events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pypmix import EventCode, Proc, Range, Rank, uint32
+from pypmix.conformance.calls import left
+from pypmix.conformance.check import WAIT, promised
+from pypmix.standard.enums import EXTERNAL_ERR_BASE
+
+if TYPE_CHECKING:
+    from pypmix.aio import Client
+
+NOTIFY = "Standard, PMIx_Notify_event"
+REGISTER = "Standard, PMIx_Register_event_handler"
+LOAD = EventCode.custom(EXTERNAL_ERR_BASE - 1242)
+OTHER = EventCode.custom(LOAD - 1)
+
+
+@promised(
+    "events beyond the node", NOTIFY, "an event reaches those that it is for: a proc, some procs, all of a job", ranks=3
+)
+async def targets(me: Client) -> Any:
+    heard = []
+    async with me.events(LOAD) as events:
+        await me.fence(timeout=WAIT)
+        if me.rank == 0:
+            await me.notify(LOAD, targets=me.job[1], info={"acme.to": "one"})
+            await me.notify(LOAD, targets=[me.job[1], me.job[2]], info={"acme.to": "two"})
+            await me.notify(LOAD, targets=Proc(me.nspace, Rank.WILDCARD), info={"acme.to": "all"})
+        await me.fence(timeout=WAIT)
+        for event in await left(events):
+            heard.append([event.info["acme.to"], event.source.rank])
+    return heard
+
+
+@targets.rule
+def _(found: list[Any]) -> list[Any]:
+    one, two, everyone = ["one", 0], ["two", 0], ["all", 0]
+    return [[everyone], [one, two, everyone], [two, everyone], *[[everyone]] * (len(found) - 3)]
+
+
+@promised("events: order", NOTIFY, "events of one proc come in their order, to the procs of its node")
+async def order(me: Client) -> Any:
+    async with me.events(LOAD, OTHER) as events:
+        await me.fence(timeout=WAIT)
+        if me.rank == 0:
+            for number in range(20):
+                await me.notify(LOAD if number % 2 else OTHER, range=Range.LOCAL, info={"acme.n": uint32(number)})
+        await me.fence(timeout=WAIT)
+        return [[event.code.name, event.info["acme.n"]] for event in await left(events)]
+
+
+@order.rule
+def _(found: list[Any]) -> list[Any]:
+    expected = [["CUSTOM_N4242" if number % 2 else "CUSTOM_N4243", number] for number in range(20)]
+    # A rank of another node gets none.
+    return [expected, *[expected if seen else [] for seen in found[1:]]]
+
+
+@promised(
+    "events: default handlers", REGISTER, "a handler without codes gets all events, but those for non-default ones"
+)
+async def by_default(me: Client) -> Any:
+    async with me.events() as rest, me.events(LOAD) as loads:
+        await me.fence(timeout=WAIT)
+        if me.rank == 0:
+            await me.notify(OTHER, range=Range.LOCAL, non_default=True, info={"acme.n": uint32(1)})
+            await me.notify(OTHER, range=Range.LOCAL, info={"acme.n": uint32(2)})
+            await me.notify(LOAD, range=Range.LOCAL, info={"acme.n": uint32(3)})
+        await me.fence(timeout=WAIT)
+        named = [event.info["acme.n"] for event in await left(loads)]
+        return [named, [event.info["acme.n"] for event in await left(rest) if event.code in (LOAD, OTHER)]]
+
+
+@by_default.rule
+def _(found: list[Any]) -> list[Any]:
+    expected = [[3], [2, 3]]
+    return [expected, *[expected if seen != [[], []] else [[], []] for seen in found[1:]]]
+
+
+@promised("a kept event comes once", REGISTER, "an event that was raised before a handler was registered comes once")
+async def kept(me: Client) -> Any:
+    seen = None
+    if me.rank == 0:
+        await me.notify(LOAD, range=Range.LOCAL, cache=False, info={"acme.n": uint32(1)})
+        await me.notify(LOAD, range=Range.LOCAL, info={"acme.n": uint32(2)})
+    await me.fence(timeout=WAIT)
+    if me.rank == 1 and me.job[0] in await me.resolve_peers(nspace=me.nspace):
+        async with me.events(LOAD) as events:
+            seen = [event.info["acme.n"] for event in await left(events, 2.0)]
+    await me.fence(timeout=WAIT)
+    return seen
+
+
+@kept.rule
+def _(found: list[Any]) -> list[Any]:
+    # On another node than the one that raised it there is none.
+    return [None, None if found[1] is None else [2], *[None] * (len(found) - 2)]
