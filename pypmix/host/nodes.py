@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 MAX_NODES = 256
 
-PACE = 0.03
+PACE = 0.25
 """Seconds that a rank which was told to end is waited for where the losses of clients come one at a time."""
 
-MOST_PACED = 0.5
+MOST_PACED = 1.5
 """Seconds after which the rest of the ranks is ended at once."""
 
 CGROUPS = "/sys/fs/cgroup"

@@ -249,8 +249,9 @@ class NativeServer:
         The first loss ends a collective that all other procs of this node have come to; the second one ends it again
         unless the library's thread has been there in between (openpmix #4112), and heap and process are lost.
         """
-        for _ in range(2):
-            # The first may be answered in the turn of the loop that has been waiting for sockets all along.
+        for _ in range(4):
+            # The first may be answered in the turn of the loop that has been waiting for sockets all along, and the
+            # next one too where the thread lost its CPU between the answer and the end of that turn.
             with contextlib.suppress(PMIxError):
                 self._call(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", Parts(_proc(NO_PROC)), STUCK)
         return True
