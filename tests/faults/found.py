@@ -214,5 +214,23 @@ FOUND: dict[str, Schedule] = {
         ),
         (Loss(54, "link", 0, 0),),
     ),
+    "A member whose server is cut off tells one that has just been let in that others have ended.": Schedule(
+        3,
+        (Job(1, 1, 3), Job(2, 2, 3)),
+        (0.0, 0.0, 0.1),
+        (
+            Plan("named", 0, 1, 6, 28, 1, None, 0, ("request",), 0),
+            Plan("named", 6, 1, 6, 41, 7, 5, 0, ("fence", "request", "part"), 0),
+            Plan("invited", 8, 3, 5, 36, 1, None, 0, ("request", "leave"), 0),
+            Plan("named", 0, 1, 5, 48, 4, None, 0, (), 0),
+        ),
+        (
+            Loss(77, "link", 7, 1),
+            Loss(104, "process", 0, 0),
+            Loss(83, "process", 0, 0),
+            Loss(51, "client", 0, 0),
+            Loss(0, "process", 2, 0),
+        ),
+    ),
 }
 """By what happens in them."""

@@ -585,7 +585,8 @@ class Admitting:
             for each, life in zip(left, ends, strict=True):
                 if each != self._me:
                     self._standing.dismiss(group, each, life)
-        for each in listed(infos, ENDED):
+        # A server of ours tells of each end itself. Members whose server is cut off take those who go on for ended.
+        for each in () if self._port.adapts else listed(infos, ENDED):
             if each != self._me:
                 self._standing.fail(group, each)
         self._standing.led(group.name, next(iter(listed(infos, keys.GROUP_LEADER)), None), number(infos, TERM) or 0)
