@@ -9,6 +9,7 @@ import socket
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     Address = tuple[str, int]
 
@@ -42,6 +43,13 @@ def listen(address: Address, reuse_port: bool = False) -> socket.socket:
     )
 
 
+def resolved(host: str, port: int, kind: int, flags: int = 0) -> list[tuple[Any, ...]]:
+    """Return what `socket.getaddrinfo` finds for a name or an address."""
+    # For a str, Python imports the tables of IDNA, which takes as long as a small program runs.
+    name = host.encode("ascii") if host.isascii() else host
+    return list(socket.getaddrinfo(name, port, type=kind, flags=flags))
+
+
 def listening_address(interface: str, launcher: Sequence[Address]) -> str:
     """Return the address to listen on.
 
@@ -72,7 +80,7 @@ def listening_address(interface: str, launcher: Sequence[Address]) -> str:
 def _source(host: str, port: int) -> str:
     """Return from which address of this machine another one is reached; empty if there is no route."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        found = resolved(host, port, socket.SOCK_DGRAM)
     except OSError:
         return ""
     for family, kind, _protocol, _name, address in found:

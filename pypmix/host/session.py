@@ -16,7 +16,6 @@ of the procs that have gone with nodes that are not there any more; all else the
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import time
 from queue import SimpleQueue as Queue
@@ -279,7 +278,7 @@ class Fleet:
             OSError: The launcher cannot listen there.
         """
         session = self.session
-        self._secret = secrets.token_bytes(32)
+        self._secret = os.urandom(32)
         carrier = TCPCarrier(
             LAUNCHER, self._secret, listen=(session.listen, 0), keep_alive=session.keep_alive, encrypt=session.encrypt
         )

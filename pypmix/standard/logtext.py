@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from threading import Lock
 
@@ -9,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from logging import Logger, LogRecord
+    from typing import Any
 
 MOST = 4096
 """The number of characters of a text that are shown."""
@@ -148,14 +150,45 @@ class _Guard:
 _guards: dict[str, _Guard] = {}
 
 
-def get_logger(name: str) -> Logger:
-    """Return a logger whose records are escaped and limited."""
+_QUIET = ("debug", "info")
+
+
+class _Log:
+    """A logger whose records are escaped and limited, which is made when it is used.
+
+    To import `logging` takes 3 ms, which the daemon of every node would pay at its start.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, attribute: str) -> object:
+        if attribute in _QUIET and "logging" not in sys.modules:
+            # Nobody has asked for what is below a warning.
+            return _unheard
+        return getattr(_logger(self.name), attribute)
+
+
+def _unheard(*_arguments: object) -> None:
+    """Log nothing."""
+
+
+def _logger(name: str) -> Logger:
     import logging
 
     logger = logging.getLogger(name)
     if name not in _guards:
         _guards[name] = _Guard()
         logger.addFilter(_guards[name])
+    return logger
+
+
+def get_logger(name: str) -> Logger:
+    """Return a logger whose records are escaped and limited."""
+    made: Any = _Log(name)
+    logger: Logger = made
     return logger
 
 

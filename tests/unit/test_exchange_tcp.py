@@ -527,7 +527,7 @@ def test_a_name_that_is_not_found_is_looked_for_again_and_nobody_waits_meanwhile
     real = socket.getaddrinfo
 
     def look(host, port, *args, flags=0, **options):
-        if host != "late.example":
+        if host != b"late.example":
             return real(host, port, *args, flags=flags, **options)
         if flags & socket.AI_NUMERICHOST:
             raise socket.gaierror(socket.EAI_NONAME, "no address")

@@ -40,6 +40,13 @@ def test_nothing_heavy_is_imported(code: str) -> None:
     assert not imported(code) & HEAVY
 
 
+def test_a_daemon_imports_nothing_that_every_node_would_pay_for_in_vain() -> None:
+    code = "import pypmix.host.daemon; from pypmix.host.addresses import resolved; resolved('127.0.0.1', 1, 1)"
+    found = imported(code)
+    assert "socket" in found
+    assert not found & {"argparse", "asyncio", "logging", "random", "secrets", "ssl", "stringprep", "traceback"}
+
+
 def modules_of(code: str) -> set[str]:
     """The modules of ours that a fresh interpreter holds after running `code`."""
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}; print(*sys.modules)"

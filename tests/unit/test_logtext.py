@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
 import unicodedata
 
 import pytest
@@ -103,10 +105,10 @@ def log():
     out = io.StringIO()
     handler = logging.StreamHandler(out)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-    logger = get_logger("pypmix.test.logtext")
+    logger = logging.getLogger("pypmix.test.logtext")
     logger.propagate = False
     logger.addHandler(handler)
-    yield logger, out
+    yield get_logger("pypmix.test.logtext"), out
     logger.removeHandler(handler)
 
 
@@ -136,3 +138,24 @@ def test_no_line_of_a_traceback_passes_for_one_of_the_log(log):
 
 def test_loggers_are_not_filtered_twice():
     assert len(get_logger("pypmix.test.twice").filters) == len(get_logger("pypmix.test.twice").filters) == 1
+
+
+def test_a_logger_imports_logging_with_its_first_warning_only():
+    code = (
+        "import sys\n"
+        "from pypmix.standard.logtext import get_logger\n"
+        "log = get_logger('pypmix.test')\n"
+        "log.info('%s', 1)\n"
+        "print('logging' in sys.modules)\n"
+        "log.warning('%s', 2)\n"
+        "print('logging' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert (done.stdout.split(), done.stderr) == (["False", "True"], "2\n")
+
+
+def test_what_is_below_a_warning_is_logged_for_those_who_asked_for_it(log):
+    logger, out = log
+    logging.getLogger("pypmix.test.logtext").setLevel(logging.INFO)
+    logger.info("it is %s", "there")
+    assert out.getvalue() == "INFO it is there\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 
 from pypmix.host.naming import check_name
@@ -29,8 +28,8 @@ def enter(folder: str) -> bytes:
     _check(folder, os.stat(folder, follow_symlinks=False), 0o022, "written to")
     path = os.path.join(folder, SECRET)
     if not os.path.lexists(path):
-        draft = f"{path}.{os.getpid()}.{secrets.token_hex(4)}"
-        _write(draft, secrets.token_bytes(SECRET_BYTES))
+        draft = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
+        _write(draft, os.urandom(SECRET_BYTES))
         try:
             # It appears whole, and only if nobody else was faster.
             os.link(draft, path)
@@ -52,7 +51,7 @@ def enter(folder: str) -> bytes:
 def announce(folder: str, name: str, address: Address) -> None:
     """Say where a server listens."""
     path = os.path.join(folder, PREFIX + name)
-    draft = os.path.join(folder, f".{os.getpid()}.{secrets.token_hex(4)}")
+    draft = os.path.join(folder, f".{os.getpid()}.{os.urandom(4).hex()}")
     _write(draft, f"{address[0]} {address[1]}\n".encode())
     os.replace(draft, path)
 

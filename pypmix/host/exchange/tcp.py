@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import resource
 import socket
 import threading
@@ -413,7 +412,7 @@ class TCPCarrier:
             log.warning("%s: %s cannot be used: %s", self.name, self._folder, error.strerror or error)
         if not self._closing:
             # Who is new dials those that are there, and gets the time for it.
-            self._loop.later(LOOK_SECONDS * random.uniform(0.5, 1), lambda: self._look(LOOK_SECONDS))
+            self._loop.later(_about(LOOK_SECONDS), lambda: self._look(LOOK_SECONDS))
 
     def _meet(self, name: str, addresses: tuple[Address, ...], delay: float) -> None:
         """Take in where a server listens, and have it dialed unless it is there."""
@@ -448,7 +447,7 @@ class TCPCarrier:
             return
 
         def find(flags: int) -> None:
-            found = socket.getaddrinfo(*peer.address, type=socket.SOCK_STREAM, flags=flags)
+            found = addresses.resolved(*peer.address, socket.SOCK_STREAM, flags)
             self._post(lambda: self._connect(peer, found))
 
         def resolve() -> None:
@@ -516,7 +515,7 @@ class TCPCarrier:
             level = log.error if grave else log.warning
         level("%s: %s is not reached at %s, and is dialed again: %s", self.name, peer.name, peer.address, reason)
         delay = min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(peer.tries - 1, 8))
-        self._dial_later(peer, delay * random.uniform(0.5, 1))
+        self._dial_later(peer, _about(delay))
 
     # Connections
 
@@ -779,6 +778,11 @@ class TCPCarrier:
             function(*args)  # type: ignore[arg-type]
         except Exception:
             log.exception("%s: a callback failed", self.name)
+
+
+def _about(seconds: float) -> float:
+    """Return half to all of a time, by chance, so that servers do not dial each other at once again and again."""
+    return seconds * (256 + os.urandom(1)[0]) / 511
 
 
 def _plain(host: str) -> str:
