@@ -255,13 +255,13 @@ class Inquiries:
             self._ask_all(search, rest)
         self._add(search, _ends_in(data))
 
-    def _look(self, search: _Search) -> None:
+    def _look(self, search: _Search, patience: float = DECISION_SECONDS) -> None:
         """Add what this server knows itself."""
         if search.done is None or search.own:
             return
-        if self._expects(search.lost) and not self._session.has(search.lost):
+        if patience > 0 and self._expects(search.lost) and not self._session.has(search.lost):
             # The decision may be on its way here, from a server between the lost coordinator and this one.
-            self._session.later(AGAIN_SECONDS, lambda: self._look(search))
+            self._session.later(AGAIN_SECONDS, lambda: self._look(search, patience - AGAIN_SECONDS))
             return
         search.own = True
         ends = {id(end): end for key in search.keys if (end := self._find(key)) is not None}
