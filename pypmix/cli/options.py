@@ -44,6 +44,9 @@ WORDS = {text: word for word, text in STAND_INS.items()}
 DASHES = STAND_INS["--"]
 
 
+HELPS = ("-h", "--help")
+
+
 def _text(name: str, text: str) -> str:
     if not text:
         raise UsageError(f"{name} takes a value that is not empty")
@@ -476,13 +479,17 @@ The exit code is that of the first rank that fails, 128 + n where signal n ended
 time ran out, 126 or 127 where a program cannot be executed or found."""
 
 
-def _parser() -> Parser:
+def _parser(words: Sequence[str] = HELPS) -> Parser:
+    """Return the parser of the options that a command line may give; to make all of them for each run would be slow."""
     usage = "pypmix run [OPTION]... PROGRAM [ARGUMENT]... [: ...]"
     parser = Parser("pypmix run", description=HELP, usage=usage, argument_default=argparse.SUPPRESS)
     # Only in groups: a parser of its own accord makes a help of each argument that is added to it, which is slow.
     groups = [parser.add_argument_group(f"options of {whose}") for whose in ("the job", "an application")]
     groups[0].add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    every = any(word in HELPS for word in words)
     for option in OPTIONS:
+        if not every and not any(word.startswith(option.names) for word in words):
+            continue
         terms: dict[str, Any] = {"dest": option.field, "help": option.help}
         if option.field in REPEATED:
             terms |= {"metavar": option.metavar, "action": "append"}
@@ -507,7 +514,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     """
     apps: list[Application] = []
     job: dict[str, Any] = {}
-    parser = _parser()
+    parser = _parser(words)
     for segment in _segments(words):
         given, program = _options(parser, segment)
         if not program:

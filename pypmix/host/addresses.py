@@ -130,7 +130,7 @@ def _addresses() -> list[tuple[str, str]]:
                 continue
             found.append((name, socket.inet_ntoa(answer[20:24])))
     try:
-        with open("/proc/net/if_inet6", encoding="ascii") as file:
+        with open("/proc/net/if_inet6", encoding="utf-8") as file:
             for line in file:
                 digits, _, _, scope, _, name = line.split()
                 # Those of one link need a scope, which no other node knows.

@@ -22,13 +22,12 @@ from pypmix.host.nodes import in_blocks, usable_cpus
 from pypmix.host.outcome import listed
 from pypmix.host.output import Sink
 from pypmix.host.placing import ANYWHERE, placed
-from pypmix.host.preload import link, told
 from pypmix.host.running import Launch, RunningJob, patience
 from pypmix.standard import statuses
 from pypmix.standard._typing import TypeVar
-from pypmix.standard.enums import Range
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
 from pypmix.standard.logtext import get_logger, printable
+from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_PROC_LOCAL
 from pypmix.standard.types import RANK_WILDCARD, Proc, decimal
 
 TYPE_CHECKING = False
@@ -328,10 +327,13 @@ class Manager:
         crowded = size + self.running > usable_cpus()
         number = self._last + 1
         folder = placed[0][0].folder(number)
-        preloads = any(app.preload for app in apps)
+        if any(app.preload for app in apps) and placed[0][0].here:
+            from pypmix.host.preload import told
+
+            apps = told(apps, folder)
         job = Job(
             nspace=f"{self._space}@{number}",
-            apps=told(apps, folder) if preloads and placed[0][0].here else apps,
+            apps=apps,
             nodes=tuple([self._described(node, ranks, jobs, crowded) for node, ranks in placed]),
             session=os.getpid(),
             tmpdir=folder,
@@ -437,6 +439,8 @@ class Manager:
     def begin(self, job: RunningJob, programs: Sequence[str]) -> None:
         """Register a job and start its ranks."""
         if job.nodes[0].here and any(app.preload for app in job.job.apps):
+            from pypmix.host.preload import link
+
             link(job.job.apps, job.job.tmpdir)
         self.started(job)
         job.launch(range(job.job.size)).start(job.job.apps, programs, self._file_limits)
@@ -474,7 +478,7 @@ class Manager:
 
     def notify(self, event: Notification) -> None:
         """Raise an event: on all nodes, or on that of its source where it is for that one only."""
-        narrow = len(self.nodes) > 1 and event.range in (Range.LOCAL, Range.PROC_LOCAL)
+        narrow = len(self.nodes) > 1 and event.range in (RANGE_LOCAL, RANGE_PROC_LOCAL)
         for node in (self.node_of(event.source),) if narrow else self.nodes:
             try:
                 node.notify(event)

@@ -261,7 +261,7 @@ def _quota(folder: str) -> float:
     words: list[str] = []
     try:
         for name in ("cpu.max",) if os.path.exists(f"{folder}/cpu.max") else ("cpu.cfs_quota_us", "cpu.cfs_period_us"):
-            with open(f"{folder}/{name}", encoding="ascii") as file:
+            with open(f"{folder}/{name}", encoding="utf-8") as file:
                 words += file.read().split()
         quota, period = map(int, words)
     except (OSError, ValueError):

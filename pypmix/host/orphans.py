@@ -23,7 +23,7 @@ def children() -> set[int]:
     found: set[int] = set()
     for thread in os.listdir("/proc/self/task"):
         try:
-            with open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
+            with open(f"/proc/self/task/{thread}/children", encoding="utf-8") as file:
                 found.update([int(pid) for pid in file.read().split()])
         except FileNotFoundError:
             # A kernel without CONFIG_PROC_CHILDREN, or a thread that has just ended.

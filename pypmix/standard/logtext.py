@@ -166,7 +166,7 @@ class _Log:
 
     def __getattr__(self, attribute: str) -> object:
         if attribute in _QUIET and "logging" not in sys.modules:
-            # Nobody has asked for what is below a warning.
+            # Who wants what is below a warning has set `logging` up.
             return _unheard
         return getattr(_logger(self.name), attribute)
 
