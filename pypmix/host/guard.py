@@ -11,14 +11,19 @@ import signal
 # somebody chooses, and another host may have the same ones. Nothing of it stands on a command line, which all
 # users can read.
 # A resource manager that ends a job sends SIGTERM to all of its processes, of which the guard has to be the last.
+# Each group is a variable: a list would be copied for each rank that comes or goes, which grows with their square.
 _SCRIPT = r"""
 trap '' HUP INT TERM
-while read -r group; do
-  case $group in
-    over*) it=" -${group#over} "; groups="${groups%%"$it"*} ${groups#*"$it"}" ;;
-    *) groups="$groups -$group " ;;
+while read -r line; do
+  case $line in
+    over*) unset "group_${line#over}" ;;
+    *) eval "group_$line=" ;;
   esac
 done
+groups=$(set | while IFS='_=' read -r name number _; do
+  # Lines of other variables' values may look like one.
+  [ "$name" = group ] && [ "$number" -gt 1 ] && printf ' -%s' "$number"
+done)
 left() {
   printf '%s\n' "PMIX_SERVER_TMPDIR=(.*/)?$GUARDED(/node[0-9]+)?" |
     grep -lszEx -f - /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do echo "$pid"; done

@@ -5,8 +5,8 @@ A pack is the number of its values and the values; a described buffer names the 
 
 from __future__ import annotations
 
-from pypmix.standard import codes
-from pypmix.standard.types import RECORDS, type_name
+from pypmix.standard import codes, keys
+from pypmix.standard.types import RANK_UNDEF, RECORDS, type_name
 from pypmix.wire import decode, encode
 from pypmix.wire.decode import RULE_SHIFT, UnknownType, broken
 from pypmix.wire.encode import BYTES, ENCODERS, rule_for
@@ -259,6 +259,7 @@ def kvals(
     buffer_type: int,
     release: Release = NEWEST,
     found: list[tuple[str, Value]] | None = None,
+    procs: dict[int, bytes] | None = None,
 ) -> list[tuple[str, Value]]:
     """Read packs of KVAL from `pos` to the end.
 
@@ -268,6 +269,7 @@ def kvals(
         buffer_type: 1 for a plain buffer, 2 for a described one.
         release: The writer's.
         found: Takes what is read, which is there even when something behind it cannot be.
+        procs: Takes what job info says of each proc, packed, by rank, in place of its PROC_BLOB.
 
     Raises:
         RemoteProtocolError: Something else is among them. It names the key where the value is what cannot be read.
@@ -282,6 +284,8 @@ def kvals(
     key = ""
     try:
         while pos < size:
+            if procs is not None and (pos := _proc_blobs(data, pos, buffer_type, procs)) == size:
+                break
             if data.startswith(head, pos):
                 key, pos = decode.key(data, pos + skip)
                 value, pos = decode.value_at(data, pos, context)
@@ -298,6 +302,35 @@ def kvals(
         error.detail = f"the value of {key!r} cannot be read: {error.detail}"
         raise
     return found
+
+
+def _proc_blobs(data: bytes, pos: int, buffer_type: int, procs: dict[int, bytes]) -> int:
+    """Take what is said of one proc after the other; return where something else begins, or one that is not plain.
+
+    A job of ten thousand has as many of them, of which a client needs its own and few others.
+    """
+    head = one_of(codes.KVAL, buffer_type) + encode.key_bytes(keys.PROC_BLOB) + BYTES[codes.BYTE_OBJECT]
+    before = one_of(codes.PROC_RANK, buffer_type)
+    skip, inner = len(head), len(before)
+    while data.startswith(head, pos):
+        start = pos + skip
+        size = data[start]
+        start += 1
+        if size > 127:
+            size, start = decode.flex(data, start - 1)
+        end = start + size
+        if end > len(data) or not data.startswith(before, start):
+            break
+        start += inner
+        rank = data[start]
+        start += 1
+        if rank > 127:
+            rank, start = decode.flex(data, start - 1)
+        if start > end or rank > RANK_UNDEF or rank in procs:
+            break
+        procs[rank] = data[start:end]
+        pos = end
+    return pos
 
 
 def split_kvals(

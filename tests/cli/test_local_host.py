@@ -132,6 +132,24 @@ def test_the_guard_ends_what_it_was_told_of_and_not_what_it_was_told_to_forget(t
             process.wait(5)
 
 
+def test_what_the_guard_does_for_a_rank_does_not_grow_with_their_number(tmp_path: Path) -> None:
+    guard = Guard(str(tmp_path / "pypmix-nobody"))
+    try:
+        for group in range(10**6, 10**6 + 3000):
+            guard.add(group)
+        for group in range(10**6, 10**6 + 3000):
+            guard.remove(group)
+        deadline = time.monotonic() + 10
+        while "pipe" not in Path(f"/proc/{guard.pid}/wchan").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        words = Path(f"/proc/{guard.pid}/stat").read_text().rpartition(")")[2].split()
+        # A list that is copied for each takes many times as long as the limit.
+        assert (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK") < 1
+    finally:
+        guard.dismiss()
+
+
 def test_the_guard_outlives_a_signal_that_everybody_gets(tmp_path: Path) -> None:
     folder = tmp_path / "pypmix-nobody"
     folder.mkdir()

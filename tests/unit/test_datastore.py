@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 import tracemalloc
 import zlib
 
@@ -14,7 +15,7 @@ from pypmix.standard.attr import Attr
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import RANK_INVALID, RANK_UNDEF, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.standard.values import from_python, uint32
-from pypmix.wire.codec import kvals
+from pypmix.wire.codec import Packer, encode_kval, kvals
 from pypmix.wire.jobinfo import encode_jobinfo
 from unit.fake_server import NSPACE, job
 
@@ -27,14 +28,17 @@ def rank(number: int) -> Proc:
     return Proc(NSPACE, number)
 
 
-@pytest.fixture(params=["packed", "record"])
+@pytest.fixture(params=["packed", "by rank", "record"])
 def store(request: pytest.FixtureRequest) -> DataStore:
     made = DataStore(ME, "n0", (5, 0, 11))
     if request.param == "record":
         made.add_job(job())
     else:
         data = encode_jobinfo(job(), 1, (5, 0, 11))
-        made.add_job_values(NSPACE, kvals(data, len(NSPACE) + 3, 1), 1, (5, 0, 11))
+        procs: dict[int, bytes] | None = {} if request.param == "by rank" else None
+        values = kvals(data, len(NSPACE) + 3, 1, procs=procs)
+        assert any(key == "pmix.pblob" for key, _ in values) is (procs is None)
+        made.add_job_values(NSPACE, values, 1, (5, 0, 11), procs)
     return made
 
 
@@ -213,9 +217,52 @@ def test_a_damaged_description_of_a_proc_is_told_when_somebody_asks_for_it() -> 
         store.add_job_values(NSPACE, [("pmix.pblob", uint32(1))], 1, (5, 0, 11))
 
 
-def test_the_list_of_older_servers_becomes_nodes() -> None:
-    from pypmix.wire.codec import Packer, encode_kval
+@pytest.mark.parametrize("kind", [1, 2])
+def test_what_is_said_twice_of_a_proc_or_is_damaged_is_read_as_a_value(kind: int) -> None:
+    def blob(data: bytes) -> bytes:
+        return encode_kval(kind, "pmix.pblob", Value(codes.BYTE_OBJECT, data))
 
+    def said(number: int, key: str) -> bytes:
+        return Packer(kind).pack(codes.PROC_RANK, number).bytes() + encode_kval(kind, key, uint32(number))
+
+    blobs = [blob(said(number, "pmix.lrank")) for number in (0, 7, 300, 7)]
+    data = b"".join(blobs)
+    procs: dict[int, bytes] = {}
+    values = kvals(data + blob(said(300, "pmix.nrank")), 0, kind, procs=procs)
+    assert [*procs] == [0, 7, 300]
+    assert [key for key, _ in values] == ["pmix.pblob"] * 2
+    store = DataStore(ME, "n0", (5, 0, 11))
+    store.add_job_values(NSPACE, values, kind, (5, 0, 11), procs)
+    assert [found(store, rank(300), key) for key in ("pmix.lrank", "pmix.nrank")] == [300, 300]
+    assert found(store, rank(7), "pmix.lrank") == 7
+    ends = {len(b"".join(blobs[:count])) for count in range(len(blobs))}
+    for end in set(range(1, len(data))) - ends:
+        with pytest.raises(RemoteProtocolError):
+            kvals(data[:end], 0, kind, procs={})
+    (empty,) = kvals(blob(b""), 0, kind, procs={})
+    with pytest.raises(RemoteProtocolError):
+        store.add_job_values(NSPACE, [empty], kind, (5, 0, 11))
+
+
+def time_of_nodes(count: int) -> float:
+    store = DataStore(ME, "n0", (5, 0, 11))
+    begin = time.process_time()
+    for number in range(count):
+        infos = (attrs.NODEID(number), attrs.HOSTNAME(f"n{number}"), attrs.LOCAL_SIZE(number))
+        store.add(ALL, [("pmix.node.arr", Value(codes.DATA_ARRAY, DataArray(codes.INFO, infos)))])
+    for number in range(0, count, 7):
+        assert found(store, ALL, "pmix.local.size", attrs.NODEID(number)) == number
+        assert found(store, ALL, "pmix.local.size", attrs.HOSTNAME(f"n{number}")) == number
+    return time.process_time() - begin
+
+
+def test_many_nodes_take_no_more_time_each_than_few() -> None:
+    few, many = min(time_of_nodes(200) for _ in range(3)), min(time_of_nodes(4000) for _ in range(3))
+    # Twenty times as long; to look through all nodes for each of them takes hundreds of times as long.
+    assert many < 80 * few
+
+
+def test_the_list_of_older_servers_becomes_nodes() -> None:
     blob = Packer().pack(codes.SIZE, 1).bytes() + encode_kval(1, "n0", from_python("0,1"))
     store = DataStore(ME, "n0", (4, 2, 2))
     store.add_job_values(NSPACE, [("pmix.mblob", Value(codes.BYTE_OBJECT, blob))], 1, (4, 2, 2))

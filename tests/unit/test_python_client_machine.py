@@ -35,7 +35,7 @@ from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Info, Pr
 from pypmix.standard.values import from_python, uint32
 from pypmix.wire.codec import encode_kval
 from pypmix.wire.frames import FrameReader, frame
-from pypmix.wire.handshake import Hello, encode_reply, native_credential
+from pypmix.wire.handshake import Hello, HelloReader, encode_reply, native_credential
 from pypmix.wire.jobinfo import encode_jobinfo
 from pypmix.wire.messages import (
     Command,
@@ -846,6 +846,25 @@ def test_a_message_beyond_the_servers_limit_is_the_callers_mistake() -> None:
     tag, _ = wire.request()
     wire.reply(tag, encode_status(1, 0))
     assert fence.outcome == (None, None)
+
+
+def test_a_server_of_ours_is_asked_for_the_job_info_with_the_hello() -> None:
+    hello = Hello("native", native_credential(0, 0), 0, None, None, NSPACE, 0, "5.0.11", "v41", 1, "hash")
+    for refused in (False, True):
+        wire = Wire(opened=False)
+        wire.machine = Client(ME, wire.store, ServerInfo("server.0", RELEASE, 1, adapts=True))
+        call = wire.machine.connect(hello, None)
+        reader = HelloReader()
+        assert reader.feed(wire.written()) == hello
+        ((tag, payload),) = FrameReader().feed(reader.rest)
+        assert peek_command(payload, 1) == Command.REQ
+        if refused:
+            wire.feed(encode_reply(statuses.ERR_INVALID_CRED, None))
+            wire.fails(call, Unreachable, "refused the handshake")
+        else:
+            wire.feed(encode_reply(0, 3) + frame(0, tag, encode_jobinfo(job(), 1, RELEASE)))
+            assert call.outcome == (None, None)
+        assert not wire.written()
 
 
 def test_damaged_job_info_of_a_proc_fails_the_get_that_needs_it() -> None:

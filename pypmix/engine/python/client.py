@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     from pypmix.standard.releases import Release
 
     Outcome = tuple[Any, BaseException | None]
-    JobValues = tuple[str, list[tuple[str, Value]]]
+    JobValues = tuple[str, list[tuple[str, Value]], dict[int, bytes]]
     Ended = tuple[int, frozenset[Proc] | None]
     Got = tuple[int, list[tuple[Proc, list[tuple[str, Value]], RemoteProtocolError | None]]]
     Start = Callable[["Client", "Call", Any], None]
@@ -387,6 +387,9 @@ class Client:
         call = self._opening = Call(Open(), None)
         self._set_deadline(call, deadline)
         self._push(encode_hello(hello))
+        if self.adapts:
+            # A server of this engine keeps what comes before its answer: one exchange is enough.
+            self.request(call, self.encode(Command.REQ))
         return call
 
     def begin(self, rest: bytes, deadline: float | None) -> Call:
@@ -736,8 +739,8 @@ class Client:
     def learn(self, objects: Iterable[JobValues]) -> tuple[str, ...]:
         """Take in job info that came with an answer, as `read_jobs` returns it; return the nspaces."""
         found = []
-        for nspace, pairs in objects:
-            self.store.add_job_values(nspace, pairs, self.buffer_type, self.release)
+        for nspace, pairs, procs in objects:
+            self.store.add_job_values(nspace, pairs, self.buffer_type, self.release, procs)
             found.append(nspace)
         return tuple(found)
 
@@ -748,8 +751,13 @@ class Client:
             unpacker = Unpacker(item, self.buffer_type, self.release)
             nspace = unpacker.one(codes.STRING)
             if nspace and nspace != self.proc.nspace:
-                found.append((nspace, kvals(item, unpacker.position, self.buffer_type, self.release)))
+                found.append(self.job_values(nspace, item, unpacker.position))
         return found
+
+    def job_values(self, nspace: str, data: bytes, pos: int = 0) -> JobValues:
+        """Return what a server sends of a job, for `learn`."""
+        procs: dict[int, bytes] = {}
+        return nspace, kvals(data, pos, self.buffer_type, self.release, procs=procs), procs
 
     # Inside
 
@@ -936,9 +944,10 @@ class Client:
             left = intake.chunks[intake.fed :]
             self.intake = _Intake(intake.reader)
             self.intake.chunks += rest + left
-            # Servers up to 6.x keep one data store per nspace: whoever connects last decides in which form this
-            # request is answered, so it must follow the handshake at once.
-            self.request(call, self.encode(Command.REQ))
+            if not self.adapts:
+                # Servers up to 6.x keep one data store per nspace: whoever connects last decides in which form this
+                # request is answered, so it must follow the handshake at once.
+                self.request(call, self.encode(Command.REQ))
             self.take(self.now)
             return
 
@@ -975,7 +984,7 @@ class Client:
             return self.status(payload)
         if not nspace:
             raise RemoteProtocolError("job info names no nspace")
-        return nspace, kvals(payload, unpacker.position, self.buffer_type, self.release)
+        return self.job_values(nspace, payload, unpacker.position)
 
     def _opened(self, call: Call, op: Op[Any], job: JobValues | int) -> None:
         if isinstance(job, int):

@@ -40,7 +40,7 @@ from pypmix.wire.codec import Unpacker, kvals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.releases import Release
@@ -201,6 +201,7 @@ class Wanted:
 
 PLAIN = Wanted()
 _EMPTY: Table = {}
+_NOTHING: dict[int, bytes] = {}
 
 
 def is_true(value: Value) -> bool:
@@ -238,7 +239,10 @@ class DataStore:
         self._nodes: dict[str, list[Table]] = {}
         self._apps: dict[str, list[Table]] = {}
         self._sessions: dict[str, list[Table]] = {}
-        self._packed: dict[Proc, tuple[bytes, int, Release]] = {}
+        # The tables of nodes, apps and sessions by what they are called: a big job has many nodes.
+        self._named: dict[tuple[str, str, object], Table] = {}
+        self._packed: dict[str, dict[int, bytes]] = {}
+        self._form: tuple[int, Release] = (1, release)
         self._fetched: dict[Proc, Table] = {}
         major, minor, patch = release
         self._version = Value.unchecked(codes.UINT32, major << 16 | minor << 8 | patch)
@@ -294,20 +298,35 @@ class DataStore:
         for rank, infos in job.procs:
             self.add(Proc.unchecked(job.nspace, rank), [(key, value) for key, value, _ in infos])
 
-    def add_job_values(self, nspace: str, values: KeyedValues, buffer_type: int, release: Release) -> None:
+    def add_job_values(
+        self,
+        nspace: str,
+        values: KeyedValues,
+        buffer_type: int,
+        release: Release,
+        procs: Mapping[int, bytes] | None = None,
+    ) -> None:
         """Take in what a server sends of a job.
 
         What it says of each proc stays packed until somebody asks for that proc: a big job has many.
+
+        Args:
+            nspace: The job.
+            values: The job's values.
+            buffer_type: How the server packs, the same each time.
+            release: The server's.
+            procs: What it says of procs, by rank, as `kvals` returns it; other values may say more.
         """
+        self._form = buffer_type, release
+        if procs:
+            self._pack(nspace, procs)
         rest = []
         for key, value in values:
             if key == keys.PROC_BLOB:
                 if value.type != codes.BYTE_OBJECT:
                     raise RemoteProtocolError(f"{key} is no byte object")
                 unpacker = Unpacker(value.data, buffer_type, release)
-                proc = Proc.unchecked(nspace, unpacker.one(codes.PROC_RANK))
-                self._unpack(proc)
-                self._packed[proc] = unpacker.rest(), buffer_type, release
+                self._pack(nspace, {unpacker.one(codes.PROC_RANK): unpacker.rest()})
             elif key == keys.MAP_BLOB:
                 from pypmix.wire.jobinfo import collect
 
@@ -410,7 +429,7 @@ class DataStore:
 
     def nspaces(self) -> list[str]:
         """Return the nspaces whose job info is here, the own one first."""
-        known = {*self._nodes, *[proc[0] for proc in (*self._procs, *self._packed) if proc[1] == _WILDCARD]}
+        known = {*self._nodes, *[proc[0] for proc in self._procs if proc[1] == _WILDCARD]}
         return [self.proc[0], *sorted(known - {self.proc[0]})]
 
     def nodes(self, nspace: str) -> list[str]:
@@ -448,12 +467,18 @@ class DataStore:
                 return value
         return None
 
+    def _pack(self, nspace: str, procs: Mapping[int, bytes]) -> None:
+        packed = self._packed.setdefault(nspace, {})
+        for rank in packed.keys() & procs.keys():
+            self._unpack(Proc.unchecked(nspace, rank))
+        packed.update(procs)
+
     def _unpack(self, proc: Proc) -> None:
-        packed = self._packed.get(proc)
-        if packed is not None:
-            data, buffer_type, release = packed
-            self.add(proc, kvals(data, 0, buffer_type, release))
-            self._packed.pop(proc, None)
+        packed = self._packed.get(proc[0], _NOTHING)
+        data = packed.get(proc[1])
+        if data is not None:
+            self.add(proc, kvals(data, 0, *self._form))
+            packed.pop(proc[1], None)
 
     def _table(self, proc: Proc) -> Table:
         if self._packed:
@@ -462,8 +487,8 @@ class DataStore:
 
     def _known(self, nspace: str) -> list[Proc]:
         """Return the procs of an nspace of which anything is known, with all of it unpacked."""
-        for proc in [proc for proc in list(self._packed) if proc[0] == nspace]:
-            self._unpack(proc)
+        for rank in list(self._packed.get(nspace, ())):
+            self._unpack(Proc.unchecked(nspace, rank))
         return sorted({proc for proc in (*self._procs, *self._fetched) if proc[0] == nspace})
 
     def _add_nested(self, proc: Proc, key: str, infos: tuple[Info, ...]) -> None:
@@ -480,13 +505,19 @@ class DataStore:
 
     def _add_array(self, tables: dict[str, list[Table]], nspace: str, infos: Iterable[Info]) -> None:
         new = {key: value for key, value, _ in infos}
-        known = tables.setdefault(nspace, [])
         name = keys.NODEID if tables is self._nodes else keys.APPNUM if tables is self._apps else keys.SESSION_ID
-        for table in known:
-            if _same(table, new, name) or (tables is self._nodes and _same(table, new, keys.HOSTNAME)):
-                table.update(new)
-                return
-        known.append(new)
+        names = (name, keys.HOSTNAME) if tables is self._nodes else (name,)
+        places = [
+            (nspace, name, new[name].data) for name in names if name in new and isinstance(new[name].data, int | str)
+        ]
+        table = next((self._named[place] for place in places if place in self._named), None)
+        if table is None:
+            tables.setdefault(nspace, []).append(new)
+            table = new
+        else:
+            table.update(new)
+        for place in places:
+            self._named[place] = table
 
     def _add_proc_data(self, nspace: str, infos: tuple[Info, ...]) -> None:
         if infos and infos[0].key == keys.RANK:
@@ -525,6 +556,9 @@ class DataStore:
         return None
 
     def _node(self, nspace: str, host: str | None, nodeid: int | None) -> Table | None:
+        place = (nspace, keys.NODEID, nodeid) if nodeid is not None else (nspace, keys.HOSTNAME, host)
+        if place in self._named:
+            return self._named[place]
         for node in self._nodes.get(nspace, ()):
             number = node.get(keys.NODEID)
             if nodeid is not None and number is not None:

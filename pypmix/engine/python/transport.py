@@ -228,6 +228,10 @@ class Connection:
         self._attached = False
         self._pid = os.getpid()
         self._fd = sock.fileno()
+        readable = select.poll()
+        readable.register(self._fd, select.POLLIN)
+        # A thread that sleeps in a read of a Unix-domain socket is woken when the server takes what was sent, too.
+        self._readable = readable.poll
         self._helper: _Helper | None = None
         self._stuck = False
         """Whether there is something to send that neither the reader nor a sender waits for."""
@@ -429,6 +433,8 @@ class Connection:
         if unsent or call.deadline is not None or call.guided:
             events = select.POLLIN | (select.POLLOUT if unsent else 0)
             ready = bool(self._watch(events, call.deadline, call.guided) & ~select.POLLOUT)
+        else:
+            self._readable()
         if ready:
             try:
                 # One call of C functions: no exception of a signal handler can lose what was received.

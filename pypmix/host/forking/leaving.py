@@ -17,6 +17,7 @@ from types import ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 _EXTENSIONS = (".so", ".abi3.so")
@@ -28,39 +29,55 @@ class Leaving:
     """Ends processes that are forked from this one, which has imported all that they share."""
 
     def __init__(self) -> None:
-        self._shared = frozenset(sys.modules)
-        self._folder = os.path.dirname(os.__file__)
+        # It parts what is shared from what a rank imports: each module that a rank looks at is a page that it copies.
+        sys.modules["__main__"] = sys.modules.pop("__main__")
+        self._plain = not _have_extensions(sys.modules.values())
 
     def leave(self, code: int) -> None:
         """End the process, or return where the interpreter itself has to."""
-        if sys.flags.inspect or self._has_extensions():
+        if sys.flags.inspect or not self._plain or _have_extensions(_own()):
             return
         threading: Any = sys.modules.get("threading")
         if threading is not None:
             vars(threading)["_shutdown"]()
         vars(atexit)["_run_exitfuncs"]()
         code = _flushed(code)
-        self._clear()
-        os._exit(_flushed(code))
-
-    def _has_extensions(self) -> bool:
-        """Tell whether there are extension modules but those of the standard library."""
-        for module in list(sys.modules.values()):
-            path = getattr(module, "__file__", None)
-            if path and path.endswith(_EXTENSIONS) and not path.startswith(f"{self._folder}/lib-dynload/"):
-                return True
-        return False
-
-    def _clear(self) -> None:
-        """Clear the modules that are not shared, the last first, as the interpreter does."""
-        own = [sys.modules["__main__"]]
-        own += [module for name, module in list(sys.modules.items()) if name not in self._shared]
-        for module in reversed(own):
+        # The last first, as the interpreter does.
+        for module in _own():
             # A program may have put anything else there.
             if isinstance(module, ModuleType):
                 _clear(module)
         # What is shared is frozen, and not looked at.
         gc.collect()
+        os._exit(_flushed(code))
+
+
+def _own() -> list[object]:
+    """Return the modules that a rank has besides those that are shared, the last first."""
+    try:
+        return _until_main(reversed(sys.modules.items()))
+    except RuntimeError:
+        # A thread has imported something in between.
+        return _until_main(reversed(list(sys.modules.items())))
+
+
+def _until_main(modules: Iterable[tuple[str, object]]) -> list[object]:
+    found = []
+    for name, module in modules:
+        found.append(module)
+        if name == "__main__":
+            break
+    return found
+
+
+def _have_extensions(modules: Iterable[object]) -> bool:
+    """Tell whether there are extension modules but those of the standard library."""
+    folder = os.path.dirname(os.__file__)
+    for module in list(modules):
+        path = getattr(module, "__file__", None)
+        if path and path.endswith(_EXTENSIONS) and not path.startswith(f"{folder}/lib-dynload/"):
+            return True
+    return False
 
 
 def _clear(module: ModuleType) -> None:

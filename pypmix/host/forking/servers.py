@@ -223,6 +223,7 @@ class ForkServers:
     def __init__(self, modules: Sequence[str] = ()) -> None:
         self.modules = tuple(modules)
         self._servers: dict[object, ForkServer] = {}
+        self._last: tuple[Application, str, str, tuple[Program, ForkServer]] | None = None
         self._watched: set[ForkServer] = set()
         self._loop: HostLoop | None = None
         self._died: Callable[[ForkServer], None] = lambda _server: None
@@ -262,6 +263,11 @@ class ForkServers:
         Raises:
             OSError: The fork server cannot be started.
         """
+        last = self._last
+        if last is not None and last[0] is app and last[1:3] == (program, wdir) and not last[3][1].ended:
+            # The ranks of an application come one after the other.
+            return last[3]
+        asked = wdir
         env = app.environment(inherited)
         wdir = app.wdir or wdir
         found = find(program, app.argv, env, wdir)
@@ -274,6 +280,7 @@ class ForkServers:
             env["PMIX_SERVER_TMPDIR"] = folder
             server = self._servers[key] = ForkServer(found, path, env, app.wdir, self.modules)
             self._watch(server)
+        self._last = app, program, asked, (found, server)
         return found, server
 
     def _watch(self, server: ForkServer) -> None:
@@ -299,3 +306,4 @@ class ForkServers:
         for server in self._servers.values():
             server.close()
         self._servers.clear()
+        self._last = None

@@ -8,15 +8,13 @@ from pypmix.engine.python.datastore import is_true, seconds
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import SUCCESSES
 from pypmix.standard.ops import Spawn
-from pypmix.wire.codec import kvals
 from pypmix.wire.messages import Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pypmix.engine.python.client import Call, Client
-    from pypmix.standard.types import Value
+    from pypmix.engine.python.client import Call, Client, JobValues
 
-    Reply = tuple[int, str, list[tuple[str, Value]]]
+    Reply = tuple[int, JobValues]
 
 
 FORWARDED = frozenset({keys.FWD_STDOUT, keys.FWD_STDERR, keys.FWD_STDDIAG})
@@ -43,18 +41,19 @@ def _spawn(client: Client, call: Call, op: Spawn) -> None:
 def _read(client: Client, call: Call, payload: bytes) -> Reply:
     reply = client.decode(Command.SPAWNNB, payload)
     named = reply["status"] in SUCCESSES and reply["nspace"]
-    pairs = kvals(reply["kvals"], 0, client.buffer_type, client.release) if named else []
-    return reply["status"], reply["nspace"], pairs
+    data = reply["kvals"] if named else b""
+    return reply["status"], client.job_values(reply["nspace"], data)
 
 
 def _spawned(client: Client, call: Call, op: Spawn, reply: Reply) -> None:
-    status, nspace, pairs = reply
+    status, job = reply
+    nspace = job[0]
     if status not in SUCCESSES:
         client.refuse(call, status, *refusal(op, status))
     elif not nspace:
         client.refuse(call, statuses.ERROR, "the server does not say which nspace the job has")
     else:
-        client.learn([(nspace, pairs)])
+        client.learn([job])
         client.end(call, nspace)
 
 

@@ -1,0 +1,52 @@
+"""Proves that a thread that waits for an answer is not woken by anything else."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+from pypmix.engine.python.client import Client, ServerInfo
+from pypmix.engine.python.datastore import DataStore
+from pypmix.engine.python.transport import Connection
+from pypmix.standard.types import Proc
+from pypmix.wire.frames import FrameReader, frame
+from pypmix.wire.jobinfo import encode_jobinfo
+from unit.fake_server import NSPACE, RELEASE, job
+
+
+def asleep(thread: int) -> int | None:
+    """Return how often a thread has gone to sleep, if it sleeps."""
+    words = Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()
+    status = Path(f"/proc/self/task/{thread}/status").read_text()
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0]) if words[0] == "S" else None
+
+
+def test_a_thread_that_waits_sleeps_until_the_answer_comes_over_a_unix_socket() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(10)
+    me = Proc(NSPACE, 0)
+    machine = Client(me, DataStore(me, "n0", RELEASE), ServerInfo("server.0", RELEASE, 1, False))
+    connection = Connection(ours, machine)
+    call = machine.begin(b"", None)
+    thread = threading.Thread(target=connection.open, args=(call,), daemon=True)
+    try:
+        thread.start()
+        assert thread.native_id is not None
+        deadline = time.monotonic() + 10
+        while machine.out[0] or asleep(thread.native_id) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(0.05)
+        before = asleep(thread.native_id)
+        # The kernel tells whoever sleeps in a read of the other end that there is room again.
+        ((tag, _),) = FrameReader().feed(theirs.recv(1 << 16))
+        time.sleep(0.05)
+        assert asleep(thread.native_id) == before
+        theirs.sendall(frame(0, tag, encode_jobinfo(job(), 1, RELEASE)))
+        thread.join(10)
+        assert call.outcome == (None, None)
+    finally:
+        theirs.close()
+        connection.close()
