@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import shutil
+import signal
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +14,7 @@ from pypmix._version import __version__
 from pypmix.cli.launching import INTERRUPTED, Ended, Running, interruptible
 from pypmix.cli.parser import UsageError, columns
 from pypmix.conformance.checks import CHECKS
+from pypmix.conformance.losses import SURVIVAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
 
 KEPT, BROKEN, UNTESTABLE = "kept", "broken", "cannot be tested"
 RESULTS = (KEPT, BROKEN, UNTESTABLE)
+
+CRASHES = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
+
+HOW_TO_GO_ON = (
+    "launchers have options for jobs that go on, such as `pypmix run --keep-going`, `srun --kill-on-bad-exit=0`, "
+    "`mpirun --enable-recovery` and `prterun --runtime-options recoverable,notifyerrors`"
+)
 
 START = "start"
 """The promise that is tried first: without it none can be."""
@@ -162,6 +171,20 @@ def _site(ended: Ended) -> Site | None:
 
 def judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, str]:
     """Return what has become of a promise, and why, from how a job of so many ranks has ended."""
+    result, why = _judge(check, ended, size, timeout)
+    if ended.code is not None and (crash := _crash(ended.code)):
+        return BROKEN, f"the command crashed ({crash})" + (f": {why}" if why else _last(ended))
+    return result, why
+
+
+def _crash(code: int) -> str:
+    """Return the signal that a command has crashed with, empty if none."""
+    number = -code if code < 0 else code - 128
+    return signal.Signals(number).name if code < 0 or number in CRASHES else ""
+
+
+def _judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, str]:
+    lost = check.lost(size)
     by_rank = {each["rank"]: each for each in ended.reports}
     reasons = [each["untestable"] for each in by_rank.values() if "untestable" in each]
     if reasons:
@@ -172,7 +195,12 @@ def judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, s
             first, text = next(iter(said.items()))
             others = f" (and {_ranks([*said][1:])} like it)" if len(said) > 1 else ""
             return BROKEN, f"rank {first}{others} {words} {f'`{text}`' if kind == 'hangs' else text}"
-    absent = sorted(set(range(size)) - set(by_rank))
+    absent = sorted(set(range(size)) - set(by_rank) - lost)
+    if check.name == SURVIVAL and absent and ended.code is not None:
+        return (
+            UNTESTABLE,
+            f"the command ends its job when a rank is killed, with exit code {ended.code}; {HOW_TO_GO_ON}",
+        )
     if ended.code is None:
         over = f"within {timeout:g} s"
         if absent and by_rank:
@@ -186,10 +214,10 @@ def judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, s
     if absent or not by_rank:
         who = _ranks(absent) if by_rank else "the ranks"
         return BROKEN, f"{who} ended without a word, the command with exit code {ended.code}{_last(ended)}"
-    wrong = check.judge([by_rank[rank]["result"] for rank in range(size)])
+    wrong = check.judge([None if rank in lost else by_rank[rank]["result"] for rank in range(size)])
     if wrong:
         return BROKEN, wrong
-    if ended.code:
+    if ended.code and not lost:
         return BROKEN, f"the ranks have seen it kept, but the command ended with exit code {ended.code}{_last(ended)}"
     return KEPT, ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ def trace(file: str, html: str, otlp: str, json: bool, all: bool) -> int:
         found = read(file)
         summary = summarize(found)
         if html:
-            Path(html).write_text(page(found, summary, Path(file).name), encoding="utf-8")
+            _write(html, page(found, summary, Path(file).name))
         if otlp:
             from pypmix.cli.otlp import send
 
@@ -45,12 +46,19 @@ def trace(file: str, html: str, otlp: str, json: bool, all: bool) -> int:
     return 0
 
 
+def _write(path: str, text: str) -> None:
+    """Write a page that only its owner reads, as the trace itself: what procs name groups and keys is theirs alone."""
+    with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(text)
+
+
 def summarize(found: Trace) -> dict[str, Any]:
     """Return what a trace says in short; times are in milliseconds.
 
     Returns:
-        `requests`, `upcalls`, `left_out`, `length`, `nodes`, `jobs`; `collectives`, the slowest first; `waited_for`,
-        the procs that others waited for, the most first; and `ranks`, all procs in their order.
+        `requests`, `upcalls`, `left_out`, `length`, `nodes`, `jobs`; `collectives`, those that failed
+        first, and the slowest first; `waited_for`, the procs that others waited for, the most first; and `ranks`, all
+        procs in their order.
     """
     together = found.collectives()
     return {
@@ -60,10 +68,15 @@ def summarize(found: Trace) -> dict[str, Any]:
         "length": _ms(found.length),
         "nodes": list(found.nodes),
         "jobs": found.jobs,
-        "collectives": [_collective(each) for each in sorted(together, key=lambda each: each.begin - each.end)],
+        "collectives": [_collective(each) for each in sorted(together, key=_place)],
         "waited_for": _waited_for(found, together),
         "ranks": _ranks(found),
     }
+
+
+def _place(each: Collective) -> tuple[bool, float]:
+    """Return what collectives are sorted by: those that failed come first, however soon they did."""
+    return not each.status, each.begin - each.end
 
 
 def _ms(micros: float) -> float:

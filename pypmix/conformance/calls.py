@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from pypmix import NotFound, NotSupported, OperationTimeout, PMIxError
+from pypmix import ConstructAborted, EventCode, NotFound, NotSupported, OperationTimeout, PMIxError
 from pypmix.conformance.awaited import together
 from pypmix.conformance.check import WAIT
 
@@ -33,6 +33,9 @@ async def outcome(call: Callable[[], Awaitable[Any]]) -> Any:
         return await call()
     except NotSupported:
         raise
+    except ConstructAborted:
+        # Its code is an event's.
+        return EventCode.GROUP_CONSTRUCT_ABORT.name
     except PMIxError as error:
         return error.status.name
 

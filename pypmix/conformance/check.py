@@ -40,19 +40,27 @@ class Check:
         program: A coroutine function of a client, which returns lists, dicts, texts, numbers and None.
         ranks: How many ranks it needs at least.
         needs: The names of the promises without which this one cannot be tested.
+        lost: The ranks that its program kills, from the last one where they are negative; they see None.
     """
 
-    def __init__(self, promise: Promise, program: Program, ranks: int, needs: Sequence[str]) -> None:
+    def __init__(
+        self, promise: Promise, program: Program, ranks: int, needs: Sequence[str], lost: Sequence[int] = ()
+    ) -> None:
         self.promise = promise
         self.program = program
         self.ranks = ranks
         self.needs = tuple(needs)
+        self._lost = tuple(lost)
         self._rule: Rule = lambda found: found
 
     @property
     def name(self) -> str:
         """The name of the promise."""
         return self.promise.name
+
+    def lost(self, size: int) -> set[int]:
+        """Return the ranks that are killed in a job of so many."""
+        return {rank % size for rank in self._lost} if size else set()
 
     def rule(self, rule: Rule) -> Rule:
         """Make a function the rule.
@@ -77,10 +85,10 @@ class Check:
 
 
 def promised(
-    name: str, place: str, text: str, *, ranks: int = 2, needs: Sequence[str] = ()
+    name: str, place: str, text: str, *, ranks: int = 2, needs: Sequence[str] = (), lost: Sequence[int] = ()
 ) -> Callable[[Program], Check]:
     """Return the decorator that makes a check of a program; see `Promise` and `Check`."""
-    return lambda program: Check(Promise(name, place, text), program, ranks, needs)
+    return lambda program: Check(Promise(name, place, text), program, ranks, needs, lost)
 
 
 def distinct(numbers: list[Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.conformance import connecting, events, exchange, groups, jobs, publishing
+from pypmix.conformance import connecting, events, exchange, groups, jobs, losses, publishing
 from pypmix.conformance.check import Check
 
 TOPICS = {
@@ -12,6 +12,7 @@ TOPICS = {
     "Groups": groups,
     "Connect": connecting,
     "Jobs": jobs,
+    "Losses": losses,
 }
 """The modules of checks by their titles."""
 

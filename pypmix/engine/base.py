@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Asked = tuple[str, tuple[Proc, ...], str]
     Kind = tuple[Proc | None, Asked, int | None]
-    Traced = tuple[list[Kind], list[tuple[int, int, int]]]
+    Traced = tuple[list[Kind], list[int]]
 else:
     from pypmix.standard._typing import Generic as Protocol
 
@@ -172,9 +172,10 @@ class ServerSession(Protocol):
         Returns:
             What returns, on any one thread, the requests that have ended since the last time. First the kinds of
             requests that are new since then: the caller; the name of the operation, the procs that it concerns, and a
-            key or a group; and the status, None without an answer. Then the requests: the number of the kind, counted
-            from 0 since the first time; and in nanoseconds of `time.monotonic_ns` when the request came, and when its
-            answer was sent or its caller was lost. None for an engine that cannot see requests.
+            key or a group; and the status, None without an answer. Then, one after the other, three numbers for each
+            request: that of its kind, counted from 0 since the first time; and in nanoseconds of `time.monotonic_ns`
+            when it came, and when its answer was sent or its caller was lost. None for an engine that cannot see
+            requests.
         """
 
     def settle(self) -> bool:

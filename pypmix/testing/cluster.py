@@ -111,7 +111,8 @@ class Cluster:
 
         What is sent meanwhile arrives when the link is restored. An operation with a time limit ends with
         `OperationTimeout`: by the server for those whose links are well, half a second later by the client itself for
-        one that does not reach its server.
+        one that does not reach its server. No rank is lost by it, however long it lasts: simulated nodes have no
+        `--keep-alive`. What servers do when that is over is `cut`.
 
         Args:
             link: A rank, or two nodes.
@@ -137,7 +138,8 @@ class Cluster:
         """Break a link for good: what is on its way is lost, and both ends are told.
 
         All operations of a rank that is cut off end with `LostConnection`, and it is missing for the others as if it
-        had ended. Servers that are cut off go on without each other's ranks.
+        had ended. Servers that are cut off go on without each other's ranks, as real ones do after
+        `--keep-alive` seconds of silence. The link may have been dropped before.
 
         Raises:
             ValueError: There is no such link.

@@ -212,7 +212,7 @@ class Jobs:
                 return f"ranks cannot be forked from {sys.executable}"
             why: str = found.call(TEMPLATE, "collect", str(item.path))
         except OSError as error:
-            return str(error)
+            return f"{error}, while it imported {item.path.name}; with -s its output is shown"
         return f"the ranks cannot run {item.nodeid}:\n{why}" if why else ""
 
     def close(self) -> None:

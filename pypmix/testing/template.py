@@ -8,18 +8,42 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 import pypmix
-from pypmix.host.forking.safety import open_files, trouble
+from pypmix.host.forking.safety import REFUSED, open_files, trouble
 
 VARIABLE = "PYPMIX_TESTING"
 """The file that says how to make the configuration."""
 
 THREADED = ("rerunfailures",)
 """Plugins that start threads with a session. They are for the pytest that shows the results."""
+
+
+class Refused(Exception):
+    """A module cannot be imported before ranks are forked. Not an `ImportError`, which tests may catch."""
+
+
+class _Refusing:
+    """Refuses modules while it is in `sys.meta_path`."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name in REFUSED:
+            raise Refused(f"{name} cannot be imported before ranks are forked: import it inside of tests or fixtures")
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    finder: Any = _Refusing()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 class Template:
@@ -89,6 +113,7 @@ TEMPLATE: Template | None = None
 def collect(path: str) -> str:
     """Collect a file of tests; return why they cannot be run, empty if they can."""
     global TEMPLATE
-    if TEMPLATE is None:
-        TEMPLATE = Template(os.environ.pop(VARIABLE))
-    return TEMPLATE.collect(path)
+    with _refusing():
+        if TEMPLATE is None:
+            TEMPLATE = Template(os.environ.pop(VARIABLE))
+        return TEMPLATE.collect(path)

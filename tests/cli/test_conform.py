@@ -11,7 +11,7 @@ import pytest
 from cli.command import Command, Ended
 
 from harness import machine, slurm
-from harness.pairings import Pairing
+from harness.pairings import Pairing, surviving
 from pypmix import reports
 from pypmix.cli import conform
 from pypmix.cli.launching import Ended as EndedJob
@@ -20,6 +20,7 @@ from pypmix.conformance.checks import CHECKS, TOPICS
 
 OWN = [sys.executable, "-m", "pypmix", "run", "-n", "4"]
 BROKEN_HOST = [sys.executable, str(Path(__file__).with_name("broken_host.py")), "3"]
+LOSSES = "Losses"
 PAIRING = Pairing("prterun-5.0.11", "python-client")
 
 VARIES = {name for name in CHECKS if (lack := PAIRING.lack(name)) and lack.harm}
@@ -45,8 +46,9 @@ def said(found: dict[str, dict]) -> dict[str, tuple[str, str]]:
 @pytest.mark.timeout(150)
 def test_our_server_keeps_all(command: Command, monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
     monkeypatch.setattr("cli.command.LIMIT", 140.0)
-    wanted = [name for name, (title, _) in CHECKS.items() if title == topic]
-    found = said(results(command, OWN, *wanted))
+    # Those whose ranks are killed take their time; the suite runs each of them on our server.
+    wanted = [name for name, (title, _) in CHECKS.items() if title == topic][:: 3 if topic == LOSSES else 1]
+    found = said(results(command, [*OWN[:-2], "--keep-going", *OWN[-2:]], *wanted))
     assert set(found) >= set(wanted)
     no_set = found.pop("pset: query", None)
     assert no_set is None or no_set[0] == "cannot be tested" and "--pset" in no_set[1]
@@ -64,12 +66,15 @@ def test_prterun_keeps_what_the_suite_knows(command: Command, monkeypatch: pytes
         machine.lacking(f"the server {PAIRING.server}")
     assert launcher is not None
     monkeypatch.setattr("cli.command.LIMIT", 140.0)
-    lacking = {name for name in CHECKS if PAIRING.lack(name)} - VARIES
+    lacking = {name for name, (topic, _) in CHECKS.items() if PAIRING.lack(name) and topic != LOSSES} - VARIES
+    lacking.add("construct: a member dies")
     assert {"duplicate keys are refused", "connect: nspace", "credentials", "targets of job control"} <= lacking
     # The suite runs each check on each pairing: here are those that it expects to fail, and some others.
-    some = ["fence: some procs", "publish", "construct*", "invite", "spawn", "events: order"]
-    found = said(results(command, [launcher.path, *machine.PRTERUN_OPTIONS, "-n", "4"], *some, *sorted(lacking)))
+    some = ["fence: some procs", "publish", "construct", "invite", "spawn", "events: order", "a member fails"]
+    options = (*machine.PRTERUN_OPTIONS, *surviving(PAIRING.server), "-n", "4")
+    found = said(results(command, [launcher.path, *options], *some, *sorted(lacking)))
     assert {name for name, (result, _) in found.items() if result == "kept"} == set(found) - lacking, found
+    assert found["construct: a member dies"][1].startswith("rank 0 has seen ['GROUP_CONSTRUCT_ABORT', 'a group', []]")
     assert found["credentials"][0] == found["connect: nspace"][0] == "cannot be tested"
     assert found["duplicate keys are refused"][1].startswith("rank 0 has seen [[None, 0], 'first'], not ")
 
@@ -100,6 +105,13 @@ def test_a_server_that_answers_wrongly(command: Command) -> None:
 def test_too_few_ranks(command: Command) -> None:
     found = said(results(command, [*OWN[:-1], "2"], "construct", "leave"))
     assert found["leave"] == ("cannot be tested", "it needs 3 ranks, and the command starts 2")
+
+
+def test_a_launcher_that_ends_its_job_with_a_rank(command: Command) -> None:
+    found = said(results(command, OWN, "a job goes on", "a member fails"))
+    result, why = found["a job goes on"]
+    assert result == "cannot be tested" and "ends its job when a rank is killed, with exit code 137; launchers" in why
+    assert found["a member fails"] == ("cannot be tested", "it needs 'a job goes on', which cannot be tested")
 
 
 def ended_with(command: Command, *launcher: str, timeout: float = 20) -> Ended:
@@ -189,6 +201,7 @@ def test_each_promise_is_one_promise() -> None:
 
 
 REPORT = {"size": 2, "node": "n", "client": "c", "server": "s"}
+SEEN = "the ranks have seen it kept, but the command ended with exit code"
 GOOD = [{"rank": rank, **REPORT, "result": [rank, 2, "job"]} for rank in range(2)]
 
 
@@ -196,7 +209,14 @@ GOOD = [{"rank": rank, **REPORT, "result": [rank, 2, "job"]} for rank in range(2
     ("told", "code", "errors", "why"),
     [
         (GOOD, 0, "", ""),
-        (GOOD, 134, "a\n---", "the ranks have seen it kept, but the command ended with exit code 134: a"),
+        (GOOD, 3, "a\n---", "the ranks have seen it kept, but the command ended with exit code 3: a"),
+        (GOOD, -11, "", f"the command crashed (SIGSEGV): {SEEN} -11"),
+        (
+            GOOD[:1],
+            134,
+            "",
+            "the command crashed (SIGABRT): rank 1 ended without a word, the command with exit code 134",
+        ),
         (GOOD[:1], 0, "", "rank 1 ended without a word, the command with exit code 0"),
         (GOOD[:1], None, "", "the command hangs: rank 1 has not reported within 9 s"),
         (GOOD, None, "", "the command hangs: all ranks had ended, and it did not end within 9 s"),
@@ -212,6 +232,38 @@ GOOD = [{"rank": rank, **REPORT, "result": [rank, 2, "job"]} for rank in range(2
 def test_how_a_job_is_judged(told: list[dict], code: int | None, errors: str, why: str) -> None:
     found = conform.judge(CHECKS["start"][1], EndedJob(told, code, 1.0, errors), 2, 9)
     assert found == ("broken" if why else "kept", why)
+
+
+LOST = [{"rank": rank, **REPORT, "result": [None, []]} for rank in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "code", "result", "why"),
+    [
+        ("a job goes on", [{**each, "result": None} for each in (LOST[0], LOST[2])], 137, "kept", ""),
+        (
+            "a job goes on",
+            [],
+            137,
+            "cannot be tested",
+            "the command ends its job when a rank is killed, with exit code",
+        ),
+        ("a job goes on", [], 139, "broken", "the command crashed (SIGSEGV): "),
+        ("a job goes on", LOST[:1], None, "broken", "the command hangs: rank 2 has not reported within 9 s"),
+        ("destruct: a member dies", LOST[:1], 137, "broken", "rank 1 ended without a word, the command with exit code"),
+        (
+            "destruct: a member dies",
+            LOST[:2],
+            137,
+            "broken",
+            "rank 0 has seen [None, []], not ['ERR_PARTIAL_SUCCESS', ",
+        ),
+        ("destruct: a member dies", LOST[:2], 134, "broken", "the command crashed (SIGABRT): rank 0 has seen [None, "),
+    ],
+)
+def test_how_a_job_that_loses_ranks_is_judged(told: list[dict], code: int, name: str, result: str, why: str) -> None:
+    found = conform.judge(CHECKS[name][1], EndedJob(told, code, 1.0, ""), 3, 9)
+    assert found[0] == result and found[1].startswith(why) and bool(found[1]) == bool(why), found
 
 
 def test_reports_are_found_in_what_launchers_make_of_the_output() -> None:

@@ -172,6 +172,7 @@ def test_the_summary_and_the_page(command: Command) -> None:
     told = json.loads(command("trace", path, "--json").out)
     assert told["requests"] == len(found.calls) and len(told["ranks"]) == 3
     assert "://" not in page.read_text().replace("<!doctype html>", "")
+    assert page.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_native_server_tells_of_upcalls(command: Command) -> None:

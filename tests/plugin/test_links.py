@@ -118,6 +118,22 @@ async def cut_nodes(me: aio.Client, cluster: Cluster) -> None:
             await me.get("never", proc=me.job[0], timeout=60)
 
 
+async def dropped_and_cut_nodes(me: aio.Client, cluster: Cluster) -> None:
+    if me.rank == 0:
+        cluster.drop((0, 1))
+        # No silence is too long.
+        with pytest.raises(pypmix.OperationTimeout):
+            await me.fence(timeout=2)
+        began = cluster.now()
+        cluster.cut((0, 1))
+        with pytest.raises(pypmix.PartialSuccess):
+            await me.fence(timeout=60)
+        assert cluster.now() - began < 30
+    else:
+        with pytest.raises(pypmix.PartialSuccess):
+            await me.fence(timeout=60)
+
+
 async def lost_node(me: aio.Client, cluster: Cluster) -> None:
     if me.rank == 0:
         cluster.lose("node1")
@@ -144,6 +160,9 @@ test_dropped_by_itself, test_dropped_by_itself_on_virtual_time = on_both(ranks=2
 test_dropped_nodes, test_dropped_nodes_on_virtual_time = on_both(ranks=3, nodes=2)(dropped_nodes)
 test_cut_rank, test_cut_rank_on_virtual_time = on_both(ranks=3)(cut_rank)
 test_cut_nodes, test_cut_nodes_on_virtual_time = on_both(ranks=2, nodes=2)(cut_nodes)
+test_dropped_and_cut_nodes, test_dropped_and_cut_nodes_on_virtual_time = on_both(ranks=2, nodes=2)(
+    dropped_and_cut_nodes
+)
 test_lost_node, test_lost_node_on_virtual_time = on_both(ranks=4, nodes=2)(lost_node)
 test_mistakes, test_mistakes_on_virtual_time = on_both(ranks=2, nodes=2)(mistakes)
 

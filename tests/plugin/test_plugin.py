@@ -193,7 +193,7 @@ def test_fixtures_fail_in_their_phase(ended: Ended) -> None:
 def test_the_examples_and_xdist(runs: Runs) -> None:
     examples = ROOT / "docs" / "examples" / "testing"
     found = runs("--rootdir", examples, "-n", 2, "--pmix-timeout", 90, examples)
-    assert found.code == 0 and "23 passed" in found.out, found.out
+    assert found.code == 0 and "24 passed" in found.out, found.out
 
 
 def test_mistakes_are_told(runs: Runs) -> None:
@@ -210,6 +210,32 @@ def test_mistakes_are_told(runs: Runs) -> None:
     )
     found = runs("test_thread.py")
     assert "test_thread.py cannot be imported before ranks are forked: it has started 1 thread (own)" in found.out
+
+
+@pytest.mark.parametrize("name", ["test_mpi.py", "conftest.py"])
+def test_modules_that_do_not_survive_a_fork_are_refused_by_name(runs: Runs, name: str) -> None:
+    folder = runs.folder / f"refused_{name[:4]}"
+    (folder / "mpi4py").mkdir(parents=True)
+    (folder / "mpi4py" / "__init__.py").touch()
+    (folder / "mpi4py" / "MPI.py").touch()
+    test = folder / "test_mpi.py"
+    test.write_text("import pytest\n@pytest.mark.pmix\ndef test_it():\n    from mpi4py import MPI\n")
+    found = runs("--rootdir", folder, test)
+    assert found.code == 0 and "1 passed" in found.out, found.out
+    path = folder / name
+    lines = "try:\n    from mpi4py import MPI\nexcept ImportError:\n    pass\n"
+    path.write_text(lines + (path.read_text() if path.exists() else ""))
+    found = runs("--rootdir", folder, test)
+    assert "mpi4py.MPI cannot be imported before ranks are forked: import it inside of tests" in found.out, found.out
+
+
+def test_a_file_that_ends_what_ranks_are_forked_from_is_named(runs: Runs) -> None:
+    (runs.folder / "test_ends.py").write_text(
+        "import os, pytest\nif 'PYPMIX_TEST_ENDS' in os.environ: os._exit(3)\nos.environ['PYPMIX_TEST_ENDS'] = '1'\n"
+        "@pytest.mark.pmix\ndef test_it(): pass\n"
+    )
+    found = runs("test_ends.py")
+    assert "exited with code 3, while it imported test_ends.py; with -s its output is shown" in found.out, found.out
 
 
 def test_nothing_is_imported_at_the_start() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness import promises
+
 
 @pytest.mark.needs("one node")
 def test_a_stream(run):
@@ -36,6 +38,12 @@ def test_targets(run):
 @pytest.mark.needs("a kept event comes once", "one node")
 def test_late_registration(run):
     run.keeps("a kept event comes once", ranks=2)
+
+
+@pytest.mark.servers(*promises.PROVEN_ON)
+@pytest.mark.forms("sync")
+def test_an_event_tells_of_a_rank_that_is_killed(run):
+    run.keeps("event: a rank is killed")
 
 
 def test_the_chain_of_handlers(run):

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from harness import promises
 from pypmix import LostConnection, OperationTimeout, PMIxError
 
 
@@ -65,6 +66,19 @@ def test_someone_leaves_without_finalize(run, how):
     told = job.told()
     if "outcome-0" in told:
         assert told["outcome-0"] in ("PartialSuccess", "LostConnection"), job.report()
+
+
+@pytest.mark.servers(*promises.PROVEN_ON)
+@pytest.mark.forms("sync")
+def test_the_others_go_on_without_a_rank_that_is_killed(run):
+    run.keeps("a job goes on")
+
+
+@pytest.mark.servers(*promises.PROVEN_ON)
+@pytest.mark.needs("every rank is told of a failed fence")
+@pytest.mark.forms("sync")
+def test_a_rank_that_is_killed_before_it_comes(run):
+    run.keeps("fence: a member dies")
 
 
 @pytest.mark.servers("python-server", "prterun*")

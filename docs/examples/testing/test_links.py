@@ -1,4 +1,4 @@
-"""Tests in which a network is slow, or lets nothing through."""
+"""Tests in which a network is slow, lets nothing through, or breaks."""
 
 import pytest
 
@@ -36,3 +36,19 @@ def test_a_slow_network(me, cluster):
         cluster.delay((0, 1), 0.2)
         assert me.get("name", proc=me.job[1], timeout=60) == "rank 1"
     me.fence()
+
+
+async def survive(me, cluster):
+    if me.rank == 0:
+        # A cable is pulled: no rank is lost by it, and the limit of the fence decides.
+        cluster.drop((0, 1))
+        with cluster.expect_missing(1):
+            await me.fence(timeout=60)
+        # The servers of real nodes lose each other after 30 seconds of silence; here the test does it.
+        cluster.cut((0, 1))
+    with cluster.expect_missing(1 - me.rank):
+        await me.fence(timeout=3600)
+    await me.fence(me.proc, timeout=60)
+
+
+test_a_network_that_does_not_come_back = scenario(ranks=2, nodes=2, time="virtual")(survive)

@@ -1,7 +1,8 @@
 """The requests of a server's clients with their times, for a trace of a job; nothing of it is there without one.
 
-A connection that is traced is a `TracedPeer` from its handshake on, whose link notes the answers. What is noted is raw:
-`Tracer.drain` makes of it what is told, on a thread that is not the server's.
+A connection that is traced is a `TracedPeer` from its handshake on, whose link notes the answers. Of each request three
+numbers are noted, which costs the server little and its collector of garbage nothing. What they mean, `Tracer.drain`
+finds out, once for each kind of request, on a thread that is not the server's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     Said = bytes | Asked
     Begun = tuple[int, Said]
-    Noted = tuple["TracedPeer", Begun, int, bytes]
+    Answered = tuple["TracedPeer", Said, bytes]
 
 KEPT = 4096
 """Bytes of a request that are kept until it is described; what a longer one means is found out at once."""
@@ -72,8 +73,8 @@ class TracedLink:
         self.full = link.full
         self.hold = link.hold
         self.uid = link.uid
-        self.send = _noting(link.send, peer, tracer)
-        self.send_now = _noting(link.send_now, peer, tracer)
+        self.send = _sending(link.send, peer, tracer)
+        self.send_now = _sending(link.send_now, peer, tracer)
 
     @property
     def owner(self) -> Owner | None:
@@ -98,18 +99,49 @@ class TracedLink:
         self._link.close()
 
 
-def _noting(send: Callable[[bytes], None], peer: TracedPeer, tracer: Tracer) -> Callable[[bytes], None]:
-    """Return a function that sends as another does, and notes which request that answers, if any."""
-    ended, note = peer.begun.pop, tracer.noted.append
+# All that these two need is at hand without an attribute: they are called once for each request.
 
-    # All that it needs is at hand without an attribute: it is called once for each answer.
+
+def _sending(send: Callable[[bytes], None], peer: TracedPeer, tracer: Tracer) -> Callable[[bytes], None]:
+    """Return a function that sends as another does, and notes which request that answers, if any."""
+    ended, note, number_of = peer.begun.pop, tracer.noted.extend, tracer.number
+    number, last_answer = 0, b""
+    last_said: Said = b""
+
     def send_noted(data: bytes) -> None:
+        nonlocal number, last_said, last_answer
         begun = ended(_tag_of(data)[0], None)
         if begun is not None:
-            note((peer, begun, monotonic_ns(), data[16:HEAD]))
+            begin, said = begun
+            answer = data[16:HEAD]
+            # Nearly all requests repeat the one before byte by byte, and so do their answers.
+            if said is not last_said or answer != last_answer:
+                last_said, last_answer = said, answer
+                number = number_of(peer, said, answer)
+            note((number, begin, monotonic_ns()))
         send(data)
 
     return send_noted
+
+
+def _taking(take: Callable[[int, bytes], None], peer: TracedPeer) -> Callable[[int, bytes], None]:
+    """Return a function that takes messages in as another does, and notes when a request has come."""
+    begun, last = peer.begun, b""
+
+    def take_noted(tag: int, payload: bytes) -> None:
+        nonlocal last
+        if tag > TAG_DYNAMIC:
+            now = monotonic_ns()
+            if payload == last:
+                begun[tag] = now, last
+            elif len(payload) <= KEPT:
+                begun[tag] = now, payload
+                last = payload
+            else:
+                begun[tag] = now, described(peer, payload)
+        take(tag, payload)
+
+    return take_noted
 
 
 class TracedPeer(Peer):
@@ -119,25 +151,20 @@ class TracedPeer(Peer):
         begun: When a request that is not answered came, in nanoseconds, and what it says, by its tag.
     """
 
-    __slots__ = ("_taken_in", "begun", "tracer")
+    __slots__ = ("_take", "_tracer", "begun")
 
     def __init__(self, tracer: Tracer, server: Node, link: Link, process: Process, release: Release, hello: Hello):
         super().__init__(server, link, process, release, hello)
-        self._taken_in = super()._take
-        self.tracer = tracer
+        self._tracer = tracer
         self.begun: dict[int, Begun] = {}
+        self._take = _taking(super()._take, self)  # type: ignore[assignment,method-assign]
         self.link = TracedLink(link, self, tracer)
-
-    def _take(self, tag: int, payload: bytes) -> None:
-        if tag > TAG_DYNAMIC:
-            now = monotonic_ns()
-            self.begun[tag] = now, payload if len(payload) <= KEPT else described(self, payload)
-        self._taken_in(tag, payload)
 
     def forget(self) -> None:
         """It has ended: nothing of it is kept, and what it waited for is not answered."""
         now = monotonic_ns()
-        self.tracer.noted += [(self, begun, now, b"") for begun in self.begun.values()]
+        for begin, said in self.begun.values():
+            self._tracer.noted += self._tracer.number(self, said, b""), begin, now
         self.begun.clear()
         super().forget()
 
@@ -146,39 +173,43 @@ class Tracer:
     """The requests of the clients of a server, with their times.
 
     Attributes:
-        noted: What has been noted since the last `drain`: the connection, the request with its time, when the answer
-            was sent, and how that begins.
+        noted: What has been noted since the last `drain`, three numbers for each request: that of its kind, when it
+            came, and when the answer was sent.
     """
 
     def __init__(self) -> None:
-        self.noted: list[Noted] = []
-        self._numbers: dict[tuple[TracedPeer, Said, bytes], int] = {}
+        self.noted: list[int] = []
+        self._numbers: dict[Answered, int] = {}
+        self._fresh: list[Answered] = []
         self._count = 0
 
     def peer(self, server: Node, link: Link, process: Process, release: Release, hello: Hello) -> Peer:
         """Return a connection that is traced."""
         return TracedPeer(self, server, link, process, release, hello)
 
+    def number(self, peer: TracedPeer, said: Said, answer: bytes) -> int:
+        """Return the number of a kind of request: all with these bytes, and with this beginning of an answer."""
+        numbers, name = self._numbers, (peer, said, answer)
+        number = numbers.get(name)
+        if number is None:
+            if len(numbers) >= MAX_KNOWN:
+                numbers.clear()
+            number = numbers[name] = self._count
+            self._count += 1
+            self._fresh.append(name)
+        return number
+
     def drain(self) -> Traced:
         """Return the requests that have ended since the last time; see `ServerSession.trace`."""
-        noted, numbers = self.noted, self._numbers
-        count = len(noted)
+        # The server adds at the end meanwhile, and to the kinds before it adds to the requests.
+        rows = self.noted[: len(self.noted)]
+        del self.noted[: len(rows)]
+        fresh = self._fresh[: len(self._fresh)]
+        del self._fresh[: len(fresh)]
         kinds: list[Kind] = []
-        rows: list[tuple[int, int, int]] = []
-        for peer, (begin, said), end, answer in noted[:count]:
-            # Nearly all requests repeat an earlier one of their connection byte by byte, and so do their answers.
-            name = peer, said, answer
-            number = numbers.get(name)
-            if number is None:
-                if len(numbers) >= MAX_KNOWN:
-                    numbers.clear()
-                number = numbers[name] = self._count
-                self._count += 1
-                what = described(peer, said) if isinstance(said, bytes) else said
-                kinds.append((peer.process.proc, what, status_of(peer, answer)))
-            rows.append((number, begin, end))
-        # The server adds at the end meanwhile.
-        del noted[:count]
+        for peer, said, answer in fresh:
+            what = described(peer, said) if isinstance(said, bytes) else said
+            kinds.append((peer.process.proc, what, status_of(peer, answer)))
         return kinds, rows
 
 

@@ -152,8 +152,9 @@ class Hub:
                 return
             first.apart.add(second)
             second.apart.add(first)
-            self._pass(first, second, lambda: second.changed(first, False))
-            self._pass(second, first, lambda: first.changed(second, False))
+            # Whatever has held back what they sent: neither is told by the other.
+            self._carry(first, second, lambda: second.changed(first, False))
+            self._carry(second, first, lambda: first.changed(second, False))
 
     # What the carriers do.
 

@@ -28,6 +28,9 @@ EVERY = 0.5
 PIECE = 4096
 """Entries of one message to the launcher."""
 
+ROW = 3
+"""The numbers of a row: which kind of request it is, when it came, and when its answer was sent."""
+
 
 class NodeTrace:
     """The requests and upcalls of a server, as they come.
@@ -102,9 +105,10 @@ class TracedUpcall:
 def pieces(batch: Batch) -> Iterator[bytes]:
     """Yield what was taken as messages, in their order; none where there is nothing."""
     (kinds, rows), upcalls, ahead = batch
-    for start in range(0, max(len(rows), len(kinds), len(upcalls)), PIECE):
+    for start in range(0, max(len(rows) // ROW, len(kinds), len(upcalls)), PIECE):
         end = start + PIECE
-        yield json.dumps([kinds[start:end], rows[start:end], upcalls[start:end], ahead], separators=(",", ":")).encode()
+        some = kinds[start:end], rows[ROW * start : ROW * end], upcalls[start:end], ahead
+        yield json.dumps(some, separators=(",", ":")).encode()
 
 
 def unpacked(data: bytes) -> Batch:
@@ -115,7 +119,10 @@ def unpacked(data: bytes) -> Batch:
     """
     try:
         kinds, rows, upcalls, ahead = json.loads(data)
-        requests = [_kind(*each) for each in kinds], [(int(kind), int(begin), int(end)) for kind, begin, end in rows]
+        numbers = [*map(int, rows)]
+        if len(numbers) % ROW:
+            raise ValueError("a row that is not whole")
+        requests = [_kind(*each) for each in kinds], numbers
         return requests, [(_kind(*kind), int(begin), int(end)) for kind, begin, end in upcalls], int(ahead)
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
         raise broken(f"a trace: {error}") from None

@@ -19,12 +19,13 @@ from collections import deque
 from pypmix._version import __version__
 from pypmix.host.outcome import signal_text
 from pypmix.host.tracing.calls import COLLECTIVES, UNANSWERED, Call, collectives, text_of
-from pypmix.host.tracing.node import EVERY, NodeTrace
+from pypmix.host.tracing.node import EVERY, ROW, NodeTrace
 from pypmix.standard.logtext import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
     from pypmix.engine.base import Asked, OnUpcall
     from pypmix.host.loop import HostLoop
@@ -102,8 +103,8 @@ class TraceFile:
         self._threads = 0
         self._nspaces: list[str] = []
         self._kinds: dict[str, list[_Kind]] = {}
-        self._left: deque[tuple[list[_Kind], list[tuple[int, int, int]], int]] = deque()
-        self._calls: list[tuple[_Begun, int, int, int]] = []
+        self._left: deque[tuple[list[_Kind], list[int], int]] = deque()
+        self._calls: list[Any] = []
         self._count = 0
         self._lines = [_meta("process_name", TOGETHER, 0, name="collectives")]
         self._write()
@@ -156,10 +157,13 @@ class TraceFile:
         """Make events of what was taken in, the oldest first."""
         while self._left and most > 0:
             kinds, rows, ahead = self._left.popleft()
-            if len(rows) > most:
-                self._left.appendleft((kinds, rows[most:], ahead))
-            self._add([(kinds[number], begin + ahead, end + ahead) for number, begin, end in rows[:most]])
-            most -= len(rows)
+            if len(rows) > ROW * most:
+                self._left.appendleft((kinds, rows[ROW * most :], ahead))
+                del rows[ROW * most :]
+            items = iter(rows)
+            numbers = zip(items, items, items, strict=True)
+            self._add([(kinds[number], begin + ahead, end + ahead) for number, begin, end in numbers])
+            most -= len(rows) // ROW
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
         """A rank has ended."""
@@ -183,7 +187,9 @@ class TraceFile:
             return
         self._collect(sys.maxsize)
         gc.disable()
-        calls = [Call(*call, begin / 1000, end / 1000, thread) for call, begin, end, thread in self._calls]
+        items = iter(self._calls)
+        fours: Iterable[tuple[_Begun, int, int, int]] = zip(items, items, items, items, strict=True)
+        calls = [Call(*call, begin / 1000, end / 1000, thread) for call, begin, end, thread in fours]
         self._calls.clear()
         for number, collective in enumerate(collectives(calls, self._jobs)):
             self._show(number, collective)
@@ -198,7 +204,7 @@ class TraceFile:
         room = max(0, MOST - self._count)
         self._count += len(entries)
         self._left_out += max(0, len(entries) - room)
-        write, kept = self._lines.append, self._calls.append
+        write, kept = self._lines.append, self._calls.extend
         for (threads, track, start, rest, call), begin, end in entries[:room]:
             thread = threads[0] if threads else self._thread(track, begin)
             if thread[1] > begin:

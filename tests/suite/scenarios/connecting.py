@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 
 from harness.aio import hear, sleep, tell, together
@@ -142,57 +140,6 @@ async def requested(me):
     found = sorted(ranks([event.affected[0] for event in came])), sorted(ranks([event.affected[0] for event in went]))
     names = {event.info[ConnectEvent.ID] for event in (*came, *went)}
     return *found, names, {event.info[ConnectEvent.NSPACE] for event in went} == {connection.nspace}
-
-
-async def bereft(me, victims, early):
-    """Rank 1 ends while the others wait for it in a fence of their connection."""
-    if not me.supports("connect.directives"):
-        return None
-    async with me.events(ConnectEvent.TERMINATED) as events:
-        connection = await me.connect(me.job.procs, early_termination=early, timeout=20)
-        if me.rank in victims:
-            for rank in (0, 2):
-                await hear(f"waits.{rank}", 20)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        async def waits():
-            await sleep(MEANWHILE)
-            # The server has answered what was asked later, so it has the fence.
-            await me.lookup("acme.none", default=None)
-            await tell(f"waits.{me.rank}")
-
-        first, _ = await together(lambda: outcome(lambda: connection.fence(timeout=20)), waits)
-        second = await outcome(lambda: connection.fence(timeout=20))
-        said = []
-        # Whoever is told has been told when all that wait for the end of a fence have been.
-        limit = MEANWHILE if early else 20
-        while True:
-            try:
-                event = await events.get(timeout=limit)
-            except OperationTimeout:
-                break
-            if event.info.get(ConnectEvent.NSPACE) == connection.nspace:
-                said.append(event.affected[0].rank)
-                limit = MEANWHILE
-        await connection.disconnect(timeout=20)
-    return first, second, said
-
-
-async def absent(me, victims, optional):
-    """Rank 1 ends without having come."""
-    if optional and not me.supports("connect.directives"):
-        return None
-    if me.rank in victims:
-        os.kill(os.getpid(), signal.SIGKILL)
-    try:
-        connection = await me.connect(me.job.procs, optional=optional, timeout=20)
-    except PMIxError as error:
-        missing = getattr(error, "missing", None)
-        return type(error).__name__, None if missing is None else ranks(missing)
-    if connection.nspace:
-        await connection.fence(timeout=20)
-        await connection.disconnect(timeout=20)
-    return ranks(connection), connection.rank
 
 
 async def plain(me):

@@ -1,0 +1,634 @@
+"""Checks of what is promised where ranks are killed: by events, to fences, groups and connects."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pypmix import ConnectEvent, EventCode, Proc, Rank
+from pypmix.conformance.awaited import sleep
+from pypmix.conformance.calls import all_of, fetched, left, outcome, ranks
+from pypmix.conformance.check import MEANWHILE, WAIT, Untestable, promised
+from pypmix.standard import keys
+
+if TYPE_CHECKING:
+    from pypmix.aio import Client
+    from pypmix.aio.operations.events import EventStream
+
+RECOVERABLE = "Standard, PMIX_JOB_RECOVERABLE"
+FENCE = "Standard, PMIx_Fence"
+NOTIFY = "Standard, Event Notification"
+CONSTRUCT = "Standard, PMIx_Group_construct"
+DESTRUCT = "Standard, PMIx_Group_destruct"
+ATTRIBUTES = "Standard, Process Group Attributes"
+CONNECT = "RFC 0003, PMIx_Connect"
+KEYS = "RFC 0003, info keys"
+
+SURVIVAL = "a job goes on"
+"""The promise without which no other of this module can be tried."""
+
+GOES_ON = (SURVIVAL,)
+GROUP = (*GOES_ON, "construct")
+CONNECTED = (*GOES_ON, "connect: order")
+
+MEMBER, LEADER, SELECTED = EventCode.GROUP_MEMBER_FAILED, EventCode.GROUP_LEADER_FAILED, EventCode.GROUP_LEADER_SELECTED
+ABORT = EventCode.GROUP_CONSTRUCT_ABORT
+
+CALLED = 1.0
+"""Seconds after which a call that was announced, or a death, is with the server, on a busy machine too."""
+
+ENDS = (
+    EventCode.ERR_PROC_ABORTED,
+    EventCode.ERR_PROC_ABORTED_BY_SIG,
+    EventCode.ERR_PROC_TERM_WO_SYNC,
+    EventCode.PROC_TERMINATED,
+    EventCode.EVENT_PROC_TERMINATED,
+)
+"""The codes with which servers tell of the end of a proc that was killed."""
+
+ERRORS = ("GROUP_CONSTRUCT_ABORT", "ERR_PARTIAL_SUCCESS", "ERR_LOST_CONNECTION")
+"""The errors of operations in which somebody is missing."""
+
+
+def _die() -> None:
+    """End as a process does that is killed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _calls(me: Client) -> None:
+    """Tell the others that this rank is about to call what it waits in."""
+    await me.put("acme.calls", True)
+    await me.commit()
+
+
+async def _called(me: Client, *numbers: int) -> None:
+    """Wait until these have called what they wait in."""
+    for rank in numbers:
+        await fetched(me, "acme.calls", me.job[rank])
+    await sleep(CALLED)
+
+
+async def _heard(stream: EventStream) -> list[list[Any]]:
+    """Return the names of events, their groups, and the rank that each is about, until none has come for a while."""
+    found = []
+    for event in await left(stream):
+        leader = event.info.get(keys.GROUP_LEADER)
+        about = leader if isinstance(leader, Proc) else event.affected[0] if event.affected else None
+        found.append([event.code.name, event.info.get(keys.GROUP_ID), None if about is None else int(about.rank)])
+    return found
+
+
+def _failed(rank: int, group: str) -> list[Any]:
+    """Return what `_heard` has of a member that has failed."""
+    return ["GROUP_MEMBER_FAILED", group, rank]
+
+
+def _living(found: list[Any], each: Any, *dead: int) -> list[Any]:
+    """Return what all ranks should have seen where those that live have seen the same."""
+    size = len(found)
+    gone = {rank % size for rank in dead}
+    return [None if rank in gone else each for rank in range(size)]
+
+
+def _errors(found: list[Any], *dead: int) -> list[Any]:
+    """Return the same where each may have got another of the errors that stand for somebody missing."""
+    expected = _living(found, "ERR_PARTIAL_SUCCESS", *dead)
+    return [seen if wanted and seen in ERRORS else wanted for seen, wanted in zip(found, expected, strict=True)]
+
+
+@promised(
+    SURVIVAL,
+    RECOVERABLE,
+    "the others go on where a rank is killed, if that was asked for",
+    ranks=3,
+    lost=(1,),
+)
+async def survived(me: Client) -> Any:
+    await me.fence(timeout=WAIT)
+    if me.rank == 1:
+        _die()
+    await sleep(2 * CALLED)
+    return await outcome(lambda: me.fence([proc for proc in me.job if proc.rank != 1], timeout=WAIT))
+
+
+@survived.rule
+def _(found: list[Any]) -> list[Any]:
+    return [None] * len(found)
+
+
+@promised("event: a rank is killed", NOTIFY, "an event says so, and names it", ranks=3, lost=(1,), needs=GOES_ON)
+async def told(me: Client) -> Any:
+    async with me.events() as events:
+        await me.fence(timeout=WAIT)
+        if me.rank == 1:
+            _die()
+        said = [each for each in await left(events, 3 * CALLED) if each.code in ENDS]
+    return sorted({int(proc.rank) for event in said for proc in event.affected or (event.source,)})
+
+
+@told.rule
+def _(found: list[Any]) -> list[Any]:
+    return _living(found, [1], 1)
+
+
+@promised(
+    "fence: a member dies", FENCE, "an error when a proc ends before it has called", ranks=3, lost=(1,), needs=GOES_ON
+)
+async def fenced(me: Client) -> Any:
+    await me.fence(timeout=WAIT)
+    if me.rank == 1:
+        await _called(me, 0, *range(2, me.job.size))
+        _die()
+    await _calls(me)
+    return await outcome(lambda: me.fence(timeout=WAIT))
+
+
+@fenced.rule
+def _(found: list[Any]) -> list[Any]:
+    return _errors(found, 1)
+
+
+@promised(
+    "construct: a member dies",
+    CONSTRUCT,
+    "an error when a member ends before it has called",
+    ranks=4,
+    lost=(2, -1),
+    needs=GROUP,
+)
+async def unmade(me: Client) -> Any:
+    *first, last = [proc for proc in me.job if proc.rank != 2]
+    async with me.events(MEMBER, LEADER, SELECTED) as events:
+        await me.fence(timeout=WAIT)
+        if me.rank == 2:
+            await _called(me, *ranks(first))
+            await fetched(me, "acme.second", me.job[0])
+            _die()
+        if me.proc == last:
+            await _called(me, *ranks(first))
+            _die()
+        await _calls(me)
+        found = [await outcome(lambda: me.group_construct("acme.first", [*first, last], timeout=WAIT))]
+        await me.put("acme.second", True)
+        await me.commit()
+        # Now one that has ended before anybody calls.
+        await sleep(2 * CALLED)
+        found.append(await outcome(lambda: me.group_construct("acme.second", [*first, me.job[2]], timeout=WAIT)))
+        return [*[each if isinstance(each, str) else "a group" for each in found], await _heard(events)]
+
+
+@unmade.rule
+def _(found: list[Any]) -> list[Any]:
+    size = len(found)
+    expected: list[Any] = []
+    for rank, seen in enumerate(found):
+        errors = [each if each in ERRORS else ERRORS[0] for each in seen[:2]] if seen else []
+        expected.append(None if rank in (2, size - 1) else [*errors, []])
+    return expected
+
+
+async def _shrunk(me: Client, **directives: Any) -> Any:
+    """Construct a group of all; rank 1 ends before the others call, the last rank while they wait."""
+    async with me.events(MEMBER, LEADER, SELECTED, ABORT) as events:
+        await me.fence(timeout=WAIT)
+        if me.rank == 1:
+            _die()
+        last = me.job.size - 1
+        if me.rank == last:
+            await _called(me, 0, *range(2, last))
+            _die()
+        await sleep(CALLED)
+        await _calls(me)
+        made = await outcome(lambda: me.group_construct("acme.shrunk", me.job.procs, timeout=WAIT, **directives))
+        said = sorted(await _heard(events))
+        if isinstance(made, str):
+            return [made, said]
+        used = await outcome(lambda: me.fence(Proc("acme.shrunk", Rank.WILDCARD), timeout=WAIT))
+        taken = await outcome(lambda: me.group_destruct("acme.shrunk", timeout=WAIT))
+        return [ranks(made.members), made.partial, used, taken, said]
+
+
+def _shrunk_to(found: list[Any], *said: list[Any]) -> list[Any]:
+    size = len(found)
+    return _living(found, [[0, *range(2, size - 1)], True, None, None, [*said]], 1, -1)
+
+
+@promised(
+    "construct: optional",
+    CONSTRUCT,
+    "a partial success with the final membership under GROUP_OPTIONAL",
+    ranks=4,
+    lost=(1, -1),
+    needs=GROUP,
+)
+async def optional(me: Client) -> Any:
+    return await _shrunk(me, optional=True)
+
+
+@optional.rule
+def _(found: list[Any]) -> list[Any]:
+    return _shrunk_to(found)
+
+
+@promised(
+    "construct: fault tolerant",
+    ATTRIBUTES,
+    "GROUP_FT_COLLECTIVE goes on without those who have ended",
+    ranks=4,
+    lost=(1, -1),
+    needs=GROUP,
+)
+async def tolerant(me: Client) -> Any:
+    found = await _shrunk(me, ft=True)
+    # Other promises say whom it is told to.
+    return found[:-1]
+
+
+@tolerant.rule
+def _(found: list[Any]) -> list[Any]:
+    return [each and each[:-1] for each in _shrunk_to(found)]
+
+
+@promised(
+    "construct: members are told",
+    CONSTRUCT,
+    "GROUP_MEMBER_FAILED to all under GROUP_NOTIFY_TERMINATION",
+    ranks=4,
+    lost=(1, -1),
+    needs=GROUP,
+)
+async def notified(me: Client) -> Any:
+    return await _shrunk(me, notify_termination=True)
+
+
+@notified.rule
+def _(found: list[Any]) -> list[Any]:
+    return _shrunk_to(found, *[_failed(rank, "acme.shrunk") for rank in (1, len(found) - 1)])
+
+
+@promised(
+    "construct: the leader is told",
+    CONSTRUCT,
+    "where one leads, it alone gets GROUP_MEMBER_FAILED",
+    ranks=3,
+    lost=(-1,),
+    needs=GROUP,
+)
+async def led_and_told(me: Client) -> Any:
+    last = me.job.size - 1
+    async with me.events(MEMBER) as events:
+        await me.fence(timeout=WAIT)
+        if me.rank == last:
+            await _called(me, *range(last))
+            _die()
+        await _calls(me)
+        leads: dict[str, Any] = {"leader": me.rank == 1, "notify_termination": True}
+        made = await outcome(lambda: me.group_construct("acme.told", me.job.procs, timeout=WAIT, **leads))
+        said = await _heard(events)
+        if isinstance(made, str):
+            return [made, said]
+        await me.group_destruct("acme.told", timeout=WAIT)
+        return [ranks(made.members), said]
+
+
+@led_and_told.rule
+def _(found: list[Any]) -> list[Any]:
+    last = len(found) - 1
+    return [*[[[*range(last)], [_failed(last, "acme.told")] if rank == 1 else []] for rank in range(last)], None]
+
+
+@promised(
+    "construct: a handler aborts",
+    CONSTRUCT,
+    "GROUP_CONSTRUCT_ABORT from a handler ends it for all",
+    ranks=3,
+    lost=(-1,),
+    needs=GROUP,
+)
+async def given_up(me: Client) -> Any:
+    calls: list[list[int]] = []
+
+    @me.on(MEMBER)
+    def failed(event: Any) -> Any:
+        calls.append(ranks(event.affected))
+        return event.abort() if me.rank == 1 else event.pass_on()
+
+    await failed.ready()
+    last = me.job.size - 1
+    async with me.events(ABORT) as events:
+        await me.fence(timeout=WAIT)
+        if me.rank == last:
+            await _called(me, *range(last))
+            _die()
+        await _calls(me)
+        made = await outcome(
+            lambda: me.group_construct("acme.given", me.job.procs, notify_termination=True, timeout=WAIT)
+        )
+        aborts = [name for name, group, _ in await _heard(events) if group == "acme.given"]
+    return [made if isinstance(made, str) else "a group", calls, aborts]
+
+
+@given_up.rule
+def _(found: list[Any]) -> list[Any]:
+    return _living(found, ["GROUP_CONSTRUCT_ABORT", [[len(found) - 1]], ["GROUP_CONSTRUCT_ABORT"]], -1)
+
+
+async def _orphaned(me: Client, *claims: int) -> Any:
+    """Rank 0 leads a construct and ends before the last one has come; those who claim want to lead in its place."""
+    calls: list[list[int]] = []
+
+    @me.on(LEADER)
+    def failed(event: Any) -> Any:
+        calls.append(ranks(event.affected))
+        return event.lead() if me.rank in claims else event.pass_on()
+
+    await failed.ready()
+    last = me.job.size - 1
+    async with me.events(SELECTED) as events:
+        await me.fence(timeout=WAIT)
+        if me.rank == 0:
+            await _called(me, *range(1, last))
+            await _calls(me)
+            # It is lost while it waits.
+            threading.Timer(CALLED, _die).start()
+        elif me.rank == last:
+            await _called(me, 0)
+            await sleep(2 * CALLED)
+        else:
+            await _calls(me)
+        group = me.group("acme.orphan", me.job.procs, leader=me.rank == 0, timeout=WAIT)
+        error = await outcome(group.construct)
+        said = await _heard(events)
+    if isinstance(error, str):
+        return [error, calls, said]
+    leader = group.leader
+    found = [ranks(group), None if leader is None else int(leader.rank)]
+    await group.destruct()
+    return [found, calls, said]
+
+
+@promised(
+    "construct: the leader fails",
+    CONSTRUCT,
+    "GROUP_LEADER_FAILED to all, and the one that claims leads",
+    ranks=4,
+    lost=(0,),
+    needs=GROUP,
+)
+async def claimed(me: Client) -> Any:
+    return await _orphaned(me, 1, 2)
+
+
+@claimed.rule
+def _(found: list[Any]) -> list[Any]:
+    leader = found[1][0][1]
+    leader = leader if leader in (1, 2) else 1
+    members = [*range(1, len(found))]
+    return _living(found, [[members, leader], [[0]], [["GROUP_LEADER_SELECTED", "acme.orphan", leader]]], 0)
+
+
+@promised(
+    "construct: no leader",
+    CONSTRUCT,
+    "GROUP_LEADER_SELECTED tells that no member wanted to lead",
+    ranks=4,
+    lost=(0,),
+    needs=GROUP,
+)
+async def unclaimed(me: Client) -> Any:
+    return await _orphaned(me)
+
+
+@unclaimed.rule
+def _(found: list[Any]) -> list[Any]:
+    said = [["GROUP_LEADER_SELECTED", "acme.orphan", None]]
+    return _living(found, ["GROUP_CONSTRUCT_ABORT", [[0]], said], 0)
+
+
+async def _taken_apart(me: Client, **directives: Any) -> Any:
+    """The last rank ends while the others destruct the group."""
+    last = me.job.size - 1
+    async with me.events(MEMBER) as events:
+        await me.group_construct("acme.apart", me.job.procs, timeout=WAIT, **directives)
+        if me.rank == last:
+            await _called(me, *range(last))
+            _die()
+        await _calls(me)
+        ended = await outcome(lambda: me.group_destruct("acme.apart", timeout=WAIT))
+        return [ended, await _heard(events)]
+
+
+@promised(
+    "destruct: a member dies",
+    DESTRUCT,
+    "an error when a member ends before it has called",
+    ranks=3,
+    lost=(-1,),
+    needs=GROUP,
+)
+async def apart(me: Client) -> Any:
+    return await _taken_apart(me)
+
+
+@apart.rule
+def _(found: list[Any]) -> list[Any]:
+    errors = _errors([each and each[0] for each in found], -1)
+    return [error and [error, []] for error in errors]
+
+
+@promised(
+    "destruct: members are told",
+    DESTRUCT,
+    "GROUP_MEMBER_FAILED, and success, under GROUP_NOTIFY_TERMINATION",
+    ranks=3,
+    lost=(-1,),
+    needs=GROUP,
+)
+async def apart_and_told(me: Client) -> Any:
+    return await _taken_apart(me, notify_termination=True)
+
+
+@apart_and_told.rule
+def _(found: list[Any]) -> list[Any]:
+    return _living(found, [None, [_failed(len(found) - 1, "acme.apart")]], -1)
+
+
+@promised(
+    "a member fails",
+    ATTRIBUTES,
+    "GROUP_MEMBER_FAILED to the others under GROUP_NOTIFY_TERMINATION",
+    ranks=3,
+    lost=(1,),
+    needs=GROUP,
+)
+async def bereft(me: Client) -> Any:
+    group = me.group("acme.bereft", me.job.procs, notify_termination=True, timeout=WAIT)
+    await group.construct()
+    async with me.events(MEMBER) as events, group.changes() as changes:
+        await me.fence(timeout=WAIT)
+        if me.rank == 1:
+            _die()
+        change = await changes.get(timeout=10)
+        said = await _heard(events)
+        await group.fence(timeout=WAIT)
+        whom = None if change.proc is None else int(change.proc.rank)
+        found = [type(change).__name__, whom, ranks(group), group.rank, group.epoch]
+        await group.destruct()
+    return [found, said]
+
+
+@bereft.rule
+def _(found: list[Any]) -> list[Any]:
+    rest = [0, *range(2, len(found))]
+    said = [_failed(1, "acme.bereft")]
+    return [
+        [["MemberFailed", 1, rest, rest.index(rank), 2], said] if rank in rest else None for rank in range(len(found))
+    ]
+
+
+@promised(
+    "a leader fails",
+    CONSTRUCT,
+    "GROUP_LEADER_FAILED in a group that stands, and one new leader",
+    ranks=4,
+    lost=(0,),
+    needs=GROUP,
+)
+async def led(me: Client) -> Any:
+    group = me.group("acme.led", me.job.procs, leader=me.job[0], timeout=WAIT)
+    await group.construct()
+    calls: list[list[Any]] = []
+
+    @me.on(LEADER)
+    def failed(event: Any) -> Any:
+        calls.append([ranks(event.affected), event.info[keys.GROUP_ID]])
+        return event.lead() if me.rank in (1, 3) else event.pass_on()
+
+    await failed.ready()
+    async with me.events(SELECTED) as events, group.changes() as changes:
+        await me.fence(timeout=WAIT)
+        if me.rank == 0:
+            _die()
+        kinds = [type(await changes.get(timeout=10)).__name__ for _ in range(2)]
+        said = await _heard(events)
+        leader = group.leader
+        after = None if leader is None else int(leader.rank)
+        await group.fence(timeout=WAIT)
+        await group.destruct()
+    return [after, calls, said, kinds]
+
+
+@led.rule
+def _(found: list[Any]) -> list[Any]:
+    leader = found[1][0] if found[1][0] in (1, 3) else 1
+    said = [["GROUP_LEADER_SELECTED", "acme.led", leader]]
+    return _living(found, [leader, [[[0], "acme.led"]], said, ["LeaderFailed", "LeaderSelected"]], 0)
+
+
+@promised(
+    "connect: a participant ends",
+    CONNECT,
+    "an error for all others when one ends without having called",
+    ranks=3,
+    lost=(1,),
+    needs=CONNECTED,
+)
+async def absent(me: Client) -> Any:
+    await me.fence(timeout=WAIT)
+    if me.rank == 1:
+        _die()
+    made = await outcome(lambda: me.connect(me.job.procs, timeout=WAIT))
+    return made if isinstance(made, str) else "connected"
+
+
+@absent.rule
+def _(found: list[Any]) -> list[Any]:
+    return _errors(found, 1)
+
+
+def _directed(me: Client) -> None:
+    if not me.supports("connect.directives"):
+        raise Untestable("the server knows the directives of the Standard alone")
+
+
+@promised(
+    "connect: optional",
+    KEYS,
+    "no error because of procs that end without having connected",
+    ranks=3,
+    lost=(1,),
+    needs=CONNECTED,
+)
+async def fewer(me: Client) -> Any:
+    _directed(me)
+    await me.fence(timeout=WAIT)
+    if me.rank == 1:
+        _die()
+    made = await me.connect(me.job.procs, optional=True, timeout=WAIT)
+    await made.fence(timeout=WAIT)
+    found = [ranks(made), made.rank]
+    await made.disconnect(timeout=WAIT)
+    return found
+
+
+@fewer.rule
+def _(found: list[Any]) -> list[Any]:
+    rest = [0, *range(2, len(found))]
+    return [[rest, rest.index(rank)] if rank in rest else None for rank in range(len(found))]
+
+
+async def _parted(me: Client, early: bool) -> Any:
+    """Rank 1 ends while the others wait for it in a fence of their connection."""
+    _directed(me)
+    async with me.events(ConnectEvent.TERMINATED) as events:
+        connection = await me.connect(me.job.procs, early_termination=early, timeout=WAIT)
+        if me.rank == 1:
+            await _called(me, 0, *range(2, me.job.size))
+            _die()
+
+        async def waits() -> None:
+            # What is sent later comes later.
+            await sleep(MEANWHILE)
+            await _calls(me)
+
+        first, _ = await all_of(lambda: outcome(lambda: connection.fence(timeout=WAIT)), waits)
+        second = await outcome(lambda: connection.fence(timeout=WAIT))
+        said = [event for event in await left(events, 2.0) if event.info.get(ConnectEvent.NSPACE) == connection.nspace]
+        await connection.disconnect(timeout=WAIT)
+    return [first, second, [rank for event in said for rank in ranks(event.affected)]]
+
+
+@promised(
+    "connect: termination",
+    CONNECT,
+    "who ends without a disconnect is an error event for all others",
+    ranks=3,
+    lost=(1,),
+    needs=CONNECTED,
+)
+async def parted(me: Client) -> Any:
+    return await _parted(me, False)
+
+
+@parted.rule
+def _(found: list[Any]) -> list[Any]:
+    return _living(found, ["ERR_PARTIAL_SUCCESS", None, [1]], 1)
+
+
+@promised(
+    "connect: early termination",
+    KEYS,
+    "no error when a proc ends without disconnecting",
+    ranks=3,
+    lost=(1,),
+    needs=CONNECTED,
+)
+async def parted_early(me: Client) -> Any:
+    return await _parted(me, True)
+
+
+@parted_early.rule
+def _(found: list[Any]) -> list[Any]:
+    return _living(found, [None, None, []], 1)
