@@ -124,9 +124,11 @@ class PMIxRendezvous(RendezvousHandler):  # type: ignore[misc]
         """Return how many agents there are for whom a new round is worth it: those that came, or were lost."""
         if gone := self._gone(self._members):
             return len(gone)
+        waiting = self._alive(f"join.{self._round + 1}")
         if len(self._members) == self._params.max_nodes:
-            return 0
-        return len(self._alive(f"join.{self._round + 1}"))
+            # There is a place only for members, whose workers have failed: those of the others may not notice.
+            waiting = [agent for agent in waiting if agent in self._members]
+        return len(waiting)
 
     def shutdown(self) -> bool:
         """Close the rendezvous."""

@@ -186,6 +186,38 @@ def test_torchrun_goes_on_without_an_agent_that_is_killed(installed: str, cluste
     assert sorted(re.findall(r"worker \d of \d: total \d", out)) == expected, out
 
 
+def test_torchrun_starts_all_workers_again_when_one_of_a_full_round_fails(installed: str, tmp_path: Path) -> None:
+    """The agent of the failed one comes to the next round; the other, whose worker is well, has to come, too."""
+    torchrun = (PYTHON, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "1")
+    rendezvous = ("--rdzv-backend", "pmix", "--rdzv-id", "job2")
+    worker = (str(SCRIPTS / "restarts.py"), str(tmp_path))
+    out = run(*PYPMIX_RUN, "-n", "2", *torchrun, *rendezvous, *worker, PYTHONPATH=installed)
+    found = sorted(re.findall(r"worker \d of \d(?: again)?", out))
+    assert found == ["worker 0 of 2", "worker 0 of 2 again", "worker 1 of 2", "worker 1 of 2 again"], out
+
+
+def test_torchrun_grows_and_goes_on_without_the_first_agent(installed: str, tmp_path: Path) -> None:
+    """An agent that comes late has the others begin a new round; then the one with the workers' store is killed."""
+    late = f"""if [ "$PMIX_RANK" = 2 ]; then until [ -e {tmp_path}/two ]; do sleep 0.1; done; fi; exec "$@\""""
+    torchrun = (
+        PYTHON,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        "2:3",
+        "--nproc-per-node",
+        "1",
+        "--max-restarts",
+        "3",
+    )
+    rendezvous = ("--rdzv-backend", "pmix", "--rdzv-id", "job3", "--rdzv-conf", "last_call_timeout=1")
+    worker = (str(SCRIPTS / "grows.py"), str(tmp_path))
+    agent = ("sh", "-c", late, "sh", *torchrun, *rendezvous, *worker)
+    out = run(*PYPMIX_RUN, "-n", "3", "--keep-going", *agent, check=False, PYTHONPATH=installed)
+    found = re.findall(r"worker \d of (\d): total (\d)", out)
+    assert found == [("2", "3")] * 2 + [("3", "6")] * 3 + [("2", "3")] * 2, out
+
+
 def test_what_is_wrong_with_the_url() -> None:
     out = run(PYTHON, str(SCRIPTS / "wrong.py"))
     assert "ValueError: pmix://?prot=1: the options of pmix:// are" in out
