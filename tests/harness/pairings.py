@@ -298,6 +298,12 @@ LACKS = (
         "*-client",
         "a server of libpmix 4.2 hides what its native clients put unless it is asked for REMOTE data",
     ),
+    Lack(
+        "REMOTE stays off the own node",
+        f"{SLURM}22.*",
+        "native-5.0.*",
+        "a client of libpmix 5.0 is not told who is on its node, by which the check goes",
+    ),
     Lack("refreshed get", f"{SLURM}22.*", "native-5.0.*", "a 4.2 server does not know PMIX_GET_REFRESH_CACHE"),
     Lack(
         "fences of some procs of several nodes",
