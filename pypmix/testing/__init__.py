@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pypmix import Client, aio
     from pypmix.testing.cluster import Cluster
+    from pypmix.testing.virtual.simulation import VirtualCluster
 
     Blocking = Callable[[Client, Cluster], None]
     Async = Callable[[aio.Client, Cluster], Coroutine[Any, Any, None]]
@@ -154,12 +155,13 @@ def _on_virtual_time(
 ) -> Callable[..., None]:
     import pytest
 
-    async def main(cluster: Cluster) -> None:
+    async def main(cluster: VirtualCluster) -> None:
         __tracebackhide__ = True
 
         async def meet(me: aio.Client) -> Cluster:
-            # As on real processes, all are there when it begins.
+            # As on real processes, all are there when it begins, and know of each other.
             await me.fence()
+            await cluster.meet()
             return cluster
 
         await _with_client(body, meet)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 SECONDS = 30.0
 """Seconds in which a rank that was signalled has to change."""
 
+MEETING = 0.001
+"""Seconds between two looks whether all have met."""
+
 STOPPED = "Tt"
 GONE = "ZX"
 
@@ -187,17 +190,37 @@ class RealCluster(Cluster):
 
     @classmethod
     def meet(cls, me: Client, folder: Path) -> RealCluster:
-        """Return the cluster once all ranks are there; each of them calls this."""
+        """Return the cluster once all ranks are there; each of them calls this.
+
+        Each rank knows that the fence has ended for all. One that went on by its own end of it could cut a link on
+        which the release of another rank is still on its way.
+        """
         found = cls.enter(me.rank, folder)
         me.fence(timeout=SECONDS)
+        for _ in found._arrivals(me.rank, len(me.job)):
+            time.sleep(MEETING)
         return found
 
     @classmethod
     async def meeting(cls, me: aio.Client, folder: Path) -> RealCluster:
         """Do the same in an event loop."""
+        import asyncio
+
         found = cls.enter(me.rank, folder)
         await me.fence(timeout=SECONDS)
+        for _ in found._arrivals(me.rank, len(me.job)):
+            await asyncio.sleep(MEETING)
         return found
+
+    def _arrivals(self, rank: int, size: int) -> Iterator[None]:
+        """Say that the fence of the meeting has ended for a rank, and yield until it has for all."""
+        (self._folder / f".met.{rank}").touch()
+        deadline = time.monotonic() + SECONDS
+        missing = [other for other in range(size) if other != rank]
+        while missing := [other for other in missing if not (self._folder / f".met.{other}").exists()]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{named(missing, size)} did not come to the beginning of the test in {SECONDS:g} s")
+            yield
 
     def pid(self, rank: int) -> int:
         """Return the pid of a rank."""

@@ -15,7 +15,7 @@ import pypmix
 from pypmix import aio
 from pypmix.engine.select import choose
 from pypmix.testing import scenario
-from pypmix.testing.cluster import Cluster
+from pypmix.testing.cluster import Cluster, RealCluster
 from pypmix.testing.links import Gate, Links
 from pypmix.testing.virtual import RanksFailed, simulate
 
@@ -119,8 +119,9 @@ async def cut_nodes(me: aio.Client, cluster: Cluster) -> None:
 
 
 async def dropped_and_cut_nodes(me: aio.Client, cluster: Cluster) -> None:
+    # By both, so that neither has come to the fence before.
+    cluster.drop((0, 1))
     if me.rank == 0:
-        cluster.drop((0, 1))
         # No silence is too long.
         with pytest.raises(pypmix.OperationTimeout):
             await me.fence(timeout=2)
@@ -165,6 +166,23 @@ test_dropped_and_cut_nodes, test_dropped_and_cut_nodes_on_virtual_time = on_both
 )
 test_lost_node, test_lost_node_on_virtual_time = on_both(ranks=4, nodes=2)(lost_node)
 test_mistakes, test_mistakes_on_virtual_time = on_both(ranks=2, nodes=2)(mistakes)
+
+
+@scenario(ranks=2, nodes=2, time="virtual", seed=range(20))
+async def test_what_the_first_rank_does_at_once_meets_all_others(me: aio.Client, cluster: Cluster) -> None:
+    if me.rank == 0:
+        cluster.cut((0, 1))
+    with cluster.expect_missing(1 - me.rank):
+        await me.fence(timeout=60)
+
+
+def test_ranks_begin_when_all_know_that_all_are_there(tmp_path: Path) -> None:
+    first, second = RealCluster(tmp_path), RealCluster(tmp_path)
+    waits = first._arrivals(0, 2)
+    assert next(waits, "over") is None
+    assert next(waits, "over") is None
+    assert next(second._arrivals(1, 2), "over") == "over"
+    assert next(waits, "over") == "over"
 
 
 @pytest.mark.pmix(ranks=2)

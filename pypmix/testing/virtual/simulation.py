@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Info
     from pypmix.testing.links import Link
 
-    Main = Callable[[Cluster], Awaitable[object]]
+    Main = Callable[["VirtualCluster"], Awaitable[object]]
 
 DAY = 86400.0
 """Virtual seconds that a simulation takes at most, if nothing else is said."""
@@ -151,6 +151,10 @@ class VirtualCluster(Cluster):
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
 
+    async def meet(self) -> None:
+        """Return when all ranks have called this."""
+        await self._simulation.meet()
+
     def kill(self, rank: int) -> None:
         """Kill a rank. That it does not end its test is not a failure."""
         self._simulation.kill(self._simulation.rank(rank))
@@ -197,6 +201,8 @@ class Simulation:
         self._late = ""
         self._cleaning = False
         self._done: asyncio.Future[None] = self._loop.create_future()
+        self._meeting: asyncio.Future[None] = self._loop.create_future()
+        self._met = 0
         self.host = VirtualHost(self.clock, nodes, self.pace, self._start, self._ends, self._stops)
         names = [node.hostname for node in self.host.nodes]
         self.links = Links(self.later, names, ranks, self._cut, self._part)
@@ -224,6 +230,13 @@ class Simulation:
         if found is None:
             raise ValueError(f"there is no rank {number}: the ranks are 0 to {self._size - 1}")
         return found
+
+    async def meet(self) -> None:
+        """Return when all ranks have called this: no message is on its way because of it."""
+        self._met += 1
+        if self._met == self._size:
+            self._meeting.set_result(None)
+        await asyncio.shield(self._meeting)
 
     def kill(self, rank: VirtualRank) -> None:
         """Kill a rank, as a test asks for it."""
