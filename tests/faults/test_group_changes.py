@@ -235,7 +235,7 @@ schedules = st.lists(st.tuples(st.integers(0, 40), happenings), max_size=12)
 
 @pytest.mark.timeout(90 + EXAMPLES // 20)
 @example(
-    # Who was taken in by a steward that ended before it could say so, and gives up, is a member no longer.
+    # Who was taken in by a registrar that ended before it could say so, and gives up, is a member no longer.
     schedule=[
         (12, ("lies", 0, 0)),
         (35, ("kill", 0, None)),

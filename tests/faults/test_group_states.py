@@ -292,38 +292,38 @@ def requests() -> None:
     """The members answer in every state of a request, and the time runs out in each."""
     Asker(timeout=1, pace=300.0).ends()
     Asker(timeout=1).ends()
-    for heeded in (False, True):
+    for acknowledged in (False, True):
         for end in (Asker.taken_in, Asker.refused):
             asker = Asker()
-            if heeded:
-                asker.hears(0, requesting.HEED)
+            if acknowledged:
+                asker.hears(0, requesting.TAKEN)
             end(asker, 0)
             asker.ends()
         asker = Asker(timeout=8, members=1)
         for _ in range(2):
-            if heeded:
-                asker.hears(0, requesting.HEED)
+            if acknowledged:
+                asker.hears(0, requesting.TAKEN)
             asker.hears(0, requesting.TURN)
             asker.hears(0, requesting.HERE, talk.procs(keys.GROUP_MEMBERSHIP, P[:1]))
         asker.ends()
         asker = Asker(timeout=7)
-        if heeded:
-            asker.hears(0, requesting.HEED)
+        if acknowledged:
+            asker.hears(0, requesting.TAKEN)
         asker.hears(0, requesting.TURN, talk.procs(keys.GROUP_MEMBERSHIP, P[1:3]))
         asker.ends()
     asker = Asker(timeout=7)
-    asker.hears(0, requesting.HEED)
+    asker.hears(0, requesting.TAKEN)
     asker.ends()
     asker = Asker(members=1)
     asker.hears(0, requesting.TURN)
     asker.taken_in(0)
     asker.ends()
     Asker().ends()
-    for when, heeded in ((0.0, False), (0.1, False), (0.1, True), (5.5, False)):
+    for when, acknowledged in ((0.0, False), (0.1, False), (0.1, True), (5.5, False)):
         asker = Asker()
         asker.world.run(asker.began + when)
-        if heeded:
-            asker.hears(0, requesting.HEED)
+        if acknowledged:
+            asker.hears(0, requesting.TAKEN)
         lose(asker.world, FOUNDERS)
         asker.ends()
 
@@ -345,7 +345,7 @@ def groups() -> None:
     world[2].agent.standing.gone(NAME)
     # A member that has declared itself says so late.
     arrives(stands(None), 1, 2, talk.say("standing leads", NAME, (P[2],)))
-    # The steward tells one that it has taken in of choices, of which that one hears nothing else.
+    # The registrar tells one that it has taken in of choices, of which that one hears nothing else.
     for chosen in (P[1], None):
         for leader in (0, None):
             stands(leader)[2].agent.standing.led(NAME, chosen, 2)

@@ -232,14 +232,14 @@ LIMITS = ROOT / "tests" / "unit" / "ratchet.json"
 def avoided(glossary: str) -> dict[str, re.Pattern[str]]:
     """Return the words that the glossary's last table says to avoid; `*` stands for any ending.
 
-    "There is no" is plain English.
+    "There is no" and "is no longer" are plain English.
     """
     table = glossary.partition("| Avoid |")[2]
     found = {}
     for cell in re.findall(r"^\| ([^|]+?) \|", table, re.MULTILINE):
         for word in re.findall(r"`([^`]+)`", cell):
             pattern = re.escape(word).replace(r"\*", "[a-z]*").replace(r"\ ", r"\s+(?:#\s+)?")
-            found[word] = re.compile(rf"(?<![A-Za-z])(?<!there ){pattern}(?![a-z])", re.IGNORECASE)
+            found[word] = re.compile(rf"(?<![A-Za-z])(?<!there ){pattern}(?![a-z]|\s+longer)", re.IGNORECASE)
     return found
 
 

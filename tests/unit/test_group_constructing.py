@@ -8,7 +8,15 @@ import pytest
 
 from pypmix.engine.chain import Handlers
 from pypmix.engine.groups.agent import Agent
-from pypmix.engine.groups.constructing import GRACE, GRACE_OF_OURS, IMMEDIATE, MAX_SELECTED, MOURNING, PARTING, verdict
+from pypmix.engine.groups.constructing import (
+    GRACE,
+    GRACE_OF_OURS,
+    IMMEDIATE,
+    LEAVE_GRACE,
+    LOSS_GRACE,
+    MAX_SELECTED,
+    verdict,
+)
 from pypmix.engine.groups.talk import DESTRUCTS, REACTS, SAYS, VERDICT, flag, found, listed, proc, procs, text
 from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.errors import LostConnection, NotFound, NotSupported, OperationTimeout, PartialSuccess, PMIxError
@@ -320,11 +328,11 @@ def test_who_has_ended_is_not_waited_for_where_the_server_would() -> None:
     port = Port((5, 0, 11))
     outcome = port.start(GroupConstruct("g", (A, B)))
     port.hear(statuses.PROC_TERMINATED, SERVER, proc(keys.EVENT_AFFECTED_PROC, D))
-    port.pass_time(2 * MOURNING)
+    port.pass_time(2 * LOSS_GRACE)
     assert not outcome
     port.hear(statuses.PROC_TERMINATED, SERVER, proc(keys.EVENT_AFFECTED_PROC, B))
     assert not outcome
-    port.pass_time(MOURNING)
+    port.pass_time(LOSS_GRACE)
     assert failed(outcome, PMIxError, statuses.GROUP_CONSTRUCT_ABORT).missing == {B}
 
 
@@ -381,7 +389,7 @@ def test_who_ends_during_a_destruct(forgiving: bool) -> None:
     if forgiving:
         assert port.asked.pop()[0] == Fence((A, B))
         return
-    port.pass_time(MOURNING)
+    port.pass_time(LOSS_GRACE)
     failed(outcome, PMIxError, -52)
 
 
@@ -464,7 +472,7 @@ def test_a_fence_that_somebody_has_left_fails() -> None:
     port.built(A, B, C)
     outcome = fenced(port)
     port.hear(statuses.PROC_TERMINATED, SERVER, proc(keys.EVENT_AFFECTED_PROC, C))
-    port.pass_time(MOURNING)
+    port.pass_time(LOSS_GRACE)
     assert failed(outcome, PartialSuccess).missing == {C}
     port.answer()
     assert len(outcome) == 1
@@ -592,19 +600,19 @@ def test_a_member_that_a_server_has_lost_may_have_left() -> None:
     port.built(A, B, C)
     outcome = port.start(GroupDestruct("g"))
     port.answer(None, LostConnection("one is lost"))
-    port.pass_time(PARTING / 2)
+    port.pass_time(LEAVE_GRACE / 2)
     assert not outcome
     failed(port.start(GroupDestruct("g")), PMIxError, statuses.ERR_RESOURCE_BUSY)
     port.hear(statuses.PROC_TERMINATED, SERVER, proc(keys.EVENT_AFFECTED_PROC, C))
     port.hear(statuses.GROUP_LEFT, C, text(keys.GROUP_ID, "g"))
-    port.pass_time(2 * MOURNING)
+    port.pass_time(2 * LOSS_GRACE)
     assert not outcome
     assert port.answer() == Fence((A, B))
     assert outcome == [(None, None)] and not port.timers
     port.built(A, B)
     outcome = port.start(GroupDestruct("g"))
     port.answer(None, LostConnection("one is lost"))
-    port.pass_time(PARTING)
+    port.pass_time(LEAVE_GRACE)
     failed(outcome, LostConnection)
     outcome = port.start(GroupDestruct("g"))
     port.answer()

@@ -133,7 +133,7 @@ def test_nobody_claims() -> None:
     cast.world.kill(0)
     cast.world.run()
     assert cast.joins[1].status == cast.joins[2].status == statuses.GROUP_LEADER_FAILED
-    assert "nobody wanted to lead" in str(cast.joins[1].error)
+    assert "no proc wanted to lead" in str(cast.joins[1].error)
     assert cast.lead() == dict.fromkeys(range(1, 4), (None, 2))
     selected = cast.world[1].events(statuses.GROUP_LEADER_SELECTED)[0]
     assert talk.found(selected.infos, talk.ERROR_STATUS, int) == statuses.ERR_NOT_FOUND

@@ -91,8 +91,8 @@ def test_a_proc_that_all_approve_of_is_a_member() -> None:
     assert ticket.at is not None and ticket.at < 1, "nobody waits where all have handlers or none"
 
 
-def test_the_servers_know_a_member_before_the_steward_does() -> None:
-    """Else a fence of the group that the steward calls at once leaves the new member out."""
+def test_the_servers_know_a_member_before_the_registrar_does() -> None:
+    """Else a fence of the group that the registrar calls at once leaves the new member out."""
     team = Team()
     seen: list[list[int]] = []
 
@@ -226,7 +226,7 @@ def test_nobody_asks_for_what_it_is_making() -> None:
 
 
 @pytest.mark.parametrize("millis", range(0, 110, 5))
-def test_another_steward_takes_over_when_one_ends(millis: int) -> None:
+def test_another_registrar_takes_over_when_one_ends(millis: int) -> None:
     team = Team()
     for rank in range(4):
         team.world[rank].on(statuses.JOIN_REQUEST)
@@ -239,7 +239,7 @@ def test_another_steward_takes_over_when_one_ends(millis: int) -> None:
 
 
 @pytest.mark.parametrize("millis", range(0, 110, 5))
-def test_another_steward_takes_over_when_one_leaves(millis: int) -> None:
+def test_another_registrar_takes_over_when_one_leaves(millis: int) -> None:
     team = Team()
     ticket = team.ask(6)
     team.at(millis / 1000, lambda: team.world[0].start(GroupLeave(G)))
@@ -294,7 +294,7 @@ def test_several_may_ask_at_once() -> None:
     assert team.agree() == [0, 1, 2, 3, 7, 5, 6, 4]
 
 
-def test_who_has_come_later_may_be_the_steward() -> None:
+def test_who_has_come_later_may_be_the_registrar() -> None:
     team = Team(1)
     for rank in (4, 5, 6):
         team.ask(rank)
@@ -342,7 +342,7 @@ def test_who_has_left_may_come_back() -> None:
     assert team.agree() == [0, 2, 3]
 
 
-def test_a_steward_that_cannot_tell_the_others_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registrar_that_cannot_tell_the_others_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     team = Team()
     real = team.world[0].submit
     lost = LostConnection("gone")
@@ -371,7 +371,7 @@ def test_an_answer_of_a_stranger_makes_nobody_a_member() -> None:
             ("request answer", (talk.procs(GROUP_MEMBERSHIP, (P[5], P[7])),)),
             ("request answer", (Info(talk.ERROR_STATUS, Value(codes.STATUS, -1)),)),
             ("request turn", ()),
-            ("request heed", ()),
+            ("request taken", ()),
         ):
             life = team.world[5].agent.requesting._requests[G].number
             team.world[7].notify(talk.say(says, G, (P[5],), (talk.size(talk.LIFE, life), *infos)))
@@ -416,7 +416,7 @@ def test_the_end_of_the_session_ends_requests() -> None:
     assert ticket.error is lost
 
 
-def test_a_steward_that_is_about_to_leave_takes_nobody_in_and_goes_on_if_it_stays(
+def test_a_registrar_that_is_about_to_leave_takes_nobody_in_and_goes_on_if_it_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     team = Team()

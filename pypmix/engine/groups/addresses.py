@@ -52,7 +52,7 @@ class Addresses:
         self._ids[nspace] = id
 
     def disconnected(self, procs: Sequence[Proc], id: str = "") -> None:
-        """Procs have been disconnected: a connection, by its nspace or by who was in it, is no more.
+        """Procs have been disconnected: forget their connection, which is named by its nspace or by its procs.
 
         Of several with the same procs and the same id the server has taken the first by name.
         """
@@ -98,7 +98,7 @@ class Addresses:
         """Return the result of an operation that the groups themselves know, None for any other.
 
         Raises:
-            NotFound: Nobody knows that of a group.
+            NotFound: The group has no such value.
         """
         if type(op) is Get:
             return self._of_group(op)
@@ -113,7 +113,7 @@ class Addresses:
         return proc if proc[1] == RANK_WILDCARD else self._one(proc)[0]
 
     def whole(self, op: Any) -> str:
-        """Return the group that a fence is of, if it is of one group and nobody else; empty for all others."""
+        """Return the name of the group if the fence names one group and nothing else, otherwise an empty string."""
         if type(op) is not Fence or len(op.procs) != 1 or op.procs[0][1] != RANK_WILDCARD:
             return ""
         name: str = op.procs[0][0]

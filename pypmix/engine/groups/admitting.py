@@ -1,19 +1,20 @@
-"""Requests to join a group that stands, on the members' side.
+"""Requests to join an existing group, on the members' side.
 
-The first member, the steward, takes one request after the other. It asks all members, whose handlers (`JOIN_REQUEST`)
-approve or refuse; then it tells all of the new member (`PMIX_GROUP_MEMBERSHIP_UPDATE`), and, when they know of it, that
-one of the group: what it calls then is not to meet members who leave it out.
+The first member is the *registrar* and handles one request at a time. It asks all members, whose handlers of
+`JOIN_REQUEST` approve or refuse. It then announces the new member to the others (`PMIX_GROUP_MEMBERSHIP_UPDATE`), and
+tells the new member about the group only when they all know: an operation that it calls next must not meet members that
+leave it out.
 
-Who leaves tells those whom it knows to be members, and so does who takes somebody in; those who have come in meanwhile
-do not hear of it. So the steward passes on to all who were admitted what has changed, and one who becomes the steward
-passes on all that there was.
+A member that leaves tells the members that it knows, and so does a registrar that admits one. Members admitted in the
+meantime miss these events. The registrar therefore forwards each change to all admitted members, and a new registrar
+forwards the whole history.
 """
 
 from __future__ import annotations
 
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.membership import Admission
-from pypmix.engine.groups.requesting import ANSWER, ASK, HEED, HERE, SEEK, SILENCE, TURN, WITHDRAW
+from pypmix.engine.groups.requesting import ANSWER, ASK, HERE, SEEK, SILENCE, TAKEN, TURN, WITHDRAW
 from pypmix.engine.groups.standing import said_in
 from pypmix.engine.groups.talk import (
     ADDED,
@@ -73,22 +74,22 @@ MAY_JOIN = "admit may join"
 """To all members: do the sender's handlers approve that `AFFECTED_PROC` joins, by its request `LIFE`?"""
 
 AT_IT = "admit at it"
-"""To the steward: the sender's handlers are at it."""
+"""To the registrar: the sender's handlers are considering the request."""
 
 VERDICT = "admit verdict"
-"""To the steward: the sender's handlers approve, or not for the `ERROR_STATUS`."""
+"""To the registrar: the sender's handlers approve, or not for the `ERROR_STATUS`."""
 
 KNOWN = "admit known"
-"""To the steward: the sender knows that `AFFECTED_PROC` is a member, by its request `LIFE`."""
+"""To the registrar: the sender knows that `AFFECTED_PROC` is a member, by its request `LIFE`."""
 
 NEWS = "admit news"
-"""To those who were admitted: who else was, who has left, who has ended, and who leads."""
+"""To the admitted members: the other admitted ones, the members that have left or ended, and the leader."""
 
 MAX_REQUESTS = 1024
-"""The most requests that wait for one steward."""
+"""The most requests that one registrar keeps waiting."""
 
 MAX_OPINIONS = 256
-"""The most verdicts that are remembered, for the case that another steward asks for them again."""
+"""The most verdicts that are remembered, for the case that another registrar asks for them again."""
 
 
 class _Candidate:
@@ -102,29 +103,29 @@ class _Candidate:
         self.at_it: set[Proc] = set()
         self.approved: set[Proc] = set()
         self.unaware: set[Proc] | None = None
-        """The members that have approved and may not know yet that it is one; the steward too, before all are told.
+        """The members that have approved and may not know of the new member yet, including the registrar itself.
 
-        None before it is one."""
+        None before the proc is a member."""
         self.timer: Timer | None = None
 
 
-class _Desk:
-    """The requests for one group that this process has heard of."""
+class _Requests:
+    """The requests for one group that have reached this process."""
 
     def __init__(self) -> None:
         self.queue: dict[Proc, _Candidate] = {}
         self.active: _Candidate | None = None
         self.going_on = False
-        self.stewards = False
-        """Whether this process has passed on, as the steward, all that there was."""
+        self.passed_on = False
+        """Whether this process, as the registrar, has forwarded the whole history."""
 
 
 class _Opinion:
     """The verdict of this process's handlers on a request."""
 
     def __init__(self) -> None:
-        self.stewards: dict[Proc, None] = {}
-        """The stewards that have asked."""
+        self.registrars: dict[Proc, None] = {}
+        """The registrars that have asked."""
         self.verdict: tuple[Info, ...] | None = None
 
 
@@ -136,7 +137,7 @@ class Admitting:
         self._port = agent.port
         self._me = agent.port.proc
         self._standing = agent.standing
-        self._desks: dict[str, _Desk] = {}
+        self._requests: dict[str, _Requests] = {}
         self._opinions: dict[tuple[str, Proc, int], _Opinion] = {}
         self._taking_in: tuple[str, Proc] | None = None
         for says, listener in (
@@ -155,30 +156,30 @@ class Admitting:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits for an answer."""
-        return not any(desk.queue or desk.active for desk in self._desks.values())
+        """Whether no request waits for an answer."""
+        return not any(requests.queue or requests.active for requests in self._requests.values())
 
     def resume(self, name: str) -> None:
         """Go on: this process does not leave the group after all."""
-        group, desk = self._standing.group(name), self._desks.get(name)
-        if group is not None and desk is not None:
-            if desk.active is not None:
-                self._check(group, desk, desk.active)
-            self._go_on(group, desk)
+        group, requests = self._standing.group(name), self._requests.get(name)
+        if group is not None and requests is not None:
+            if requests.active is not None:
+                self._check(group, requests, requests.active)
+            self._go_on(group, requests)
 
     def lost(self, error: BaseException | None) -> None:
         """The session is over."""
-        for desk in self._desks.values():
-            self._quiet(desk.active)
-        self._desks.clear()
+        for requests in self._requests.values():
+            self._quiet(requests.active)
+        self._requests.clear()
         self._opinions.clear()
 
-    # The steward
+    # The registrar
 
-    def _desk(self, name: str) -> _Desk:
-        return self._desks.setdefault(name, _Desk())
+    def _requests_for(self, name: str) -> _Requests:
+        return self._requests.setdefault(name, _Requests())
 
-    def _is_steward(self, group: Group) -> bool:
+    def _is_registrar(self, group: Group) -> bool:
         return group.membership.members[0] == self._me
 
     @staticmethod
@@ -188,7 +189,7 @@ class Admitting:
 
     def _sought(self, event: Notification) -> None:
         group = self._group_of(event)
-        # The steward may be about to end, so that the next ones answer as well.
+        # The registrar may be about to end, so that the next ones answer as well.
         if group is not None and self._me in group.membership.members[:3]:
             self._say(HERE, group.name, (event.source,), (procs(keys.GROUP_MEMBERSHIP, group.membership.members),))
 
@@ -199,87 +200,87 @@ class Admitting:
         group = self._standing.group(name)
         about = size(LIFE, life)
         if group is None:
-            # Who takes part in making the group answers when it stands, or nothing has come of it.
+            # A participant of the construct answers once that has ended, in success or failure.
             waits = not self._agent.requesting.asks(name) and self._standing.keep(event)
-            self._say(HEED if waits else TURN, name, (asker,), (about,))
+            self._say(TAKEN if waits else TURN, name, (asker,), (about,))
             return
         out = listed(event.infos, DEPARTED)
         living = [member for member in group.membership.members if member not in out]
         if not living or living[0] != self._me:
             self._say(TURN, name, (asker,), (about, procs(keys.GROUP_MEMBERSHIP, group.membership.members)))
             return
-        self._say(HEED, name, (asker,), (about,))
-        desk = self._desk(name)
-        if desk.active is not None and (desk.active.proc, desk.active.life) == (asker, life):
+        self._say(TAKEN, name, (asker,), (about,))
+        requests = self._requests_for(name)
+        if requests.active is not None and (requests.active.proc, requests.active.life) == (asker, life):
             return
-        if self._is_in(group, asker, life) and self._is_steward(group) and not group.leaving:
-            # Another steward has taken it in, and has not told it; that need not wait for others who ask.
+        if self._is_in(group, asker, life) and self._is_registrar(group) and not group.leaving:
+            # An earlier registrar has admitted it without telling it; this need not wait in the queue.
             self._welcome(group, _Candidate(asker, life, ()))
             return
-        if len(desk.queue) >= MAX_REQUESTS and asker not in desk.queue:
+        if len(requests.queue) >= MAX_REQUESTS and asker not in requests.queue:
             self._refuse(name, asker, life, ERR_RESOURCE_BUSY, "too many others want to join")
             return
-        self._forget(group, desk, asker)
-        desk.queue[asker] = _Candidate(asker, life, said_in(event.infos))
-        self._go_on(group, desk)
+        self._forget(group, requests, asker)
+        requests.queue[asker] = _Candidate(asker, life, said_in(event.infos))
+        self._go_on(group, requests)
 
     def _withdrawn(self, event: Notification) -> None:
         name, life = named(event), number(event.infos, LIFE)
         group = self._standing.group(name)
         if group is None or life is None:
             return
-        desk = self._desk(name)
-        self._forget(group, desk, event.source, life)
-        if self._is_in(group, event.source, life) and (desk.active is None or desk.active.proc != event.source):
-            # Another steward has taken it in: when it is told that now, it leaves.
+        requests = self._requests_for(name)
+        self._forget(group, requests, event.source, life)
+        if self._is_in(group, event.source, life) and (requests.active is None or requests.active.proc != event.source):
+            # An earlier registrar has admitted it: once told so, it leaves.
             self._welcome(group, _Candidate(event.source, life, ()))
 
-    def _forget(self, group: Group, desk: _Desk, asker: Proc, life: int | None = None) -> None:
+    def _forget(self, group: Group, requests: _Requests, asker: Proc, life: int | None = None) -> None:
         """Drop the request of a proc that does not want to join any more."""
-        queued = desk.queue.get(asker)
+        queued = requests.queue.get(asker)
         if queued is not None and life in (None, queued.life):
-            del desk.queue[asker]
-        active = desk.active
+            del requests.queue[asker]
+        active = requests.active
         if active is not None and active.proc == asker and life in (None, active.life) and active.waiting:
             self._done(group, active)
 
-    def _go_on(self, group: Group, desk: _Desk) -> None:
+    def _go_on(self, group: Group, requests: _Requests) -> None:
         """Take the next request, if it is the time and the place for it."""
-        if desk.going_on:
+        if requests.going_on:
             return
-        desk.going_on = True
-        while desk.queue and desk.active is None and not group.leaving and self._is_steward(group):
-            candidate = desk.queue.pop(next(iter(desk.queue)))
+        requests.going_on = True
+        while requests.queue and requests.active is None and not group.leaving and self._is_registrar(group):
+            candidate = requests.queue.pop(next(iter(requests.queue)))
             if self._is_in(group, candidate.proc, candidate.life):
                 self._welcome(group, candidate)
             else:
-                self._put_to_all(group, desk, candidate)
-        desk.going_on = False
+                self._put_to_all(group, requests, candidate)
+        requests.going_on = False
 
-    def _put_to_all(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
-        desk.active = candidate
+    def _put_to_all(self, group: Group, requests: _Requests, candidate: _Candidate) -> None:
+        requests.active = candidate
         candidate.waiting = set(group.membership.members)
         others = [member for member in group.membership.members if member != self._me]
         if others:
-            candidate.timer = self._port.later(SILENCE, lambda: self._has_waited(group, desk, candidate))
+            candidate.timer = self._port.later(SILENCE, lambda: self._has_waited(group, requests, candidate))
             infos = proc(keys.EVENT_AFFECTED_PROC, candidate.proc), size(LIFE, candidate.life), *candidate.infos
             self._say(MAY_JOIN, group.name, others, infos)
         self._consider(group.name, candidate.proc, candidate.life, candidate.infos, self._me)
 
-    def _has_waited(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
-        """Go on without the members that have sent nothing: their library does not take part."""
+    def _has_waited(self, group: Group, requests: _Requests, candidate: _Candidate) -> None:
+        """Continue without the members that have sent nothing: their library does not know these messages."""
         candidate.timer = None
         candidate.waiting &= candidate.at_it | {self._me}
-        self._check(group, desk, candidate)
+        self._check(group, requests, candidate)
 
-    def _case(self, event: Notification) -> tuple[Group, _Desk, _Candidate] | None:
+    def _case(self, event: Notification) -> tuple[Group, _Requests, _Candidate] | None:
         """Return which request a message of a member is about."""
         group = self._group_of(event)
-        desk = self._desks.get(group.name) if group is not None else None
-        if group is None or desk is None or desk.active is None:
+        requests = self._requests.get(group.name) if group is not None else None
+        if group is None or requests is None or requests.active is None:
             return None
         about = listed(event.infos, keys.EVENT_AFFECTED_PROC), number(event.infos, LIFE)
-        return (group, desk, desk.active) if about == ((desk.active.proc,), desk.active.life) else None
+        return (group, requests, requests.active) if about == ((requests.active.proc,), requests.active.life) else None
 
     def _is_at_it(self, event: Notification) -> None:
         case = self._case(event)
@@ -291,7 +292,9 @@ class Admitting:
         if case is not None:
             self._verdict(*case, event.source, event.infos)
 
-    def _verdict(self, group: Group, desk: _Desk, candidate: _Candidate, member: Proc, infos: Iterable[Info]) -> None:
+    def _verdict(
+        self, group: Group, requests: _Requests, candidate: _Candidate, member: Proc, infos: Iterable[Info]
+    ) -> None:
         if member not in candidate.waiting:
             return
         status = status_in(infos)
@@ -301,23 +304,23 @@ class Admitting:
             return
         candidate.waiting.discard(member)
         candidate.approved.add(member)
-        self._check(group, desk, candidate)
+        self._check(group, requests, candidate)
 
-    def _check(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
-        if desk.active is not candidate or candidate.waiting:
+    def _check(self, group: Group, requests: _Requests, candidate: _Candidate) -> None:
+        if requests.active is not candidate or candidate.waiting:
             return
         if candidate.unaware is None:
             if not group.leaving:
                 self._quiet(candidate)
-                self._admit(group, desk, candidate)
+                self._admit(group, requests, candidate)
         elif not candidate.unaware:
             self._welcome(group, candidate)
             self._done(group, candidate)
 
-    def _admit(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
-        """Tell the servers and the others of a new member, and only then this process.
+    def _admit(self, group: Group, requests: _Requests, candidate: _Candidate) -> None:
+        """Announce a new member to the servers and the other members before this process records it.
 
-        Whatever this process calls by the group's name once it knows the member must find it at the server.
+        An operation on the group that this process calls afterwards must find the member at the server.
         """
         who, membership = candidate.proc, group.membership
         if self._standing.has_ended(who) or membership.has_departed(who, candidate.life):
@@ -333,15 +336,15 @@ class Admitting:
             *candidate.infos,
         )
         candidate.unaware = candidate.approved.intersection(others) | {self._me}
-        # The server of the new member hears of the group by this, if it has no other member there.
+        # This event tells the new member's server about the group, if no other member lives there.
         update = event(GROUP_MEMBERSHIP_UPDATE, group.name, (*others, who), infos)
 
         def published(_: None, error: BaseException | None) -> None:
             if self._standing.group(group.name) is not group:
-                # Whoever is the steward now knows that it is a member.
+                # The present registrar knows that it is a member.
                 self._say(TURN, group.name, (who,), (size(LIFE, candidate.life), procs(keys.GROUP_MEMBERSHIP, others)))
             elif error is None:
-                self._published(group, desk, candidate, admission, infos)
+                self._published(group, requests, candidate, admission, infos)
             else:
                 self._refuse(group.name, who, candidate.life, getattr(error, "code", -1), str(error))
                 self._done(group, candidate)
@@ -349,7 +352,7 @@ class Admitting:
         self._port.submit(update, published)
 
     def _published(
-        self, group: Group, desk: _Desk, candidate: _Candidate, admission: Admission, infos: tuple[Info, ...]
+        self, group: Group, requests: _Requests, candidate: _Candidate, admission: Admission, infos: tuple[Info, ...]
     ) -> None:
         self._taking_in = group.name, candidate.proc
         news = self._standing.admit(group, candidate.proc, admission, candidate.infos)
@@ -357,23 +360,23 @@ class Admitting:
         if news:
             self._port.handlers.raised(Notification(GROUP_MEMBERSHIP_UPDATE, self._me, RANGE_PROC_LOCAL, infos), False)
         if self._is_in(group, candidate.proc, candidate.life):
-            self._told(group, desk, candidate)
+            self._told(group, requests, candidate)
         else:
             # It has ended, or has left by this request already.
             self._done(group, candidate)
 
-    def _told(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
-        """All are being told of a new member: wait until those who speak know."""
+    def _told(self, group: Group, requests: _Requests, candidate: _Candidate) -> None:
+        """The new member was announced: wait until the members that answer have acknowledged it."""
         assert candidate.unaware is not None
         candidate.unaware.discard(self._me)
         if candidate.unaware:
-            candidate.timer = self._port.later(SILENCE, lambda: self._has_told(group, desk, candidate))
-        self._check(group, desk, candidate)
+            candidate.timer = self._port.later(SILENCE, lambda: self._has_told(group, requests, candidate))
+        self._check(group, requests, candidate)
 
-    def _has_told(self, group: Group, desk: _Desk, candidate: _Candidate) -> None:
+    def _has_told(self, group: Group, requests: _Requests, candidate: _Candidate) -> None:
         candidate.timer = None
         candidate.unaware = set()
-        self._check(group, desk, candidate)
+        self._check(group, requests, candidate)
 
     def _knows(self, event: Notification) -> None:
         case = self._case(event)
@@ -407,16 +410,16 @@ class Admitting:
         infos = size(LIFE, life), Info(ERROR_STATUS, Value(codes.STATUS, status)), text(REASON, reason)
         self._say(ANSWER, name, (asker,), infos)
 
-    def _close(self, desk: _Desk, candidate: _Candidate) -> None:
+    def _close(self, requests: _Requests, candidate: _Candidate) -> None:
         self._quiet(candidate)
-        if desk.active is candidate:
-            desk.active = None
+        if requests.active is candidate:
+            requests.active = None
 
     def _done(self, group: Group, candidate: _Candidate) -> None:
         """Take the next request, since this one is answered or void."""
-        desk = self._desk(group.name)
-        self._close(desk, candidate)
-        self._go_on(group, desk)
+        requests = self._requests_for(group.name)
+        self._close(requests, candidate)
+        self._go_on(group, requests)
 
     def _quiet(self, candidate: _Candidate | None) -> None:
         if candidate is not None and candidate.timer is not None:
@@ -433,19 +436,19 @@ class Admitting:
         elif event.source in group.membership and len(asker) == 1 and life is not None:
             self._consider(group.name, asker[0], life, said_in(event.infos), event.source)
 
-    def _consider(self, name: str, asker: Proc, life: int, infos: tuple[Info, ...], steward: Proc) -> None:
-        """Have the handlers of this process decide, once for whatever stewards ask."""
+    def _consider(self, name: str, asker: Proc, life: int, infos: tuple[Info, ...], registrar: Proc) -> None:
+        """Have the handlers of this process decide, once for all registrars that ask."""
         key = name, asker, life
         opinion = self._opinions.get(key)
         if opinion is None:
             opinion = self._opinions[key] = _Opinion()
             if len(self._opinions) > MAX_OPINIONS:
                 del self._opinions[next(iter(self._opinions))]
-            opinion.stewards[steward] = None
+            opinion.registrars[registrar] = None
 
             def ended(status: int, results: tuple[Info, ...]) -> None:
                 opinion.verdict = _verdict(status, results)
-                for each in opinion.stewards:
+                for each in opinion.registrars:
                     self._tell_verdict(key, opinion.verdict, each)
 
             told = (
@@ -456,38 +459,38 @@ class Admitting:
             )
             self._port.handlers.raised(Notification(JOIN_REQUEST, asker, RANGE_CUSTOM, told), False, over=ended)
         else:
-            opinion.stewards[steward] = None
+            opinion.registrars[registrar] = None
             if opinion.verdict is not None:
-                self._tell_verdict(key, opinion.verdict, steward)
-        if opinion.verdict is None and steward != self._me:
+                self._tell_verdict(key, opinion.verdict, registrar)
+        if opinion.verdict is None and registrar != self._me:
             self._say(
                 AT_IT,
                 name,
-                (steward,),
+                (registrar,),
                 (proc(keys.EVENT_AFFECTED_PROC, asker), size(LIFE, life), flag(keys.EVENT_DO_NOT_CACHE)),
             )
 
-    def _tell_verdict(self, key: tuple[str, Proc, int], verdict: tuple[Info, ...], steward: Proc) -> None:
+    def _tell_verdict(self, key: tuple[str, Proc, int], verdict: tuple[Info, ...], registrar: Proc) -> None:
         name, asker, life = key
-        if steward != self._me:
+        if registrar != self._me:
             infos = proc(keys.EVENT_AFFECTED_PROC, asker), size(LIFE, life), flag(keys.EVENT_DO_NOT_CACHE), *verdict
-            self._say(VERDICT, name, (steward,), infos)
+            self._say(VERDICT, name, (registrar,), infos)
             return
-        group, desk = self._standing.group(name), self._desks.get(name)
-        active = desk.active if desk is not None else None
-        if group is not None and desk is not None and active is not None and (active.proc, active.life) == key[1:]:
-            self._verdict(group, desk, active, self._me, verdict)
+        group, requests = self._standing.group(name), self._requests.get(name)
+        active = requests.active if requests is not None else None
+        if group is not None and requests is not None and active is not None and (active.proc, active.life) == key[1:]:
+            self._verdict(group, requests, active, self._me, verdict)
 
     # What changes
 
     def _changed(self, change: GroupChange) -> None:
         name = change.state.name
-        group, desk = self._standing.group(name), self._desks.get(name)
+        group, requests = self._standing.group(name), self._requests.get(name)
         if group is None:
-            self._is_over(change, desk)
+            self._is_over(change, requests)
             return
         for key in [key for key in self._opinions if change.kind == JOINED and key[:2] == (name, change.procs[0])]:
-            asked = [each for each in self._opinions.pop(key).stewards if each != self._me]
+            asked = [each for each in self._opinions.pop(key).registrars if each != self._me]
             if asked:
                 self._say(
                     KNOWN,
@@ -495,54 +498,56 @@ class Admitting:
                     asked,
                     (proc(keys.EVENT_AFFECTED_PROC, key[1]), size(LIFE, key[2]), flag(keys.EVENT_DO_NOT_CACHE)),
                 )
-        if desk is None:
-            if not group.membership.admitted or not self._is_steward(group):
+        if requests is None:
+            if not group.membership.admitted or not self._is_registrar(group):
                 return
-            desk = self._desk(name)
-        active = desk.active
+            requests = self._requests_for(name)
+        active = requests.active
         if active is not None and (active.waiting or active.unaware) and change.kind not in (JOINED, LED):
             active.waiting.difference_update(change.procs)
             if active.unaware:
                 active.unaware.difference_update(change.procs)
-            self._check(group, desk, active)
-        if self._standing.group(name) is group and self._is_steward(group):
-            self._pass_on(group, desk, change)
-            self._go_on(group, desk)
+            self._check(group, requests, active)
+        if self._standing.group(name) is group and self._is_registrar(group):
+            self._pass_on(group, requests, change)
+            self._go_on(group, requests)
 
-    def _is_over(self, change: GroupChange, desk: _Desk | None) -> None:
+    def _is_over(self, change: GroupChange, requests: _Requests | None) -> None:
         """This process has left the group, or it is destructed: requests are passed to other members, or refused."""
         name = change.state.name
         for key in [key for key in self._opinions if key[0] == name]:
             del self._opinions[key]
-        if desk is None:
+        if requests is None:
             return
-        del self._desks[name]
-        self._quiet(desk.active)
-        waiting = [*desk.queue.values()]
-        active = desk.active
+        del self._requests[name]
+        self._quiet(requests.active)
+        waiting = [*requests.queue.values()]
+        active = requests.active
         if active is not None and (active.unaware is not None or active.proc not in change.state.members):
             waiting.append(active)
         for candidate in waiting:
             if change.kind == DESTRUCTED:
-                self._refuse(name, candidate.proc, candidate.life, ERR_NOT_FOUND, f"the group {name!r} is no more")
+                self._refuse(
+                    name, candidate.proc, candidate.life, ERR_NOT_FOUND, f"the group {name!r} no longer exists"
+                )
             else:
                 infos = size(LIFE, candidate.life), procs(keys.GROUP_MEMBERSHIP, change.state.members)
                 self._say(TURN, name, (candidate.proc,), infos)
 
     def _ended(self, ended: Proc) -> None:
-        for name, desk in list(self._desks.items()):
+        for name, requests in list(self._requests.items()):
             group = self._standing.group(name)
             if group is not None:
-                self._forget(group, desk, ended)
+                self._forget(group, requests, ended)
         for key in [key for key in self._opinions if key[1] == ended]:
             del self._opinions[key]
 
     # What is passed on
 
-    def _pass_on(self, group: Group, desk: _Desk, change: GroupChange) -> None:
-        """As the steward, tell those who were admitted what they may not have heard."""
+    def _pass_on(self, group: Group, requests: _Requests, change: GroupChange) -> None:
+        """As the registrar, tell the admitted members of changes that they may have missed."""
         admitted, name = group.membership.admitted, group.name
-        new, desk.stewards = not desk.stewards, True
+        new, requests.passed_on = not requests.passed_on, True
         to = [member for member in admitted if member != self._me]
         if not to or self._taking_in == (name, *change.procs):
             return
@@ -585,7 +590,7 @@ class Admitting:
             for each, life in zip(left, ends, strict=True):
                 if each != self._me:
                     self._standing.dismiss(group, each, life)
-        # A server of ours tells of each end itself. Members whose server is cut off take those who go on for ended.
+        # A pypmix server reports each end itself. Members on a disconnected server may report living ones as ended.
         for each in () if self._port.adapts else listed(infos, ENDED):
             if each != self._me:
                 self._standing.fail(group, each)

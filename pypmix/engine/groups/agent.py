@@ -168,7 +168,7 @@ class Agent:
             found = self._parts[module] = load(f"pypmix.engine.groups.{module}", name)(self)
         return found
 
-    # What several parts want to hear of
+    # Events that several parts listen to
 
     def hear(self, says: str, listener: Callable[[Notification], None]) -> None:
         """Have a part called with each `TALK` of another process that says something; each word has one listener."""

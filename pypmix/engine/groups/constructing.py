@@ -7,9 +7,9 @@ and `standing` takes the group over. A destruct goes to the server as such as lo
 once members have left or come, the members that are left fence instead (`_gather`).
 
 A server of the Python engine (`adapts`) decides what an end of a participant means. With any other one this process
-does: with the group's fault tolerance it goes on without that participant, else it gives the server `MOURNING` seconds
-and ends the call. A call that ends here may go on at the server, which counts callers: its name stays in `_busy` until
-the server has answered.
+does: a fault-tolerant group continues without the participant, otherwise the server gets `LOSS_GRACE` seconds before
+the call is ended here. A call that ends here may go on at the server, which counts callers: its name stays in `_busy`
+until the server has answered.
 """
 
 from __future__ import annotations
@@ -81,40 +81,40 @@ GRACE = 0.5
 """Seconds that a server gets beyond the caller's timeout to say so itself."""
 
 GRACE_OF_OURS = 5.0
-"""The same for a server that keeps the time itself: it is late where its machine is busy, and who gives up before it
-answers is a member to the others."""
+"""The same for a server that keeps the time itself. It may be late on a busy machine, and the others would still count
+a caller as a member that gives up before the answer."""
 
-MOURNING = 2.0
-"""Seconds that a server which knows nothing of groups gets to end what somebody who has ended was named in."""
+LOSS_GRACE = 2.0
+"""Seconds that a server without support for groups gets to end an operation that names an ended proc."""
 
 RECORDED = 0.02, 0.1, 0.3
 """After how many seconds to destruct once more what a library has not recorded yet: 6.x tells of it too early."""
 
-PARTING = 1.0
-"""Seconds in which a member that a server has lost may turn out to have left the group."""
+LEAVE_GRACE = 1.0
+"""Seconds in which a member that the server reports as lost may turn out to have left the group."""
 
 IMMEDIATE = Info(keys.IMMEDIATE, Value(codes.BOOL, True))
 """Has a server that does not know a job say so, instead of waiting for it."""
 
 MAX_SELECTED = 256
-"""Of how many groups it is remembered who was selected to lead them before this process has called."""
+"""The most selected leaders that are remembered for groups that this process has not called a construct of yet."""
 
 
 class _Call:
     """A construct or destruct that this process has called, until it has ended here.
 
     Attributes:
-        op: What the caller wants.
-        done: Whom to tell, None once that was done.
-        named: The procs that take part, as far as they are known.
-        timer: Ends it when the caller's time is over.
-        mourning: Ends it some time after one of them has ended.
-        mourned: Which one.
-        parting: Ends it some time after the server has lost one of them.
-        leader: Who leads the group, as far as that was heard.
-        asked: How much of what the engine was asked for it has not ended yet.
-        tries: After how many seconds each to try once more.
-        sizes: How many ranks jobs have that this process has asked for.
+        op: The caller's operation.
+        done: Called with the result; None afterwards.
+        named: The participants, as far as they are known.
+        timer: Ends the call at the caller's time limit.
+        loss_timer: Ends the call some time after a participant has ended.
+        lost: The participant that has ended.
+        leave_timer: Ends the call some time after the server has lost a participant.
+        leader: The group's leader, as far as it is known.
+        asked: The number of engine operations for this call that are under way.
+        tries: The delays of further tries, in seconds.
+        sizes: The sizes of jobs that this process has asked for.
     """
 
     def __init__(self, op: Any, done: Done[Any], named: tuple[Proc, ...]) -> None:
@@ -122,9 +122,9 @@ class _Call:
         self.done: Done[Any] | None = done
         self.named = named
         self.timer: Timer | None = None
-        self.mourning: Timer | None = None
-        self.mourned: Proc | None = None
-        self.parting: Timer | None = None
+        self.loss_timer: Timer | None = None
+        self.lost: Proc | None = None
+        self.leave_timer: Timer | None = None
         self.leader: Proc | None = None
         self.asked = 0
         self.tries = list(RECORDED)
@@ -158,7 +158,7 @@ class Constructing:
             done(None, error)
 
     def expects_leaders(self) -> None:
-        """Hear from now on who is selected to lead, of constructs that this process has not called yet, too."""
+        """Listen for selected leaders from now on, also of constructs that this process has not called yet."""
         if not self._hears_of_leaders:
             self._hears_of_leaders = True
             self._port.watch(GROUP_LEADER_SELECTED, self._leads)
@@ -194,7 +194,7 @@ class Constructing:
         )
         for each in call.named if not port.adapts else ():
             if self._agent.standing.has_ended(each):
-                self._mourn(name, each)
+                self._note_loss(name, each)
 
     def _check(self, op: GroupConstruct, given: tuple[Proc, ...]) -> None:
         """Refuse what no server could carry out, and what some would never end, or libraries crash of.
@@ -397,10 +397,10 @@ class Constructing:
         if call.done is None or (error is not None and call.asked):
             return
         name = call.op.group
-        if getattr(error, "code", 0) == ERR_LOST_CONNECTION and not self._port.adapts and call.parting is None:
-            # Whoever leaves and ends may be lost to the server before it is heard here that it has left.
+        if getattr(error, "code", 0) == ERR_LOST_CONNECTION and not self._port.adapts and call.leave_timer is None:
+            # The server may lose a member that leaves and ends before the event of its leaving arrives here.
             self._busy.add(name)
-            call.parting = self._port.later(PARTING, lambda: self._end(name, None, error, call))
+            call.leave_timer = self._port.later(LEAVE_GRACE, lambda: self._end(name, None, error, call))
             return
         if error is None:
             self._gone(name)
@@ -444,10 +444,10 @@ class Constructing:
         if call is None or call.done is None or (only is not None and call is not only):
             return
         del self._calls[name]
-        for timer in (call.timer, call.mourning, call.parting):
+        for timer in (call.timer, call.loss_timer, call.leave_timer):
             if timer is not None:
                 timer.cancel()
-        if call.parting is not None and not call.asked:
+        if call.leave_timer is not None and not call.asked:
             self._busy.discard(name)
         done, call.done = call.done, None
         if error is not None and isinstance(call.op, GroupConstruct):
@@ -457,7 +457,7 @@ class Constructing:
     def _ranks(self, given: tuple[Proc, ...], sizes: Mapping[Proc, Value] | None = None) -> tuple[Proc, ...]:
         """Return procs, each once and by its rank where its job is known.
 
-        Whoever names them in another way would mean another group to some servers; others return a wildcard as it came.
+        Some servers take procs named in another way for another group; others return a wildcard unchanged.
         """
         ranks: dict[Proc, None] = {}
         for each in given:
@@ -483,7 +483,7 @@ class Constructing:
         else:
             port.watch(GROUP_CONSTRUCT_ABORT, self._aborted)
             port.watch(GROUP_LEFT, self._departed)
-            agent.screen(GROUP_LEFT, self._parted)
+            agent.screen(GROUP_LEFT, self._departed_late)
             agent.standing.follow(self._ended)
 
     def _leads(self, event: Notification) -> None:
@@ -529,8 +529,8 @@ class Constructing:
         if call is not None and isinstance(call.op, GroupDestruct):
             self._go_on(call, event.source)
 
-    def _parted(self, event: Notification) -> bool:
-        """Hear of a member's departure after its end, which changes nothing in the group any more."""
+    def _departed_late(self, event: Notification) -> bool:
+        """Take note that a member had left before it ended; the membership no longer changes."""
         if self._agent.standing.has_ended(event.source):
             self._departed(event)
         return True
@@ -545,29 +545,29 @@ class Constructing:
                 if forgiving and isinstance(call.op, GroupDestruct):
                     self._go_on(call, ended)
                 else:
-                    self._mourn(name, ended)
+                    self._note_loss(name, ended)
 
     def _go_on(self, call: _Call, without: Proc) -> None:
         living = tuple([each for each in call.named if each != without])
         if living == call.named:
             return
-        if call.mourned == without and call.mourning is not None:
-            call.mourning.cancel()
-            call.mourning = None
-        if call.parting is not None:
-            call.parting.cancel()
-            call.parting = None
+        if call.lost == without and call.loss_timer is not None:
+            call.loss_timer.cancel()
+            call.loss_timer = None
+        if call.leave_timer is not None:
+            call.leave_timer.cancel()
+            call.leave_timer = None
         self._gather(call, living)
 
-    def _mourn(self, name: str, ended: Proc) -> None:
+    def _note_loss(self, name: str, ended: Proc) -> None:
         """A participant has ended; it may have called before, so the server gets some time to end the operation."""
         call = self._calls[name]
-        if call.mourning is None:
+        if call.loss_timer is None:
             status = GROUP_CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else ERR_PARTIAL_SUCCESS
             error = _failure(status, name, (ended,))
             error.missing = frozenset((ended,))
-            call.mourned = ended
-            call.mourning = self._port.later(MOURNING, lambda: self._end(name, None, error, call))
+            call.lost = ended
+            call.loss_timer = self._port.later(LOSS_GRACE, lambda: self._end(name, None, error, call))
 
 
 def verdict(code: int, status: int, results: tuple[Info, ...]) -> str:

@@ -1,18 +1,19 @@
 """The choice of a new leader, where the leader of a group or of an invitation has failed.
 
-Whoever takes part tells its own handlers (`PMIX_GROUP_LEADER_FAILED`) and reports to the coordinator: the first living
-participant in the order of the membership. That waits until all have reported, so that it knows whatever one of them
-knows: a result of the invitation that the failed leader has still told somebody, or a choice that an earlier
-coordinator has told somebody. Then the first who claims is chosen, and all hear of it (`PMIX_GROUP_LEADER_SELECTED`),
-the coordinator itself once its server has the news: nobody is to go by a choice that may reach nobody else.
-Where the coordinator fails the next one asks all again, so there is one choice per term, whoever dies when.
+Each participant tells its own handlers (`PMIX_GROUP_LEADER_FAILED`) and reports to the coordinator: the first living
+participant in the order of the membership. The coordinator waits until all have reported, so that it knows what any of
+them knows: an outcome of the invitation that the failed leader has announced to some, or a choice that an earlier
+coordinator has announced to some. It then chooses the first participant that claims the lead, and announces it to all
+(`PMIX_GROUP_LEADER_SELECTED`). The coordinator itself applies the choice only when its server has the announcement: no
+process may act on a choice that might reach no other one. If the coordinator fails, the next one asks all again. So
+there is one choice per term, whichever process dies at whatever time.
 
 Programs on other libraries do not report. They are not waited for longer than `GRACE` seconds; one of ours that is slow
 says so at once, and is waited for as long as it lives.
 
 Facts of libpmix 7: its client raises `LEADER_FAILED` {affected proc, group id} at its own process alone, ends the join
-with that status, and chooses nobody; its applications are free to tell each other by `LEADER_SELECTED`, which has no
-term there and therefore decides nothing here.
+with that status, and makes no choice. Its applications may announce a leader by `LEADER_SELECTED`; such an event has no
+term and is ignored here.
 """
 
 from __future__ import annotations
@@ -98,9 +99,9 @@ class Outcome(Record):
     """The result of a choice.
 
     Args:
-        leader: Who leads now; None where nobody does.
-        status: `SUCCESS`; `ERR_NOT_FOUND` where nobody wanted to lead; `PMIX_GROUP_CONSTRUCT_ABORT` where a participant
-            has given the construct up.
+        leader: The new leader; None if there is none.
+        status: `SUCCESS`; `ERR_NOT_FOUND` if no participant claims the lead; `PMIX_GROUP_CONSTRUCT_ABORT` if a
+            participant has given the construct up.
     """
 
     leader: Proc | None
@@ -205,13 +206,13 @@ class Elections:
 
         This tells the process's own handlers of the failure (`LEADER_FAILED`), unless they were told before, and what
         they answer is its vote. `LEADER_SELECTED` comes to the handlers of all by itself, with the `ERROR_STATUS`
-        where nobody leads. A second call for the same group and term takes the place of the first one: what comes of
-        an invitation may make it the affair of a group that stands.
+        if there is no leader. A second call for the same group and term replaces the first one: an invitation may have
+        become a group in the meantime.
 
         Args:
             name: The group's name.
-            participants: Who is left, in the order of the membership; all are to name the same order. Those that have
-                ended, and the failed one, are passed over; the caller is one whether it is among them or not.
+            participants: The remaining procs in the order of the membership, which must be the same at all of them.
+                Ended ones and the failed leader are skipped; the caller takes part whether it is listed or not.
             failed: The leader that has failed.
             term: Which leader in a row is wanted: one more than the failed one was.
             decided: Called once, possibly before this returns, with the `Outcome`. The chosen one may have ended in
@@ -261,9 +262,9 @@ class Elections:
             self._go(election)
 
     def remember(self, name: str, leader: Proc, infos: tuple[Info, ...]) -> None:
-        """Keep what an invitation has come to, for those who have not heard of it when its leader fails.
+        """Keep the outcome of an invitation for participants that do not know it when the leader fails.
 
-        To be called before the group is `formed`, in which it may turn out that the leader has failed.
+        Must be called before the group is `formed`, since that may show that the leader has failed.
         """
         for other in [other for other in self._results if self._agent.standing.state(other[0]) is None]:
             del self._results[other]
@@ -372,7 +373,7 @@ class Elections:
                 if before is not None:
                     self._ask(election)
                 else:
-                    # The others report by themselves; those who do not may not have heard of the failure yet.
+                    # The others report by themselves, unless they do not know of the failure yet.
                     election.timer = self._port.later(PATIENCE, lambda: self._ask(election))
             else:
                 self._report(election, head)
@@ -415,7 +416,7 @@ class Elections:
             self._decide(election, Outcome(None, statuses.ERR_NOT_FOUND))
 
     def _decide(self, election: _Election, outcome: Outcome) -> None:
-        # What comes back of the announcement is no news.
+        # The announcement comes back to its sender and must not count twice.
         keep(self._past, election.key, outcome)
         mine = _announcement(election.key, outcome, tuple(election.order))
 
@@ -650,7 +651,7 @@ class Elections:
                 keep(self._past, key, outcome)
             return
         if election.coordinates:
-            # An earlier coordinator has told somebody, who has told this one: now all are to hear.
+            # An earlier coordinator's choice has reached this process by way of another one: announce it to all.
             others = tuple([each for each in election.order if each not in (self._me, event.source)])
             if others:
                 self._announce(key, outcome, others)
@@ -663,7 +664,7 @@ class Elections:
         name, term, failed = key
         for election in self._under_way.values():
             if election.name == name and election.term < term and failed in election.everybody:
-                # It may be the one who is chosen.
+                # It may be the chosen one.
                 return True
         state = self._agent.standing.state(name)
         if state is not None and state.leader == failed:
@@ -727,4 +728,4 @@ def _unpacked(infos: Iterable[Info]) -> tuple[Info, ...] | None:
 
 
 def _ignored(outcome: Outcome) -> None:
-    """Whoever wanted to know does no more."""
+    """Ignore an outcome that is no longer wanted."""

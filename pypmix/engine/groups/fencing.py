@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 GRACE = 0.5
 """Seconds that a server gets beyond the caller's timeout to say so itself."""
 
-MOURNING = 2.0
-"""Seconds in which a fence may still end that somebody has left: it may have called before that."""
+LOSS_GRACE = 2.0
+"""Seconds in which a fence may still end after a member has left or ended: that one may have called before."""
 
 
 class _Fence:
@@ -42,7 +42,7 @@ class _Fence:
 
 
 class Fencing:
-    """The fences of one session that name a group, and nobody else."""
+    """The fences of one session that name one group and nothing else."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -108,9 +108,9 @@ class Fencing:
                 # It may have called before, and the others may call later: whichever the others mean ends.
                 self._ask(fence)
             else:
-                fence.timers.append(self._port.later(MOURNING, self._mourned(fence, who)))
+                fence.timers.append(self._port.later(LOSS_GRACE, self._give_up(fence, who)))
 
-    def _mourned(self, fence: _Fence, who: Proc) -> Callable[[], None]:
+    def _give_up(self, fence: _Fence, who: Proc) -> Callable[[], None]:
         text = f"{who} has left {fence.group!r}, or has ended, without coming"
         error = PartialSuccess(text, status=statuses.ERR_PARTIAL_SUCCESS, procs=fence.op.procs)
         error.missing = frozenset((who,))

@@ -9,9 +9,9 @@ Facts of libpmix 7's client, whose programs may stand on the other side:
   arrays under `pmix.pdata` hold: first `pmix.procid`, then maybe `pmix.datascope`, then values. All else is ignored, a
   membership that it cannot read too, and then it has no group.
 - It also takes the join for ended when the leader has; a new leader's invitation is a new one to its program.
-- As the leader it invites with the group id alone, does not tell who else is invited except by the custom range, is no
-  member unless it invites itself, keeps to one rule (all, or with `OPTIONAL` those who accept), and asks for a context
-  id by a job control without targets.
+- As the leader it invites with the group id alone, names the other invited procs only in the custom range, is not a
+  member unless it invites itself, has one rule (all procs, or with `OPTIONAL` those that accept), and asks for a
+  context id by a job control without targets.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ VERSION = "pypmix.grp.version"
 """The version of the list of invited procs, a `SIZE`: the leader counts its changes."""
 
 PARTIAL = "pypmix.grp.partial"
-"""In `CONSTRUCT_COMPLETE`: whether somebody who was invited is no member, a bool."""
+"""In `CONSTRUCT_COMPLETE`: whether an invited proc is missing from the members, a bool."""
 
 MEMBERS = "invitation members"
-"""From the leader: this is who is invited now."""
+"""From the leader: the procs that are invited now."""
 
 MEMBERS_KNOWN = "invitation members known"
 """To the leader: the sender knows."""
@@ -90,7 +90,7 @@ GIVES_UP = "invitation gives up"
 """To a new leader: the sender's handlers have given the construct up."""
 
 REMINDS = "invitation reminds"
-"""From the leader to those it has not heard of, with all that the invitation says: servers may lose what they keep."""
+"""From the leader to procs that have not answered, with the whole invitation: servers may lose events they keep."""
 
 GONE = "invitation gone"
 """To one who accepts: there is no such invitation, or not any more."""
@@ -234,7 +234,7 @@ class Inviting:
         name = op.group
         invited = self._concrete(op.procs)
         if not invited:
-            raise PMIxError("nobody is invited", status=statuses.ERR_BAD_PARAM)
+            raise PMIxError("no proc is invited", status=statuses.ERR_BAD_PARAM)
         taken = self._agent.taken(name)
         if taken:
             raise PMIxError(taken, status=statuses.ERR_EXISTS, procs=invited)
@@ -289,7 +289,7 @@ class Inviting:
                 result[each] = None
         return tuple(result)
 
-    # Who is invited
+    # The invited procs
 
     def take_over(
         self,
@@ -308,7 +308,7 @@ class Inviting:
         Args:
             name: The group's name.
             token: Which invitation it is.
-            members: Who is invited.
+            members: The invited procs.
             directives: What the failed leader has asked for.
             contributions: What this process adds.
             term: Which leader in a row this is.
@@ -376,10 +376,10 @@ class Inviting:
                 self._failed(invitation, each, "it has ended")
 
     def _change(self, invitation: Invitation, added: Iterable[Proc]) -> None:
-        """Invite further procs, and have those who have accepted know who is invited now.
+        """Invite further procs, and tell the procs that have accepted of the new list.
 
-        The group is not complete before they do: whoever is told that it is, and then finds the leader gone, has to
-        know everybody who may have been told as well.
+        The group is complete only when they know the list: a member that has got the result and then loses the leader
+        has to know all others that may have got it, too.
         """
         invitation.version += 1
         added = list(added)
@@ -618,7 +618,7 @@ class Inviting:
             self._abort(invitation, f"a handler of {event.source} has given it up")
 
     def _aborted(self, event: Notification) -> None:
-        """An event that gives the construct up counts, whoever takes part has raised it."""
+        """Any participant may raise the event that gives the construct up."""
         invitation = self._under_way.get(named(event))
         if invitation is None:
             return

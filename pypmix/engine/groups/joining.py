@@ -1,11 +1,11 @@
 """Invitations on the invited side: accepted or declined, and their outcome.
 
-An invitation has one leader at a time, and what that says counts: complete or given up. Where it fails before, those
-who are invited choose another one (`election`), who takes the invitation over; who had accepted accepts again by
-itself. What a failed leader has still told some is found out by the choice, and then counts for all.
+An invitation has one leader at a time, which decides the outcome: complete or given up. If it fails first, the invited
+procs elect another one (`election`), which takes the invitation over; procs that had accepted accept again by
+themselves. The election finds out an outcome that the failed leader has told to some, which then holds for all.
 
-For how libpmix 7 invites and what it wants to hear, see `inviting`. It does not tell invited procs who else is invited,
-other than by the custom range of the event; where a server keeps that to itself there is no choice of another leader.
+For the invitations of libpmix 7 and the answers that it expects see `inviting`. It names the other invited procs only
+in the custom range of the event; if a server does not pass that on, no other leader can be elected.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Joining:
 
     def _join(self, op: GroupJoin, done: Done[GroupResults]) -> None:
         if op.leader == self._me:
-            raise PMIxError("nobody joins an invitation of its own", status=statuses.ERR_BAD_PARAM, procs=(op.leader,))
+            raise PMIxError("the caller leads this invitation", status=statuses.ERR_BAD_PARAM, procs=(op.leader,))
         record = self._find(op.group, op.leader)
         if record is None:
             past = self._past.get((op.group, op.leader))
@@ -339,7 +339,7 @@ class Joining:
         if name is None:
             return True
         if event.source == self._me:
-            # Servers of 4.2 may name who hears of a kept event as its source: the leader's reminder tells it again.
+            # Servers of 4.2 may name the receiver of a kept event as its source; the leader's reminder corrects it.
             inviting = self._agent.made("inviting")
             return not found(event.infos, INVITATION, str) or (inviting is not None and inviting.leads(name))
         term = found(event.infos, TERM, int) or 1
@@ -539,13 +539,13 @@ class Joining:
         leader = outcome.leader
         if leader is None:
             if outcome.status == statuses.GROUP_CONSTRUCT_ABORT:
-                why = "one who was invited has given it up when the leader failed"
+                why = "an invited proc has given it up when the leader failed"
                 infos = (text(keys.GROUP_ID, record.name), *self._stamp(record), text(REASON, why))
                 aborted = Notification(statuses.GROUP_CONSTRUCT_ABORT, self._me, RANGE_PROC_LOCAL, infos)
                 self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
                 self._port.handlers.raised(aborted, False)
             else:
-                why = f"its leader {record.leader} has failed, and nobody wanted to lead"
+                why = f"its leader {record.leader} has failed, and no proc wanted to lead"
                 self._end_with(record, statuses.GROUP_LEADER_FAILED, why)
             return
         record.term += 1

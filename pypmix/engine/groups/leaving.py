@@ -35,7 +35,7 @@ class Leaving:
                 error = PMIxError(
                     f"the group {op.group!r} is not complete yet",
                     status=statuses.ERR_NOT_AVAILABLE,
-                    hint="nobody can leave a group before all have it",
+                    hint="a member can leave when the construct has ended at all of them",
                 )
             done(None, error)
         elif group.leaving:
@@ -51,7 +51,7 @@ class Leaving:
             done(None, None)
             return
         infos = [
-            # A server that keeps a record of groups is told even if nobody else is.
+            # A server that keeps a record of groups is told even if there is no other member.
             procs(keys.EVENT_CUSTOM_RANGE, others or (self._me,)),
             proc(keys.EVENT_AFFECTED_PROC, self._me),
             text(keys.GROUP_ID, group.name),

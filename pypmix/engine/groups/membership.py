@@ -34,8 +34,8 @@ class Admission(Record):
 class Membership:
     """The members of one group, by group rank.
 
-    What is told in another order comes to the same: that a proc has left is remembered for the case that its admission
-    is heard of later, and the order of the members does not depend on who has heard of whom first.
+    Events in another order lead to the same members: a departure is remembered in case the event of the admission
+    arrives later, and the order of the members does not depend on the order of the events.
 
     Args:
         members: The members by group rank.

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
         def submit(self, op: Op[Any], done: Done[Any]) -> None:
             """Start an operation of the engine itself: an event, a fence, a construct, a query, a get.
 
-            Group names in it are the server's business, or nobody's: the caller has put procs in their place where the
-            server does not. `done` is called there, later or before this returns; errors go to it.
+            A server that does not know group names never sees one: the caller has replaced it by the procs. `done` is
+            called there, later or before this returns; errors go to it.
             """
 
         def later(self, seconds: float, call: Callable[[], None]) -> Timer:

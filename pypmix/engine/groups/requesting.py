@@ -1,9 +1,9 @@
-"""Asking to join a group that stands: the early draft's.
+"""Asking to join an existing group, as in the early draft.
 
-The server is asked who the members are. It may not know of the group, or its list may be old; then whoever hears it in
-the session is asked. The first living member, the steward, has all others approve (`admitting`). Whoever is asked and
-is not the steward says whom to turn to; if the steward ends or leaves, the next one is asked, which knows a proc that
-the former one has taken in by the number of its request, so that nothing is asked or admitted twice.
+The server is asked for the members. If it does not know the group, or its list is outdated, all processes of the
+session are asked. The first living member, the registrar, asks the others to approve (`admitting`). Any other member
+that is asked names the members instead. If the registrar ends or leaves, the next one is asked. That one recognizes a
+proc that was admitted before by the number of its request, so nothing is asked or admitted twice.
 """
 
 from __future__ import annotations
@@ -55,28 +55,28 @@ if TYPE_CHECKING:
 
 
 ASK = "admit ask"
-"""To the steward: the sender wants to join, by its request `LIFE`; those of `DEPARTED` it knows not to be members."""
+"""To the registrar: the sender wants to join, by its request `LIFE`; those of `DEPARTED` it knows not to be members."""
 
 SEEK = "admit seek"
-"""To all of the session: who is in the group?"""
+"""To all of the session: which procs are the members?"""
 
 WITHDRAW = "admit withdraw"
-"""To the steward: the sender has given its request `LIFE` up."""
+"""To the registrar: the sender withdraws its request `LIFE`."""
 
-HEED = "request heed"
-"""To who asks: the sender will answer."""
+TAKEN = "request taken"
+"""To the asking proc: the sender will answer."""
 
 TURN = "request turn"
-"""To who asks: the sender is not the one to answer; these are the members, none where the sender is none itself."""
+"""To the asking proc: ask another of these members. There are none if the sender is not a member itself."""
 
 HERE = "request here"
-"""To who seeks: the sender is in the group, whose members are these."""
+"""To the seeking proc: the sender is a member, and these are all members."""
 
 ANSWER = "request answer"
-"""To who asks: it is a member now, or an `ERROR_STATUS` why not."""
+"""To the asking proc: it is a member now, or an `ERROR_STATUS` if it was refused."""
 
 SILENCE = 5.0
-"""After how many seconds a process that says nothing at all is taken for one that does not speak."""
+"""Seconds without any message after which a process is taken for one that does not know these messages."""
 
 MAX_TURNS = 256
 """The most times that a request is passed on to another member."""
@@ -95,7 +95,7 @@ class _Request:
         self.number = next(_lives)
         self.state = States.START
         self.candidates: tuple[Proc, ...] = ()
-        """The supposed members, the steward first."""
+        """The supposed members, the registrar first."""
         self.out: dict[Proc, None] = {}
         """Procs that are not members by their own word, or have ended."""
         self.mute: dict[Proc, None] = {}
@@ -120,7 +120,7 @@ class Requesting:
         self._me = agent.port.proc
         self._requests: dict[str, _Request] = {}
         for says, listener in (
-            (HEED, self._heeded),
+            (TAKEN, self._taken),
             (TURN, self._turned_away),
             (HERE, self._found),
             (ANSWER, self._answered),
@@ -181,7 +181,7 @@ class Requesting:
         request.asked = to
         request.turns += 1
         if to is None or to in request.mute or request.turns > MAX_TURNS:
-            # If the first one does not speak, the others would wait for it.
+            # If the first one does not answer, the others would wait for it.
             self._seek(request)
             return
         request.step(States.TURNS)
@@ -214,13 +214,13 @@ class Requesting:
 
     def _give_up(self, request: _Request) -> None:
         name = request.name
-        error: PMIxError = NotFound(f"nobody knows of a group {name!r}")
+        error: PMIxError = NotFound(f"no process is in a group {name!r}")
         if request.mute:
             error = NotSupported(
                 f"the members of {name!r} do not answer requests to join",
                 hint="only processes that use pypmix do; they can invite you as well",
             )
-        self._end(request, None, error, States.FINDS_NOBODY)
+        self._end(request, None, error, States.FINDS_NONE)
 
     def _is_silent(self, request: _Request, asked: Proc) -> None:
         request.timer = None
@@ -241,16 +241,16 @@ class Requesting:
     # What the members say
 
     def _request_of(self, event: Notification) -> _Request | None:
-        """Return the request that a message of who is asked is about."""
+        """Return the request that a member's message is about."""
         request = self._requests.get(named(event))
         if request is None or number(event.infos, LIFE) != request.number:
             return None
         return request
 
-    def _heeded(self, event: Notification) -> None:
+    def _taken(self, event: Notification) -> None:
         request = self._request_of(event)
         if request is not None and event.source == request.asked and request.state == States.ASKS:
-            request.step(States.HEEDS)
+            request.step(States.ACKNOWLEDGES)
             self._quiet(request)
 
     def _turned_away(self, event: Notification) -> None:
@@ -286,7 +286,7 @@ class Requesting:
             if status == statuses.SUCCESS:
                 self._joins(request, members, infos)
             elif event.source == request.asked:
-                reason = found(infos, REASON, str) or "the members do not want it"
+                reason = found(infos, REASON, str) or "the members have refused it"
                 error = error_for(status)(reason, status=status, procs=(event.source,))
                 self._end(request, None, error, States.REFUSES)
 
@@ -309,7 +309,7 @@ class Requesting:
         self._end(request, results, None, States.TAKES_IN)
 
     def _decline(self, name: str, life: int, members: tuple[Proc, ...]) -> None:
-        """Leave a group that has taken this process in too late, unless it is the one that it is in."""
+        """Leave a group that has admitted this process too late, unless it is in that group by a later request."""
         group = self._agent.standing.group(name)
         others = [member for member in members if member != self._me]
         if others and (group is None or group.membership.life(self._me) != life):

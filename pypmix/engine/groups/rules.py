@@ -19,7 +19,7 @@ ONLY_WITH_CONTEXT_ID: tuple[Release, Release] = (4, 2, 0), (6, 0, 0)
 """Servers, from and before which release, that are asked for a context id in every construct.
 
 Those of 5.0 may refuse a construct which asks for none: PRRTE 3 is such a host. Those of 4.2 construct it by themselves
-where all members are theirs, and their host never hears of the group.
+where all members are theirs, and their host is not told of the group.
 """
 
 TIMED: Release = (6, 0, 0)

@@ -83,17 +83,17 @@ class Group:
 
     Attributes:
         name: Its name.
-        membership: Who is in it.
+        membership: Its members.
         context_id: Its context id.
         leader: Its leader.
         term: How many leaders it has had.
-        electing: In whose place a leader is being chosen.
-        epoch: How often its membership has changed, counted from 1.
-        infos: What was told of it when it was formed.
-        said: What each that was admitted later says of itself.
+        electing: The former leader that is being replaced.
+        epoch: The number of its memberships so far: 1 more with each change.
+        infos: The infos that came with the result of the construct.
+        said: The infos of each member that was admitted later.
         notifies: Whether its members have asked for events of failures.
         leaving: Whether this process is about to leave.
-        stage: In which of its states it is.
+        stage: The state of its state machine.
     """
 
     def __init__(self, name: str, membership: Membership) -> None:
@@ -110,7 +110,7 @@ class Group:
         self.leaving = False
         self.stage = States.START
         self.told: dict[Proc, None] = {}
-        """Of whose failure the handlers know."""
+        """The members whose failure the handlers were told of."""
         self.watches: dict[int, GroupWatch] = {}
         self.past: deque[GroupChange] = deque(maxlen=MAX_PAST)
         """Its last changes, for watches that begin later."""
@@ -128,7 +128,7 @@ class Group:
 
 
 class _Expected:
-    """A group under way: since when, and the events that were heard of it."""
+    """A group under way: since when, and the events about it so far."""
 
     def __init__(self, since: int) -> None:
         self.since = since
@@ -160,18 +160,18 @@ class Standing:
     def expected(self, name: str) -> None:
         """A group is under way, by a construct, an invitation or a request of this process.
 
-        Until it is `formed` or `abandoned`, nobody may leave it here, and what is heard of it is kept: a member may
-        leave, or end, before this process knows that the group stands.
+        Until it is `formed` or `abandoned`, this process cannot leave it, and events about it are kept: a member may
+        leave, or end, before this process knows that the group is complete.
 
-        To be called before anything is sent of which others might form the group, so that what they then raise is
-        heard. May be called more than once.
+        Must be called before anything is sent that may lead others to form the group, so that none of their events is
+        missed. May be called more than once.
         """
         self.listen()
         self._departed.pop(name, None)
         self._expected.setdefault(name, _Expected(self._ends))
 
     def abandoned(self, name: str) -> None:
-        """Nothing has come of what was `expected`; does nothing where the group stands."""
+        """An `expected` group will not be formed; does nothing if it was."""
         expected = self._expected.pop(name, None)
         if expected is not None:
             States.step(States.START, States.NOTHING)
@@ -195,18 +195,18 @@ class Standing:
         """A group stands; what was kept of it takes effect.
 
         Args:
-            name: Its name; a group of this name that has stood until now is no more.
+            name: Its name; a group of this name is replaced.
             members: The members by group rank.
             context_id: The context id.
             leader: Its leader.
             infos: What else is told of it.
-            directives: Those of the construct or invitation: who has asked for `NOTIFY_TERMINATION` is told.
+            directives: Those of the construct or invitation, such as `NOTIFY_TERMINATION`.
             admitted: Those of the members that have come in while it stood.
             epoch: How often the membership had changed.
             term: Which leader in a row `leader` is; by default the first one, if there is one.
 
         Returns:
-            The results of the operation that has formed it: the members as given, whoever has gone since.
+            The results of the operation that has formed it: the members as given, including any that have gone since.
         """
         self.listen()
         self.gone(name)
@@ -243,20 +243,20 @@ class Standing:
             return
         electing, group.electing, group.term = group.electing, None, term
         if electing is not None:
-            # Whoever was admitted may hear of the choice from the steward first, or alone.
+            # An admitted member may learn of the choice from the registrar first, or from it alone.
             self._agent.elections.drop(name, electing)
         failed = leader is not None and self.has_ended(leader)
-        # It may have left or ended before it was heard of that it leads.
+        # It may have left or ended before this process learns that it leads.
         membership = group.membership
         gone = leader is not None and leader not in membership and leader in membership.departed
         group.leader = None if failed or gone else leader
-        group.step(States.NOBODY if group.leader is None else States.IS_LED)
+        group.step(States.NOT_LED if group.leader is None else States.IS_LED)
         self._change(group, LEADER_SELECTED, () if leader is None else (leader,))
         if failed and leader is not None and self._groups.get(name) is group:
             self._leader_has_failed(group, leader, told=False)
 
     def tell_leader(self, name: str) -> None:
-        """Tell the other members that this process leads: few servers tell who has declared itself in a construct."""
+        """Tell the other members that this process leads: few servers pass on what it declares in a construct."""
         others = [member for member in self.members(name) if member != self._me]
         if others:
             self._port.submit(say(LEADS, name, others), ignore)
@@ -265,11 +265,11 @@ class Standing:
         """Take a proc in as a member; tell whether that is news."""
         membership = group.membership
         if member in membership and membership.life(member) < admission.life:
-            # It has left, which is not heard of yet.
+            # It has left, and the event of that has not arrived yet.
             self._depart(group, member, membership.life(member))
         if self.has_ended(member) or not membership.add(member, admission):
             return False
-        # Whoever is the steward has something to pass on from now on.
+        # From now on the registrar has changes to forward.
         _ = self._agent.admitting
         group.said[member] = infos
         group.step(States.JOINS)
@@ -283,7 +283,7 @@ class Standing:
             self._over(group, HAS_LEFT)
 
     def dismiss(self, group: Group, member: Proc, life: int) -> None:
-        """A proc has left, as another member tells; the handlers hear of it as from the proc itself."""
+        """Another member reports that a proc has left; the handlers get the event as if the proc had raised it."""
         if member in group.membership and life >= group.membership.life(member):
             infos = text(keys.GROUP_ID, group.name), proc(keys.EVENT_AFFECTED_PROC, member), size(LIFE, life)
             self._port.handlers.raised(Notification(statuses.GROUP_LEFT, member, RANGE_PROC_LOCAL, infos), False)
@@ -326,11 +326,11 @@ class Standing:
         return self._groups.get(name)
 
     def may_tell(self, group: Group, source: Proc) -> bool:
-        """Tell whether a proc may change a group: a member, also one whose end was heard of before what it had said."""
+        """Tell whether a proc may change a group: a member, also one whose end overtook an earlier message of it."""
         return source in group.membership or (source in group.membership.departed and self.has_ended(source))
 
     def has_departed(self, name: str, proc: Proc) -> bool:
-        """Tell whether a proc is known to be no member of a group any more, or the group is over here."""
+        """Tell whether a proc is known to have left or lost its group, or the group is over here."""
         group = self._groups.get(name)
         if group is None:
             # This process is not told of members that leave it later.
@@ -351,7 +351,7 @@ class Standing:
 
     @property
     def idle(self) -> bool:
-        """Whether no group stands or is under way, and nobody watches."""
+        """Whether no group exists or is under way, and none is watched."""
         return not (self._groups or self._expected or self._watching)
 
     # Operations
@@ -484,7 +484,7 @@ class Standing:
         return self.admit(group, added[0], Admission(place, life), said_in(event.infos))
 
     def _takes_list(self, group: Group, members: tuple[Proc, ...]) -> bool:
-        """A member on another library tells who is in the group."""
+        """Apply the list of members that a member on another library sends."""
         if not members:
             return False
         membership = group.membership
@@ -509,7 +509,7 @@ class Standing:
             return False
         member = failed[0]
         if member in group.membership:
-            # This event is the one that the handlers hear of.
+            # The handlers get this event, and no other one for the same failure.
             group.told[member] = None
             self.ended(member)
             self.fail(group, member)
@@ -597,7 +597,7 @@ class Standing:
     def lacks_leader(self, name: str, failed: Proc, term: int, source: Proc) -> bool:
         """Tell whether a member may choose a leader in place of one that is not a member here any more.
 
-        What others take for a failure may have been heard of here as a departure, which is followed by no choice.
+        This process may have seen a departure, which leads to no choice, where others have seen a failure.
         """
         group = self._groups.get(name)
         if group is None or group.leader is not None or group.electing is not None or term <= group.term:

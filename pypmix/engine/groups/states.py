@@ -33,7 +33,7 @@ class Invitation(Machine):
 
 
 class Answer(Machine):
-    """One who is invited, as the leader sees it."""
+    """An invited proc, as the leader sees it."""
 
     NOT_INVITED = START = "not invited"
     PENDING = "pending"
@@ -51,7 +51,7 @@ class Answer(Machine):
     ROWS = (
         Row(NOT_INVITED, IS_INVITED, PENDING, "`GROUP_INVITED` to it"),
         Row(NOT_INVITED, WAS_INVITED, PENDING, "`GROUP_INVITED` to it, if it says nothing for some seconds"),
-        Row(PENDING, ACCEPTS, ACCEPTED, "who is invited, to it, if that has changed"),
+        Row(PENDING, ACCEPTS, ACCEPTED, "the invited procs, to it, if they have changed"),
         Row(PENDING, DECLINES, DECLINED, "the leader's handlers and caller"),
         Row(PENDING, FAILS, FAILED, "`GROUP_INVITE_FAILED` to the leader's handlers"),
         Row(PENDING, LEFT_OUT, NOT_INVITED, "`GROUP_CONSTRUCT_ABORT` to it"),
@@ -60,7 +60,7 @@ class Answer(Machine):
         Row(ACCEPTED, LEFT_OUT, NOT_INVITED, "`GROUP_CONSTRUCT_ABORT` to it"),
         Row(DECLINED, IS_INVITED, PENDING, "`GROUP_INVITED` to it"),
         Row(DECLINED, LEFT_OUT, NOT_INVITED),
-        Row(FAILED, ACCEPTS, ACCEPTED, "who is invited, to it, if that has changed"),
+        Row(FAILED, ACCEPTS, ACCEPTED, "the invited procs, to it, if they have changed"),
         Row(FAILED, DECLINES, DECLINED, "the leader's handlers and caller"),
         Row(FAILED, IS_INVITED, PENDING, "`GROUP_INVITED` to it"),
         Row(FAILED, LEFT_OUT, NOT_INVITED, "`GROUP_CONSTRUCT_ABORT` to it, if it lives"),
@@ -68,7 +68,7 @@ class Answer(Machine):
 
 
 class Invitee(Machine):
-    """An invitation, at one who is invited."""
+    """An invitation, at an invited proc."""
 
     INVITED = START = "invited"
     JOINS = "accepted"
@@ -117,7 +117,7 @@ class Invitee(Machine):
 
 
 class Election(Machine):
-    """The choice of a leader, at one who takes part."""
+    """The choice of a leader, at a participant."""
 
     BEGUN = START = "begun"
     REPORTS = "reports"
@@ -130,8 +130,8 @@ class Election(Machine):
     COORDINATES = "this one coordinates"
     MISSES = "some have not reported"
     CHOOSES = "all have reported, and it chooses"
-    HEARS = "it hears who is chosen"
-    DROPS = "the group is none of its business any more"
+    HEARS = "it is told the choice"
+    DROPS = "it no longer takes part in the group"
     LOST = "the session ends"
 
     ROWS = (
@@ -158,7 +158,7 @@ class Election(Machine):
 
 
 class Request(Machine):
-    """A request to join a group that stands, at who asks."""
+    """A request to join an existing group, at the asking proc."""
 
     QUERIES = START = "asks the server"
     ASKS = "asks a member"
@@ -167,38 +167,38 @@ class Request(Machine):
     MEMBER = "member"
     OVER = "over"
 
-    TURNS = "there is one to ask"
-    HEEDS = "that one says that it will answer"
-    SEEKS_OTHERS = "there is nobody to ask"
-    TAKES_IN = "it is taken in"
+    TURNS = "there is a member to ask"
+    ACKNOWLEDGES = "that member says that it will answer"
+    SEEKS_OTHERS = "there is no member to ask"
+    TAKES_IN = "it is admitted"
     REFUSES = "a member refuses"
-    FINDS_NOBODY = "nobody is left to ask"
+    FINDS_NONE = "no member is left to ask"
     EXPIRES = "the time runs out"
     FAILS = "the session ends"
 
     ROWS = (
         Row(QUERIES, TURNS, ASKS, "the first living member"),
-        Row(QUERIES, SEEKS_OTHERS, SEEKS, "all of the session: who is a member?"),
+        Row(QUERIES, SEEKS_OTHERS, SEEKS, "all of the session: which procs are members?"),
         Row(QUERIES, EXPIRES, OVER),
         Row(QUERIES, FAILS, OVER),
-        Row(ASKS, HEEDS, WAITS),
+        Row(ASKS, ACKNOWLEDGES, WAITS),
         Row(ASKS, TURNS, ASKS, "the next living member"),
-        Row(ASKS, SEEKS_OTHERS, SEEKS, "all of the session: who is a member?"),
+        Row(ASKS, SEEKS_OTHERS, SEEKS, "all of the session: which procs are members?"),
         Row(ASKS, TAKES_IN, MEMBER),
         Row(ASKS, REFUSES, OVER),
-        Row(ASKS, FINDS_NOBODY, OVER),
-        Row(ASKS, EXPIRES, OVER, "the one who is asked: never mind"),
+        Row(ASKS, FINDS_NONE, OVER),
+        Row(ASKS, EXPIRES, OVER, "the asked member: withdrawn"),
         Row(ASKS, FAILS, OVER),
         Row(WAITS, TURNS, ASKS, "the next living member"),
-        Row(WAITS, SEEKS_OTHERS, SEEKS, "all of the session: who is a member?"),
+        Row(WAITS, SEEKS_OTHERS, SEEKS, "all of the session: which procs are members?"),
         Row(WAITS, TAKES_IN, MEMBER),
         Row(WAITS, REFUSES, OVER),
-        Row(WAITS, FINDS_NOBODY, OVER),
-        Row(WAITS, EXPIRES, OVER, "the one who is asked: never mind"),
+        Row(WAITS, FINDS_NONE, OVER),
+        Row(WAITS, EXPIRES, OVER, "the asked member: withdrawn"),
         Row(WAITS, FAILS, OVER),
         Row(SEEKS, TURNS, ASKS, "the first living member"),
         Row(SEEKS, TAKES_IN, MEMBER),
-        Row(SEEKS, FINDS_NOBODY, OVER),
+        Row(SEEKS, FINDS_NONE, OVER),
         Row(SEEKS, EXPIRES, OVER),
         Row(SEEKS, FAILS, OVER),
     )
@@ -217,14 +217,14 @@ class Standing(Machine):
     STANDS_LED = "it is complete, with a leader"
     NOTHING = "nothing comes of it"
     DECLARES = "a member says that it leads"
-    JOINS = "one is taken in"
+    JOINS = "a proc is admitted"
     LEAVES = "a member leaves"
     FAILS = "a member fails"
     LEADER_LEAVES = "the leader leaves"
     NEEDS_LEADER = "a leader has failed, or another is wanted"
     IS_CALLED = "other members choose"
     IS_LED = "a leader is chosen"
-    NOBODY = "nobody is chosen"
+    NOT_LED = "no leader is chosen"
     GOES = "this process leaves"
     DESTRUCTED = "it is destructed"
     LOST = "the session ends"
@@ -239,7 +239,7 @@ class Standing(Machine):
         Row(LED, LEADER_LEAVES, LEADERLESS, "`GROUP_LEFT` to the handlers"),
         Row(LED, NEEDS_LEADER, CHOOSES, "`GROUP_LEADER_FAILED` to the handlers; then the members who choose"),
         Row(LED, IS_LED, LED, "`GROUP_LEADER_SELECTED` to the handlers"),
-        Row(LED, NOBODY, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
+        Row(LED, NOT_LED, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
         Row(LED, GOES, OVER, "`GROUP_LEFT` to the others"),
         Row(LED, DESTRUCTED, OVER),
         Row(LED, LOST, OVER),
@@ -250,7 +250,7 @@ class Standing(Machine):
         Row(LEADERLESS, NEEDS_LEADER, CHOOSES, "`GROUP_LEADER_FAILED` to the handlers; then the members who choose"),
         Row(LEADERLESS, IS_CALLED, CHOOSES, "the members who choose: no wish of its own"),
         Row(LEADERLESS, IS_LED, LED, "`GROUP_LEADER_SELECTED` to the handlers"),
-        Row(LEADERLESS, NOBODY, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
+        Row(LEADERLESS, NOT_LED, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
         Row(LEADERLESS, GOES, OVER, "`GROUP_LEFT` to the others"),
         Row(LEADERLESS, DESTRUCTED, OVER),
         Row(LEADERLESS, LOST, OVER),
@@ -258,8 +258,8 @@ class Standing(Machine):
         Row(CHOOSES, LEAVES, CHOOSES, "`GROUP_LEFT` to the handlers"),
         Row(CHOOSES, FAILS, CHOOSES, "`GROUP_MEMBER_FAILED` to the handlers, if the group wants it"),
         Row(CHOOSES, IS_LED, LED, "`GROUP_LEADER_SELECTED` to the handlers"),
-        Row(CHOOSES, NOBODY, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
-        Row(CHOOSES, GOES, OVER, "`GROUP_LEFT` to the others; those who choose: never mind"),
+        Row(CHOOSES, NOT_LED, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
+        Row(CHOOSES, GOES, OVER, "`GROUP_LEFT` to the others; the members who choose: withdrawn"),
         Row(CHOOSES, DESTRUCTED, OVER),
         Row(CHOOSES, LOST, OVER),
     )

@@ -1,7 +1,7 @@
 """The messages of a group's processes to each other, and to a server of the Python engine, as events.
 
 The Standard's events mean what the Standard says, so that programs on other libraries take part as far as those do.
-What it has no event for goes under codes of pypmix's own, which such programs never hear of.
+Messages that it has no event for use codes of pypmix's own, which such programs never receive.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ ABSENT = "pypmix.grp.absent"
 """Which procs of a construct have ended without coming, an array; between servers and their hosts."""
 
 ERROR_STATUS = "pypmix.grp.status"
-"""A status, where an event tells that something has failed: in `LEADER_SELECTED` that nobody wanted to lead."""
+"""A status, where an event tells that something has failed: in `LEADER_SELECTED` that no proc wanted to lead."""
 
 TERM = "pypmix.grp.term"
 """Which leader of the group in a row it is about, a `SIZE`: the first is 1."""
 
 ADDED = "pypmix.grp.added"
-"""In `MEMBERSHIP_UPDATE`: who has been taken in, a proc; with `PLACE` and `LIFE`."""
+"""In `MEMBERSHIP_UPDATE`: the admitted proc; with `PLACE` and `LIFE`."""
 
 PLACE = "pypmix.grp.place"
 LIFE = "pypmix.grp.life"
-"""Numbers, each a `SIZE` or an array of them: see `membership.Admission`. Whoever leaves says which life that ends."""
+"""Numbers, each a `SIZE` or an array of them: see `membership.Admission`. A proc that leaves names the life it ends."""
 
 LIVES = "pypmix.grp.lives"
 """The lives of several procs, where `LIFE` is something else."""
@@ -165,7 +165,7 @@ def status_in(infos: Iterable[Info]) -> int:
 
 
 def event(code: int, group: str, to: Iterable[Proc], infos: Iterable[Info] = ()) -> NotifyEvent:
-    """Return an event about a group for some procs, which only those hear of that have a handler for its code."""
+    """Return an event about a group for some procs; only handlers of its code get it."""
     return NotifyEvent(
         code,
         RANGE_CUSTOM,
