@@ -4,7 +4,7 @@
  * Theory of operation. Each code that a session has handlers for is one handler of the library's, `on_event`. It runs
  * on the progress thread (up to release 6, also on the thread that raises an event), copies what comes into the
  * session's inbox, and returns: the library's chain stands still until Python has run its own handlers and drops the
- * letter, which calls the library back (`inbox.c`). A handler of ours has a name of its session's own: by that, which
+ * message, which calls the library back (`inbox.c`). A handler of ours has a name of its session's own: by that, which
  * the library puts among the results of a chain, it knows an event that another handler of the session has had already,
  * and its object is the number of the inbox, so that nothing is read that is gone when an event comes late.
  *
@@ -64,7 +64,7 @@ static void on_event(
     size_t nresults, pmix_event_notification_cbfunc_fn_t answer, void *cbdata)
 {
     const pmix_info_t *object = find(infos, ninfos, OBJECT);
-    pypmix_letter *letter = NULL;
+    pypmix_message *message = NULL;
     char name[NAME_SIZE];
     uint64_t number;
 
@@ -72,17 +72,17 @@ static void on_event(
         number = (uint64_t) (uintptr_t) object->value.data.ptr;
         name_of(name, number);
         if (NULL == find(results, nresults, name)) {
-            letter = pypmix_letter_new(PYPMIX_EVENT, source, infos, without_ours(infos, ninfos));
+            message = pypmix_message_new(PYPMIX_EVENT, source, infos, without_ours(infos, ninfos));
         }
-        if (NULL != letter) {
-            letter->id = id;
-            letter->code = code;
-            letter->answer = (void *) answer;
-            letter->cbdata = cbdata;
-            if (pypmix_copy_infos(&letter->results, results, nresults) && pypmix_deliver(number, letter)) {
+        if (NULL != message) {
+            message->id = id;
+            message->code = code;
+            message->answer = (void *) answer;
+            message->cbdata = cbdata;
+            if (pypmix_copy_infos(&message->results, results, nresults) && pypmix_deliver(number, message)) {
                 return;
             }
-            pypmix_return(letter);
+            pypmix_return(message);
         }
     }
     if (NULL != answer) {

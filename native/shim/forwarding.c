@@ -29,7 +29,7 @@ struct pull {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pull *pulls;
-static pypmix_letter *early; /* oldest first */
+static pypmix_message *early; /* oldest first */
 static size_t early_count;
 static size_t pending;
 
@@ -50,46 +50,46 @@ static const pull *find(size_t id)
 }
 
 /* With the lock held. */
-static void hand_on(const pull *to, pypmix_letter *letter)
+static void hand_on(const pull *to, pypmix_message *message)
 {
-    letter->next = NULL;
-    letter->id = to->number;
-    if (!pypmix_deliver(to->inbox, letter)) {
-        pypmix_return(letter);
+    message->next = NULL;
+    message->id = to->number;
+    if (!pypmix_deliver(to->inbox, message)) {
+        pypmix_return(message);
     }
 }
 
 static void on_output(
     size_t id, uint16_t channel, pmix_proc_t *source, pmix_byte_object_t *payload, pmix_info_t infos[], size_t ninfos)
 {
-    pypmix_letter *letter = pypmix_letter_new(PYPMIX_OUTPUT, source, infos, ninfos);
-    pypmix_letter **place = &early;
+    pypmix_message *message = pypmix_message_new(PYPMIX_OUTPUT, source, infos, ninfos);
+    pypmix_message **place = &early;
     const pull *to;
 
-    if (NULL == letter) {
+    if (NULL == message) {
         return;
     }
-    letter->id = id;
-    letter->channel = channel;
+    message->id = id;
+    message->channel = channel;
     if (NULL != payload && NULL != payload->bytes && 0 < payload->size) {
-        letter->bytes = pypmix_copy(payload->bytes, payload->size);
-        if (NULL == letter->bytes) {
-            pypmix_return(letter);
+        message->bytes = pypmix_copy(payload->bytes, payload->size);
+        if (NULL == message->bytes) {
+            pypmix_return(message);
             return;
         }
-        letter->size = payload->size;
+        message->size = payload->size;
     }
     pthread_mutex_lock(&lock);
     to = find(id);
     if (NULL != to) {
-        hand_on(to, letter);
+        hand_on(to, message);
     } else if (0 == pending || MOST_EARLY <= early_count) {
-        pypmix_return(letter);
+        pypmix_return(message);
     } else {
         while (NULL != *place) {
             place = &(*place)->next;
         }
-        *place = letter;
+        *place = message;
         early_count++;
     }
     pthread_mutex_unlock(&lock);
@@ -98,23 +98,23 @@ static void on_output(
 /* With the lock held: a pull is answered; what came early and is nobody's is dropped with the last answer. */
 static void sort_early(void)
 {
-    pypmix_letter **place = &early;
+    pypmix_message **place = &early;
 
     pending--;
     while (NULL != *place) {
-        pypmix_letter *letter = *place;
-        const pull *to = find(letter->id);
+        pypmix_message *message = *place;
+        const pull *to = find(message->id);
 
         if (NULL == to && 0 < pending) {
-            place = &letter->next;
+            place = &message->next;
             continue;
         }
-        *place = letter->next;
+        *place = message->next;
         early_count--;
         if (NULL == to) {
-            pypmix_return(letter);
+            pypmix_return(message);
         } else {
-            hand_on(to, letter);
+            hand_on(to, message);
         }
     }
 }

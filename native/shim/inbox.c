@@ -1,6 +1,6 @@
 /*
- * What comes unasked: events, and output of other procs. The library hands it over on its progress thread, or on that
- * of somebody who raises an event. It is copied into the inbox of the session that wants it, whose queue is woken.
+ * Events, and output of other procs. The library delivers them on its progress thread, or on the thread that raises an
+ * event. Each becomes a message, copied into the inbox of the session that wants it, whose queue is woken.
  */
 
 #include "shim.h"
@@ -12,15 +12,15 @@
 enum { INFO = 24, POINTER = 31 };
 
 /* How much may wait for a reader: a job's output is megabytes in a moment, and a handler may take its time. */
-#define MOST_LETTERS 65536
+#define MOST_MESSAGES 65536
 #define MOST_BYTES (64 * 1024 * 1024)
 
 struct pypmix_inbox {
     uint64_t number;
     pypmix_queue *queue;
-    pypmix_letter *first; /* not taken yet, oldest first */
-    pypmix_letter *last;
-    pypmix_letter *open; /* events that were taken and not answered yet */
+    pypmix_message *first; /* not taken yet, oldest first */
+    pypmix_message *last;
+    pypmix_message *open; /* events that were taken and not answered yet */
     size_t count;
     size_t bytes;
     uint64_t lost;
@@ -120,29 +120,29 @@ bool pypmix_copy_infos(pmix_data_array_t *target, const pmix_info_t *infos, size
     return pypmix_copy_infos_but(target, infos, count, pypmix_is_nothing);
 }
 
-pypmix_letter *pypmix_letter_new(int what, const pmix_proc_t *source, const pmix_info_t *infos, size_t ninfos)
+pypmix_message *pypmix_message_new(int what, const pmix_proc_t *source, const pmix_info_t *infos, size_t ninfos)
 {
-    pypmix_letter *letter = calloc(1, sizeof(*letter));
+    pypmix_message *message = calloc(1, sizeof(*message));
 
-    if (NULL != letter) {
-        letter->what = what;
+    if (NULL != message) {
+        message->what = what;
         if (NULL != source) {
-            letter->source = *source;
+            message->source = *source;
         }
-        if (!pypmix_copy_infos(&letter->infos, infos, ninfos)) {
-            free(letter);
+        if (!pypmix_copy_infos(&message->infos, infos, ninfos)) {
+            free(message);
             return NULL;
         }
     }
-    return letter;
+    return message;
 }
 
-static void destroy(pypmix_letter *letter)
+static void destroy(pypmix_message *message)
 {
-    free(letter->bytes);
-    pypmix_elements_free(letter->infos.type, letter->infos.array, letter->infos.size);
-    pypmix_elements_free(letter->results.type, letter->results.array, letter->results.size);
-    free(letter);
+    free(message->bytes);
+    pypmix_elements_free(message->infos.type, message->infos.array, message->infos.size);
+    pypmix_elements_free(message->results.type, message->results.array, message->results.size);
+    free(message);
 }
 
 static void unneeded(pmix_status_t status, void *cbdata)
@@ -158,16 +158,16 @@ static void unneeded(pmix_status_t status, void *cbdata)
  * Let the library's chain go on. It shifts that to its progress thread, so that it may be called under a lock; the
  * results are copied there, and given back.
  */
-static void answer(pypmix_letter *letter, pmix_status_t status, pmix_info_t *infos, size_t ninfos)
+static void answer(pypmix_message *message, pmix_status_t status, pmix_info_t *infos, size_t ninfos)
 {
-    answer_t done = (answer_t) letter->answer;
+    answer_t done = (answer_t) message->answer;
     pmix_data_array_t *results = 0 < ninfos ? malloc(sizeof(*results)) : NULL;
 
-    letter->answer = NULL;
+    message->answer = NULL;
     if (NULL == results) {
         pypmix_infos_free(infos, ninfos);
         if (NULL != done) {
-            done(status, NULL, 0, NULL, NULL, letter->cbdata);
+            done(status, NULL, 0, NULL, NULL, message->cbdata);
         }
         return;
     }
@@ -175,54 +175,54 @@ static void answer(pypmix_letter *letter, pmix_status_t status, pmix_info_t *inf
     if (NULL == done) {
         unneeded(PMIX_SUCCESS, results);
     } else {
-        done(status, infos, ninfos, unneeded, results, letter->cbdata);
+        done(status, infos, ninfos, unneeded, results, message->cbdata);
     }
 }
 
 /* With the lock held. */
-static pypmix_letter *take_first(pypmix_inbox *inbox)
+static pypmix_message *take_first(pypmix_inbox *inbox)
 {
-    pypmix_letter *letter = inbox->first;
+    pypmix_message *message = inbox->first;
 
-    if (NULL != letter) {
-        inbox->first = letter->next;
-        letter->next = NULL;
+    if (NULL != message) {
+        inbox->first = message->next;
+        message->next = NULL;
         inbox->count--;
-        inbox->bytes -= letter->size;
+        inbox->bytes -= message->size;
     }
-    return letter;
+    return message;
 }
 
 /* With the lock held. */
-static void close_letter(pypmix_letter *letter)
+static void close_message(pypmix_message *message)
 {
-    if (NULL != letter->previous) {
-        letter->previous->next = letter->next;
+    if (NULL != message->previous) {
+        message->previous->next = message->next;
     } else {
-        letter->inbox->open = letter->next;
+        message->inbox->open = message->next;
     }
-    if (NULL != letter->next) {
-        letter->next->previous = letter->previous;
+    if (NULL != message->next) {
+        message->next->previous = message->previous;
     }
-    letter->inbox = NULL;
-    letter->next = letter->previous = NULL;
+    message->inbox = NULL;
+    message->next = message->previous = NULL;
 }
 
-void pypmix_letter_drop(pypmix_letter *letter, pmix_status_t status, pmix_info_t *infos, size_t ninfos)
+void pypmix_message_drop(pypmix_message *message, pmix_status_t status, pmix_info_t *infos, size_t ninfos)
 {
     pthread_mutex_lock(&lock);
-    if (NULL != letter->inbox) {
-        close_letter(letter);
+    if (NULL != message->inbox) {
+        close_message(message);
     }
-    /* under the lock, so that the library is not finalized meanwhile by somebody who has closed the inbox */
-    answer(letter, status, infos, ninfos);
+    /* under the lock, so that the library is not finalized meanwhile by a thread that has closed the inbox */
+    answer(message, status, infos, ninfos);
     pthread_mutex_unlock(&lock);
-    destroy(letter);
+    destroy(message);
 }
 
-bool pypmix_deliver(uint64_t number, pypmix_letter *letter)
+bool pypmix_deliver(uint64_t number, pypmix_message *message)
 {
-    pypmix_letter *oldest = NULL;
+    pypmix_message *oldest = NULL;
     pypmix_inbox *inbox;
 
     pthread_mutex_lock(&lock);
@@ -232,61 +232,61 @@ bool pypmix_deliver(uint64_t number, pypmix_letter *letter)
         pthread_mutex_unlock(&lock);
         return false;
     }
-    while (MOST_LETTERS <= inbox->count || (0 < inbox->count && MOST_BYTES < inbox->bytes + letter->size)) {
+    while (MOST_MESSAGES <= inbox->count || (0 < inbox->count && MOST_BYTES < inbox->bytes + message->size)) {
         oldest = take_first(inbox);
         answer(oldest, PMIX_EVENT_NO_ACTION_TAKEN, NULL, 0);
         destroy(oldest);
         inbox->lost++;
     }
     if (NULL == inbox->first) {
-        inbox->first = letter;
+        inbox->first = message;
         pypmix_queue_wake(inbox->queue);
     } else {
-        inbox->last->next = letter;
+        inbox->last->next = message;
     }
-    inbox->last = letter;
+    inbox->last = message;
     inbox->count++;
-    inbox->bytes += letter->size;
+    inbox->bytes += message->size;
     pthread_mutex_unlock(&lock);
     return true;
 }
 
-void pypmix_return(pypmix_letter *letter)
+void pypmix_return(pypmix_message *message)
 {
-    destroy(letter);
+    destroy(message);
 }
 
-pypmix_letter *pypmix_inbox_take(pypmix_inbox *inbox)
+pypmix_message *pypmix_inbox_take(pypmix_inbox *inbox)
 {
-    pypmix_letter *letter;
+    pypmix_message *message;
 
     pthread_mutex_lock(&lock);
-    letter = take_first(inbox);
-    if (NULL != letter && NULL != letter->answer) {
-        letter->inbox = inbox;
-        letter->next = inbox->open;
+    message = take_first(inbox);
+    if (NULL != message && NULL != message->answer) {
+        message->inbox = inbox;
+        message->next = inbox->open;
         if (NULL != inbox->open) {
-            inbox->open->previous = letter;
+            inbox->open->previous = message;
         }
-        inbox->open = letter;
+        inbox->open = message;
     }
     pthread_mutex_unlock(&lock);
-    return letter;
+    return message;
 }
 
 void pypmix_inbox_close(pypmix_inbox *inbox)
 {
-    pypmix_letter *letter;
+    pypmix_message *message;
 
     pthread_mutex_lock(&lock);
     inbox->queue = NULL;
-    while (NULL != (letter = take_first(inbox))) {
-        answer(letter, PMIX_EVENT_NO_ACTION_TAKEN, NULL, 0);
-        destroy(letter);
+    while (NULL != (message = take_first(inbox))) {
+        answer(message, PMIX_EVENT_NO_ACTION_TAKEN, NULL, 0);
+        destroy(message);
     }
-    while (NULL != (letter = inbox->open)) {
-        close_letter(letter);
-        answer(letter, PMIX_EVENT_NO_ACTION_TAKEN, NULL, 0);
+    while (NULL != (message = inbox->open)) {
+        close_message(message);
+        answer(message, PMIX_EVENT_NO_ACTION_TAKEN, NULL, 0);
     }
     pthread_mutex_unlock(&lock);
 }

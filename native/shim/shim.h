@@ -284,16 +284,16 @@ bool pypmix_pending(void);
 void pypmix_fail(pmix_status_t status);
 
 /*
- * inbox.c: a letter, which copies its infos; it goes into the inbox of a number, unless there is none any more, and
+ * inbox.c: a message, which copies its infos; it goes into the inbox of a number, unless there is none any more, and
  * then it has to be returned.
  */
-pypmix_letter *pypmix_letter_new(int what, const pmix_proc_t *source, const pmix_info_t *infos, size_t ninfos);
+pypmix_message *pypmix_message_new(int what, const pmix_proc_t *source, const pmix_info_t *infos, size_t ninfos);
 bool pypmix_is_nothing(const pmix_info_t *info);
 bool pypmix_copy_infos(pmix_data_array_t *target, const pmix_info_t *infos, size_t count);
 bool pypmix_copy_infos_but(
     pmix_data_array_t *target, const pmix_info_t *infos, size_t count, bool (*left_out)(const pmix_info_t *info));
-bool pypmix_deliver(uint64_t number, pypmix_letter *letter);
-void pypmix_return(pypmix_letter *letter);
+bool pypmix_deliver(uint64_t number, pypmix_message *message);
+void pypmix_return(pypmix_message *message);
 
 /* calls.c, for upcalls.c: see there */
 void pypmix_queue_serve_by(pypmix_queue *queue, void (*wake)(void));

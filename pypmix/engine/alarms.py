@@ -1,4 +1,4 @@
-"""Timers in real time for whoever has no event loop: one thread, which starts with the first timer."""
+"""Timers in real time for code without an event loop: one thread, which starts with the first timer."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class ClientSession(Protocol):
 
 
 class ToolSession(ClientSession, Protocol):
-    """An open tool: a client that nobody needs to have launched, with any number of servers.
+    """An open tool: a client that need not have been launched, with any number of servers.
 
     It carries out the operations of `pypmix.standard.ops.tools` too; all others go to its primary server. `proc` stays
     the same once there has been a server; `info`, `server` and `singleton` are those of the primary server now.
@@ -142,7 +142,7 @@ class ServerSession(Protocol):
         """Forget an nspace and all data of its procs; connected clients lose their connection."""
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
-        """Expect a process of this node (`PMIx_server_register_client`); nobody else may connect under that name."""
+        """Expect a process of this node (`PMIx_server_register_client`); no other one may connect under that name."""
 
     def deregister_client(self, proc: Proc) -> None:
         """A process has ended (`PMIx_server_deregister_client`): what still waits for it goes on without it."""
@@ -154,7 +154,7 @@ class ServerSession(Protocol):
         """
 
     def notify(self, event: Notification) -> None:
-        """Raise an event (`PMIx_Notify_event`); its range says which clients and tools of this server hear of it."""
+        """Raise an event (`PMIx_Notify_event`); its range says which clients and tools of this server get it."""
 
     def deliver_output(self, output: Output) -> None:
         """Pass on what a proc wrote to all who have asked for it (`PMIx_server_IOF_deliver`)."""

@@ -156,7 +156,7 @@ class Delivery:
         except IndexError:
             return
         if self._inside == get_ident():
-            # The one who has called the handler goes on with the chain, so that a long one is not a deep stack.
+            # The caller of the handler continues the chain, so that a long one is not a deep stack.
             self._answer = int(status), results
             return
         try:
@@ -173,7 +173,7 @@ class Delivery:
         except BaseException as error:
             self._inside = 0
             if not isinstance(error, Exception):
-                # A signal handler has struck: whoever is called here is not to catch it, and nobody is to wait for it.
+                # An exception of a signal handler: the program's handler must not swallow it, nor the chain wait.
                 self.done(statuses.ERROR)
                 raise
             from logging import getLogger

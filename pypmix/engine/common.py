@@ -49,8 +49,8 @@ def security_modules(names: Iterable[str]) -> tuple[str, ...]:
 def sleep_for(seconds: float) -> float:
     """Return how long to sleep at a time until something is due in so many seconds.
 
-    The kernel counts the milliseconds of a poll in an int, and any client may ask for a limit beyond that: whoever
-    sleeps looks again before, and goes on sleeping.
+    The kernel counts the milliseconds of a poll in an int, and any client may ask for a limit beyond that. The sleeper
+    wakes earlier, looks again, and continues to sleep.
     """
     return 0.0 if seconds < 0 else seconds if seconds < LONGEST_SLEEP else LONGEST_SLEEP
 
@@ -87,7 +87,8 @@ class EngineInfo(Record):
 
 
 class Pending(Record):
-    """A collective or request that a server has begun and not ended: who has arrived, and who has not."""
+    """A collective or request that a server has begun and not ended: the procs that have arrived, and the missing
+    ones."""
 
     operation: str
     label: str

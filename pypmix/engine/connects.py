@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 def understood(infos: tuple[Info, ...]) -> tuple[Info, ...]:
-    """Return the directives of a connect or a disconnect for a server that knows no more than the Standard.
+    """Return the directives of a connect or a disconnect for a server that knows only those of the Standard.
 
     It assigns no nspace whether or not it is asked for one.
 
     Raises:
-        NotSupported: It would have to know more.
+        NotSupported: There are others.
     """
     for info in infos:
         if info.key in NAMES:
@@ -48,16 +48,16 @@ def understood(infos: tuple[Info, ...]) -> tuple[Info, ...]:
     return tuple([info for info in infos if info.key not in (CONNECT_ASSIGN, CONNECT_XCHG_ONLY)])
 
 
-def refuse_strangers(proc: Proc, op: Connect | Disconnect) -> None:
-    """Refuse a disconnect that does not name its caller: servers that know no connections wait for its procs for ever.
+def check_caller(proc: Proc, op: Connect | Disconnect) -> None:
+    """Refuse a disconnect that does not name its caller: servers without connections would wait for ever.
 
     Raises:
-        NotFound: It is so.
+        NotFound: The caller is not named.
     """
     if type(op) is Disconnect and not any(each == proc or each == (proc[0], RANK_WILDCARD) for each in op.procs):
-        raise NotFound("there is no such connection: the caller is none of the procs", procs=op.procs)
+        raise NotFound("there is no such connection: the caller is not one of the procs", procs=op.procs)
 
 
 def id_of(infos: tuple[Info, ...]) -> str:
-    """Return what a connect is called, empty where it has no name."""
+    """Return the id of a connect, an empty string if it has none."""
     return found(infos, CONNECT_ID, str) or ""

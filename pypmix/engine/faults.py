@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def fault(what: str, error: BaseException) -> PMIxError:
-    """Log a fault with its traceback; return the error for whoever waits for what failed.
+    """Log a fault with its traceback; return the error for the callers that it affects.
 
     Args:
         what: What failed, such as "the answer to a fence".
@@ -54,11 +54,10 @@ def struck(error: BaseException) -> bool:
 
 
 class Steps:
-    """Whose each step of a session's groups is, so that a fault in it ends that operation and no other.
+    """Knows to which operation each step of a session's groups belongs, so that a fault ends that one and no other.
 
     Args:
-        fail: Ends operations with an error: the one of a key, or all that are under way where nobody knows whose the
-            step was.
+        fail: Ends operations with an error: the one of a key, or all that are under way if the key is None.
     """
 
     def __init__(self, fail: Callable[[object, PMIxError], None]) -> None:
@@ -78,15 +77,15 @@ class Steps:
             self._whose = before
 
     def failed(self, error: Exception) -> None:
-        """A step that is of no operation alone has failed, such as one that an event has led to."""
+        """A step without an operation of its own has failed, such as one that an event has led to."""
         self._fail(None, fault("a step of the groups", error))
 
     def ended(self, done: Done[object]) -> Done[object]:
-        """Return what hears of the end of an operation that is a part of the one which takes a step now."""
+        """Return a callback for the end of an operation that is a part of the one which takes a step now."""
         whose = self._whose
         return lambda result, error: self.begin(whose, lambda: done(result, error))
 
     def later(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Return what a timer calls that the operation sets which takes a step now."""
+        """Return a timer's callback that counts as a step of the present operation."""
         whose = self._whose
         return lambda: self.begin(whose, call)

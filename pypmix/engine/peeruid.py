@@ -2,7 +2,7 @@
 
 The credential of the `native` security module is what a client says of itself, and any user of the machine can reach
 the loopback interface. Linux tells the owner of a TCP socket by its addresses, over netlink, and that of a Unix-domain
-socket by the socket. Whatever is not a plain answer of the kernel is nobody's: a socket that cannot be found may have
+socket by the socket. Without a plain answer of the kernel the user is unknown: a socket that cannot be found may have
 been hidden (one that is bound to a device is not found by its addresses alone), or be gone.
 """
 
@@ -26,8 +26,8 @@ LISTENING = 10
 ANY_STATE = 0xFFFFFFFF
 NO_COOKIE = 0xFFFFFFFF
 
-NOBODY = -1
-"""The kernel does not say whose it is."""
+UNKNOWN_USER = -1
+"""The kernel does not tell the owner."""
 
 MAX_STALE = 64
 """Answers to earlier questions, or of others than the kernel, that are passed over."""
@@ -59,11 +59,11 @@ def unclear() -> int:
         with open("/proc/self/uid_map", "rb") as file:
             known = sum([int(line.split()[2]) for line in file])
         if known >= _ALL_IDS:
-            return NOBODY
+            return UNKNOWN_USER
     except FileNotFoundError:
         if os.path.exists("/proc/self/status"):
             # A kernel without user namespaces.
-            return NOBODY
+            return UNKNOWN_USER
     except (OSError, ValueError, IndexError):
         pass
     try:
@@ -98,7 +98,7 @@ class Owners:
     @property
     def doubt(self) -> str:
         """Why a user may be none that can be told from others; empty where all can."""
-        if self._unclear == NOBODY:
+        if self._unclear == UNKNOWN_USER:
             return ""
         return f"this user namespace does not know all users, and shows those as user {self._unclear}"
 
@@ -119,7 +119,7 @@ class Owners:
             ):
                 here.settimeout(PROBE_SECONDS)
                 here.connect(listener.getsockname())
-                # The one at hand is this process's own, whoever else connects here meanwhile.
+                # This is the process's own connection, even if others connect here at the same time.
                 uid = self._ask(here.family, here.getsockname(), here.getpeername(), ESTABLISHED)
         except OSError as error:
             self.trouble = f"this process cannot connect to itself: {error.strerror or error}"
@@ -128,30 +128,30 @@ class Owners:
             self.trouble = "the kernel has no sock_diag for TCP (inet_diag, tcp_diag), or does not let this process ask"
 
     def uid(self, connection: _socket.socket) -> int:
-        """Return the user who owns the other end of a connection that was accepted, `NOBODY` if that is not sure."""
+        """Return the owner of the other end of an accepted connection, `UNKNOWN_USER` if that is not sure."""
         if connection.family == _socket.AF_UNIX:
             return self._credentials(connection)
         try:
             peer, own = connection.getpeername(), connection.getsockname()
         except OSError:
-            return NOBODY
+            return UNKNOWN_USER
         return self._ask(connection.family, peer[:2], own[:2], ESTABLISHED)
 
     def server(self, connection: _socket.socket) -> int:
-        """Return the user who owns the server that a connection leads to, `NOBODY` if that is not sure.
+        """Return the owner of the server that a connection leads to, `UNKNOWN_USER` if that is not sure.
 
-        Nobody owns the other end before the server has accepted it, so it is asked who listens there.
+        The other end has no owner before the server has accepted it, so the listener's owner is asked for.
         """
         if connection.family == _socket.AF_UNIX:
             return self._credentials(connection)
         try:
             host, port = connection.getpeername()[:2]
         except OSError:
-            return NOBODY
+            return UNKNOWN_USER
         return self.listener(host, port)
 
     def listener(self, host: str, port: int) -> int:
-        """Return the user who listens at an address of this machine, `NOBODY` if that is not sure."""
+        """Return the user who listens at an address of this machine, `UNKNOWN_USER` if that is not sure."""
         if ":" in host:
             return self._ask(_socket.AF_INET6, (host, port), ("::", 0), LISTENING)
         return self._ask(_socket.AF_INET, (host, port), ("0.0.0.0", 0), LISTENING)
@@ -167,18 +167,18 @@ class Owners:
             data = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _PEER.size)
             _pid, uid, _gid = _PEER.unpack(data)
         except (OSError, struct.error):
-            return NOBODY
-        return NOBODY if uid == self._unclear else uid
+            return UNKNOWN_USER
+        return UNKNOWN_USER if uid == self._unclear else uid
 
     def _ask(self, family: int, place: tuple[str, int], other: tuple[str, int], wanted: int) -> int:
         """Return who owns the socket at one address that is connected to another, in a state."""
         netlink = self._netlink
         if netlink is None:
-            return NOBODY
+            return UNKNOWN_USER
         try:
             source, target = _socket.inet_pton(family, place[0]), _socket.inet_pton(family, other[0])
         except (OSError, ValueError):
-            return NOBODY
+            return UNKNOWN_USER
         self._sequence = sequence = self._sequence % 0xFFFFFFFF + 1
         ports = _PORTS.pack(place[1], other[1])
         query = b"".join(
@@ -198,12 +198,12 @@ class Owners:
                 if sender == 0 and len(data) >= _HEADER.size and _HEADER.unpack_from(data)[3] == sequence:
                     break
             else:
-                return NOBODY
+                return UNKNOWN_USER
         except OSError:
-            return NOBODY
+            return UNKNOWN_USER
         length, kind, _, _, _ = _HEADER.unpack_from(data)
         if kind != SOCK_DIAG_BY_FAMILY or not _HEADER.size + _REPLY.size <= length <= len(data):
-            return NOBODY
+            return UNKNOWN_USER
         found, state, _, _, at, there, beyond, device, _, _, _, _, _, uid, inode = _REPLY.unpack_from(
             data, _HEADER.size
         )
@@ -214,22 +214,22 @@ class Owners:
             same = at == ports and _address(found, there) == source and _address(found, beyond) == target
         # A socket that its process has closed lives on for a while, without an owner: the kernel then says root.
         sure = same and state == wanted and inode and not device and uid != self._unclear
-        return uid if sure else NOBODY
+        return uid if sure else UNKNOWN_USER
 
 
 def check_server(
     server: _socket.socket | tuple[str, int], where: str, owners: Collection[int], allowed: str = ""
 ) -> None:
-    """See that a server is one of this user, of root, or of somebody else who is named.
+    """Check that a server belongs to this user, to root, or to another user that is allowed.
 
     Args:
         server: A connection to it, or the host and the port of one to come.
         where: Its address, for a person.
-        owners: Users whose server it may be, too.
+        owners: Further users that it may belong to.
         allowed: What `PYPMIX_SERVER_OWNER` says.
 
     Raises:
-        Unreachable: It is somebody else's, or the kernel does not tell whose.
+        Unreachable: It belongs to another user, or the kernel does not tell.
     """
     if allowed == ANYBODY:
         return
@@ -239,7 +239,7 @@ def check_server(
         why = asked.trouble or asked.doubt
     finally:
         asked.close()
-    if uid != NOBODY:
+    if uid != UNKNOWN_USER:
         if uid in (0, os.geteuid()) or uid in owners or str(uid) in allowed.replace(" ", "").split(","):
             return
         raise Unreachable(
@@ -257,7 +257,7 @@ def check_server(
     )
 
 
-def strangers(ports: Collection[int], users: Collection[int]) -> list[tuple[int, _socket.socket]]:
+def connections_of_others(ports: Collection[int], users: Collection[int]) -> list[tuple[int, _socket.socket]]:
     """Return the connections to these ports of this process that are of none of these users, and whose each is.
 
     It is for a library that accepts connections itself and does not say which one it asks about: that is one of all.

@@ -1,4 +1,4 @@
-"""The events that a process has raised itself, so that it hears of each once."""
+"""The events that a process has raised itself, so that it gets each once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Raised:
-    """The events that this process has raised itself, and how often its handlers have yet to hear of each.
+    """The events that this process has raised itself, and how often its handlers have yet to get each.
 
-    Releases bring some of it again to those who register later, whether it was handled or not.
+    Releases deliver some of them again to handlers that are registered later, whether they were handled or not.
     """
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ _FABRICS = "knows of no fabrics"
 _GROUPS = "constructs no groups, and ends the job step on the events that its members would send each other"
 _LOG = "takes what is to be logged to the standard output or error, and shows it nowhere"
 _EVENTS = "ends the whole job step on any event that leaves the process which raises it"
-_SETS = "has no process sets and takes no invitations, so that nobody would ever raise this event"
+_SETS = "has no process sets and takes no invitations, so that this event would never be raised"
 
 LACKS = {
     "publish": _DATA,
@@ -66,7 +66,7 @@ LACKS = {
 _NAMES = {"iof_pull": "output", "iof_push": "input"}
 """The features that operations belong to whose names are others."""
 
-_NOBODYS = frozenset((statuses.PROCESS_SET_DEFINE, statuses.PROCESS_SET_DELETE, statuses.GROUP_INVITED))
+_NEVER_RAISED = frozenset((statuses.PROCESS_SET_DEFINE, statuses.PROCESS_SET_DELETE, statuses.GROUP_INVITED))
 """The codes of process sets that come and go, and of invitations."""
 
 _LOST = frozenset((keys.LOG_STDERR, keys.LOG_STDOUT))
@@ -86,7 +86,7 @@ def refusal(op: Any) -> NotSupported | None:
     if name.startswith("group_"):
         why = _GROUPS
     elif name == "register_event_handler":
-        why = _SETS if op.codes and _NOBODYS.issuperset(op.codes) else ""
+        why = _SETS if op.codes and _NEVER_RAISED.issuperset(op.codes) else ""
     elif name == "notify_event":
         why = _EVENTS if op.range != RANGE_PROC_LOCAL else ""
     elif name == "log":
@@ -110,7 +110,7 @@ def fence_procs(own: Proc, procs: tuple[Proc, ...], fetch: Callable[[Proc, str],
         fetch: Returns what this process holds of a proc under a key.
 
     Raises:
-        NotSupported: They are some of the job's procs and not all on the caller's node, where nobody would come back.
+        NotSupported: They are some of the job's procs and not all on the caller's node, where the fence would not end.
     """
     nspace = own[0]
     if any(proc[0] != nspace for proc in procs):

@@ -256,7 +256,7 @@ def test_an_unmapped_user_namespace_proves_nothing(victim):
 
 def test_an_operator_may_rely_on_the_nspace_alone(victim):
     job = victim(VICTIM, "unshare", "--user", PYPMIX_SECURITY="unchecked", PYPMIX_SERVER_OWNER="any")
-    job.line("whoever on this machine knows the nspace")
+    job.line("any process of this machine that knows a job")
     assert job.line("way tcp ") == "way tcp met"
     ids = {"credential": native_credential(65534, 65534)}
     tool = {"flag": FLAG_TOOL_NEEDS_ID, "uid": 65534, "gid": 65534, "nspace": None, "rank": None}

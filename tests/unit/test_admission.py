@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from pypmix.engine.peeruid import NOBODY
+from pypmix.engine.peeruid import UNKNOWN_USER
 from pypmix.engine.python.server import Server
 from pypmix.engine.python.serverside.admission import BURST, MAX_USERS, Admission
 from pypmix.engine.times import MAX_DELAY, REFUSALS_PER_SECOND
@@ -110,7 +110,7 @@ def test_root_is_heard(server):
     assert link.owner is not None and not link.closed
 
 
-@pytest.mark.parametrize("uid", [None, NOBODY])
+@pytest.mark.parametrize("uid", [None, UNKNOWN_USER])
 def test_who_is_not_known_is_turned_away_unread(server, uid):
     link = Link(uid)
     server.opened(link)
@@ -118,7 +118,9 @@ def test_who_is_not_known_is_turned_away_unread(server, uid):
     assert ["does not tell whose" in line for line in server.lines] == [True]
 
 
-@pytest.mark.parametrize(("owner", "welcome"), [(None, True), (NOBODY, False), (4711, False), (0, True), (7, True)])
+@pytest.mark.parametrize(
+    ("owner", "welcome"), [(None, True), (UNKNOWN_USER, False), (4711, False), (0, True), (7, True)]
+)
 @pytest.mark.parametrize("security", [("munge",), ("native", "munge"), ("native", "unchecked")])
 def test_who_may_prove_themselves_otherwise_is_heard(clock, security, owner, welcome):
     """Where the kernel tells of nobody, that is; a connection that it does not know is one too many."""
@@ -128,7 +130,7 @@ def test_who_may_prove_themselves_otherwise_is_heard(clock, security, owner, wel
 @pytest.mark.parametrize("security", [("native",), ("munge",), ("native", "munge"), ("native", "unchecked")])
 @pytest.mark.parametrize("module", ["native", "munge"])
 @pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("owner", [None, NOBODY, 0, 7, 8])
+@pytest.mark.parametrize("owner", [None, UNKNOWN_USER, 0, 7, 8])
 def test_only_what_is_known_is_believed(clock, security, module, named, owner):
     """Each way to be believed is one of these three, and there is no fourth."""
     proven = owner in (0, 7)

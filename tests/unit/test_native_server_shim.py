@@ -428,13 +428,13 @@ heard = []
 def notified(upcall, said):
     heard.append(said)
     answer(upcall)
-    letter = ffi.NULL
+    message = ffi.NULL
     limit = time.monotonic() + 10
-    while not letter and time.monotonic() < limit:
-        letter = lib.pypmix_inbox_take(box)
+    while not message and time.monotonic() < limit:
+        message = lib.pypmix_inbox_take(box)
         time.sleep(0.01)
-    assert letter.code == -4242 and get_proc(letter.source) == Proc(JOB, 0)
-    lib.pypmix_letter_drop(letter, -331, ffi.NULL, 0)
+    assert message.code == -4242 and get_proc(message.source) == Proc(JOB, 0)
+    lib.pypmix_message_drop(message, -331, ffi.NULL, 0)
     # and one of the server's own
     status, _, _ = ask(lib.PYPMIX_NOTIFY_EVENT, PROC, (Proc("shim", 0),), (Info("acme.own", Value(INT, 1)),),
                        number=(-4243 & 0xFFFFFFFF) | 2 << 32 | (1 << 41 if library.release < (7,) else 0))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pypmix.engine import peeruid
-from pypmix.engine.peeruid import NOBODY, Owners
+from pypmix.engine.peeruid import UNKNOWN_USER, Owners
 from pypmix.engine.python.serversession import open_server
 from pypmix.engine.python.serverside import handshakes
 from pypmix.engine.python.session import local_socket
@@ -262,12 +262,12 @@ def test_the_owner_of_a_connection_is_known(host):
     try:
         assert owners.uid(there) == os.getuid()
         here.close()
-        host.until(lambda: owners.uid(there) == NOBODY)
+        host.until(lambda: owners.uid(there) == UNKNOWN_USER)
     finally:
         owners.close()
         for each in (here, there, listener):
             each.close()
-    assert owners.uid(host.raw()) == NOBODY
+    assert owners.uid(host.raw()) == UNKNOWN_USER
 
 
 def test_a_message_in_small_pieces(host):
@@ -532,7 +532,7 @@ def test_only_the_kernels_answer_to_this_question_counts(name):
     kernel = Kernel(owners)
     try:
         kernel.change = lambda answers: [each for data, _sender in answers for each in change(data)]
-        assert owners.uid(there) == (os.getuid() if known else NOBODY)
+        assert owners.uid(there) == (os.getuid() if known else UNKNOWN_USER)
         kernel.change = lambda answers: answers
         kernel.waiting = kernel.waiting[:3]
         assert owners.uid(there) == os.getuid(), "an answer to an earlier question is left"
@@ -545,11 +545,11 @@ def test_only_the_kernels_answer_to_this_question_counts(name):
 @pytest.mark.parametrize(
     ("known", "overflow", "uid"),
     [
-        ("0 0 4294967295\n", "65534\n", NOBODY),
+        ("0 0 4294967295\n", "65534\n", UNKNOWN_USER),
         ("0 1000 1\n", "65534\n", 65534),
         ("0 1000 1\n1 100000 65536\n", "4711\n", 4711),
         ("", "65534\n", 65534),
-        (None, "65534\n", NOBODY),
+        (None, "65534\n", UNKNOWN_USER),
         ("nonsense\n", "", 65534),
     ],
 )
@@ -573,7 +573,7 @@ def test_both_ends_over_ipv6_are_known():
         assert owners.uid(there) == owners.server(here) == os.getuid()
         listener.close()
         # Somebody has accepted the connection, and nobody can say any more who.
-        assert owners.server(here) == NOBODY
+        assert owners.server(here) == UNKNOWN_USER
     finally:
         owners.close()
         for each in (here, there, listener):

@@ -232,9 +232,9 @@ def test_what_there_is_instead(start: Callable[..., Host], folder: Path) -> None
     with pytest.raises(Unreachable, match="cannot be read: No such file"):
         Tool(file=folder / "none").open()
     (folder / "text").write_text("text")
-    with pytest.raises(Unreachable, match="is no rendezvous file"):
+    with pytest.raises(Unreachable, match="is not a rendezvous file"):
         Tool(file=folder / "text").open()
-    with pytest.raises(Unreachable, match="is no URI of a server"):
+    with pytest.raises(Unreachable, match="is not the URI of a server"):
         Tool(uri="tcp4://127.0.0.1:7").open()
 
 

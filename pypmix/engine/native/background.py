@@ -1,11 +1,10 @@
-"""Operations that nobody waits for in C: how they end, on which thread, and what else is called there.
+"""Operations that are not waited for in C: how they end, on which thread, and what else is called there.
 
 Theory of operation. A submitted operation gets a token. Its callback comes on libpmix's progress thread, which puts the
 call into the session's queue (`calls.c`) and wakes the queue's descriptor; it touches no Python. `poll` takes ended
-calls out, reads their outcome, and calls `done`. Whoever attached calls `poll` when the descriptor is readable (an
-event loop); without one, the thread "pypmix-completions" sleeps on the descriptor and calls it. It starts with the
-first operation that needs it, ends when somebody attaches, and starts again after `detach` if anything is left to
-complete.
+calls out, reads their outcome, and calls `done`. An attached event loop calls `poll` when the descriptor is readable;
+without one, the thread "pypmix-completions" sleeps on the descriptor and calls it. It starts with the first operation
+that needs it, ends when an event loop attaches, and starts again after `detach` if anything is left to complete.
 
 `poll` does these in order: it takes ended calls from the queue, and the wake-up with the last one (all that follows is
 looked at after that, so none is lost); has the listeners (the inboxes) take in what came unasked; makes the calls that
@@ -16,7 +15,7 @@ earlier, which its readers allow for: they know a registration by the time it is
 Two more threads start when they are needed: "pypmix-calls" carries out, one after the other, operations that the
 library has in a blocking form only, and the alarms end operations whose time is over where the library does not. All
 are daemons, so that a process which forgets to finalize ends all the same. A fault on one of them ends the operation
-that it belongs to with an error, is logged, and the thread goes on: whoever waits for it would wait for ever otherwise.
+that it belongs to with an error, is logged, and the thread goes on: its callers would wait for ever otherwise.
 """
 
 from __future__ import annotations

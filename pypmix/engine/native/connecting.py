@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pypmix.engine.connects import id_of, refuse_strangers, understood
+from pypmix.engine.connects import id_of, check_caller, understood
 from pypmix.engine.groups.talk import found, listed
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, items
@@ -91,7 +91,7 @@ class Topic(Asking):
         if not self._adapts and not session.singleton:
             try:
                 op = op.replace(directives=understood(op.directives))
-                refuse_strangers(session.proc, op)
+                check_caller(session.proc, op)
             except PMIxError as error:
                 error.procs = op.procs
                 raise

@@ -3,15 +3,15 @@
 Theory of operation. Each module of the native client imports those before it in this list only:
 
 1. `library`, `quirks`, `kinds`, `structs`, `marshal`: the library, its releases, and Python values as C structures.
-2. `background` (operations that nobody waits for in C) and `inbox` (events and output).
+2. `background` (operations that are not waited for in C) and `inbox` (events and output).
 3. this module: one client of the process, on which all that follows rests.
 4. `asking` and the topics (`events`, `queries`, `connecting`, ...): the operations beyond put, get and fence.
 5. `session` and `tool`: what the API calls.
 
 A blocking operation waits in C without the GIL, on the semaphore of its call, and the library's progress thread posts
 it: no other thread takes part. The wait ends early for a signal, so that Python runs its handlers. A submitted one ends
-in the session's queue; `background` tells by whom it is completed from there. `pypmix_call` in the shim's `shim.h` says
-whose a call is.
+in the session's queue; `background` describes how it is completed from there. `pypmix_call` in the shim's `shim.h` says
+which side owns a call.
 
 States: open; then lost (the server is gone: operations fail with `LostConnection`, `Finalize` is still possible), or
 closed by `leave`, both for good; forked in a child, where nothing of the library is touched any more.
@@ -159,7 +159,7 @@ class Connection:
 
     @property
     def background(self) -> Background:
-        """The operations that nobody waits for in C."""
+        """The operations that are not waited for in C."""
         if self._background is None:
             from pypmix.engine.native.background import Background
 
@@ -288,7 +288,7 @@ class Connection:
     def alone(self, operation: str, procs: Sequence[Proc]) -> Unreachable:
         """Return the error of what a singleton cannot do."""
         return Unreachable(
-            "this process is a singleton: no server launched it, so there is nobody else",
+            "this process is a singleton: no server launched it, so there are no other procs",
             operation=operation,
             procs=procs or (self.proc,),
             engine=str(self.info),

@@ -102,12 +102,12 @@ class Topic(Asking):
         yield  # which makes it steps
 
     def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-        """See `Handlers.watch`; under the inbox's lock. Nobody waits for the library to know of the code."""
+        """See `Handlers.watch`; under the inbox's lock. The registration with the library is not waited for."""
         self.handlers.watch(code, watcher)
         interest = self._interests.setdefault(code, _Interest())
         interest.handlers += 1
         if interest.id is None:
-            op = RegisterEventHandler(_nobody, (code,))
+            op = RegisterEventHandler(_unused, (code,))
             self.drive(op, self._register_code(op, code), _unasked)
 
     def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
@@ -206,11 +206,11 @@ class Topic(Asking):
         """Take in that this process raises an event."""
         self._inbox.enter(lambda: self._raised.add(op))
 
-    def _arrived(self, letter: Any) -> None:
+    def _arrived(self, message: Any) -> None:
         inbox = self._inbox
-        source, code, news, span = get_proc(letter.source), letter.code, True, None
-        infos = tuple([info for info in inbox.infos(letter.infos) if info[0] != keys.INTERNAL_NOTIFY])
-        results = inbox.infos(letter.results)
+        source, code, news, span = get_proc(message.source), message.code, True, None
+        infos = tuple([info for info in inbox.infos(message.infos) if info[0] != keys.INTERNAL_NOTIFY])
+        results = inbox.infos(message.results)
         if source == self.session.proc:
             news, span = self._raised.heard(code, infos)
         try:
@@ -218,13 +218,13 @@ class Topic(Asking):
         except TypeError:
             targets = None
         if not news or (targets is not None and not among(self.session.proc, targets)):
-            inbox.answer(letter)
+            inbox.answer(message)
             return
 
         def over(status: int, handed_on: tuple[Info, ...]) -> None:
             if status == statuses.EVENT_ACTION_COMPLETE and code in EVENTS_OF_THE_LIBRARY:
                 status = statuses.EVENT_NO_ACTION_TAKEN
-            inbox.answer(letter, status, handed_on[len(results) :])
+            inbox.answer(message, status, handed_on[len(results) :])
 
         self.handlers.raised(Notification(code, source, span, infos), True, results, over)
 
@@ -237,12 +237,12 @@ class Topic(Asking):
         self.handlers.end(error)
 
 
-def _nobody(_delivery: object) -> None:
-    """The handler of what is registered for watchers, which no event is brought to."""
+def _unused(_delivery: object) -> None:
+    """The handler of registrations for watchers; it is never called."""
 
 
 def _unasked(_result: object, _error: BaseException | None) -> None:
-    """Takes the end of a registration that has no caller waiting."""
+    """Ignores the end of a registration that has no caller waiting."""
 
 
 def _notification(topic: Asking, op: NotifyEvent, given: Any) -> None:

@@ -90,15 +90,15 @@ class Topic(Asking):
         self._standing.add(number)
         return number
 
-    def _arrived(self, letter: Any) -> None:
-        pull = self._pulls.get(letter.id)
+    def _arrived(self, message: Any) -> None:
+        pull = self._pulls.get(message.id)
         if pull is not None and pull.handler is not None:
-            source = get_proc(letter.source)
-            data = bytes(ffi.buffer(letter.bytes, letter.size)) if letter.size else b""
-            output = Output(source, letter.channel, data, self._inbox.infos(letter.infos))
+            source = get_proc(message.source)
+            data = bytes(ffi.buffer(message.bytes, message.size)) if message.size else b""
+            output = Output(source, message.channel, data, self._inbox.infos(message.infos))
             if pull.channels & output.channel and names_proc(pull.procs, source):
                 self._inbox.tell(pull.handler, output)
-        self._inbox.answer(letter)
+        self._inbox.answer(message)
 
     def _ended(self, error: BaseException | None) -> None:
         pulls, self._pulls = self._pulls, {}

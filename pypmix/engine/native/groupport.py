@@ -114,7 +114,7 @@ class GroupPort:
         """Return the answer to an operation if the groups know it, and the operation with procs in groups' places.
 
         Raises:
-            PMIxError: A group has no such rank, or nobody knows that of a group.
+            PMIxError: A group has no such rank or no such value.
         """
         try:
             return self.addresses.answer(op), self.addresses.translated(op)

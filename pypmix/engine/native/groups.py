@@ -36,7 +36,7 @@ def _construct(topic: Asking, op: Any, given: Any) -> None:
     assert isinstance(topic, Topic)
     topic.check(op)
     topic.marshal.fill(given.more, codes.STRING, (op.group,))
-    # A library would not know who is meant by the name of a group that it has not constructed itself.
+    # A library does not know the members of a group that it has not constructed itself.
     procs = topic.port.addresses.expand(op.procs) or (topic.session.proc,) * topic.stands_alone(op)
     topic.marshal.fill(given.items, codes.PROC, procs)
 
@@ -108,7 +108,7 @@ class Topic(Asking):
         self.port.submit(QueryInfo((Query((keys.QUERY_GROUP_MEMBERSHIP,), formed),)), told)
 
     def stands_alone(self, op: Any) -> bool:
-        """Tell whether one who is added has to call with itself, as the library does not let it name nobody."""
+        """Tell whether an added proc has to call with itself, since the library does not allow an empty list."""
         return not getattr(op, "procs", True) and self.session.release < GATHERING
 
     def directives(self, op: Any) -> tuple[Any, ...]:
@@ -130,7 +130,7 @@ class Topic(Asking):
         """
         release, server = self.session.release, self.session.server_release
         if self.stands_alone(op) and not self.port.adapts:
-            raise NotSupported(f"libpmix {release_text(release)} lets nobody be added to a group")
+            raise NotSupported(f"libpmix {release_text(release)} cannot add procs to a group")
         if any(server) and not self.port.adapts and answer_form(server) != answer_form(release):
             raise NotSupported(
                 f"libpmix {release_text(release)} misreads how a server of {release_text(server)} answers"

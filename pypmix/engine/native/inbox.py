@@ -1,7 +1,7 @@
 """Events and output: taken from the shim, and brought to the handlers that they are for.
 
-All steps of that are taken under one lock and call nobody; the calls that they lead to are made afterwards, in their
-order, by the thread that reads the session's queue: that of an event loop, or the one that completes operations.
+All steps are taken under one lock and make no calls outwards. The calls that they lead to are made afterwards, in
+order, by the thread that reads the session's queue: an event loop's, or the one that completes operations.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Inbox:
     """The inbox of one session.
 
     Attributes:
-        number: What the shim knows it by.
-        readers: For each kind of letter, what takes one in; under the lock.
+        number: Its number in the shim.
+        readers: For each kind of message, the function that reads one; called under the lock.
         enders: Called under the lock when nothing more comes: with None where the session was closed, with the error
             where its server was lost.
         over: Whether that has been.
@@ -79,20 +79,22 @@ class Inbox:
         with self._lock:
             step()
 
-    def answer(self, letter: Any, status: int = statuses.EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()) -> None:
-        """Give a letter up; the library's chain of an event goes on with that. Once the session has ended, it did."""
-        if letter not in self._open:
+    def answer(
+        self, message: Any, status: int = statuses.EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()
+    ) -> None:
+        """Release a message, with which the library's chain of an event continues; unless the session has ended."""
+        if message not in self._open:
             return
-        self._open.discard(letter)
+        self._open.discard(message)
         infos, count = ffi.NULL, 0
         try:
             infos, count = self._marshal.infos(results)
         except (PMIxError, TypeError, ValueError, OverflowError, MemoryError) as error:
             _warn("what event handlers hand on does not go into libpmix: %s", error)
-        lib.pypmix_letter_drop(letter, status, infos, count)
+        lib.pypmix_message_drop(message, status, infos, count)
 
     def infos(self, array: Any) -> tuple[Info, ...]:
-        """Return the infos of a letter, without those of types that Python has no form of."""
+        """Return the infos of a message, without those of types that have no form in Python."""
         found = []
         items = ffi.cast("pmix_info_t *", array.array)
         for n in range(array.size):
@@ -118,7 +120,7 @@ class Inbox:
                 fault("to end with the connection", problem)
         lib.pypmix_inbox_close(self._box)
         while self._open:
-            lib.pypmix_letter_drop(self._open.pop(), statuses.EVENT_NO_ACTION_TAKEN, ffi.NULL, 0)
+            lib.pypmix_message_drop(self._open.pop(), statuses.EVENT_NO_ACTION_TAKEN, ffi.NULL, 0)
         lib.pypmix_inbox_free(self._box)
 
     def _poll(self) -> bool:
@@ -130,27 +132,27 @@ class Inbox:
     def _take(self) -> None:
         lost = False
         while not self.over:
-            letter = lib.pypmix_inbox_take(self._box)
-            if not letter:
+            message = lib.pypmix_inbox_take(self._box)
+            if not message:
                 break
-            self._open.add(letter)
-            if self._tells_loss(letter):
+            self._open.add(message)
+            if self._tells_loss(message):
                 lost = True
-            elif letter.what in self.readers:
+            elif message.what in self.readers:
                 try:
-                    self.readers[letter.what](letter)
+                    self.readers[message.what](message)
                     continue
                 except Exception as error:
                     fault("an event or a piece of output", error)
-            self.answer(letter)
+            self.answer(message)
         count = 0 if self.over else lib.pypmix_inbox_lost(self._box)
         if count:
             _warn("%d events or pieces of output came too fast for their handlers and were dropped", count)
         if lost:
             self._owner.lose()
 
-    def _tells_loss(self, letter: Any) -> bool:
-        lost = letter.what == lib.PYPMIX_EVENT and letter.code == statuses.ERR_LOST_CONNECTION
+    def _tells_loss(self, message: Any) -> bool:
+        lost = message.what == lib.PYPMIX_EVENT and message.code == statuses.ERR_LOST_CONNECTION
         return lost and self._owner.server_is_lost()
 
 

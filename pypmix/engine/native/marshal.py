@@ -110,7 +110,7 @@ class Marshal:
         return array, len(given)
 
     def results(self, source: Any) -> tuple[Any, ...]:
-        """Return what a `pmix_data_array_t` of results holds, without entries that nobody has filled."""
+        """Return what a `pmix_data_array_t` of results holds, without unused entries."""
         kind, count = source.type, source.size
         if not count:
             return ()
@@ -276,20 +276,20 @@ def _alone(put: Callable[[Any, Any], None], get: Callable[[Any], Any]) -> tuple[
 def _record(record: type, layout: str) -> tuple[Put, Get]:
     """Return writer and reader of a structure for a record.
 
-    The layout names the structure's fields in the record's order. A field is a number unless a letter follows: string
+    The layout names the structure's fields in the record's order. A field is a number unless its form follows: string
     (s), name (n), list of strings (l), proc (p), time (t), bytes (b), one character (c), value (v); or `=`, the type of
     an array's elements, and the field with their number.
     """
     fields: tuple[str, ...] = record.__fields__  # type: ignore[attr-defined]
     plan = []
     for here, word in zip(fields, layout.split(), strict=True):
-        there, _, letter = word.partition(":")
+        there, _, form = word.partition(":")
         there, _, array = there.partition("=")
         kind, _, count = array.partition(",")
-        plan.append((there, here, letter, int(kind or 0), count))
+        plan.append((there, here, form, int(kind or 0), count))
 
     def put(marshal: Marshal, target: Any, data: Any) -> None:
-        for there, here, letter, kind, count in plan:
+        for there, here, form, kind, count in plan:
             item = getattr(data, here)
             if count:
                 if item:
@@ -297,31 +297,31 @@ def _record(record: type, layout: str) -> tuple[Put, Get]:
                     setattr(target, there, memory)
                     setattr(target, count, len(item))
                     marshal.put_elements(kind, memory, item)
-            elif letter == "s":
+            elif form == "s":
                 setattr(target, there, structs.copy_text(item))
-            elif letter == "l":
+            elif form == "l":
                 structs.fill_strings(target, there, item)
-            elif letter == "c":
+            elif form == "c":
                 structs.put_separator(target, there, item)
-            elif letter:
-                _PIECES[letter][0](marshal, getattr(target, there), item)
+            elif form:
+                _PIECES[form][0](marshal, getattr(target, there), item)
             else:
                 setattr(target, there, item)
 
     def get(marshal: Marshal, source: Any) -> Any:
         items: list[Any] = []
-        for there, _here, letter, kind, count in plan:
+        for there, _here, form, kind, count in plan:
             item = getattr(source, there)
             if count:
                 item = marshal.elements(kind, item, getattr(source, count))
-            elif letter == "s":
+            elif form == "s":
                 item = structs.string(item)
-            elif letter == "l":
+            elif form == "l":
                 item = structs.get_strings(item)
-            elif letter == "c":
+            elif form == "c":
                 item = item.decode("latin-1").rstrip("\0")
-            elif letter:
-                item = _PIECES[letter][1](marshal, item)
+            elif form:
+                item = _PIECES[form][1](marshal, item)
             items.append(item)
         return record(*items)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Done
 
-_NOBODY = (statuses.ERR_INVALID_NAMESPACE, statuses.ERR_NOT_FOUND)
+_UNKNOWN = (statuses.ERR_INVALID_NAMESPACE, statuses.ERR_NOT_FOUND)
 
 _TRUE = Value.unchecked(codes.BOOL, True)
 _NODE_INFO = Info.unchecked(NODE_INFO, _TRUE, 0)
@@ -79,7 +79,7 @@ class Topic(Asking):
             _queries,
             found,
             {
-                statuses.ERR_NOT_FOUND: "nobody has an answer to {}",
+                statuses.ERR_NOT_FOUND: "there is no answer to {}",
                 statuses.ERR_NOT_SUPPORTED: "the server's host does not answer {}",
                 statuses.ERR_TIMEOUT: "it took too long",
             },
@@ -182,7 +182,7 @@ class Topic(Asking):
     def fault(self, op: Any, call: Any) -> int:
         status = super().fault(op, call)
         if type(op) is not QueryInfo:
-            return 0 if status in _NOBODY and op.nspace is None else status
+            return 0 if status in _UNKNOWN and op.nspace is None else status
         # servers tell of a partial success in many ways: with that status, with one for what they lack, or with -1
         if call.results.size:
             return 0
@@ -200,7 +200,7 @@ class Topic(Asking):
     # Peers and nodes
 
     def error(self, op: Any, status: int) -> PMIxError:
-        if type(op) is not QueryInfo and status in _NOBODY:
+        if type(op) is not QueryInfo and status in _UNKNOWN:
             return self._unknown(op)
         return super().error(op, status)
 

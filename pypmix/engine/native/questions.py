@@ -85,7 +85,7 @@ class Topic(Asking):
             items(codes.STRING, "keys"),
             found,
             {
-                statuses.ERR_NOT_FOUND: "nobody has published {} where this proc may look it up",
+                statuses.ERR_NOT_FOUND: "no value of {} is published where this proc may look it up",
                 statuses.ERR_TIMEOUT: "{} was not published in time",
                 statuses.ERR_PARTIAL_SUCCESS: (
                     "some of the keys are there, but their values did not come with the answer"
@@ -147,7 +147,7 @@ class Topic(Asking):
     }
 
     def what(self, op: Any, row: Row) -> int:
-        # the library sends it and calls nobody back
+        # the library sends it and calls nothing back
         if type(op) is ProcessMonitor and op.monitor.key == keys.SEND_HEARTBEAT:
             return int(lib.PYPMIX_HEARTBEAT)
         return row.what

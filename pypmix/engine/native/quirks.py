@@ -89,7 +89,7 @@ It comes to the tool's own handlers twice, and the call is called back twice.
 """
 
 SHIFTED: Release = (7, 0, 0)
-"""The first release that raises events on its progress thread, where nobody else looks at its handlers."""
+"""The first release that raises events on its progress thread, the only one that uses its handlers."""
 
 ANSWERED_TWICE = 1 << 40
 RAISED_ANYWHERE = 1 << 41
@@ -128,7 +128,7 @@ def last_start(release: Release, env: Mapping[str, str]) -> str:
 
 def raises_twice(release: Release) -> bool:
     """Tell whether a library calls a tool back twice for each event that it raises."""
-    return any(first <= release < mended for first, mended in RAISED_TWICE)
+    return any(first <= release < fixed for first, fixed in RAISED_TWICE)
 
 
 def ordered(directives: Sequence[Info]) -> list[Info]:

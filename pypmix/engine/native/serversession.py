@@ -3,12 +3,12 @@
 Theory of operation. Four kinds of threads meet here:
 
 - libpmix's progress thread makes the upcalls. It leaves each in a list of the shim's (`upcalls.c`), touches no Python,
-  and waits for nobody. It leaves the loss of a client, which the library tells as an event, in the server's inbox.
+  and never waits. It leaves the loss of a client, which the library reports as an event, in the server's inbox.
 - The thread "pypmix-upcalls" sleeps in C in `pypmix_upcall_next` until there is an upcall, or something in the server's
   queue or inbox. In each turn it reads one upcall and calls the host, or else takes in losses and ended calls.
-- Somebody who watches `fileno` (`attach`) may call the host in its place by `poll`: that saves each upcall the way over
-  the thread, which then only steps in when he does not come for some time (`STALL` in `upcalls.c`); the host may be
-  called by two threads at a time then.
+- An event loop that watches `fileno` (`attach`) may call the host in its place by `poll`: that saves each upcall the
+  way over the thread, which then steps in only if `poll` is not called for some time (`STALL` in `upcalls.c`); the host
+  may be called by two threads at a time then.
 - Any thread may call the library for the host (`register_nspace`, ...), and answer upcalls. The shim brings answers to
   the progress thread, except for those that every release takes on any thread.
 
@@ -16,8 +16,8 @@ Order: an upcall's host is called in the order of the upcalls. The loss of a cli
 for before: a turn takes losses only when no upcall waits. A mark (`catch_up`) is passed by the same rule.
 
 A fault on the thread of the upcalls is logged, the upcall that it belongs to is answered with an error, and the thread
-goes on, since all clients of the node need it. Who waits for a call of the library waits for a limited time: `LIMIT`,
-and `STUCK` for calls after one that has not come back. libpmix is one per process: so is the server.
+goes on, since all clients of the node need it. Each wait for a call of the library has a limit: `LIMIT`, and `STUCK`
+for calls after one that has not come back. There is one libpmix in a process, and so one server.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ NULL = ffi.NULL
 PENDING = lib.PYPMIX_PENDING
 
 LIMIT = 30.0
-"""Seconds that a call of the library may take which has nobody to wait for."""
+"""Seconds that a call of the library may take which does not wait for any proc."""
 
 STUCK = 0.2
 """The same once one has taken longer, until another one comes back: the library's progress thread hangs, it seems."""
@@ -136,7 +136,7 @@ class NativeServer:
         self._lingering = Lingering(self._deregister, self._alarms, self.log)
         self._last_token = 0
         if os.environ.get("PYPMIX_SECURITY"):
-            # The library offers to clients what it has, and takes a module's name for what is to be had.
+            # The library offers clients the modules that it has, and takes a name here for an available module.
             settings = {**settings, SECURITY: ",".join([name for name in security if name != UNCHECKED])}
         self._queue = lib.pypmix_queue_new(False)
         if not self._queue:
@@ -305,19 +305,19 @@ class NativeServer:
         )
 
     def _losses(self) -> list[Proc]:
-        """Take letters out of the inbox; return the clients that they tell the loss of."""
+        """Take the messages out of the inbox, and return the lost clients that they name."""
         found = []
-        while letter := lib.pypmix_inbox_take(self._box):
+        while message := lib.pypmix_inbox_take(self._box):
             try:
-                if letter.code == statuses.ERR_LOST_CONNECTION:
-                    found.append(get_proc(letter.source))
+                if message.code == statuses.ERR_LOST_CONNECTION:
+                    found.append(get_proc(message.source))
                     # One event tells of several that were lost at once.
-                    infos = self.marshal.results(letter.infos)
+                    infos = self.marshal.results(message.infos)
                     found += [info.value.data for info in infos if info.key == keys.PROCID]
             except Exception as error:
                 self.log(f"the loss of a client cannot be read: {traced(error)}")
             finally:
-                lib.pypmix_letter_drop(letter, statuses.EVENT_NO_ACTION_TAKEN, NULL, 0)
+                lib.pypmix_message_drop(message, statuses.EVENT_NO_ACTION_TAKEN, NULL, 0)
         return found
 
     def _lost(self, proc: Proc) -> None:
@@ -596,7 +596,7 @@ class NativeServer:
                 if limit == LIMIT:
                     self.log(f"{self.info} does not come back from {operation}: it hangs, and so do its clients")
                 if limit == self._limit:
-                    # Whoever calls it from a loop is not to wait as long for each of the calls that follow.
+                    # A caller with several calls must not wait as long for each of those that follow.
                     self._limit = STUCK
                 raise OperationTimeout("the library does not come back", operation=operation, engine=str(self.info))
             self._limit = LIMIT

@@ -585,7 +585,7 @@ class NativeSession(Connection):
         return self._kept[key] if ours else None
 
     def _alone(self, op: ops.Fence) -> bool:
-        """Tell whether a fence has nobody to wait for; a singleton's with others cannot be."""
+        """Tell whether a fence is of this process alone; a singleton cannot fence with others."""
         if not self.singleton:
             return False
         nspace, rank = self.proc
@@ -599,7 +599,7 @@ class NativeSession(Connection):
         what = f"the get of {key!r} failed"
         hint = ""
         if status == statuses.ERR_NOT_FOUND:
-            what = f"nobody has {key!r} of {proc}"
+            what = f"{key!r} of {proc} was not found"
             if not key.startswith(ops.RESERVED_PREFIX):
                 hint = "has the proc put and committed it, and has there been a fence with collect=True?"
         elif status == statuses.ERR_EXISTS_OUTSIDE_SCOPE:

@@ -206,7 +206,7 @@ class ToolSession(NativeSession):
         return None
 
     def _note(self, op: Op[Any]) -> None:
-        """Handlers that an earlier server was told of hear of what is raised here as well."""
+        """Have handlers that are registered with an earlier server called with events raised here as well."""
         if type(op) is NotifyEvent:
             for _inbox, topics in self._earlier:
                 if "events" in topics:

@@ -163,7 +163,7 @@ def aim(directives: tuple[Info, ...]) -> Aim:
     if ranked and "tool_nspace" not in found:
         raise ValueError("a tool that brings a rank brings a nspace too: attrs.TOOL_NSPACE")
     if found.get("tool_rank", 0) > RANK_VALID:
-        raise ValueError(f"{found['tool_rank']} is no rank that a tool can have")
+        raise ValueError(f"a tool cannot have the rank {found['tool_rank']}")
     return Aim(systems=tuple(dict.fromkeys(systems)), system_only=only, others=tuple(others), **found)
 
 
@@ -222,7 +222,7 @@ def identity(env: Mapping[str, str]) -> Proc:
     rank = decimal(text)
     try:
         if rank is None:
-            raise ValueError(f"PMIX_RANK={text!r:.40} is no rank")
+            raise ValueError(f"PMIX_RANK={text!r:.40} is not a valid rank")
         return Proc(env["PMIX_NAMESPACE"], rank)
     except ValueError as error:
         raise Unreachable(
@@ -265,7 +265,7 @@ def _read(path: str) -> Contact:
             hint="does the server run, and is it of this user?",
         ) from None
     if contact is None:
-        raise Unreachable(f"{path} is no rendezvous file of a server", operation="open", engine=ENGINE)
+        raise Unreachable(f"{path} is not a rendezvous file of a server", operation="open", engine=ENGINE)
     return contact
 
 

@@ -25,7 +25,7 @@ Whose fault an exception is: what `read` finds wrong with the bytes is the serve
 `RemoteProtocolError`. What `act`, a listener, a timer or a step of the groups raises is ours: it is logged with its
 traceback, ends that operation with an internal error that says so, and the rest goes on.
 
-An exception of a signal handler can strike between any two steps of Python code. So that it loses nobody's reply, each
+An exception of a signal handler can strike between any two steps of Python code. So that no reply is lost, each
 change that matters is one assignment or one call of a C function, and `resume` does over what was cut short.
 """
 
@@ -152,8 +152,8 @@ FINALIZE_WAIT = 2.0
 PART_WAIT = 0.25
 """Seconds that the server gets to close its end after a finalize.
 
-Until it has seen the end of a connection, a server may take its client for a participant of the next fence who has
-gone: who opens again at once would be left out.
+Until it has seen the end of a connection, a server may take its client for a lost participant of the next fence: a
+client that opens again at once would be left out.
 """
 
 CLOSE_PAUSE = 0.002
@@ -360,7 +360,7 @@ class Client:
         self.half_closing = False
         """Whether the transport is to end its sending side now."""
         self._opening: Call | None = None
-        self._parting: Call | None = None
+        self._finalizing: Call | None = None
         self._reply_reader = ReplyReader()
         self.finalizing = False
         self.now = 0.0
@@ -432,7 +432,7 @@ class Client:
         return call
 
     def abandon(self, call: Call) -> None:
-        """Nobody waits for a call any more; its reply will be taken in and nobody told."""
+        """The caller no longer waits for a call: its reply will be read and dropped."""
         call.done = None
         if call.outcome is None:
             call.outcome = None, None
@@ -464,7 +464,7 @@ class Client:
             try:
                 done(*call.outcome)
             except Exception:
-                # It is nobody's fault here, and the operation of whoever reads must not end by it.
+                # A fault of the program's callback must not end the operation of the thread that reads.
                 sys.excepthook(*sys.exc_info())
         if finished and finished[0] is call:
             finished.pop(0)
@@ -484,7 +484,7 @@ class Client:
 
     @property
     def deadline(self) -> float | None:
-        """When to call `tick` for those calls that nobody waits for, None for never; waiters know their own."""
+        """When to call `tick` for calls that no thread waits for, None for never; waiters know their own time."""
         if not self._timed and not self.timers:
             return None
         times = [call.deadline for call in self._timed if call.done and call.deadline is not None]
@@ -593,8 +593,8 @@ class Client:
 
     def lost(self, reason: str) -> None:
         """The connection has ended."""
-        if self._parting is not None:
-            self._finalized(self._parting)
+        if self._finalizing is not None:
+            self._finalized(self._finalizing)
         else:
             self._shut(reason, lambda: LostConnection(reason))
 
@@ -627,7 +627,7 @@ class Client:
         calls = list(self._calls.values())
         for call in self._calls.values():
             calls += call.followers
-        calls += filter(None, (self._opening, self._parting))
+        calls += filter(None, (self._opening, self._finalizing))
         return calls
 
     # What operations do
@@ -684,7 +684,7 @@ class Client:
         self._calls.pop(old, None)
 
     def send(self, payload: bytes, tag: int = 0) -> None:
-        """Send a message to whose answer, if there is one, nobody listens."""
+        """Send a message, and ignore an answer."""
         self._push(frame(self._pindex, tag or self._free_tag(), payload))
 
     def _free_tag(self) -> int:
@@ -726,8 +726,8 @@ class Client:
             self.refuse(call, status, failures.get(status, "") if failures else "")
 
     def alone(self, call: Call) -> None:
-        """End a call that needs others, where this process has nobody."""
-        error = Unreachable("this process is a singleton: no server launched it, so there is nobody else")
+        """End a call that needs other procs in a singleton, which has none."""
+        error = Unreachable("this process is a singleton: no server launched it, so there are no other procs")
         error.hint = "start it with a launcher, such as `pypmix run`"
         self.fail(call, error)
 
@@ -767,7 +767,7 @@ class Client:
             self._timed.append(call)
 
     def _guarded(self, what: str, step: Callable[..., object], *arguments: object) -> None:
-        """Take a step that is nobody's who is here: a fault in it is logged and leaves them alone."""
+        """Take a step that belongs to no waiting caller: a fault in it is logged and ends no operation."""
         try:
             step(*arguments)
         except Exception as error:
@@ -789,7 +789,7 @@ class Client:
     def _dispatch(self, tag: int, payload: bytes) -> None:
         call = self._calls.get(tag)
         if call is None or call.tag != tag:
-            # Late replies, and what nobody has asked for, are nobody's business.
+            # Late replies, and messages without a request, are ignored.
             listener = self.listeners.get(tag)
             if listener is None and tag == TAG_DATA_DELETE:
                 listener = self._deleted
@@ -945,8 +945,8 @@ class Client:
             self.intake = _Intake(intake.reader)
             self.intake.chunks += rest + left
             if not self.adapts:
-                # Servers up to 6.x keep one data store per nspace: whoever connects last decides in which form this
-                # request is answered, so it must follow the handshake at once.
+                # Servers up to 6.x keep one data store per nspace: the last client to connect decides the form of
+                # the answer, so this request must follow the handshake at once.
                 self.request(call, self.encode(Command.REQ))
             self.take(self.now)
             return
@@ -963,12 +963,12 @@ class Client:
             )
         import os
 
-        from pypmix.engine.peeruid import NOBODY, unclear
+        from pypmix.engine.peeruid import UNKNOWN_USER, unclear
 
         hint = (
             "check PMIX_NAMESPACE, PMIX_RANK, PMIX_SERVER_URI* and PMIX_SECURITY_MODE, and the user: this process "
             f"calls itself user {os.geteuid()}"
-            + (" in a user namespace that does not know all users" if unclear() != NOBODY else "")
+            + (" in a user namespace that does not know all users" if unclear() != UNKNOWN_USER else "")
             + ", and has to be of the user for whom it was launched"
         )
         error = Unreachable(detail, hint=hint)
@@ -1164,7 +1164,7 @@ class Client:
                 # 4.x servers know the values of other jobs as a whole only.
                 rank = types.RANK_WILDCARD
             elif not wanted.immediate:
-                # What belongs to the Standard is there from the start or never: nobody waits for it.
+                # Keys of the Standard are there from the start or never, so there is no wait for them.
                 call.infos = (*call.infos, _IMMEDIATE)
         elif call.infos == ():
             first = self._gets.get(proc)
@@ -1196,7 +1196,7 @@ class Client:
                 self.store.forget(proc)
             for source, values, error in objects:
                 if error is not None and source == proc:
-                    # What one rank has committed keeps nobody from what others have, and the reply as such is whole.
+                    # A rank's unreadable data does not affect that of others; the reply as such is whole.
                     trouble = error
                 if wanted.scoped or changing:
                     value = next((found for key, found in values if key == op.key), value)
@@ -1279,7 +1279,7 @@ class Client:
             hint = "`attrs.OPTIONAL` forbids to ask the server"
         elif not op.key.startswith(RESERVED_PREFIX) and not self.collected:
             hint = "has the proc committed it, and has there been a fence with collect=True?"
-        detail = f"nobody has {op.key!r} of {op.proc} ({self._circumstances(call)})" + call.because
+        detail = f"{op.key!r} of {op.proc} was not found ({self._circumstances(call)})" + call.because
         self.fail(call, NotFound(detail, hint=hint))
 
     def _circumstances(self, call: Call) -> str:
@@ -1310,7 +1310,7 @@ class Client:
 
     def _left(self, call: Call, op: Finalize, status: int) -> None:
         if call.phase != "barrier":
-            self._parting = call
+            self._finalizing = call
             if self.server is None or self.adapts:
                 self._part(call)
             else:

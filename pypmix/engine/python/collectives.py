@@ -121,7 +121,7 @@ class NodeMeaning(Meaning["Process", "Call"]):
         return self.collective.status
 
     def name_gone(self, status: int) -> None:
-        """Name those of this server that have not come, where the host names nobody."""
+        """Name the missing procs of this server, if the host names none."""
         if status == statuses.ERR_PARTIAL_SUCCESS and self.collective.absent is None:
             self.collective.absent = self.gone_procs() or None
 
@@ -155,7 +155,7 @@ def timeout_of(infos: Iterable[Info]) -> float:
     """Return the timeout in seconds that directives give, the largest if there are several; 0 for none.
 
     Raises:
-        PMIxError: It is no number of seconds (`ERR_BAD_PARAM`).
+        PMIxError: It is not a number of seconds (`ERR_BAD_PARAM`).
     """
     return max([seconds(info) for info in infos if info.key == keys.TIMEOUT], default=0.0)
 
@@ -183,7 +183,7 @@ def status_info(status: int) -> Info:
 
 
 def absent_of(error: BaseException | None) -> tuple[Proc, ...] | None:
-    """Return whom an error of the host names as those that an operation failed for; None if it names nobody."""
+    """Return the procs that a host's error names as the cause of a failure; None if it names none."""
     if not isinstance(error, PMIxError):
         return None
     return tuple(sorted(error.missing)) if error.missing else None

@@ -324,7 +324,7 @@ class DataStore:
         for key, value in values:
             if key == keys.PROC_BLOB:
                 if value.type != codes.BYTE_OBJECT:
-                    raise RemoteProtocolError(f"{key} is no byte object")
+                    raise RemoteProtocolError(f"{key} is not a byte object")
                 unpacker = Unpacker(value.data, buffer_type, release)
                 self._pack(nspace, {unpacker.one(codes.PROC_RANK): unpacker.rest()})
             elif key == keys.MAP_BLOB:
@@ -460,7 +460,7 @@ class DataStore:
         return value
 
     def _anybody(self, nspace: str, key: str) -> Value | None:
-        """Rank UNDEF: the key is unique in the nspace, so whoever has it."""
+        """Rank UNDEF: the key is unique in the nspace, so the first proc that has it."""
         for proc in self._known(nspace):
             value = self._of(proc, key)
             if value is not None:

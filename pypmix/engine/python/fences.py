@@ -49,7 +49,7 @@ MAX_PLAN = 64 << 10
 class Fences:
     """The fences of a server.
 
-    Those of procs of this server alone end here, and no host hears of them.
+    Fences among procs of this server end here, and the host is not told of them.
 
     Args:
         server: The server.

@@ -49,7 +49,7 @@ def _group_names(names: Iterable[str], kind: int, release: Release) -> list[byte
 
 
 def _unknown(stored: Stored) -> bool:
-    """Tell whether a strange value is of a type that nobody here knows: its reader may."""
+    """Tell whether a strange value is of a type that is not known here: its reader may know it."""
     return type_of_kval(stored[1], stored[2]) != codes.REGEX
 
 
@@ -148,8 +148,8 @@ class Modex:
     Args:
         clock: Where time comes from.
         store: What has been committed.
-        everyone: Who is connected.
-        host: Who gets what procs of other servers have committed.
+        everyone: The connected procs.
+        host: Fetches the data that procs of other servers have committed.
         limits: What a proc may commit, and a connection may wait for.
     """
 
@@ -185,7 +185,7 @@ class Modex:
         return found + self.sharing.pending()
 
     def forsake(self, place: Process | Namespace) -> None:
-        """Nothing will come any more from a proc, or an nspace: whoever waits for it is told."""
+        """No more data will come from a proc or an nspace: end the requests that wait for it."""
         for waiting in self._waiting.get(place, [])[:]:
             self._give_up(waiting, statuses.ERR_NOT_FOUND)
         if isinstance(place, Process):
@@ -397,7 +397,7 @@ class Modex:
         stamps: dict[Proc, int] = {}
         try:
             if not isinstance(data, bytes | bytearray | memoryview | None):
-                raise RemoteProtocolError(f"it is no bytes but {type(data).__name__}")
+                raise RemoteProtocolError(f"it is {type(data).__name__}, not bytes")
             for proc, values in decode_modex(bytes(data or b""), stamps):
                 process = self._store.find(proc)
                 if process is not None and not process.local and proc in procs:

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         """Whether it is a client's: those come before connections without a name."""
 
         def uid(self) -> int | None:
-            """Return the user at the other end as the kernel has it, `NOBODY` where it does not say.
+            """Return the user at the other end as the kernel has it, `UNKNOWN_USER` where it does not say.
 
             None is for all connections where the kernel does not tell it of any.
             """
@@ -129,7 +129,7 @@ if TYPE_CHECKING:
             """Return what is left of an event that asks procs of this server to connect; None for nothing."""
 
         def reported(self, event: Notification) -> Notification:
-            """Return what procs of this server hear of a caller of another server."""
+            """Return the event that procs of this server get about a caller of another server."""
 
     class ForwardingPort(Protocol):
         """Output, as other topics see it."""
@@ -501,7 +501,7 @@ def made(make: Callable[..., Any], *fields: object) -> Any:
     """Return the operation that a client asks for.
 
     Raises:
-        PMIxError: It is no sound one (`ERR_BAD_PARAM`).
+        PMIxError: It is not a sound one (`ERR_BAD_PARAM`).
     """
     try:
         return make(*fields)
@@ -523,7 +523,7 @@ def answer_failure(peer: Peer, tag: int, status: int, absent: tuple[Proc, ...] |
 
 
 def reason_of(error: BaseException | None) -> str:
-    """Return the words of a host's error for its client; what is no `PMIxError` is the host's own business."""
+    """Return the text of a host's error for its client; empty unless it is a `PMIxError`."""
     return error.detail if isinstance(error, PMIxError) else ""
 
 

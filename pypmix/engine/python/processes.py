@@ -156,7 +156,7 @@ class Process:
         return found
 
     def strange(self, key: str) -> Stored | None:
-        """Return a committed value that only who asks for it gets; None where there is none of that key."""
+        """Return a committed value that is sent only on request; None if there is none of that key."""
         stored = self.data.get(key)
         return stored if stored is not None and stored[0] & STRANGE else None
 
@@ -362,7 +362,7 @@ class Namespace:
         self.processes = {rank: Process(self, rank, rank in here) for rank in sorted(ranks)}
 
     def enlarge(self, rank: int) -> None:
-        """Add a proc that nobody has told of; the job info stays as it is."""
+        """Add an unregistered proc; the job info stays as it is."""
         self.processes[rank] = Process(self, rank)
 
     def pack(self, buffer_type: int, release: Release) -> JobPack:

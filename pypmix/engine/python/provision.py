@@ -122,14 +122,14 @@ class Provision:
         """See `ServerSession.collect_inventory`.
 
         Raises:
-            NotFound: Another node is asked about, and nobody has told of it.
+            NotFound: Another node is asked about, which is not known.
         """
         wanted = next((info.value.data for info in directives if info.key == keys.HOSTNAME), self._hostname)
         if wanted != self._hostname:
             with self._lock:
                 known = self._nodes.get(wanted)
             if known is None:
-                raise NotFound(f"nobody has told of the node {wanted!r}", operation="collect_inventory")
+                raise NotFound(f"the node {wanted!r} is not known", operation="collect_inventory")
             return (known,)
         found = [
             Info(keys.HOSTNAME, Value(codes.STRING, self._hostname)),
@@ -145,7 +145,7 @@ class Provision:
         """See `ServerSession.deliver_inventory`.
 
         Raises:
-            PMIxError: It is no inventory (`ERR_BAD_PARAM`), or of too many nodes (`ERR_OUT_OF_RESOURCE`).
+            PMIxError: It is not an inventory (`ERR_BAD_PARAM`), or of too many nodes (`ERR_OUT_OF_RESOURCE`).
         """
         nodes: dict[str, Info] = {}
         for info in infos:

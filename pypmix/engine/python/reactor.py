@@ -14,7 +14,7 @@ from collections import deque
 
 from pypmix.engine.common import LONGEST_SLEEP
 from pypmix.engine.faults import fault, traced
-from pypmix.engine.peeruid import NOBODY, Owners
+from pypmix.engine.peeruid import UNKNOWN_USER, Owners
 from pypmix.engine.times import ACCEPT_PAUSE
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.limits import DEFAULTS
@@ -36,7 +36,7 @@ BACKLOG = 4096
 ACCEPTS = 16
 """Connections accepted in one turn, so that a burst of them does not keep those who are there waiting."""
 
-STRANGERS = 32
+MAX_UNNAMED = 32
 """Connections without a name that are listened to in one turn, after those of clients."""
 
 FULL = 1 << 20
@@ -115,7 +115,7 @@ class Link:
         self._queued += len(data)
 
     def send_now(self, data: bytes) -> None:
-        """Send at once, where nothing is before it: whoever waits for it goes on while the turn is not over yet."""
+        """Send at once, unless other data is queued: the receiver goes on while the turn is not over yet."""
         connection = self.socket
         if self._out or self._closing or self._backlog is not None or connection is None:
             self.send(data)
@@ -133,7 +133,7 @@ class Link:
     def uid(self) -> int | None:
         """See `pypmix.engine.python.server.Link`."""
         if self.socket is None:
-            return NOBODY
+            return UNKNOWN_USER
         owners = self._reactor.owners
         if owners.trouble and self.socket.family != socket.AF_UNIX:
             return None
@@ -428,7 +428,7 @@ class Reactor:
         monotonic = time.monotonic
         timeout = -1.0
         while not self._ending:
-            strangers: list[tuple[Link, int]] = []
+            unnamed: list[tuple[Link, int]] = []
             for fd, event in poll(timeout if timeout < LONGEST_SLEEP else LONGEST_SLEEP):
                 link = links.get(fd)
                 if link is None:
@@ -436,8 +436,8 @@ class Reactor:
                 elif link.known:
                     self._happened(link, event)
                 else:
-                    strangers.append((link, event))
-            for link, event in strangers[:STRANGERS]:
+                    unnamed.append((link, event))
+            for link, event in unnamed[:MAX_UNNAMED]:
                 # The others are there again in the next turn, before those that had theirs in this one.
                 self._happened(link, event)
             if self._calls:

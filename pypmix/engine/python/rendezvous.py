@@ -1,4 +1,4 @@
-"""Rendezvous files: how a tool that nobody launched finds the servers of its node.
+"""Rendezvous files, by which a tool that was not launched finds the servers of its node.
 
 A server writes where it can be reached into files of known names, which only its own user can read; a tool looks for
 them in the folders for temporary files, by the server's pid, by its nspace, or for any server at all.
@@ -42,9 +42,9 @@ class Contact(Record):
         nspace: The server's nspace.
         rank: Its rank.
         address: Its address, `tcp4://address:port`.
-        release: Its release as it writes it; empty where nobody tells.
-        pid: Its process id; 0 where nobody tells.
-        uid: Its user; -1 where nobody tells.
+        release: Its release as it writes it; empty if not known.
+        pid: Its process id; 0 if not known.
+        uid: Its user; -1 if not known.
         pypmix: The version of pypmix where the server is ours.
         local: The path of its Unix-domain socket; empty where it has none.
         owner: Whose the file is that tells all this; -1 where there is none.
@@ -94,7 +94,7 @@ def parse_uri(text: str) -> Contact:
     nspace, _, rank = name.rpartition(".")
     number = decimal(rank, RANK_UNDEF)
     if not nspace or number is None or "://" not in address:
-        raise ValueError(f"{text!r:.200} is no URI of a server (nspace.rank;tcp4://address:port)")
+        raise ValueError(f"{text!r:.200} is not the URI of a server (nspace.rank;tcp4://address:port)")
     return Contact(nspace, number, address.partition(";")[0])
 
 
@@ -229,7 +229,7 @@ def _taken(path: str) -> bool:
         return True
     if contact is None or not contact.alive or contact.pid == os.getpid():
         return False
-    # The pid may be another process's by now, but then nobody listens.
+    # The pid may be another process's by now, but then the address has no listener.
     family, _, address = contact.address.partition("://")
     host, _, port = address.rpartition(":")
     kind = socket.AF_INET6 if family == "tcp6" else socket.AF_INET
@@ -274,7 +274,7 @@ def read(path: str, owners: Callable[[int], bool] | None = None) -> Contact | No
     for trial in range(EMPTY_READS):
         if trial:
             time.sleep(EMPTY_PAUSE)
-        # Whoever made a file of this name may have made it a pipe, which would never open.
+        # A file of this name may be a pipe, which would never open.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:
             found = os.fstat(fd)

@@ -263,7 +263,7 @@ class Server(Node):
         return sorted(found, key=lambda entry: entry.since)
 
     def close(self) -> None:
-        """Close all connections; nobody is answered any more."""
+        """Close all connections without further answers."""
         self.modex.sharing.close()
         self.handshakes.close()
         for peer in list(self.everyone()):

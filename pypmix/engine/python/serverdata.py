@@ -28,8 +28,8 @@ class Group:
 
     Attributes:
         leader: Its leader, None where it has none.
-        notify: Whether members want to hear of others that fail.
-        ft: Whether what it does goes on without members that end.
+        notify: Whether members want events of others that fail.
+        ft: Whether its operations continue without members that end.
         context_id: Its context id.
         formed: Its members when it was formed.
         kept: The values of members that are kept under its context id.
@@ -69,20 +69,20 @@ class Connection(Group):
     """One connection.
 
     Attributes:
-        id: The name that its callers have given the connect; empty where they gave none.
-        each: Whether members want to hear of each one that disconnects.
-        parting: Whether all members of this server have called the disconnect.
+        id: The id that its callers have given the connect; empty if they gave none.
+        each: Whether members want an event of each one that disconnects.
+        leaving: Whether all members of this server have called the disconnect.
         gone: The members that have ended; their ranks are vacant.
     """
 
-    __slots__ = ("each", "gone", "id", "nspace", "parting")
+    __slots__ = ("each", "gone", "id", "leaving", "nspace")
 
     def __init__(self, nspace: str, id: str, ft: bool, each: bool) -> None:
         super().__init__(ft=ft)
         self.nspace = nspace
         self.id = id
         self.each = each
-        self.parting = False
+        self.leaving = False
         self.gone: set[Proc] = set()
 
     def member(self, rank: int) -> Proc:
@@ -94,7 +94,7 @@ class Connection(Group):
         if rank < len(self.formed) and self.formed[rank] not in self.gone:
             return self.formed[rank]
         named = Proc.unchecked(self.nspace, rank)
-        raise NotFound(f"nobody has rank {rank} of the connection {self.nspace!r}", procs=(named,))
+        raise NotFound(f"no proc has rank {rank} of the connection {self.nspace!r}", procs=(named,))
 
     def titles(self, name: str) -> tuple[Info, ...]:
         id = (text(CONNECT_ID, self.id),) if self.id else ()
@@ -102,7 +102,7 @@ class Connection(Group):
 
     def loses(self, gone: Proc) -> int | None:
         self.gone.add(gone)
-        return None if self.ft or self.parting else statuses.ERR_PROC_TERM_WO_SYNC
+        return None if self.ft or self.leaving else statuses.ERR_PROC_TERM_WO_SYNC
 
 
 K = TypeVar("K")
@@ -285,7 +285,7 @@ class Store:
         return key
 
     def forget_group(self, key: str) -> None:
-        """A group is no more."""
+        """A group no longer exists."""
         self.groups.pop(key, None)
         self.connections.pop(key, None)
         self._addresses.pop(key, None)
@@ -331,12 +331,12 @@ class Store:
         process = self.find(proc)
         return process if process is not None and process.local else None
 
-    def expand(self, procs: Iterable[Proc], strangers: bool = False) -> tuple[frozenset[Process], frozenset[Proc]]:
+    def expand(self, procs: Iterable[Proc], remote: bool = False) -> tuple[frozenset[Process], frozenset[Proc]]:
         """Return the procs that these name, the wildcard being all of an nspace: those of this server, and the others.
 
         Args:
             procs: The procs.
-            strangers: Whether nspaces that are not known are taken for those of other servers.
+            remote: Whether unknown nspaces are taken for those of other servers.
 
         Raises:
             NotFound: One of them is not known.
@@ -349,16 +349,16 @@ class Store:
             return self.address(procs[0].nspace)
         for proc in procs:
             if proc.nspace in self.groups:
-                # Who is in a group is known, even where nothing else of it is.
-                more = self.expand(self.ungrouped((proc,)), strangers=True)
+                # The members of a group are known, even if nothing else of it is.
+                more = self.expand(self.ungrouped((proc,)), remote=True)
                 members |= more[0]
                 others |= more[1]
                 continue
             namespace = self._nspaces.get(proc.nspace)
             if proc.rank > RANK_VALID and proc.rank not in (RANK_WILDCARD, RANK_LOCAL_PEERS):
-                raise PMIxError("this rank names nobody here", status=statuses.ERR_BAD_PARAM, procs=(proc,))
+                raise PMIxError("this rank names no proc here", status=statuses.ERR_BAD_PARAM, procs=(proc,))
             if namespace is None:
-                if not strangers or not proc.nspace:
+                if not remote or not proc.nspace:
                     raise NotFound(f"no nspace {proc.nspace!r} is registered here", procs=(proc,))
                 others.add(proc)
                 continue
@@ -377,7 +377,7 @@ class Store:
         members = self.groups[name]
         known = self._addresses.get(name)
         if known is None or known[0] is not members:
-            known = members, self.expand(members, strangers=True)
+            known = members, self.expand(members, remote=True)
             self._addresses.put(name, known)
         return known[1]
 
@@ -397,7 +397,7 @@ class Store:
             elif proc.rank in (RANK_WILDCARD, RANK_LOCAL_PEERS):
                 yield from members
             elif proc.nspace in self.connections:
-                # Who has ended leaves its rank vacant there.
+                # A proc that has ended leaves its rank vacant there.
                 yield self.connections[proc.nspace].member(proc.rank)
             elif proc.rank < len(members):
                 yield members[proc.rank]

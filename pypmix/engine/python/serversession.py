@@ -164,11 +164,11 @@ class HostUpcall:
             return
 
     def conclude(self, answer: Done[Any], result: object, error: BaseException | None) -> None:
-        """Hand an answer on; one that nothing can be done with is an error for whoever waits for it."""
+        """Hand an answer on; an unusable one becomes an error for the caller."""
         try:
             answer(result, error)
         except Exception as problem:
-            # It is the fault of nobody else who has asked for something in this turn.
+            # It must not affect other requests of this turn.
             self._log(f"an answer to {self.op.name} failed: {traced(problem)}")
             if error is None:
                 self.conclude(answer, None, PMIxError("the answer of the host failed", operation=self.op.name))
@@ -254,14 +254,16 @@ class ServerSession:
         if not trouble or self.security == (MUNGE,):
             return
         if UNCHECKED in self.security:
-            self.log(f"whoever on this machine knows the nspace of a job can connect as one of its procs: {trouble}")
+            self.log(
+                f"any process of this machine that knows a job's nspace can connect as one of its procs: {trouble}"
+            )
             return
         taken = ["credentials of munge"] if MUNGE in self.security else []
         taken += [f"pypmix clients over {self._path}"] if self._path else []
         self.log(
             f"connections over TCP are refused: {trouble}. Taken are {' and '.join(taken) or 'none'}. "
-            f"Set PYPMIX_SECURITY={MUNGE} where munged runs, or PYPMIX_SECURITY={UNCHECKED} to let in whoever on this "
-            "machine knows the nspace of a job"
+            f"Set PYPMIX_SECURITY={MUNGE} where munged runs, or PYPMIX_SECURITY={UNCHECKED} to admit any "
+            "process of this machine that knows a job's nspace"
         )
 
     # What the machine asks of its host, in the reactor's thread.
@@ -289,7 +291,7 @@ class ServerSession:
             self._reactor.post(lambda: upcall.conclude(answer, *outcome))
 
     def authenticate(self, credential: bytes, answer: Done[tuple[int, int]]) -> None:
-        """Ask the munge daemon, on a thread: it may take its time, which is nobody else's; see `server.Host`."""
+        """Ask the munge daemon, on a thread, so that a slow one delays no other client; see `server.Host`."""
         if self._checker is None:
             from queue import SimpleQueue
 
@@ -389,7 +391,7 @@ class ServerSession:
         self._reactor.call(lambda: self._server.events.notify(event))
 
     def deliver_output(self, output: Output) -> None:
-        """`PMIx_server_IOF_deliver`: pass on what a proc wrote; it is kept for a while if nobody has asked yet."""
+        """`PMIx_server_IOF_deliver`: pass on what a proc wrote; without a reader it is kept for a while."""
         self._reactor.call(lambda: self._server.forwarding.deliver(output))
 
     def forked(self) -> None:
@@ -432,16 +434,16 @@ class ServerSession:
             answer(None, error)
 
     def define_process_set(self, name: str, members: tuple[Proc, ...], elsewhere: bool = False) -> None:
-        """`PMIx_server_define_process_set`: make a process set known; clients hear of it by an event.
+        """`PMIx_server_define_process_set`: make a process set known; clients get an event.
 
         Raises:
             NotFound: A member is not known.
-            PMIxError: There is one of that name (`ERR_EXISTS`), or it is no name (`ERR_BAD_PARAM`).
+            PMIxError: There is one of that name (`ERR_EXISTS`), or the name is invalid (`ERR_BAD_PARAM`).
         """
         self._reactor.call(lambda: self._server.psets.define(name, tuple(members), elsewhere))
 
     def delete_process_set(self, name: str) -> None:
-        """`PMIx_server_delete_process_set`: forget a process set; clients hear of it by an event.
+        """`PMIx_server_delete_process_set`: forget a process set; clients get an event.
 
         Raises:
             NotFound: There is none of that name.
@@ -469,7 +471,7 @@ class ServerSession:
         another node.
 
         Raises:
-            NotFound: Nobody has told of that node.
+            NotFound: That node is not known.
         """
         return self._provision.inventory(directives)
 
@@ -482,7 +484,7 @@ class ServerSession:
         self._reactor.call(lambda: self._server.store.register_resources(infos))
 
     def deregister_resources(self, infos: tuple[Info, ...]) -> None:
-        """`PMIx_server_deregister_resources`: forget the info of these keys; who has it already keeps it."""
+        """`PMIx_server_deregister_resources`: forget the info of these keys; clients that have it keep it."""
         self._reactor.call(lambda: self._server.store.deregister_resources(infos))
 
     def store_internal(self, proc: Proc, key: str, value: Value) -> None:
@@ -514,7 +516,7 @@ class ServerSession:
         return self._reactor.call(listed)
 
     def connections(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
-        """Return the connections that have members of this server: the nspace of each, and who is still in it."""
+        """Return the connections that have members of this server: the nspace of each, and its remaining members."""
 
         def listed() -> tuple[tuple[str, tuple[Proc, ...]], ...]:
             store = self._server.store

@@ -293,13 +293,13 @@ def _identity(env: Mapping[str, str]) -> Proc:
     text = env.get("PMIX_RANK", "")
     rank = decimal(text)
     if rank is None:
-        raise _bad_environment(f"PMIX_RANK={text!r:.40} is no rank, although PMIX_NAMESPACE is set")
+        raise _bad_environment(f"PMIX_RANK={text!r:.40} is not a valid rank, although PMIX_NAMESPACE is set")
     try:
         if not env["PMIX_NAMESPACE"]:
             raise ValueError("it is empty")
         return Proc(env["PMIX_NAMESPACE"], rank)
     except ValueError as error:
-        raise _bad_environment(f"PMIX_NAMESPACE is no nspace: {error}") from None
+        raise _bad_environment(f"PMIX_NAMESPACE is not a valid nspace: {error}") from None
 
 
 def _address(env: Mapping[str, str]) -> tuple[str, str]:
@@ -309,7 +309,7 @@ def _address(env: Mapping[str, str]) -> tuple[str, str]:
     name, _, address = uri.partition(";")
     nspace, _, rank = name.rpartition(".")
     if not nspace or decimal(rank) is None or not address:
-        raise _bad_environment(f"{uri!r:.200} is no address of a server (nspace.rank;tcp4://address:port)")
+        raise _bad_environment(f"{uri!r:.200} is not the address of a server (nspace.rank;tcp4://address:port)")
     return name, address.partition(";")[0]
 
 

@@ -124,7 +124,7 @@ class Sharing:
             self._refuse(proc, f"the job {namespace.name} is over")
 
     def close(self) -> None:
-        """Nobody is answered any more; who has asked is told."""
+        """Refuse all requests, those that wait too."""
         for proc in list(self._requests):
             self._refuse(proc, "the server is closed")
 

@@ -7,12 +7,12 @@ which differs from that of a launched client in its handshake (`_greet`). One of
 all operations but these:
 
 - The tool's own (`_OWN`): to connect to a server, to choose the primary one, to tell which there are, and to leave one.
-  They block. Where nobody waits for one, it gets a thread of its own (`_elsewhere`), and `_deliver` tells of its end.
+  They block. One that is submitted gets a thread of its own (`_elsewhere`), and `_deliver` reports its end.
 - Operations that take an id which a server's connection has given (`_SPENT`): they go to that connection. The ids that
   the tool hands out (`_MINTED`) carry its number in their upper bits.
 - `Finalize`: it goes to all.
 
-Without a server (`alone`), the primary member is a singleton. `_lock` guards the members and who is the primary one;
+Without a server (`alone`), the primary member is a singleton. `_lock` guards the members and which is the primary one;
 it is not held while a server is waited for. A server that is lost stays a member until another one joins: its session
 says why operations fail.
 """
@@ -345,7 +345,7 @@ class ToolSession:
         """Introduce the tool to a server.
 
         Raises:
-            Unreachable: Nobody is there, or the server refuses the tool.
+            Unreachable: There is no server, or it refuses the tool.
             NotSupported: It is of a release that this engine does not speak to.
         """
         release = _release(contact)
@@ -543,7 +543,7 @@ class ToolSession:
         owner = next((member for member in self._members if member.number == number), None)
         return owner, op.replace(id=op.id & ((1 << _SHIFT) - 1))
 
-    # Operations that nobody waits for in their own thread
+    # Submitted operations, which the caller's thread does not wait for
 
     def _elsewhere(self, function: Callable[[], Any], done: Done[Any]) -> None:
         _thread.start_new_thread(self._settle, (function, done))

@@ -10,21 +10,21 @@ The state machine (`pypmix.engine.python.client`) does nothing by itself. Three 
   A reader whose own call has ended hands its role to another waiter, or to the helper (`_elect`). So a blocking call
   in a program of one thread uses no other thread: one send and one wake-up.
 - An event loop that has promised to watch `fileno` (`attach`) calls `poll`. Other threads ring for it (`Front`).
-- The helper, a daemon thread that is started when it is first needed, looks after what nobody waits for: operations
-  that were submitted, events, and time limits. `_arrange` decides after each step whether it is needed.
+- The helper, a daemon thread that is started when it is first needed, looks after submitted operations, events,
+  and time limits. `_arrange` decides after each step whether it is needed.
 
 After each step `_settle` wakes the waiters whose calls have ended, and `_deliver` calls those who asked to be called,
 one at a time and without the lock, for they may call back.
 
 The helper sleeps in an epoll set from which the socket is taken while a blocking call reads, so that a reply wakes one
 thread only. Measured on two cores against a server in another process: a round trip takes 26 us without the helper,
-32 us beside it, and 48 us where the helper is the only reader. With both of them asleep on the socket the median is no
-worse than this, but now and then they wait for each other for milliseconds.
+32 us beside it, and 48 us where the helper is the only reader. With both of them asleep on the socket the median is
+the same, but now and then they wait for each other for milliseconds.
 
 An exception of a signal handler (Ctrl-C, a test's time limit) may strike a blocking call anywhere. `_withdraw` repeats
 what it may have cut short and gives the call up. Any other exception that arrives here is a fault of ours: `give_up`
-logs it and ends all that is under way with an error that names what failed, so that nobody waits for a thread that is
-gone. After `fork` the connection is the parent's (`_not_ours`, `forked`); see docs/explanation/processes.md.
+logs it and ends all that is under way with an error that names what failed, so that no caller waits for a thread that
+is gone. After `fork` the connection is the parent's (`_not_ours`, `forked`); see docs/explanation/processes.md.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def connect(uri: str, local: str = "", owners: Collection[int] = (), allowed: st
         allowed: More of them, as `PYPMIX_SERVER_OWNER` says it.
 
     Raises:
-        Unreachable: Nobody answers there, the address makes no sense, or the server is somebody else's.
+        Unreachable: There is no answer, the address makes no sense, or the server belongs to another user.
     """
     sock = _connect_local(local) if local else None
     where = local
@@ -142,7 +142,7 @@ def parse_address(uri: str) -> tuple[int, str, int]:
     number = decimal(port, 65535)
     if scheme not in ("tcp4", "tcp6") or not host or number is None:
         raise Unreachable(
-            f"{uri!r:.200} is no address of a server (tcp4://address:port)",
+            f"{uri!r:.200} is not the address of a server (tcp4://address:port)",
             operation="open",
             engine=ENGINE,
             hint="see PMIX_SERVER_URI* in the environment",
@@ -159,7 +159,7 @@ def _deadlock(op: Op[Any]) -> WouldDeadlock:
 
 
 class Front:
-    """An epoll set of some descriptors and of a bell, by which other threads wake whoever watches it."""
+    """An epoll set of some descriptors and of a bell, by which other threads wake the thread that watches it."""
 
     def __init__(self, *fds: int) -> None:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -173,7 +173,7 @@ class Front:
         self.epoll.register(fd, select.EPOLLIN)
 
     def ring(self) -> None:
-        """Wake whoever watches."""
+        """Wake the thread that watches."""
         os.eventfd_write(self._bell, 1)
 
     def silence(self) -> None:
@@ -264,7 +264,7 @@ class Connection:
                     self._waiters.append(waiter)
                     self._flush()
                 elif self._machine.out[0]:
-                    # A message that nobody answers.
+                    # A message without an answer.
                     self._flush()
                     self._stuck = bool(self._machine.out[0])
                     self._arrange()
@@ -560,7 +560,7 @@ class Connection:
             self._settle()
 
     def _settle(self) -> None:
-        """Wake those whose calls have ended, and see who is needed now."""
+        """Wake the threads whose calls have ended, and see which thread is needed now."""
         for waiter in self._waiters:
             if waiter.call is not None and waiter.call.outcome is not None:
                 waiter.wake()
@@ -591,7 +591,7 @@ class Connection:
                 self._machine.deliver()
 
     def _hang_up(self) -> None:
-        """Close the socket, or make the one who is blocked on it wake up and come here."""
+        """Close the socket, or make the thread that is blocked on it wake up and come here."""
         with self.lock:
             if self._fd < 0:
                 return
@@ -613,7 +613,7 @@ class Connection:
         except OSError:
             pass
 
-    # Who looks after what nobody waits for
+    # The thread that looks after submitted operations
 
     def _arrange(self) -> None:
         """See that somebody notices what arrives, what can be sent and what has timed out."""
@@ -649,7 +649,7 @@ _UNKNOWN = -1
 
 
 class _Helper:
-    """The daemon thread that looks after operations nobody waits for."""
+    """The daemon thread that looks after submitted operations."""
 
     def __init__(self, connection: Connection, fd: int) -> None:
         self._connection = connection
@@ -708,7 +708,7 @@ class _Helper:
             while not self._stopped:
                 self._wait()
         except BaseException as error:
-            # Whoever waits for this thread would wait for ever.
+            # Callers that wait for this thread would wait for ever.
             self._connection.give_up("the thread that looks after the client", error)
         finally:
             with self._connection.lock:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 1.0
-"""Seconds between two questions: the library tells nobody when a proc that has committed something commits more."""
+"""Seconds between two questions: the library does not tell when a proc that has committed something commits more."""
 
 
 class Again:

@@ -17,7 +17,7 @@ def infos_of(job: JobInfo, release: Release) -> list[Info]:
 
     Infos whose keys it does not know are left out, because one of them makes it drop all that follows. The maps of
     nodes and procs are not given: what a library makes of them is in the arrays of the nodes and procs already, and
-    it would add to these what nobody has said.
+    it would add guesses of its own to these.
     """
     found = known_infos(job.job, release)
     for key, groups in (

@@ -34,7 +34,7 @@ def completed(node: Node, asker: Proc | None, queries: Iterable[Query], theirs: 
                 value = None if known is None else known(node, _job(node, asker, query), query)
             if value is not None:
                 found.append(Info.unchecked(key, value, 0))
-    # what nobody has asked for may still mean something to who has asked
+    # infos beyond the keys asked for may still mean something to the caller
     found += [Info.unchecked(key, value, 0) for key, values in told.items() for value in values if value.type]
     return found
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 HASTY: Release = (5, 0, 2)
 """The first release that may be told at once that a client has ended.
 
-Earlier ones close its socket then, and go on to watch its number. If they have not read of its end yet, whoever
-connects next under that number is never heard: his request for the job info stays unread, and he waits for ever.
+Earlier ones close its socket then, and continue to watch its descriptor's number. If they have not read its end yet,
+the next client whose connection gets that number is never served: its request for the job info stays unread.
 """
 
 SECONDS = 1.0

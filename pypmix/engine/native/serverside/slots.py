@@ -69,11 +69,11 @@ def places(release: Release) -> list[int]:
     for old, new in REPLACED.items():
         if found[new] >= 0:
             found[old] = -1
-    for upcall, (first, mended) in TOLD.items():
-        if first <= release < mended:
+    for upcall, (first, fixed) in TOLD.items():
+        if first <= release < fixed:
             found[upcall] |= int(lib.PYPMIX_UP_TOLD)
-    for upcall, mended in UNREFUSED.items():
-        if release < mended:
+    for upcall, fixed in UNREFUSED.items():
+        if release < fixed:
             found[upcall] |= int(lib.PYPMIX_UP_UNREFUSED)
     return found
 

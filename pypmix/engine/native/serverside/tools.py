@@ -8,7 +8,7 @@ from _socket import MSG_DONTWAIT, SHUT_RDWR
 
 from pypmix.engine.common import MUNGE
 from pypmix.engine.native.serverside.node import STATE_CONNECTED
-from pypmix.engine.peeruid import NOBODY, strangers
+from pypmix.engine.peeruid import UNKNOWN_USER, connections_of_others
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import ToolConnected
@@ -42,7 +42,7 @@ def connected(node: Node, raw: Any) -> ToolConnected:
     """Return a tool's wish to connect, if it is of this server's user or of root.
 
     Raises:
-        PMIxError: It is of somebody else (`statuses.ERR_INVALID_CRED`).
+        PMIxError: It is of another user (`statuses.ERR_INVALID_CRED`).
     """
     said = dict(SAID)
     rest = []
@@ -64,39 +64,39 @@ def connected(node: Node, raw: Any) -> ToolConnected:
 
 
 def _check_connections(node: Node) -> None:
-    """See that nobody else is connected: the library takes a tool's word, and does not tell which connection is its.
+    """Check that no other user is connected: the library trusts a tool, and does not tell which connection it has.
 
     Raises:
-        PMIxError: Somebody is (`statuses.ERR_INVALID_CRED`).
+        PMIxError: Another user is (`statuses.ERR_INVALID_CRED`).
     """
     for trial in range(TRIES):
         if trial:
-            # A client that has just gone leaves a connection that is nobody's until the library looks at it.
+            # A client that has just gone leaves a connection without an owner until the library looks at it.
             time.sleep(PAUSE)
         whose: set[int] = set()
         present: set[int] = set()
-        for owner, connection in strangers(node.ports(), (0, node.uid)):
+        for owner, connection in connections_of_others(node.ports(), (0, node.uid)):
             # The library never closes those that it was told to refuse.
             number = os.fstat(connection.fileno()).st_ino
             present.add(number)
             if number not in node.cut:
                 whose.add(owner)
-                if trial == TRIES - 1 or owner != NOBODY:
+                if trial == TRIES - 1 or owner != UNKNOWN_USER:
                     _cut(node, owner, connection)
             connection.close()
         # The number of one that is gone may be that of another one's next.
         node.cut &= present
         if not whose:
             return
-        if whose != {NOBODY}:
+        if whose != {UNKNOWN_USER}:
             break
-    names = ["somebody whom the kernel does not know" if uid == NOBODY else f"user {uid}" for uid in sorted(whose)]
+    names = ["a user that the kernel does not know" if uid == UNKNOWN_USER else f"user {uid}" for uid in sorted(whose)]
     detail = f"a tool, while a connection of {' and '.join(names)} is open that may be its own"
     raise PMIxError(detail, status=statuses.ERR_INVALID_CRED)
 
 
 def _cut(node: Node, owner: int, connection: socket) -> None:
-    """End a connection, unless it is of a user whose clients are expected; nobody reads any more what it has sent."""
+    """End a connection, and discard what it has sent, unless it is of a user whose clients are expected."""
     if any(owner == uid for uid, _gid in node.users.values()):
         return
     node.cut.add(os.fstat(connection.fileno()).st_ino)

@@ -55,7 +55,7 @@ class Row(Record):
             `TypeError` or a `ValueError` says that it makes no sense.
         refused: Told of the status of a host that fails, whether the server can do without it: returns the result
             then, else raises `LookupError`.
-        asks: Whether the source of the upcall is who asks.
+        asks: Whether the source of the upcall is the caller.
         data: Whether the answer is bytes.
     """
 
@@ -150,7 +150,7 @@ def _local(_node: Node, _upcall: object, status: int) -> None:
 
 def _source(raw: Any) -> Proc:
     if not raw.sourced:
-        raise RemoteProtocolError("the upcall does not say who asks")
+        raise RemoteProtocolError("the upcall does not name the caller")
     return get_proc(raw.source)
 
 
@@ -223,7 +223,7 @@ def _codes(node: Node, raw: Any) -> tuple[int, ...]:
 def _event(node: Node, raw: Any) -> Op[Any] | None:
     code, range = raw.number & 0xFFFFFFFF, raw.number >> 32
     if range in (RANGE_LOCAL, RANGE_PROC_LOCAL) or (raw.sourced and get_proc(raw.source) == node.proc):
-        # Nobody else is to hear of it, or the host has raised it itself.
+        # It is meant for this process alone, or the host has raised it itself.
         return None
     return ops.NotifyEvent(code - ((code & 1 << 31) << 1), range or RANGE_SESSION, node.infos(raw))
 

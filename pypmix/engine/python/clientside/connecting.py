@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.connects import id_of, refuse_strangers, understood
+from pypmix.engine.connects import id_of, check_caller, understood
 from pypmix.engine.python.client import UNOFFERED, Client, Operation
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import (
@@ -42,7 +42,7 @@ def _start(client: Client, call: Call, op: Connect | Disconnect) -> None:
     if client.server is not None and not client.adapts:
         try:
             infos = understood(infos)
-            refuse_strangers(client.proc, op)
+            check_caller(client.proc, op)
         except PMIxError as error:
             client.fail(call, error)
             return

@@ -60,7 +60,7 @@ def _heartbeat(client: Client, call: Call, op: Heartbeat | ProcessMonitor) -> No
     if client.server is None:
         client.alone(call)
         return
-    # An empty message to which nobody answers.
+    # An empty message without an answer.
     client.send(b"", TAG_HEARTBEAT)
     client.end(call, () if isinstance(op, ProcessMonitor) else None)
 

@@ -114,7 +114,7 @@ class ClientEvents:
             self._advance(follower)
 
     def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-        """See `Handlers.watch`; the server is told as for a handler, and nobody waits for its answer."""
+        """See `Handlers.watch`; the server is told as for a handler, without waiting for its answer."""
         self.handlers.watch(code, watcher)
         if self._client.server is not None:
             interest = self._interests.setdefault(code, _Interest())
@@ -156,7 +156,7 @@ class ClientEvents:
                 return
         del self._registering[call]
         if call.outcome is not None:
-            # Whoever asked for it has given up, and could never take it back.
+            # The caller has given up, and could never deregister it.
             self.handlers.remove(handler.id)
             return
         client.end(call, handler.id)
@@ -190,7 +190,7 @@ class ClientEvents:
         client = self._client
         targets = procs_in(op.infos, keys.EVENT_CUSTOM_RANGE)
         if targets is None or among(client.proc, targets):
-            # The server has it for those of us who come late, unless nobody else was meant.
+            # The server keeps it for late handlers of this process, unless it was meant for this process alone.
             keep = client.server is None or op.range == RANGE_PROC_LOCAL
             if not keep:
                 self._raised.add(op)

@@ -161,7 +161,7 @@ def _show(output: Output) -> None:
         while rest:
             rest = rest[os.write(1 if output.channel & STDOUT else 2, rest) :]
     except OSError:
-        pass  # nobody reads it
+        pass  # the output has no reader
 
 
 def _pull(client: Client, call: Call, op: IOFPull) -> None:
@@ -193,7 +193,7 @@ def _pulled(client: Client, call: Call, op: IOFPull, reply: dict[str, Any]) -> N
         readers.left()
         client.refuse(call, reply["status"], _FAILURES.get(reply["status"], ""))
     elif call.outcome is not None:
-        # Whoever asked has given up, and nobody else knows of it.
+        # The caller has given up, and only it knew the id.
         readers.leave(number)
         stray = Call(IOFDeregister(number), None)
         client.request(stray, client.encode(Command.IOF_DEREG, infos=(), remote_id=reply["remote_id"]))
@@ -217,7 +217,7 @@ def _deregistered(client: Client, call: Call, op: IOFDeregister, status: int) ->
     readers = client.listeners.get(TAG_IOF)
     if isinstance(readers, _Readers):
         readers.left()
-    # It is over in any case, and native servers answer with a status that nobody has set.
+    # It is over in any case, and native servers answer with an uninitialized status.
     client.end(call)
 
 

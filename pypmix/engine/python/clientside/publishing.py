@@ -56,13 +56,13 @@ def _read(client: Client, call: Call, payload: bytes) -> dict[str, Any]:
 
 def _found(client: Client, call: Call, op: Lookup, reply: dict[str, Any]) -> None:
     status = reply["status"]
-    # Some servers answer with a success in which values that nobody published are undefined ones.
+    # Some servers answer success with undefined values for keys that are not published.
     data = tuple([item for item in reply["data"] if item.key in op.keys and item.value.type != codes.UNDEF])
     if data and (status in SUCCESSES or status == statuses.ERR_PARTIAL_SUCCESS):
         client.end(call, data)
     elif status in SUCCESSES or status == statuses.ERR_NOT_FOUND:
         names = ", ".join(map(repr, op.keys))
-        client.fail(call, NotFound(f"nobody has published {names} where this proc may look it up" + call.because))
+        client.fail(call, NotFound(f"no value of {names} is published where this proc may look it up" + call.because))
     else:
         client.refuse(call, status, _LOOKUP_FAILURES.get(status, ""))
 

@@ -134,7 +134,7 @@ def _answered(client: Client, call: Call, op: QueryInfo, reply: tuple[int, tuple
     if found:
         client.end(call, found)
     elif status in SUCCESSES or status == statuses.ERR_NOT_FOUND:
-        client.fail(call, NotFound(f"nobody has an answer to {names}" + call.because))
+        client.fail(call, NotFound(f"there is no answer to {names}" + call.because))
     elif status == statuses.ERR_NOT_SUPPORTED:
         client.refuse(call, status, f"the server's host does not answer {names}")
     else:

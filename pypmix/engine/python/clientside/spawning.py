@@ -31,7 +31,7 @@ def _spawn(client: Client, call: Call, op: Spawn) -> None:
         if info.key == keys.SPAWN_TIMEOUT:
             client.limit(call, seconds(info.value))
         elif info.key in FORWARDED and is_true(info.value) and client.server.tool:
-            # What launches ranks shows such output itself, for whoever asked for it.
+            # A launcher of ranks shows such output itself to its user.
             from pypmix.engine.python.clientside.forwarding import show_output
 
             show_output(client)

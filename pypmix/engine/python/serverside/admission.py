@@ -3,14 +3,14 @@
 Any user of the machine can reach a port of the loopback interface. Nobody but the users whose processes are expected is
 listened to, and a user who was refused often lately is listened to at leisure only.
 
-The owner of a connection is what the kernel says: a user, `NOBODY` where it does not know that connection, and None
-where it does not tell it of any connection, which is known when the server starts.
+The owner of a connection is what the kernel says: a user, `UNKNOWN_USER` where it does not know that connection, and
+None where it does not tell it of any connection, which is known when the server starts.
 """
 
 from __future__ import annotations
 
 from pypmix.engine.common import MUNGE, NATIVE, UNCHECKED
-from pypmix.engine.peeruid import NOBODY
+from pypmix.engine.peeruid import UNKNOWN_USER
 from pypmix.engine.times import MAX_DELAY, REFUSALS_PER_SECOND
 from pypmix.standard import statuses
 from pypmix.standard.errors import PMIxError
@@ -46,7 +46,7 @@ class Admission:
         """Tell whether a connection of this user is to be read."""
         if uid is None:
             return MUNGE in self._security or UNCHECKED in self._security
-        return uid != NOBODY and (uid == 0 or self._expected(uid))
+        return uid != UNKNOWN_USER and (uid == 0 or self._expected(uid))
 
     def check(self, owner: int | None, module: str, uid: int, named: bool) -> None:
         """See that a connection is of the user whom its credential names.
@@ -65,7 +65,7 @@ class Admission:
             if module != MUNGE and not (named and UNCHECKED in self._security):
                 detail = "nothing proves its user: the kernel does not tell whose its socket is"
                 raise PMIxError(detail, status=statuses.ERR_INVALID_CRED)
-        elif owner == NOBODY:
+        elif owner == UNKNOWN_USER:
             raise PMIxError("the kernel does not know its socket any more", status=statuses.ERR_INVALID_CRED)
         elif owner not in (0, uid):
             raise PMIxError(f"its socket belongs to user {owner}, not {uid}", status=statuses.ERR_INVALID_CRED)

@@ -151,7 +151,7 @@ class Connecting(Topic):
         """
         store, collectives = self.server.store, self.server.collectives
         procs = store.own(procs, caller.proc)
-        members, others = store.expand(procs, strangers=True)
+        members, others = store.expand(procs, remote=True)
         if caller not in members:
             for each in procs:
                 if each.nspace not in store.groups and store.get(each.nspace) is None:
@@ -164,7 +164,7 @@ class Connecting(Topic):
         elif others and not group:
             for other in list(self._vague):
                 alike = other.operation == membership.operation and other.members == members and other.awaits(caller)
-                if alike and store.expand(other.others, strangers=True) == (frozenset(), others):
+                if alike and store.expand(other.others, remote=True) == (frozenset(), others):
                     return group, other
         return group, collectives.meeting(membership, group, caller)
 
@@ -179,7 +179,7 @@ class Connecting(Topic):
         named = store.connections.get(address_of(self.server, procs))
         if named is not None:
             return named
-        members, others = store.expand(store.own(procs, caller.proc), strangers=True)
+        members, others = store.expand(store.own(procs, caller.proc), remote=True)
         everyone = {process.proc for process in members} | others
         id = id_of(infos)
         alike = [
@@ -271,7 +271,7 @@ class Connecting(Topic):
     def _membership_in(self, event: Notification) -> Membership[Process, Call] | None:
         """Return the participants of the connect that an event is about, None where it does not tell them."""
         try:
-            members, others = self.server.store.expand(listed(event.infos, CONNECT_PROCS), strangers=True)
+            members, others = self.server.store.expand(listed(event.infos, CONNECT_PROCS), remote=True)
         except PMIxError:
             return None
         return self.server.collectives.membership(self._connects, members, others, True, id_of(event.infos))
@@ -522,7 +522,7 @@ class _Disconnect(_Joint):
             return
         for connection in self._connections():
             self.connecting.records().mourn(connection.nspace)
-            connection.parting = True
+            connection.leaving = True
         self.submit(Disconnect(*self.submitted()))
 
     def ended(self, status: int) -> None:
@@ -530,7 +530,7 @@ class _Disconnect(_Joint):
         connections = self._connections()
         if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS) or self.collective.absent is not None:
             for connection in connections:
-                connection.parting = False
+                connection.leaving = False
             self.fail(status)
             return
         for connection in connections:

@@ -9,7 +9,7 @@ What a client sends before it is admitted is kept, up to `MAX_EARLY` bytes.
 from __future__ import annotations
 
 from pypmix.engine.common import MUNGE, UNCHECKED
-from pypmix.engine.peeruid import NOBODY
+from pypmix.engine.peeruid import UNKNOWN_USER
 from pypmix.engine.python.node import Peer, status_of
 from pypmix.engine.python.serverside.admission import Admission
 from pypmix.engine.times import HANDSHAKE_SECONDS
@@ -129,7 +129,7 @@ class Handshakes:
         """A process has connected."""
         uid = link.uid()
         if not self.admission.welcome(uid):
-            if uid is None or uid == NOBODY:
+            if uid is None or uid == UNKNOWN_USER:
                 self._server.log("a connection", "is turned away: the kernel does not tell whose it is")
             else:
                 self._server.log(f"user {uid}", "is turned away: no process of that user is expected")

@@ -115,7 +115,7 @@ class Plan:
             PMIxError: A rank means nothing here (`ERR_BAD_PARAM`).
         """
         if self.version != store.version:
-            self.members, self.others = store.expand(self.named, strangers=True)
+            self.members, self.others = store.expand(self.named, remote=True)
             self.version = store.version
 
     def answered(self, membership: Info, members: tuple[Proc, ...]) -> bool:
