@@ -68,7 +68,7 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"pypmix\.(handlers\.F|operations\.(base\.Asks|spawning\.Ends|streams\.T))"),
     ("py:class", r"pypmix\.aio\.operations\.psets\.PsetStream"),
     ("py:(class|obj)", r"(Given|Later|H|P|Connected|Described|Pending|Handler|JobInfo|Output|Upcall)"),
-    ("py:(class|obj)", r"(Launch|Desk|Start|Done|ServerSession|Codec|Among)"),
+    ("py:(class|obj)", r"(Launch|Dispatcher|Start|Done|ServerSession|Codec|Among)"),
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|aio\.Group|Elect|AsyncLeadership|BlockingLeadership)"),
     # Protocols and machines that a carrier, an exchange or a crossing is given by servers.
     ("py:(class|obj)", r"(Address|Call|VirtualTimer|Timer|ServerLike|Op|NodeSession|ForkServers)"),
@@ -76,7 +76,7 @@ nitpick_ignore_regex = [
     # mpi4py has its own documentation.
     ("py:.*", r"MPI\..*"),
     # Parts of the package that are not public.
-    ("py:.*", r"pypmix\.host\.(output|job\.Slot|callbacks\.(processes|desk|watching|requests\.(R|Later)$)).*"),
+    ("py:.*", r"pypmix\.host\.(output|job\.Slot|callbacks\.(processes|dispatcher|watching|requests\.(R|Later)$)).*"),
     ("py:class", r"pypmix\.standard\.jobinfo\.JobInfo"),
     ("py:.*", r"pypmix\.(engine|requests|wire|standard\.ops)\..*"),
 ]

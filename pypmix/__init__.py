@@ -1,4 +1,4 @@
-"""Pythonic PMIx: how the processes of a job find each other, exchange data, and hear of failures.
+"""Pythonic PMIx: how the processes of a job find each other, exchange data, and learn of failures.
 
 Everything here is imported when it is first used, so that `import pypmix` costs a rank next to nothing.
 """

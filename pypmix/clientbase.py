@@ -47,7 +47,7 @@ os.register_at_fork(after_in_child=_at_fork)
 
 
 def _at_exit() -> None:
-    """Finalize what is open still, unless an uncaught exception ends the process, which others are to hear of."""
+    """Finalize open clients, unless an uncaught exception ends the process, which the others should learn of."""
     if getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1"):
         return
     for port in reversed(list(_ports)):

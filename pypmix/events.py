@@ -104,7 +104,7 @@ class Event:
     def abort(self, results: Infos = None) -> Answer:
         """Return the answer to the failure of a member or leader, or to an invitation declined: give the group up.
 
-        Whoever takes part in its construction then gets `ConstructAborted` (`PMIX_GROUP_CONSTRUCT_ABORT`).
+        All participants of the construction then get `ConstructAborted` (`PMIX_GROUP_CONSTRUCT_ABORT`).
 
         Args:
             results: Further infos or a mapping.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class GroupEvent:
-    """Codes of events that only the early draft of RFC 0033 has, and only processes with pypmix raise and hear of.
+    """Codes of events of the early draft of RFC 0033, which only processes with pypmix raise and receive.
 
     They go wherever an `EventCode` goes: `me.on(GroupEvent.JOIN_REQUEST)`, `me.events(GroupEvent.HAS_JOINED)`.
     """
@@ -48,7 +48,7 @@ class Change(Record):
     """Something that has happened to a group; its kinds are classes, to be told apart by `match`.
 
     Args:
-        procs: Who has joined, left, failed, or leads now.
+        procs: The procs that have joined, left or failed, or the new leader.
         state: The group afterwards.
     """
 
@@ -77,7 +77,7 @@ class Change(Record):
 
     @property
     def leader(self) -> Proc | None:
-        """The leader now; None where nobody is."""
+        """The leader now; None if there is none."""
         return self.state.leader
 
     def __repr__(self) -> str:
@@ -125,11 +125,11 @@ class LeaderFailed(_Departure):
 
 
 class LeaderSelected(Change):
-    """`PMIX_GROUP_LEADER_SELECTED`: the group has a new leader, or nobody wanted to lead; then `procs` is empty."""
+    """`PMIX_GROUP_LEADER_SELECTED`: the group has a new leader, or no member wanted to lead; then `procs` is empty."""
 
 
 class Destructed(Change):
-    """The group is no more; nothing follows."""
+    """The group no longer exists; nothing follows."""
 
 
 _KINDS: dict[str, type[Change]] = {
@@ -204,7 +204,7 @@ class GroupView:
 
     @property
     def leader(self) -> Proc | None:
-        """The leader now; None where nobody is."""
+        """The leader now; None if there is none."""
         return self.state().leader
 
     @property
@@ -220,7 +220,7 @@ class GroupView:
 
     @property
     def partial(self) -> bool:
-        """Whether somebody who was named when the group was formed did not come, which `optional` allows."""
+        """Whether a proc that was named for the group did not come, which `optional` allows."""
         self.state()
         return self._formed().partial
 

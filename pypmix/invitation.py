@@ -65,7 +65,7 @@ class InvitationView:
 
     Attributes:
         group: The group's name.
-        leader: Who has invited the caller, and leads the group.
+        leader: The proc that has invited the caller, and leads the group.
         members: All who are to be members, as far as the invitation says: the leader first, then all invited ones.
         infos: What else came with the invitation.
     """
@@ -77,7 +77,7 @@ class InvitationView:
         self.infos = tuple(
             [info for info in infos if info.key != keys.GROUP_MEMBERSHIP and not info.key.startswith(_OWN)]
         )
-        # An engine that has heard of no group before the answer has not heard of the invitation either.
+        # An engine that knows no group before the answer has not seen the invitation either.
         self._told = tuple([info for info in infos if info.key in _FOR_ALL or info.key.startswith(_OWN)])
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ class InvitationView:
 def read_invitation(
     event: Notification | Event,
 ) -> tuple[str, Proc, tuple[Proc, ...], tuple[Info, ...]] | None:
-    """Return group, leader, members and all other infos of an invitation; None for what a peer has sent in vain."""
+    """Return group, leader, members and all other infos of an invitation; None for an event that is not a valid one."""
     name = ""
     members: tuple[Proc, ...] = ()
     for info in event.infos:

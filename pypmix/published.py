@@ -32,7 +32,7 @@ class PublishedData(Base):
     """The result of a lookup of several keys: a dict of keys and `Published` values, in the order asked for.
 
     Attributes:
-        missing: The keys that nobody has published where the caller may look them up.
+        missing: The keys that are not published where the caller may look them up.
     """
 
     def __init__(self, found: Mapping[str, Published], keys: Iterable[str] = ()) -> None:

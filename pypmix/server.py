@@ -132,7 +132,7 @@ class Server:
             PMIxError: A rendezvous file cannot be written, or is that of another server that runs (`ERR_EXISTS`).
         """
         if self._session is None:
-            # Not to be abandoned: nobody would close what has opened meanwhile.
+            # Not to be abandoned: a server that opens meanwhile would never be closed.
             with shielded(None):
                 self._session = open_server(
                     self._on_upcall,
@@ -265,7 +265,7 @@ class Server:
     def define_process_set(self, name: str, members: Procs, *, elsewhere: bool = False) -> None:
         """`PMIx_server_define_process_set`: make a process set known to this server's clients.
 
-        They hear of it by `PMIX_PROCESS_SET_DEFINE`, also those that register for it later. It does not change any
+        They get `PMIX_PROCESS_SET_DEFINE`, even if they register for it later. It does not change any
         more, and keeps its members when these end; `delete_process_set` forgets it. Where a session has several
         servers, the host defines it on all of them.
 
@@ -347,7 +347,7 @@ class Server:
         try:
             return answer.wait(seconds, "dmodex_request")
         finally:
-            answer.done(None, None)  # for a thread whose answer nobody waits for any more
+            answer.done(None, None)  # for a thread whose caller no longer waits
 
     def setup_application(self, nspace: str, info: Infos = None) -> tuple[Info, ...]:
         """`PMIx_server_setup_application`: prepare what a job needs on its nodes.
@@ -474,7 +474,7 @@ class Server:
         """`PMIx_Notify_event`: raise an event.
 
         Args:
-            event: The event; its range says which clients and tools of this server hear of it.
+            event: The event; its range says which clients and tools of this server get it.
         """
         if not isinstance(event, Notification):
             raise TypeError(f"an event is a Notification, not {type(event).__name__}")

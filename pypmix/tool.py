@@ -46,9 +46,9 @@ class Tool(Servers, Client):
         timeout: Seconds to wait for a server that is not there yet; none by default.
         wait: The same as `timeout`.
         proc: The name to connect under. By default a process of a job has the name that it was launched with, to its
-            own server; to all others the tool is who they say it is.
+            own server; other servers name the tool themselves.
         launcher: Say that the tool launches jobs itself (`PMIX_LAUNCHER`).
-        connect: False to connect to nobody (`PMIX_TOOL_DO_NOT_CONNECT`), `"optional"` to go on where there is no
+        connect: False not to connect at all (`PMIX_TOOL_DO_NOT_CONNECT`), `"optional"` to go on where there is no
             server (`PMIX_TOOL_CONNECT_OPTIONAL`).
         engine: `python`, `native` (one tool in a process, and no client beside it) or `auto`, which is `python` here;
             by default what `PYPMIX_ENGINE` says, else `auto`.

@@ -1,4 +1,4 @@
-"""Two leaders, who know of nobody else, gather a group; rank 2 knows nothing but its name."""
+"""Two leaders that know no other procs gather a group; rank 2 knows only the name of the group."""
 
 from pypmix import Client, PMIxError
 

@@ -18,7 +18,7 @@ with Client() as me:
     def act(event):
         print(f"rank {me.rank} acts, logged: {event.results['acme.logged']}")
         seen.set()
-        return event.done()  # nobody else needs to be called
+        return event.done()  # no other handler needs to be called
 
     me.notify(ALERT, range=Range.PROC_LOCAL)
     seen.wait(10)

@@ -25,7 +25,7 @@ def join(me):
 
 with Client() as me:
     if me.job.size < 2 or not me.supports("group.invite"):
-        print(f"rank {me.rank} has nobody to invite")
+        print(f"rank {me.rank} has no proc to invite")
     else:
         try:
             team = lead(me) if me.rank == 0 else join(me)

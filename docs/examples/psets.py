@@ -13,6 +13,6 @@ with Client() as me:
     for name in sets.of(me.proc):
         members = sets[name]
         me.fence(members, timeout=20)
-        print(f"rank {me.rank} has met {members - me.proc or 'nobody'} in {name}, without {me.job.procs - members}")
+        print(f"rank {me.rank} has met {members - me.proc or 'no others'} in {name}, without {me.job.procs - members}")
     if not sets.of(me.proc):
         print(f"rank {me.rank} goes on by itself")

@@ -12,7 +12,7 @@ with Client() as me:
         me.commit()
     print("port:", me.get("port", first, timeout=10))  # waits until rank 0 has committed it
 
-    print("speed:", me.get("speed", first, default="unknown", wait=False))  # nobody has it: no error
+    print("speed:", me.get("speed", first, default="unknown", wait=False))  # not found: no error
     try:
         me.get("speed", first, wait=False)
     except NotFound as error:

@@ -71,7 +71,7 @@ class Client(ClientBase, Operations):
     """A process of a job, connected to the server that launched it.
 
     Use it as a context manager: entering connects (`PMIx_Init`), leaving finalizes (`PMIx_Finalize`). A process that
-    nobody launched is a job of one, a singleton. A client that is open at the end of the process is finalized then,
+    was not launched is a job of one, a singleton. A client that is open at the end of the process is finalized then,
     unless an uncaught exception ends it. It is not for the children that the process forks: each opens its own.
 
     Blocking calls release the GIL, and one client may serve many threads. An `aio.Client` belongs to the event loop
@@ -332,7 +332,7 @@ class Client(ClientBase, Operations):
             The value as a plain Python object; `get_value` keeps its PMIx type.
 
         Raises:
-            NotFound: Nobody has it, and no default was given.
+            NotFound: There is no such value, and no default was given.
             OperationTimeout: It did not come in time.
 
         PMIx Standard: "Retrieval rules" of reserved and non-reserved keys.

@@ -223,7 +223,7 @@ def _launcher_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     lines = [
         (
             "launcher",
-            f"{here.nspace}:{here.rank}, served by {here.server or 'nobody: no PMIX_SERVER_URI* is set'}",
+            f"{here.nspace}:{here.rank}, served by {here.server or 'no server: no PMIX_SERVER_URI* is set'}",
             "",
         ),
         ("", f"server {server}", ""),

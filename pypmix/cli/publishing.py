@@ -65,7 +65,7 @@ def lookup(reach: Reach, keys: list[str], wait: float | None, json: bool) -> Non
         try:
             found = tool.lookup_all(keys, wait=wait)
         except (OperationTimeout, NotFound):
-            reach.say(f"nobody has published {' or '.join(keys)}" + (f" within {wait:g} s" if wait else ""))
+            reach.say(f"not published: {' or '.join(keys)}" + (f" (within {wait:g} s)" if wait else ""))
             raise SystemExit(1) from None
     if json:
         print(as_json({key: {"value": item.value, "by": item.by} for key, item in found.items()}))
@@ -73,7 +73,7 @@ def lookup(reach: Reach, keys: list[str], wait: float | None, json: bool) -> Non
         for key, item in found.items():
             print(as_text(item.value) if len(keys) == 1 else f"{printable(key)}={as_text(item.value)}")
     for key in [key for key in keys if key in found.missing]:
-        reach.say(f"nobody has published {key}")
+        reach.say(f"not published: {key}")
     if found.missing:
         raise SystemExit(1)
 

@@ -231,8 +231,8 @@ def resource_block(directive: object, block: object, units: object, infos: objec
 
 def group_construct(me: Proc, group: object, peers: object, dicts: object) -> ops.GroupConstruct:
     # Only here is an empty list none at all, as in C: others add the caller, which knows no member.
-    nobody = isinstance(peers, list | tuple) and not peers
-    return ops.GroupConstruct(to_nspace(group), () if nobody else to_whom(peers, me.nspace), to_infos(dicts))
+    empty = isinstance(peers, list | tuple) and not peers
+    return ops.GroupConstruct(to_nspace(group), () if empty else to_whom(peers, me.nspace), to_infos(dicts))
 
 
 def group_invite(me: Proc, group: object, peers: object, dicts: object) -> ops.GroupInvite:

@@ -68,7 +68,7 @@ def _foreign(call: Call) -> bool:
     return call.of != "PMIxServer" and isinstance(call.argument(1, "pysrc"), ast.Dict)
 
 
-def _nobody(call: Call) -> bool:
+def _no_peers(call: Call) -> bool:
     given = call.argument(1, "peers")
     return isinstance(given, ast.List | ast.Tuple) and not given.elts
 
@@ -87,7 +87,7 @@ RULES: dict[str, Callable[[Call], bool]] = {
     "untyped": _untyped,
     "no_key": _no_key,
     "foreign_source": _foreign,
-    "nobody": _nobody,
+    "no_peers": _no_peers,
     "on_server": _on_server,
     "taken_apart": _taken_apart,
 }

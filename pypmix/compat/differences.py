@@ -275,7 +275,7 @@ TABLE: tuple[Difference, ...] = (
         "None of them: others add the caller (`PMIX_GROUP_ADD_MEMBERS`). None is the whole job.",
         "Give None where the whole job is meant.",
         CALL,
-        "nobody",
+        "no_peers",
     ),
     Difference(
         "group_destruct",

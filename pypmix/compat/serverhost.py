@@ -68,7 +68,7 @@ HOSTED = (
 """The operations that a server passes to its own host when it calls them itself, as libpmix does."""
 
 
-class Door:
+class Receiver:
     """The function that the engine calls; it outlives its server where a library starts only once in a process."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Door:
             owner.upcall(upcall)
 
 
-_idle: list[tuple[Server, Door]] = []
+_idle: list[tuple[Server, Receiver]] = []
 """A native server that was finalized. No release of libpmix starts a second time, so that it waits for the next."""
 
 
@@ -178,12 +178,12 @@ class Hosting:
         self._busy: dict[Proc, int] = {}
         self._lock = threading.Lock()
         if _idle and engine is None:
-            self.server, self._door = _idle.pop()
+            self.server, self._receiver = _idle.pop()
         else:
-            self._door = Door()
-            self.server = Server(self._door, engine=engine, **options).open()
+            self._receiver = Receiver()
+            self.server = Server(self._receiver, engine=engine, **options).open()
         self.events = ServerEvents(self.server.proc)
-        self._door.owner = self
+        self._receiver.owner = self
 
     def close(self) -> None:
         """Stop to serve; what is unanswered is dropped, and what was asked from in here fails."""
@@ -195,7 +195,7 @@ class Hosting:
             else:
                 each.drop()
         self.events.close()
-        self._door.owner = None
+        self._receiver.owner = None
         server = self.server
         if server.engine.name != "native":
             server.close()
@@ -206,7 +206,7 @@ class Hosting:
             server.delete_process_set(name)
         if not _idle:
             atexit.register(_close_idle)
-        _idle.append((server, self._door))
+        _idle.append((server, self._receiver))
 
     # What the engine asks, on its own thread.
 
@@ -235,26 +235,26 @@ class Hosting:
             else:
                 upcall.fail(NotSupported("the host has no handler for it", operation=upcall.op.name))
             return
-        who = upcall.requestor
+        caller = upcall.requestor
         asked = Asked(row, upcall, self._settled)
         with self._lock:
-            count = 0 if who is None else self._busy.get(who, 0)
+            count = 0 if caller is None else self._busy.get(caller, 0)
             self._asked[asked] = None
-            if who is not None:
-                self._busy[who] = count + 1
+            if caller is not None:
+                self._busy[caller] = count + 1
         if count >= IN_FLIGHT and not row.free:
-            log.error("%d requests of %s are unanswered: %s is refused", count, who, row.keys[0])
+            log.error("%d requests of %s are unanswered: %s is refused", count, caller, row.keys[0])
             asked.settle(statuses.ERR_RESOURCE_BUSY, ())
         else:
             asked.begin(handler)
 
     def _settled(self, asked: Asked) -> None:
-        who = asked.upcall.requestor
+        caller = asked.upcall.requestor
         with self._lock:
-            if self._asked.pop(asked, 0) is None and who is not None:
-                count = self._busy.pop(who, 1) - 1
+            if self._asked.pop(asked, 0) is None and caller is not None:
+                count = self._busy.pop(caller, 1) - 1
                 if count > 0:
-                    self._busy[who] = count
+                    self._busy[caller] = count
 
     def _tell(self, code: int, source: Proc, range: int, infos: tuple[Info, ...]) -> None:
         self.events.notify(ops.Notification(code, source, range, infos))

@@ -1,7 +1,7 @@
 """Files and folders that are removed when procs have ended, as `PMIX_REGISTER_CLEANUP` asks for it.
 
-Only what belongs to the user who has asked is removed, no symbolic link is ever followed on the way there, and nothing
-on another file system than the folder that was named. The root, its folders, home, the working directory and all that
+Only files of the requesting user are removed, no symbolic link is ever followed on the way there, and nothing on
+another file system than the folder that was named. The root, its folders, home, the working directory and all that
 lies above of them or of the host's own files are refused from the start.
 """
 
@@ -115,7 +115,7 @@ def read(host: Manager, directives: Iterable[Info], uid: int) -> Wish | None:
     Args:
         host: The host.
         directives: Those of a job control request.
-        uid: Who asks.
+        uid: The requesting user.
 
     Raises:
         PMIxError: A path is none (`ERR_BAD_PARAM`), or must not be removed (`ERR_NO_PERMISSIONS`).

@@ -45,7 +45,7 @@ def _agree(host: Manager, upcall: Upcall) -> None:
     if isinstance(op, Disconnect) or not is_set(infos, CONNECT_ASSIGN) or is_set(infos, CONNECT_XCHG_ONLY):
         upcall.reply()
         return
-    # All of them are this server's, which knows who has come.
+    # All of them belong to this server, which knows the procs that have come.
     upcall.reply(Connected(host.part(Connections).take()))
 
 

@@ -51,7 +51,7 @@ class Wish:
         added_files: Those of them whose nodes are to join where they are not there.
         parent: On whose behalf it is asked for.
         crowded: Whether there may be more procs than CPUs.
-        forwarded: Whether the one who asks wants stdout and stderr.
+        forwarded: Whether the caller wants stdout and stderr.
         pset: The process set that the procs are to be; empty where none was named.
         preload: Files that the nodes are to have.
         preload_program: Whether the program is one of them.

@@ -1,4 +1,4 @@
-"""Groups that are constructed and destructed on one node: who is in them, and their context ids."""
+"""Groups that are constructed and destructed on one node: their members and their context ids."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOLD = frozenset({attrs.GROUP_INFO.key, attrs.GROUP_INFO_ARRAY.key, attrs.GROUP_
 LOCAL_STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
 QUERIES = frozenset((attrs.QUERY_NUM_GROUPS.key, attrs.QUERY_GROUP_NAMES.key, attrs.QUERY_GROUP_MEMBERSHIP.key))
 EVENTS = frozenset((EventCode.GROUP_LEFT, EventCode.GROUP_CONSTRUCT_COMPLETE, EventCode.GROUP_MEMBERSHIP_UPDATE))
-"""The queries about groups, and the events that say who is a member."""
+"""The queries about groups, and the events that change the members."""
 
 
 class Memberships:

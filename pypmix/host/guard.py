@@ -46,8 +46,8 @@ class Guard:
     """A small process that outlives the host, ends what is left of its jobs and removes their directory.
 
     Args:
-        tmpdir: The host's directory, which is removed. Its own name is no other host's, and of letters, digits, `-` and
-            `_` only; those of its servers are it, or `node0` and so on in it.
+        tmpdir: The host's directory, which is removed. Its own name is unique among hosts, and of a-z, A-Z, 0-9, `-`
+            and `_` only; those of its servers are it, or `node0` and so on in it.
     """
 
     def __init__(self, tmpdir: str) -> None:
@@ -82,7 +82,7 @@ class Guard:
         self._tell(b"%d\n" % group)
 
     def remove(self, group: int) -> None:
-        """Have the guard forget a process group that is no more: its number may become another's."""
+        """Have the guard forget a process group that has ended: its number may be used again."""
         self._tell(b"over%d\n" % group)
 
     def _tell(self, line: bytes) -> None:

@@ -74,7 +74,7 @@ class Turns:
     def add(self, whose: object, callback: Callback) -> None:
         """Have a call made; from any thread."""
         self._new.append((whose, callback))
-        # As many turns as calls: each is for the one who is next then.
+        # As many turns as calls: each is for the caller that is next then.
         self._soon(self._next)
 
     def _next(self) -> None:
@@ -93,7 +93,7 @@ class Turns:
 class Loop:
     """Runs callbacks on the thread that calls `run`; only `post` may be used from others.
 
-    A fault in a callback is logged, and the loop goes on: a callback catches faults itself that others must hear of.
+    A fault in a callback is logged, and the loop goes on: a callback must report faults itself that affect others.
     """
 
     def __init__(self) -> None:

@@ -284,7 +284,7 @@ class Manager:
         Args:
             apps: What to run.
             terms: How.
-            parent: Who has asked for it.
+            parent: The proc that has asked for it.
             target: Where; anywhere by default.
             session_wdir: Whether it runs in its own folder, on the first node.
 

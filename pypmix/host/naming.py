@@ -9,11 +9,11 @@ def check_name(name: str) -> str:
     """Return the name of a server if it can be one, of a file too.
 
     Raises:
-        TypeError: It is no text.
+        TypeError: It is not a str.
         ValueError: It is empty, too long, or has characters that no file may have.
     """
     if not isinstance(name, str):
         raise TypeError(f"the name of a server is a str, not {type(name).__name__}")
     if not name or "/" in name or "\0" in name or len(name.encode("utf-8", "surrogateescape")) > MAX_NAME:
-        raise ValueError(f"{name!r:.80} is no name of a server: 1 to {MAX_NAME} bytes without / and NUL")
+        raise ValueError(f"{name!r:.80} is not a valid name of a server: 1 to {MAX_NAME} bytes without / and NUL")
     return name

@@ -1,9 +1,9 @@
-"""The events that a host raises: procs that end and fail, jobs that start and end; and what others want to hear of.
+"""The events that a host raises: procs that end and fail, jobs that start and end; and the codes that clients want.
 
 They go to all of the session: its jobs come from each other by spawns, which connect them, and tools belong to none.
-They never go to default handlers, since libraries take what these get for a failure of their own job. What every proc
-does in the end is told only where a client has asked, for most programs never do; a failure is told in any case, since
-who is to hear of it may ask later.
+They never go to default handlers, since libraries take what these get for a failure of their own job. The end
+of each proc is raised only if a client has asked for it, since most programs never do; a failure is raised in any case,
+since a client may ask for it later.
 """
 
 from __future__ import annotations
@@ -74,22 +74,22 @@ class Notices:
     """Raises the events of a host, as the terms of its jobs say.
 
     Attributes:
-        asked: The codes that clients want to hear of; those that are not raised here are not kept.
+        asked: The codes that clients want; those that are not raised here are not kept.
     """
 
     def __init__(self, host: Manager) -> None:
         self._host = host
-        # A server of libpmix does not tell what its clients want to hear of.
+        # A server of libpmix does not tell the codes that its clients want.
         self.asked: set[int] = set(RAISED if host.native else ())
         host.at_rank_end.append(self._rank_ended)
         host.at_job_end.append(self._job_ended)
 
     def add(self, wanted: Iterable[int]) -> None:
-        """A client wants to hear of these codes."""
+        """A client wants events of these codes."""
         self.asked.update(RAISED.intersection(wanted))
 
     def remove(self, unwanted: Iterable[int]) -> None:
-        """No client of a server wants to hear of these codes any more."""
+        """No client of a server wants events of these codes any more."""
         # Those of the other nodes may.
         if len(self._host.nodes) == 1:
             self.asked.difference_update(unwanted)

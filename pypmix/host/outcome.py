@@ -58,7 +58,7 @@ def listed(items: Sequence[str]) -> str:
 
 
 def pending_text(pending: Sequence[Pending], who: Callable[[Proc], str]) -> list[str]:
-    """Return one line for each collective or request that has not ended: who is missing, and since when."""
+    """Return one line for each collective or request that has not ended: the missing procs, and since when."""
     now = time.monotonic()
     lines: list[str] = []
     for item in pending:

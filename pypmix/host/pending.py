@@ -1,4 +1,4 @@
-"""Pending operations of a host as a query returns them: who has arrived, who is missing, since when, with which pids.
+"""Pending operations of a host as a query returns them: the procs that have arrived, the missing ones, since when.
 
 `pypmix.pending` is a key of our own. Its answer is an array of infos under that key, oldest first, one for each
 operation that is under way; each of them is an array of infos with the keys below. A proc that the host does not run
@@ -28,10 +28,10 @@ SECONDS = "pypmix.pending.seconds"
 """A double: how long ago the first participant arrived."""
 
 ARRIVED = "pypmix.pending.arrived"
-"""An array of PROC_INFO: who has come, or asks."""
+"""An array of PROC_INFO: the procs that have come, or the caller."""
 
 MISSING = "pypmix.pending.missing"
-"""An array of PROC_INFO: who has not come, or is waited for; empty where the host itself has to answer."""
+"""An array of PROC_INFO: the missing procs; empty where the host itself has to answer."""
 
 
 class Entry(Record):
@@ -41,8 +41,8 @@ class Entry(Record):
         operation: Its name.
         label: Which one; may be empty.
         seconds: How long it has been under way.
-        arrived: Who has come.
-        missing: Who has not.
+        arrived: The procs that have come.
+        missing: The procs that have not.
     """
 
     operation: str

@@ -1,4 +1,4 @@
-"""Publish, lookup and unpublish: who asks, and how long what was published stays."""
+"""Publish, lookup and unpublish: the rights of callers, and how long published data stays."""
 
 from __future__ import annotations
 

@@ -43,8 +43,7 @@ class Connection(ConnectionView, Exchanging):
     """A connection that the caller takes part in; `connect` of a client returns one.
 
     As a context manager it ends with a disconnect, which waits for all participants. An exception that leaves the
-    block disconnects nothing, since the others need not be on their way to their ends: they hear of it if the caller
-    ends.
+    block disconnects nothing, since the others may not be about to disconnect: they get an event if the caller ends.
     """
 
     _port: Port
@@ -182,9 +181,9 @@ class Connecting(Asks):
             procs: All who take part, the caller among them, in any order; `Proc(nspace, Rank.WILDCARD)` is a whole job.
             connect_id: Tells this connect from others of the same procs at the same time; all give the same one.
             optional: Who ends without having come is left out.
-            early_termination: Participants may end without a disconnect: nobody is told, and collectives of the
-                connection go on without them.
-            notify_each: The participants hear `ConnectEvent.HAS_CONNECTED` of each one that comes, and
+            early_termination: Participants may end without a disconnect: the others get no event, and collectives of
+                the connection continue without them.
+            notify_each: The participants get `ConnectEvent.HAS_CONNECTED` of each one that comes, and
                 `ConnectEvent.HAS_DISCONNECTED` of each one that goes.
             notify_request: The others hear `ConnectEvent.REQUESTED`.
             exchange_only: Exchange job info, and assign nothing.
@@ -249,8 +248,8 @@ class Connecting(Asks):
         Raises:
             NotFound: There is no such connection, or no more.
             OperationTimeout: Not all had come in time.
-            PartialSuccess: A participant ended without coming; servers of the Python engine wait for nobody who has
-                ended, and raise none.
+            PartialSuccess: A participant ended without coming; servers of the Python engine do not wait for procs
+                that have ended, and never raise it.
 
         PMIx Standard: "Process Management", "Connecting and Disconnecting Processes"; RFC 0003.
         """
@@ -279,7 +278,7 @@ def _introduced(port: Port, made: Connected) -> Connected:
             except (LostConnection, NotInitialized):
                 raise
             except PMIxError:
-                # It is the name of something else than a job, or one that nobody describes.
+                # It is not the name of a job, or there is no information on it.
                 continue
         found.append(nspace)
     return made.replace(foreign=tuple(found))

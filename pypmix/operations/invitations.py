@@ -98,9 +98,9 @@ class Invite:
         return self
 
     def answers(self) -> Iterator[InviteAnswer]:
-        """Iterate over what becomes of the invitation: an `Accepted`, `Declined` or `Failed` of each who is invited.
+        """Iterate over the answers: an `Accepted`, `Declined` or `Failed` of each invited proc.
 
-        It ends when nobody's answer is missing any more; those who replace others are waited for as well.
+        It ends when no answer is missing, including those of procs that replace others.
 
         Raises:
             ConstructAborted: The group was given up.
@@ -122,7 +122,7 @@ class Invite:
         """Go on without a proc, whatever it has answered or will answer.
 
         Args:
-            proc: One who is invited.
+            proc: An invited proc.
 
         Raises:
             ValueError: It is not.
@@ -135,8 +135,8 @@ class Invite:
         """Invite others instead of a proc.
 
         Args:
-            proc: One who is invited, and is not to be a member any more.
-            with_: Who is to be one instead.
+            proc: An invited proc that should no longer become a member.
+            with_: The procs that should become members instead.
 
         Raises:
             ValueError: It is not invited, or others are already.
@@ -145,7 +145,7 @@ class Invite:
         self._opened()
         others = self._named(proc_tuple(with_))
         if not others:
-            raise ValueError(f"nobody to replace {proc} with")
+            raise ValueError(f"no proc to replace {proc} with")
         for other in others:
             if other in self._invited or other == self._port.session.proc:
                 raise ValueError(f"{other} is invited already, or invites")
@@ -154,7 +154,7 @@ class Invite:
         self._port.run(GroupInviteControl(self.group, drop=(proc,), invite=others))
 
     def complete(self) -> Group:
-        """Have the group stand with all who have accepted; who has not answered yet is waited for.
+        """Complete the group with all procs that accept, when the missing answers are in.
 
         Returns:
             The group. It outlasts the block; use it as a context manager to have it destructed.
@@ -278,7 +278,7 @@ class Invitation(InvitationView):
         Raises:
             ConstructAborted: The leader, or a participant, has given the group up.
             OperationTimeout: It took too long.
-            PMIxError: The leader has failed and nobody has taken its place (`EventCode.GROUP_LEADER_FAILED`), or the
+            PMIxError: The leader has failed and no proc has taken its place (`EventCode.GROUP_LEADER_FAILED`), or the
                 caller has declined.
         """
         op = self._op(True, timeout, info)
@@ -330,7 +330,7 @@ class Invitation(InvitationView):
 
 
 class _Inbox:
-    """The invitations that one client has got and nobody has looked at; it lasts as long as the client is open."""
+    """The unread invitations of one client; it lasts as long as the client is open."""
 
     def __init__(self, client: Asks, port: Port) -> None:
         self._client = client
@@ -351,8 +351,8 @@ class _Inbox:
 class InvitationStream(Stream[Invitation]):
     """The invitations to the caller, oldest first; `invitations` of a client makes one.
 
-    It is a context manager, or opened by its first use. All such streams of a client share what comes, so that each
-    invitation is seen once, and what comes while nobody looks is kept for the next stream. One with `auto` has its own.
+    It is a context manager, or opened by its first use. All such streams of a client share the invitations: each is
+    seen once, and those that come without a stream are kept for the next one. A stream with `auto` has its own.
     """
 
     _name = "invitations"
@@ -375,7 +375,7 @@ class InvitationStream(Stream[Invitation]):
         return self
 
     def close(self) -> None:
-        """Take in nothing more; what others sent and nobody has looked at is kept for the next stream."""
+        """Take in nothing more; unread invitations are kept for the next stream."""
         if self._auto is not None:
             super().close()
         else:
@@ -465,12 +465,12 @@ class Invitations(Asks):
 
         Args:
             name: What to call the group: at most 255 bytes, and neither the name of a job nor of another group.
-            procs: Who is invited. The caller is the first member, and the leader, whether it is named or not.
+            procs: The procs to invite. The caller is the first member, and the leader, whether it is named or not.
             context_id: Ask the host for a number that no other group has.
             optional: Go on without those who fail after the answers are in, instead of giving the group up.
             ft: Go on without members that fail or leave, in the group's own fences and its destruct.
             notify_termination: Members are told of those who end.
-            timeout: Seconds for the answers: who has not answered by then has failed. No limit by default.
+            timeout: Seconds for the answers; later ones count as failed. No limit by default.
             info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
 
         Returns:
@@ -515,7 +515,7 @@ class Invitations(Asks):
 
         Args:
             name: What to call the group, as for `invite`.
-            procs: Who is invited.
+            procs: The procs to invite.
             context_id: Ask the host for a number that no other group has.
             optional: Make the group of those who accept.
             ft: Go on without members that fail or leave, in the group's own fences and its destruct.
@@ -586,19 +586,19 @@ class Invitations(Asks):
 
         Args:
             name: The group's name.
-            leader: Who has invited the caller, the source of the event.
+            leader: The proc that has invited the caller, the source of the event.
             accept: Whether to join.
             timeout: Seconds to wait; no limit by default.
             info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
             reason: Why not, in words, for the leader.
 
         Returns:
-            The group, None for who has declined.
+            The group, None if the caller has declined.
 
         Raises:
             ConstructAborted: The group was given up.
             OperationTimeout: It took too long.
-            PMIxError: The leader has failed and nobody has taken its place (`EventCode.GROUP_LEADER_FAILED`).
+            PMIxError: The leader has failed and no proc has taken its place (`EventCode.GROUP_LEADER_FAILED`).
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_join`.
         """
@@ -610,7 +610,7 @@ class Invitations(Asks):
         return Group(self, self._port, name, None, timeout, results, op.directives)
 
     def invitations(self, auto: Callable[[Invitation], object] | None = None) -> InvitationStream:
-        """Hear of invitations (`PMIX_GROUP_INVITED`): a stream of `Invitation`, also of those that came before.
+        """Return a stream of `Invitation` (`PMIX_GROUP_INVITED`), which includes those that came before.
 
         Args:
             auto: Called with each invitation: what is true accepts it at once, what is false declines it, None leaves

@@ -1,5 +1,5 @@
 # Made from pypmix/aio/operations by native/blocking.py: change it there.
-"""Process sets: which there are, who is in them, and what comes and goes."""
+"""Process sets: their names, their members, and their changes."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class Psets(Asks):
         if session.singleton or optional(op) or session.supports("get.pset_names"):
             value = self._run(op)
             return names_value(names_in(value))
-        # This library keeps for ever what it has been told once, or the server tells it to nobody.
+        # This library never updates what it was told once, or the server does not tell it.
         try:
             names = (self._psets()).of(op.proc)
         except NotSupported:

@@ -54,7 +54,7 @@ class Stream(Generic[T]):
                 begun = True
             finally:
                 if not begun:
-                    # Whoever gives the wait up gets nothing more, whether or not the engine has begun by then.
+                    # A caller that gives up gets nothing more, whether or not the engine has begun by then.
                     self._box.end()
                     self._box = None
         return self

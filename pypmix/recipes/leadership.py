@@ -49,7 +49,7 @@ class Leadership:
         """Iterate over the terms, from the one that runs on; it ends when the group is gone, or the caller left it.
 
         Raises:
-            PMIxError: The leader has failed and nobody has claimed the lead (`EventCode.GROUP_LEADER_FAILED`).
+            PMIxError: The leader has failed and no member has claimed the lead (`EventCode.GROUP_LEADER_FAILED`).
             LostConnection: The server is gone.
         """
         while True:

@@ -114,5 +114,5 @@ class Follower:
                 if function(argument) is True:
                     kept.append((monotonic() + self._patience, argument))
             except BaseException as error:
-                # Whoever waits for the next term would wait for ever.
+                # A caller that waits for the next term would wait for ever.
                 self._told.over(fault("to follow the leader of a group", error))

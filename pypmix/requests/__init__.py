@@ -90,7 +90,7 @@ def limit(timeout: float | None) -> float | None:
         raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
     if not timeout >= 0:
         raise ValueError(f"a timeout is a number of seconds from 0 on, not {timeout}")
-    # Threads cannot wait for centuries, which is no limit anyway.
+    # Threads cannot wait for centuries, which amounts to no limit.
     return timeout if timeout < 2**31 else None
 
 

@@ -64,14 +64,14 @@ def check(group: GroupView, elect: object, patience: float) -> None:
 class Candidacy:
     """The terms of a group's leaders, and what this process answers when one of them fails.
 
-    A member that is not to lead keeps its answer back until somebody is chosen: the one who is to lead may have died
-    too, which the others learn a moment later, and then another one has to claim.
+    A member that should not lead holds its answer back until there is a leader: the candidate may have died too, which
+    the others learn a moment later, and then another one has to claim the lead.
 
     Args:
         me: The member.
         name: The group's name.
-        elect: Returns who is to lead, of the living members.
-        told: Who is told of terms.
+        elect: Returns the next leader, one of the living members.
+        told: Gets the terms.
     """
 
     def __init__(self, me: Proc, name: str, elect: Callable[[Iterable[Proc]], Proc | None], told: Told) -> None:
@@ -107,7 +107,7 @@ class Candidacy:
         change = change_of(told)
         self._members = change.members
         if isinstance(change, Left) and self._leader in change.procs and self._leader != self._me:
-            # The others are asked who is to lead, as where it has failed.
+            # The others are asked for a leader, as after a failure.
             self._ends()
         elif isinstance(change, Joined):
             self._failed.difference_update(change.procs)

@@ -29,7 +29,7 @@ def sources(procs: Procs) -> tuple[Proc, ...]:
 
 
 def targets(procs: Procs) -> tuple[Proc, ...]:
-    """Return the procs that input is meant for; one by one, since PRRTE 3 finds nobody behind a wildcard."""
+    """Return the procs that input is meant for; one by one, since PRRTE 3 finds no procs for a wildcard."""
     if procs is None:
         raise TypeError("output and input need procs: a Proc, a Job, or several Procs")
     return proc_tuple(procs)
@@ -65,7 +65,7 @@ def push_ops(procs: tuple[Proc, ...], data: object, info: Infos) -> list[IOFPush
 def open_channels(session: ClientSession, procs: Iterable[Proc], channels: int) -> set[tuple[Proc, int]]:
     """Return the channels whose ends end the output of these procs; none where that cannot be known.
 
-    Nobody ends the diagnostic channel.
+    The diagnostic channel has no end.
     """
     found: set[tuple[Proc, int]] = set()
     for nspace, rank in procs:

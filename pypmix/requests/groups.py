@@ -119,7 +119,7 @@ def construct_op(
             raise TypeError(f"the leader is a Proc, or True for the caller, not {leader!r:.100}")
         if leader == caller:
             directives += (Info(keys.GROUP_LEADER, _TRUE),)
-        # The Standard lets nobody but the leader say who leads; the others' engines are told in this way.
+        # By the Standard only the leader can say that it leads; this tells the others' engines.
         directives += (Info(GROUP_LEADER_PROC, Value(codes.PROC, leader)),)
     if not isinstance(bootstrap, int) or isinstance(bootstrap, bool) or bootstrap < 0:
         raise ValueError(f"bootstrap is how many leaders there are, not {bootstrap!r:.100}")
@@ -157,7 +157,7 @@ def invite_op(
         raise ValueError("there are no procs: name all who are invited")
     invited = proc_tuple(procs)
     if all(proc == caller for proc in invited):
-        raise ValueError("an invitation names procs besides the caller, who is a member anyway")
+        raise ValueError("an invitation must name procs besides the caller, which is a member anyway")
     directives = _flags(
         info, timeout, context_id=context_id, optional=optional, ft=ft, notify_termination=notify_termination
     )

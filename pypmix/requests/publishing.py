@@ -61,7 +61,7 @@ def unpublish_op(keys: tuple[str, ...], range: int | None, info: Infos) -> Unpub
 def retries(op: Lookup, error: PMIxError) -> list[Lookup]:
     """Return the lookups that tell what a failed one of several keys would have found; none if it is a failure indeed.
 
-    Some servers and libraries keep the data of a partial success to themselves, and some do not heed a timeout, so
+    Some servers and libraries keep the data of a partial success to themselves, and some ignore a timeout, so
     that it is the engine which gives up waiting.
     """
     if len(op.keys) == 1 or not isinstance(error, PartialSuccess | OperationTimeout):

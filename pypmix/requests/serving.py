@@ -68,7 +68,7 @@ def identity(what: str, number: int) -> int:
 
 
 MOMENT = 0.001
-"""Seconds; for the engine, 0 is no limit."""
+"""Seconds; the engine takes 0 for "no limit"."""
 
 
 class Answer(Generic[R]):

@@ -95,7 +95,7 @@ def _rebuild(cls: type[PMIxError], detail: str, state: dict[str, object]) -> PMI
 
 
 class NotFound(PMIxError, LookupError):
-    """`PMIX_ERR_NOT_FOUND`: nobody has the key, the proc or the nspace."""
+    """`PMIX_ERR_NOT_FOUND`: there is no such key, proc or nspace."""
 
     default_status = statuses.ERR_NOT_FOUND
 

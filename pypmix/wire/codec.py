@@ -235,8 +235,7 @@ class Unpacker:
     def raw(self, type: int) -> bytes:
         """Read one pack and return its exact bytes.
 
-        Where a value is of a type that nobody here knows, its end cannot be found; it is then taken to reach to the
-        end of the buffer.
+        The end of a value of an unknown type cannot be found; it is then taken to reach to the end of the buffer.
         """
         start = self._position
         try:
@@ -342,15 +341,15 @@ def split_kvals(
 ) -> list[tuple[str, bytes]]:
     """Return the key and the exact bytes of each pack of KVAL, so that values can be passed on as they came.
 
-    Where a value is of a type that nobody here knows, its end cannot be found; it is then taken to be the last.
+    The end of a value of an unknown type cannot be found; it is then taken to be the last.
 
     Args:
         data: The packs.
         buffer_type: 1 for a plain buffer, 2 for a described one.
         release: The writer's.
         context: What decodes are given; by default one for that release, which bounds no work.
-        strange: Takes the keys of values that only who asks for them should get: those of a type that nobody here
-            knows, behind which nothing can be read, and a REGEX, of which libpmix up to 6 crashes when it keeps it.
+        strange: Takes the keys of values that should be sent only on request: those of an unknown type, behind which
+            nothing can be read, and a REGEX, of which libpmix up to 6 crashes when it keeps it.
 
     Raises:
         RemoteProtocolError: Something else is among them, or a pack has not exactly one.

@@ -2,8 +2,8 @@
 
 Each takes the bytes, a position, and a context (the nesting depth in its low byte, the writer's rule for arrays
 without a type above), and returns the data, in the form of `pypmix.standard.values.check`, with the position behind
-it. What does not parse raises `RemoteProtocolError`; reading past the end raises `IndexError`, which whoever starts a
-decode turns into that.
+it. What does not parse raises `RemoteProtocolError`; reading past the end raises `IndexError`, which the
+caller of a decode turns into that.
 
 Every element of an array takes a byte of the message at least, and what is made of it at most `MAX_FACTOR` times the
 bytes that it takes; pointers, of which any number is one byte, are few and shared. So a message of `n` bytes costs
@@ -65,7 +65,7 @@ _new = tuple.__new__
 
 
 class UnknownType(RemoteProtocolError):
-    """A data type of which nobody here knows the length; `position` is where its data starts."""
+    """A data type of unknown length; `position` is where its data starts."""
 
     default_status = statuses.ERR_UNKNOWN_DATA_TYPE
 

@@ -65,7 +65,7 @@ class FrameReader:
     Attributes:
         held: What is held back until the rest of its message comes.
         left: The bytes still to come of a message that is passed over.
-        skipped: The length of what was passed over, by tag; whoever answers for it takes it out.
+        skipped: The lengths of skipped messages by tag; the code that answers one takes its entry out.
     """
 
     __slots__ = ("_error", "_limit", "_need", "_skips", "held", "left", "skipped")

@@ -63,7 +63,7 @@ def encode_jobinfo(job: JobInfo, buffer_type: int, release: Release) -> bytes:
 def decode_jobinfo(data: bytes, buffer_type: int, release: Release = NEWEST) -> JobInfo:
     """Return what a server tells of a job: its reply to REQ, or one of the objects of a connect's reply.
 
-    Keys that nobody here knows are kept.
+    Unknown keys are kept.
 
     Args:
         data: An nspace and packs of KVAL.

@@ -219,7 +219,7 @@ _REPLIES: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
     (Command.DISCONNECTNB, _OLDEST, _JUST_STATUS),
     (Command.NOTIFY, _OLDEST, _JUST_STATUS),
     (Command.REGEVENTS, _OLDEST, _JUST_STATUS),
-    # Nobody answers this one.
+    # This one has no answer.
     (Command.DEREGEVENTS, _OLDEST, ()),
     (Command.QUERY, _OLDEST, _STATUS_INFOS),
     (Command.LOG, _OLDEST, _JUST_STATUS),

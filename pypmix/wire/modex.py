@@ -9,10 +9,10 @@ A blob is `pypmix` and NUL, the version of the format (1), the length of what fo
     for each proc: its nspace (length, UTF-8), its rank, the stamp of its last commit, the number of its values, and of
         each value its scope, the place of its sender in the list, and its KVAL as the client packed it (length, bytes)
 
-All numbers are base-128 varints, but version, buffer type and scope, which are a byte each. A value stays in the packed
-form of who committed it, so that types which nobody on the way knows reach their reader. Blobs of several servers are
-joined by putting them one after the other, and no bytes at all are the blob of nobody. What a blob has of a proc is all
-that it has committed for others. Blobs take different ways and may overtake each other: the one with the higher stamp
+All numbers are base-128 varints, but version, buffer type and scope, which are a byte each. A value stays as its
+committer has packed it, so that types which are unknown on the way reach their reader. Blobs of several servers are
+joined by putting them one after the other, and an empty blob has no procs. A blob has all that a proc has committed for
+others. Blobs take different ways and may overtake each other: the one with the higher stamp
 is the newer one.
 """
 
@@ -41,7 +41,7 @@ _REMOTE = 2
 """The bit of a scope that lets other nodes see a value."""
 
 STRANGE = 0x80
-"""A bit beside a stored value's scope: only who asks for it by its key is to get it; see `split_kvals`."""
+"""A bit beside a stored value's scope: it is sent only on request for its key; see `split_kvals`."""
 
 
 def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]], stamps: Mapping[Proc, int] = _NONE) -> bytes:

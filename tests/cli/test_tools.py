@@ -254,7 +254,7 @@ def test_what_ranks_have_named_does_nothing_to_the_terminal(command: Command) ->
     (rows,) = lines("query", "QUERY_PROC_TABLE", "--job", nspace)
     assert r"\u001b]0;owned\u0007\u009b31m\u202e[bold red]" in rows
     ended = command("lookup", "\x1b[31mnothing")
-    assert ended.err.decode() == "pypmix lookup: nobody has published \\x1b[31mnothing\n"
+    assert ended.err.decode() == "pypmix lookup: not published: \\x1b[31mnothing\n"
     (command.folder / "stop").touch()
     succeeded(command.end(process))
 

@@ -128,7 +128,7 @@ def test_the_example(run):
         r"rank 0 knows \{'ocean': 2 procs, 'ice': 1 proc\}",
         r"rank 0 has met \S+:1 in ocean, without \S+:2-3",
         r"rank 1 has met \S+:0 in ocean, without \S+:2-3",
-        r"rank 2 has met nobody in ice, without \S+:0-1,3",
+        r"rank 2 has met no others in ice, without \S+:0-1,3",
         r"rank 3 goes on by itself",
     ):
         assert re.search(text, job.stdout), job.report()

@@ -76,7 +76,7 @@ EXAMPLES = {
     "group": r"rank [02] has no group: .*Slurm's PMIx plugin constructs no groups",
     "handlers": r"rank {rank} acts, logged: True",
     "hello": r"hello from {rank} of 3 on sn\d  \[\w+ \S+\]",
-    "invite": r"rank {rank} has nobody to invite",
+    "invite": r"rank {rank} has no proc to invite",
     "psets": r"this server does not tell of process sets",
     "publish": r"no server that keeps what is published",
     "putget": r"rank {rank} of 3 knows \{{0: 'tcp://\S+:5000', 1: 'tcp://\S+:5001', 2: 'tcp://\S+:5002'\}}",

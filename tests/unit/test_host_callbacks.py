@@ -13,7 +13,7 @@ import pytest
 
 from pypmix import Cpuset, Info, NotSupported, Pdata, PMIxError, Proc, Query, Status, Topology, attrs, uint32
 from pypmix.host import LATER, Host, ProcSet
-from pypmix.host.callbacks import desk, workers
+from pypmix.host.callbacks import dispatcher, workers
 from pypmix.host.callbacks.routes import METHODS, ROUTES
 from pypmix.standard import ops, statuses
 from pypmix.standard.errors import NotInitialized, WouldDeadlock
@@ -683,7 +683,7 @@ def test_handlers_that_end_share_few_threads(monkeypatch):
 
 
 def test_a_client_has_so_many_requests_in_flight_and_no_more(monkeypatch):
-    monkeypatch.setattr(desk, "IN_FLIGHT", 3)
+    monkeypatch.setattr(dispatcher, "IN_FLIGHT", 3)
     held = []
 
     class Mine(Host):

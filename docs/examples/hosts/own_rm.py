@@ -56,7 +56,7 @@ class MyRM(Host):
             await asyncio.wait_for(self.news.wait(), req.timeout)
         found = [self.published[key] for key in req.keys if key in self.published]
         if not found:
-            raise NotFound(f"nobody has published {', '.join(req.keys)}", operation="lookup")
+            raise NotFound(f"not published: {', '.join(req.keys)}", operation="lookup")
         return found
 
     # Jobs begin and end.

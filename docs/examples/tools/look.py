@@ -8,7 +8,7 @@ try:
     tool = Tool(pid=int(sys.argv[1])) if sys.argv[1:] else Tool()  # by default the newest server of this user
     tool.open()
 except Unreachable as error:
-    raise SystemExit(f"nobody to look at: {error}") from None
+    raise SystemExit(f"no job to look at: {error}") from None
 
 with tool:
     print("server:", tool.get_servers()[0], "of release", tool.server.split()[-1])

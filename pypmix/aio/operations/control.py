@@ -283,7 +283,7 @@ class Control(Asks):
             drops: How many periods may pass without a heartbeat before the event.
             error: The event, `EventCode.MONITOR_HEARTBEAT_ALERT` by default. Native servers raise that in any case.
             id: A name for the monitor; made up by default.
-            info: Further directives as infos or a mapping, such as `attrs.RANGE`: who is to hear of it.
+            info: Further directives as infos or a mapping, such as `attrs.RANGE`: the procs that get the event.
 
         Returns:
             The monitor's name, for `cancel_monitor`.
@@ -321,7 +321,7 @@ class Control(Asks):
             drops: How many looks in a row may find nothing new before the event.
             error: The event, `EventCode.MONITOR_FILE_ALERT` by default. Native servers raise that in any case.
             id: A name for the monitor; made up by default.
-            info: Further directives as infos or a mapping, such as `attrs.RANGE`: who is to hear of it.
+            info: Further directives as infos or a mapping, such as `attrs.RANGE`: the procs that get the event.
 
         Returns:
             The monitor's name, for `cancel_monitor`.

@@ -179,9 +179,9 @@ class Events(Asks):
 
         Args:
             code: An `EventCode`; `EventCode.custom(-4242)` is one of the application's own.
-            range: Who hears of it: `Range.SESSION` by default, `NAMESPACE`, `LOCAL` (this node), `GLOBAL`, `RM` (the
-                resource manager alone), `PROC_LOCAL` (this process alone).
-            targets: The procs that hear of it, instead of a range (`Range.CUSTOM`).
+            range: The procs that get it: `Range.SESSION` by default, `NAMESPACE`, `LOCAL` (this node), `GLOBAL`,
+                `RM` (the resource manager alone), `PROC_LOCAL` (this process alone).
+            targets: The procs that get it, instead of a range (`Range.CUSTOM`).
             affected: The procs that it is about.
             non_default: Do not bother default handlers with it.
             cache: Keep it for those who register later.

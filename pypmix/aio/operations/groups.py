@@ -110,8 +110,8 @@ class Group(GroupView, Exchanging):
     """A group that the caller is, or will be, a member of; `group` of a client makes one.
 
     Entering it as a context manager constructs the group, leaving destructs it; both wait for all members. An
-    exception that leaves the block lets the caller leave the group, which waits for nobody: the others need not be on
-    their way to their ends. Who has left in the block, or whose group is gone, does nothing at its end.
+    exception that leaves the block lets the caller leave the group without waiting: the others may not be about to end.
+    The end of the block does nothing if the caller has left the group in it, or the group is gone.
     """
 
     port: Port
@@ -164,7 +164,7 @@ class Group(GroupView, Exchanging):
         self._results = None
 
     async def leave(self, *, info: Infos = None) -> None:
-        """`PMIx_Group_leave`: see `group_leave`; afterwards the caller is no member."""
+        """`PMIx_Group_leave`: see `group_leave`; afterwards the caller is not a member."""
         op = leave_op(self._name, info)
         self.state()
         await self.port.run(op)
@@ -347,7 +347,7 @@ class Groups(Asks):
         procs = self._procs(procs)
         if name is None:
             if bootstrap:
-                raise ValueError("who is not told of the others cannot find a name by itself: give one")
+                raise ValueError("a group with bootstrap needs a name: the caller does not know the other members")
             name = automatic_name(session, self.__dict__.setdefault("_group_counts", {}), procs)
         op = construct_op(
             session.proc,
@@ -393,8 +393,8 @@ class Groups(Asks):
                 name the caller in `add`.
             context_id: Ask the host for a number that no other group has, such as MPI libraries need.
             leader: Who leads the construction and the group, a proc, which all members name, or True for the caller
-                (`attrs.GROUP_LEADER`). It alone hears of members that fail; if it fails itself, all others hear
-                `EventCode.GROUP_LEADER_FAILED` and may become the leader by `Event.lead`.
+                (`attrs.GROUP_LEADER`). It alone gets events of members that fail; if it fails itself, all others
+                get `EventCode.GROUP_LEADER_FAILED` and may become the leader by `Event.lead`.
             optional: Make the group of those who come, where others end before (`attrs.GROUP_OPTIONAL`); together with
                 `timeout`, of those who have come by then. `partial` of the results says so.
             ft: Go on without those who end before they come (`attrs.GROUP_FT_COLLECTIVE`).
@@ -487,7 +487,7 @@ class Groups(Asks):
             info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
 
         Raises:
-            NotFound: Nobody knows such a group.
+            NotFound: There is no such group.
             PermissionDenied: A member refuses.
             OperationTimeout: Not all members have answered in time.
         """
@@ -500,7 +500,7 @@ class Groups(Asks):
         session = self._session
         if session.singleton or optional(op) or session.supports("get.group_names"):
             return await self._run(op)
-        # This library keeps for ever what it has been told once, or the server tells it to nobody.
+        # This library never updates what it was told once, or the server does not tell it.
         own: list[str] = []
         told: list[str] = []
         try:

@@ -75,7 +75,7 @@ class Publishing(Asks):
             The value as a plain Python object; `lookup_all` also tells who published it.
 
         Raises:
-            NotFound: Nobody has published it where the caller may look it up, and no default was given.
+            NotFound: It is not published where the caller may look it up, and no default was given.
             OperationTimeout: It did not come in time.
 
         PMIx Standard: "Publish/Lookup Operations".

@@ -28,7 +28,7 @@ MAX_KEPT = 1024
 
 
 class Ends:
-    """Hears of the ends of jobs, for one client.
+    """Receives the ends of jobs, for one client.
 
     Attributes:
         over: Whether the session has ended.
@@ -60,7 +60,7 @@ class Ends:
             self._waiting.remove(entry)
 
     def ended(self, nspace: str) -> bool:
-        """Tell whether the end of a job has been heard of."""
+        """Tell whether a job is known to have ended."""
         return nspace in self._codes
 
     def follow(self, nspace: str, function: Callable[[], None]) -> bool:
@@ -97,7 +97,7 @@ class SpawnedJob(ChildJob):
     """A job that `spawn` has started: a collection of its procs, which may be passed wherever procs are wanted.
 
     Attributes:
-        ends: Where its end is heard of; None where it is not.
+        ends: Receives its end; None where that is not known.
     """
 
     __slots__ = ("_port", "ends")

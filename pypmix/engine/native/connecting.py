@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pypmix.engine.connects import id_of, check_caller, understood
+from pypmix.engine.connects import check_caller, id_of, understood
 from pypmix.engine.groups.talk import found, listed
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, items

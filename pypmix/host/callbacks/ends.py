@@ -126,10 +126,10 @@ class Ends(Notices):
             # The host has closed.
             return
 
-    # Who wants to hear of it; on any thread
+    # The codes that clients want; on any thread
 
     def add(self, wanted: Iterable[int]) -> None:
-        """A client here wants to hear of these codes: tell the other hosts."""
+        """A client here wants events of these codes: tell the other hosts."""
         before = len(self.asked)
         super().add(wanted)
         if len(self.asked) > before:
@@ -138,7 +138,7 @@ class Ends(Notices):
                     self._tell_asked(name)
 
     def remove(self, unwanted: Iterable[int]) -> None:
-        """No client here wants to hear of these codes any more; those of other hosts may."""
+        """No client here wants events of these codes any more; those of other hosts may."""
         super().remove(set(unwanted) - self._elsewhere)
 
     def _tell_asked(self, name: str) -> None:

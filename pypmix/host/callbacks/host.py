@@ -10,7 +10,7 @@ import threading
 
 from pypmix.host.answers import MODULES
 from pypmix.host.callbacks.decorators import Decorators
-from pypmix.host.callbacks.desk import Desk, is_async, settling
+from pypmix.host.callbacks.dispatcher import Dispatcher, is_async, settling
 from pypmix.host.callbacks.jobs import Jobs
 from pypmix.host.callbacks.processes import to_the_end
 from pypmix.host.callbacks.requests import LATER, Request
@@ -141,7 +141,7 @@ class Host(Upcalls, Jobs, Decorators):
         self._all: tuple[Handler, bool] | None = None
         if type(self).handle is not Host.handle:
             self._all = self.handle, is_async(self.handle)
-        self._desk: Desk | None = None
+        self._dispatcher: Dispatcher | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
         self._thread: threading.Thread | None = None
@@ -165,8 +165,8 @@ class Host(Upcalls, Jobs, Decorators):
         function, asynchronous = found
         if asynchronous:
             return await function(req)
-        assert self._desk is not None
-        return await self._desk.in_worker(function, req)
+        assert self._dispatcher is not None
+        return await self._dispatcher.in_worker(function, req)
 
     def default(self, req: Request[Any]) -> Later:
         """Answer as a host does that has no method for it; what an overridden method may end with.
@@ -230,8 +230,8 @@ class Host(Upcalls, Jobs, Decorators):
         name, kind = route(op)
         found = self._all or self._handlers.get(name)
         if found is not None:
-            assert self._desk is not None
-            self._desk.take(kind(upcall, name, self._desk), *found)
+            assert self._dispatcher is not None
+            self._dispatcher.take(kind(upcall, name, self._dispatcher), *found)
         elif isinstance(op, LIVES):
             upcall.reply()
         elif manager.offers(op):
@@ -321,7 +321,7 @@ class Host(Upcalls, Jobs, Decorators):
             raise RuntimeError("the host is open already")
         try:
             self._open_jobs(loop)
-            self._desk = Desk(loop, self._reply_timeout, self.expand)
+            self._dispatcher = Dispatcher(loop, self._reply_timeout, self.expand)
             self._loop, self._pid = loop, os.getpid()
             self.server.open()
             loop.call_soon_threadsafe(self._watch, loop)
@@ -343,10 +343,10 @@ class Host(Upcalls, Jobs, Decorators):
                 session.attach()
 
     async def _close(self) -> None:
-        assert self._desk is not None and self._loop is not None
+        assert self._dispatcher is not None and self._loop is not None
         try:
             await self._end_jobs()
-            await self._desk.close()
+            await self._dispatcher.close()
             if self._exchange is not None:
                 self._exchange.close()
         finally:
@@ -423,7 +423,7 @@ class Host(Upcalls, Jobs, Decorators):
         return self.server.engine
 
     def pending(self) -> list[Pending]:
-        """Return what is under way in the server, with who has arrived and who is missing."""
+        """Return the operations under way in the server, with the procs that have arrived and the missing ones."""
         return self.server.pending()
 
     def notify(self, code: int, *, source: Proc | None = None, range: int = RANGE_SESSION, info: Infos = None) -> None:

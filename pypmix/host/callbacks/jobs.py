@@ -267,7 +267,7 @@ class Jobs(Home):
     ) -> Processes:
         """Start a job on this node that a spawn asks for, and return at once; it is over when its processes have ended.
 
-        Then its caller, and whoever else wants to, hears `EventCode.EVENT_JOB_END`, which `wait` of a spawned job waits
+        Its caller, and others that want it, then get `EventCode.EVENT_JOB_END`, which `wait` of a spawned job waits
         for. It has the job's exit code: that of the first process that failed, or what stands for the status of `kill`.
 
         Args:

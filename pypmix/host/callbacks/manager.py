@@ -83,7 +83,7 @@ class HostManager(ServingManager):
         self.native = native
         if exchange is not None:
             self._join(exchange)
-        # They are to hear of the end of every job.
+        # They have to be told of the end of every job.
         _ = self.notices
 
     def _join(self, exchange: Exchange) -> None:

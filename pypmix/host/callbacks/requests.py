@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Handler = Callable[[Any], Any]
     Given = Mapping[Any, object] | Iterable[Info] | None
 
-    class Desk(Protocol):
+    class Dispatcher(Protocol):
         """The requests in flight, as one of them knows them."""
 
         expand: Callable[[Iterable[Proc]], Iterable[Proc]]
@@ -77,17 +77,17 @@ class Request(Generic[R]):
         gid: Its group.
     """
 
-    __slots__ = ("__weakref__", "_desk", "_upcalls", "deadline", "gid", "name", "op", "requestor", "task", "uid")
+    __slots__ = ("__weakref__", "_dispatcher", "_upcalls", "deadline", "gid", "name", "op", "requestor", "task", "uid")
 
-    def __init__(self, upcall: Upcall, name: str, desk: Desk) -> None:
+    def __init__(self, upcall: Upcall, name: str, dispatcher: Dispatcher) -> None:
         self.op: Op[Any] = upcall.op
         self.name = name
         self.requestor = upcall.requestor
         self.uid = upcall.uid
         self.gid = upcall.gid
-        # The one who takes it out answers; `pop` is atomic.
+        # The taker of this entry answers; `pop` is atomic.
         self._upcalls = [upcall]
-        self._desk = desk
+        self._dispatcher = dispatcher
         self.deadline = math.inf
         self.task: object = None
 
@@ -164,7 +164,7 @@ class Request(Generic[R]):
         try:
             upcall = self._upcalls.pop()
         except IndexError:
-            self._desk.again(self)
+            self._dispatcher.again(self)
             return LATER
         try:
             if error is not None:
@@ -176,7 +176,7 @@ class Request(Generic[R]):
             upcall.fail(failure(self, problem))
             raise
         finally:
-            self._desk.settled(self)
+            self._dispatcher.settled(self)
         return LATER
 
     def take(self) -> Upcall | None:
@@ -185,7 +185,7 @@ class Request(Generic[R]):
             upcall = self._upcalls.pop()
         except IndexError:
             return None
-        self._desk.settled(self)
+        self._dispatcher.settled(self)
         return upcall
 
     def result(self, given: Any) -> R:
@@ -390,8 +390,8 @@ class ConnectRequest(Request["Connected | None"]):
     """`connect`: all procs of this server have called it.
 
     Answered with an nspace for the connection, which no job has and which is the same on all servers: the server takes
-    those who have come, in the order of their names. Or with a `pypmix.standard.ops.Connected`, where the host says who
-    is in it, in the order of the new ranks; or with None, where the procs are connected under their own names alone.
+    the procs that have come, in the order of their names. Or with a `pypmix.standard.ops.Connected`, in which the host
+    lists the members in the order of the new ranks; or with None, where the procs are connected under their own names.
     """
 
     __slots__ = ()
@@ -661,7 +661,7 @@ class GroupRequest(Request[tuple[Info, ...]]):
     @property
     def members(self) -> ProcSet:
         """All who have been named or added, in order; a wildcard is replaced by the procs of its job."""
-        return ProcSet(sorted(self._desk.expand(self.procs | self.added)))
+        return ProcSet(sorted(self._dispatcher.expand(self.procs | self.added)))
 
     @property
     def wants_context_id(self) -> bool:

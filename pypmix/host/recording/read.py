@@ -119,7 +119,7 @@ def _check(header: dict[str, Any]) -> None:
 def _entry(fields: dict[str, Any]) -> Entry:
     op, requestor = from_json(fields["asks"]), from_json(fields["requestor"])
     if not isinstance(op, Op) or not isinstance(requestor, Proc | None):
-        raise TypeError("an upcall is an operation and who asks for it")
+        raise TypeError("an upcall is an operation and its caller")
     return Entry(fields["seq"], fields["time"], fields["server"], op, requestor, fields["uid"], fields["gid"])
 
 

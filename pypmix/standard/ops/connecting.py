@@ -13,7 +13,7 @@ CONNECT_ID = "pypmix.conn.id"
 """A connect: what tells it from another one of the same procs; in its events too."""
 
 CONNECT_NOTIFY_EACH = "pypmix.conn.each"
-"""A connect or disconnect: the participants hear of each one that comes."""
+"""A connect or disconnect: the participants get an event of each one that comes."""
 
 CONNECT_NOTIFY_REQ = "pypmix.conn.req"
 """A connect: the others hear that they are asked to come."""

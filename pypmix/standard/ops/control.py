@@ -49,7 +49,7 @@ class AllocationRequest(Op[tuple[Info, ...]]):
     def __validate__(self) -> None:
         super().__validate__()
         if not isinstance(self.directive, int) or not 0 <= self.directive < 256:
-            raise ValueError(f"{self.directive!r} is no AllocDirective")
+            raise ValueError(f"{self.directive!r} is not an AllocDirective")
 
 
 class ProcessMonitor(Op[tuple[Info, ...]]):

@@ -68,7 +68,7 @@ class GroupChange(Record):
     Args:
         kind: `JOINED`, `LEFT`, `MEMBER_FAILED`, `LEADER_FAILED`, `LEADER_SELECTED` or `DESTRUCTED`.
         state: The group afterwards.
-        procs: Who has joined, left, failed, or leads now; none if no member wanted to lead.
+        procs: The procs that have joined, left or failed, or the new leader; none if no member wanted to lead.
     """
 
     kind: str
@@ -133,7 +133,7 @@ class GroupInvite(_GroupOp[GroupResults]):
 
     Args:
         group: The group's name.
-        procs: Who is invited; the caller is a member as well, in the first place, whether it is named or not.
+        procs: The invited procs; the caller is the first member, whether it is named or not.
         directives: What is asked for.
         answers: Called with each answer, where the caller decides what follows by `GroupInviteControl`: the group is
             not complete before that says so. None leaves it to the Standard's rules. It must not block.
@@ -151,8 +151,8 @@ class GroupInviteControl(_GroupOp[None]):
         group: The group's name.
         drop: Invited procs that are not to be members any more.
         invite: Further procs to invite.
-        complete: End it: who has accepted is a member, who has not answered yet is waited for, and then the group
-            stands.
+        complete: End it: the procs that have accepted are members, and the group is complete when the others have
+            answered.
         abort: Give it up, for all who were invited (`PMIX_GROUP_CONSTRUCT_ABORT`).
     """
 
@@ -169,7 +169,7 @@ class GroupJoin(_GroupOp[GroupResults]):
 
     Args:
         group: The group's name.
-        leader: Who has invited the caller.
+        leader: The proc that has invited the caller.
         accept: Whether to join.
         directives: What is asked for.
         reason: Why not, in words.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.connects import id_of, check_caller, understood
+from pypmix.engine.connects import check_caller, id_of, understood
 from pypmix.engine.python.client import UNOFFERED, Client, Operation
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import (

@@ -9,8 +9,8 @@ session = Session("docs/how-to/host.md", globals())
 session.run(0)
 session.run(1)
 session.run(2)
-with Blocking(), Tickets() as tickets:
-    assert tickets.queue == []
+with Blocking(), Queued() as queued:
+    assert queued.queue == []
 session.run(3)
 with rm:
     assert rm.server

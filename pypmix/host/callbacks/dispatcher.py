@@ -1,7 +1,7 @@
-"""Where upcalls become requests: handed from the engine's thread to handlers, watched until they are answered.
+"""Upcalls as requests: handed from the engine's thread to handlers, watched until they are answered.
 
 A request is open until its upcall is taken out of it: by an answer, by the watchdog (`_expire`), or when the host
-closes. Taking it out is atomic, and only the one who has it answers the server. So any thread may answer at any time.
+closes. Taking it out is atomic, and only the taker answers the server. So any thread may answer at any time.
 
 1. `take`, on the engine's thread, counts the request of its client and refuses it where there are too many.
 2. `_begin`, in the loop, gives it a deadline and starts its handler: an `async def` as a task, any other function on a
@@ -86,7 +86,7 @@ def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]
     return loop.create_task(coroutine)
 
 
-class Desk:
+class Dispatcher:
     """The requests of a host that are in flight.
 
     Args:
@@ -191,7 +191,7 @@ class Desk:
             else:
                 self._workers.submit(lambda: self._call(request, function))
         except Exception as error:
-            # There is no memory or no thread for it: the requestor has to hear of that.
+            # There is no memory or no thread for it: the requestor must be told.
             self.failed(request, error)
 
     def _run(self, request: Request[Any], coroutine: Coroutine[Any, Any, None]) -> None:
