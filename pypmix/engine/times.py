@@ -1,6 +1,6 @@
-"""All time constants of a server of the python engine, in seconds, and what they are for.
+"""All time constants of the servers of both engines, in seconds, and what they are for.
 
-What bounds operations between servers is in `pypmix.host.exchange.limits`.
+Those of operations between servers are in `pypmix.host.exchange.limits`.
 """
 
 from __future__ import annotations
@@ -54,3 +54,24 @@ EVENT_SECONDS = 120.0
 
 OUTPUT_SECONDS = 120.0
 """Time that the output of a job is kept after its end, for late pulls."""
+
+# The native engine's server (`serversession`, and `again`, `lingering` and `tools` of its topics)
+
+LIBRARY_SECONDS = 30.0
+"""Time limit of a call of libpmix which does not wait for any proc."""
+
+STUCK_SECONDS = 0.2
+"""The same once a call has not come back, until another one does: libpmix's progress thread seems to hang."""
+
+FINALIZE_SECONDS = 10.0
+"""Time for libpmix to finalize; if it does not come back, it is left behind."""
+
+CLOSED_SECONDS = 1.0
+"""Time for libpmix to read the end of a connection, before it is told to forget the client."""
+
+MODEX_PAUSE = 0.02
+MAX_MODEX_PAUSE = 1.0
+"""Time between two direct modex requests for one key, doubled each time: libpmix does not report further commits."""
+
+OWNER_PAUSE = 0.02
+"""Time between two looks for the owner of a tool's connection that has none yet."""

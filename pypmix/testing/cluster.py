@@ -197,7 +197,7 @@ class RealCluster(Cluster):
         """
         found = cls.enter(me.rank, folder)
         me.fence(timeout=SECONDS)
-        for _ in found._arrivals(me.rank, len(me.job)):
+        for _ in found.arrivals(me.rank, len(me.job)):
             time.sleep(MEETING)
         return found
 
@@ -208,11 +208,11 @@ class RealCluster(Cluster):
 
         found = cls.enter(me.rank, folder)
         await me.fence(timeout=SECONDS)
-        for _ in found._arrivals(me.rank, len(me.job)):
+        for _ in found.arrivals(me.rank, len(me.job)):
             await asyncio.sleep(MEETING)
         return found
 
-    def _arrivals(self, rank: int, size: int) -> Iterator[None]:
+    def arrivals(self, rank: int, size: int) -> Iterator[None]:
         """Say that the fence of the meeting has ended for a rank, and yield until it has for all."""
         (self._folder / f".met.{rank}").touch()
         deadline = time.monotonic() + SECONDS

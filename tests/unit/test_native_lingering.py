@@ -16,7 +16,7 @@ A, B, C = Proc("job", 0), Proc("job", 1), Proc("other", 0)
 
 @pytest.fixture
 def told(monkeypatch):
-    monkeypatch.setattr(lingering, "SECONDS", 0.1)
+    monkeypatch.setattr(lingering, "CLOSED_SECONDS", 0.1)
     return []
 
 

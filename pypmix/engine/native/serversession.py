@@ -16,8 +16,8 @@ Order: an upcall's host is called in the order of the upcalls. The loss of a cli
 for before: a turn takes losses only when no upcall waits. A mark (`catch_up`) is passed by the same rule.
 
 A fault on the thread of the upcalls is logged, the upcall that it belongs to is answered with an error, and the thread
-goes on, since all clients of the node need it. Each wait for a call of the library has a limit: `LIMIT`, and `STUCK`
-for calls after one that has not come back. There is one libpmix in a process, and so one server.
+goes on, since all clients of the node need it. Each wait for a call of the library has a limit: `LIBRARY_SECONDS`, and
+`STUCK_SECONDS` for calls after one that has not come back. There is one libpmix in a process, and so one server.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from pypmix.engine.native.serverside.slots import slots
 from pypmix.engine.native.serverside.upcalls import ROWS
 from pypmix.engine.native.structs import get_proc, get_strings, put_proc
 from pypmix.engine.psets import missing, new_pset
+from pypmix.engine.times import FINALIZE_SECONDS, LIBRARY_SECONDS, STUCK_SECONDS
 from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.errors import EngineUnavailable, NotFound, NotInitialized, OperationTimeout, PMIxError, error_for
 from pypmix.standard.logtext import Limit, printable_lines
@@ -72,13 +73,6 @@ if TYPE_CHECKING:
 NULL = ffi.NULL
 PENDING = lib.PYPMIX_PENDING
 
-LIMIT = 30.0
-"""Seconds that a call of the library may take which does not wait for any proc."""
-
-STUCK = 0.2
-"""The same once one has taken longer, until another one comes back: the library's progress thread hangs, it seems."""
-
-
 AT_ONCE = "PMIX_MCA_pmix_event_caching_window"
 """The seconds for which the library keeps the news that a client was lost, in case there are more; 1 by default."""
 
@@ -93,9 +87,6 @@ MOST_AT_ONCE = 64
 
 NO_PROC = Proc.unchecked("pypmix.nothing", 0)
 """A proc that there is not: the library answers what concerns it once its thread has been through its queue."""
-
-FINALIZE = 10.0
-"""Seconds that the library has to finalize; one that does not come back is left behind."""
 
 
 class NativeServer:
@@ -130,7 +121,7 @@ class NativeServer:
         self._departed: deque[Proc] = deque()
         self._closed = False
         self._asked: dict[int, Done[bytes]] = {}
-        self._limit = LIMIT
+        self._limit = LIBRARY_SECONDS
         self._alarms = Alarms()
         self._again = Again(self._ask_modex, self._alarms, self.log)
         self._lingering = Lingering(self._deregister, self._alarms, self.log)
@@ -238,7 +229,7 @@ class NativeServer:
         self._marks.append(mark)
         lib.pypmix_queue_wake(self._queue)
         if not self._closed:
-            mark.wait(LIMIT)
+            mark.wait(LIBRARY_SECONDS)
 
     def trace(self) -> None:
         """See `ServerSession.trace`: the library tells of no request but by upcalls."""
@@ -253,7 +244,7 @@ class NativeServer:
             # The first may be answered in the turn of the loop that has been waiting for sockets all along, and the
             # next one too where the thread lost its CPU between the answer and the end of that turn.
             with contextlib.suppress(PMIxError):
-                self._call(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", Parts(_proc(NO_PROC)), STUCK)
+                self._call(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", Parts(_proc(NO_PROC)), STUCK_SECONDS)
         return True
 
     def _completions(self) -> None:
@@ -551,10 +542,10 @@ class NativeServer:
         lib.pypmix_inbox_close(self._box)
         finalizer = threading.Thread(target=lib.pypmix_server_finalize, name="pypmix-finalize", daemon=True)
         finalizer.start()
-        finalizer.join(FINALIZE)
+        finalizer.join(FINALIZE_SECONDS)
         lib.pypmix_queue_wake(self._queue)
         if self._thread is not threading.current_thread():
-            self._thread.join(FINALIZE)
+            self._thread.join(FINALIZE_SECONDS)
         while self._marks:
             self._marks.popleft().set()
         # No release starts a second time after that: they abort, or answer their clients with errors.
@@ -578,7 +569,7 @@ class NativeServer:
         if lib.pypmix_ask_submit(self._queue, 0, what, self._given(operation, parts)):
             raise MemoryError("no memory for an operation")
 
-    def _call(self, what: int, operation: str, parts: Parts, most: float = LIMIT) -> tuple[Info, ...]:
+    def _call(self, what: int, operation: str, parts: Parts, most: float = LIBRARY_SECONDS) -> tuple[Info, ...]:
         """Put a call to the library, wait for its end, `most` seconds long, and return the infos of its answer."""
         given = self._given(operation, parts)
         call = lib.pypmix_call_new()
@@ -593,13 +584,13 @@ class NativeServer:
                 # A signal has ended the wait, and its handler has returned.
                 lib.pypmix_wait(call, max(end - time.monotonic(), 0.0))
             if call.status == statuses.ERR_TIMEOUT and end <= time.monotonic():
-                if limit == LIMIT:
+                if limit == LIBRARY_SECONDS:
                     self.log(f"{self.info} does not come back from {operation}: it hangs, and so do its clients")
                 if limit == self._limit:
                     # A caller with several calls must not wait as long for each of those that follow.
-                    self._limit = STUCK
+                    self._limit = STUCK_SECONDS
                 raise OperationTimeout("the library does not come back", operation=operation, engine=str(self.info))
-            self._limit = LIMIT
+            self._limit = LIBRARY_SECONDS
             self._raise_for(call.status, operation)
             return self.marshal.results(call.results)
         finally:

@@ -250,7 +250,7 @@ async def stuck(cell):
     from pypmix.engine.native import serversession
     from pypmix.standard.ops import Output
 
-    serversession.LIMIT, serversession.STUCK = 2.0, 0.8
+    serversession.LIBRARY_SECONDS, serversession.STUCK_SECONDS = 2.0, 0.8
     texts = []
     logging.getLogger("pypmix.server").addHandler(keeping(texts))
     gate = threading.Event()
@@ -266,7 +266,7 @@ async def stuck(cell):
     async with cell.host() as rm:
         rm.job("demo", np=1)
         session = rm.server.session
-        session._limit = serversession.LIMIT
+        session._limit = serversession.LIBRARY_SECONDS
         library = ctypes.CDLL(session.info.library)
         # What libpmix calls when it has registered a handler, it calls on its progress thread.
         library.PMIx_Register_event_handler((ctypes.c_int * 1)(-4343), 1, None, 0, never, hang, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from pypmix.engine.times import MAX_MODEX_PAUSE, MODEX_PAUSE
 from pypmix.standard.errors import LostConnection, OperationTimeout
 from pypmix.standard.ops import RESERVED_PREFIX
 
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
     from pypmix.engine.alarms import Alarms
     from pypmix.engine.base import Done
     from pypmix.standard.types import Proc
-
-FIRST_PAUSE = 0.02
-LONGEST_PAUSE = 1.0
-"""Seconds between two questions: the library does not tell when a proc that has committed something commits more."""
 
 
 class Again:
@@ -55,7 +52,7 @@ class Again:
         def repeat(pause: float) -> None:
             if demand in self._waiting:
                 try:
-                    ask(min(2 * pause, LONGEST_PAUSE))
+                    ask(min(2 * pause, MAX_MODEX_PAUSE))
                 except Exception as error:
                     self._end(demand, None, error)
 
@@ -66,7 +63,7 @@ class Again:
         with self._lock:
             self._waiting[demand] = done
         try:
-            ask(FIRST_PAUSE)
+            ask(MODEX_PAUSE)
         except BaseException:
             self._waiting.pop(demand, None)
             raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from functools import partial
 
+from pypmix.engine.times import CLOSED_SECONDS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,9 +21,6 @@ HASTY: Release = (5, 0, 2)
 Earlier ones close its socket then, and continue to watch its descriptor's number. If they have not read its end yet,
 the next client whose connection gets that number is never served: its request for the job info stays unread.
 """
-
-SECONDS = 1.0
-"""Seconds that the library has to read the end of a connection."""
 
 
 class Lingering:
@@ -44,7 +43,7 @@ class Lingering:
         """A client has ended."""
         with self._lock:
             if proc not in self._due:
-                self._due[proc] = self._alarms.later(SECONDS, partial(self._over, proc))
+                self._due[proc] = self._alarms.later(CLOSED_SECONDS, partial(self._over, proc))
 
     def take(self, proc: Proc) -> bool:
         """Take a client out; return whether it was there."""

@@ -9,6 +9,7 @@ from _socket import MSG_DONTWAIT, SHUT_RDWR
 from pypmix.engine.common import MUNGE
 from pypmix.engine.native.serverside.node import STATE_CONNECTED
 from pypmix.engine.peeruid import UNKNOWN_USER, connections_of_others
+from pypmix.engine.times import OWNER_PAUSE
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import ToolConnected
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from pypmix.engine.native.serverside.node import Node
 
 TRIES = 20
-PAUSE = 0.02
-"""The tries, and the seconds between them, to find the owner of a connection that has none yet."""
+"""The tries to find the owner of a connection that has none yet."""
 
 SAID: dict[str, Any] = {
     keys.NSPACE: "",
@@ -72,7 +72,7 @@ def _check_connections(node: Node) -> None:
     for trial in range(TRIES):
         if trial:
             # A client that has just gone leaves a connection without an owner until the library looks at it.
-            time.sleep(PAUSE)
+            time.sleep(OWNER_PAUSE)
         whose: set[int] = set()
         present: set[int] = set()
         for owner, connection in connections_of_others(node.ports(), (0, node.uid)):
