@@ -8,7 +8,7 @@
 4. `views_agree`: servers that have each other have the same others; a link that breaks is a matter of all.
 5. `members_agree`: members of a group that stands, on servers that have each other, agree on who is in it, in which
    order, who leads it, and for how long in a row; all that are in it live; and its servers have the same record of it.
-6. `one_leader_per_term`: in a term, nobody hears of two leaders.
+6. `one_leader_per_term`: in a term, no proc is told of two leaders.
 7. `no_event_twice`: handlers hear of a failure, a departure, a choice or an end of a group, or of a construct, once.
 8. `changes_follow`: what a watch tells leads from one state to the next, one epoch each.
 9. `psets_agree`: servers that have each other know the same process sets.
@@ -142,7 +142,7 @@ def _has_asked_in_vain(play: Play, proc: Proc, name: str) -> bool:
 
 
 def one_leader_per_term(play: Play) -> None:
-    """In a term, nobody hears of two leaders."""
+    """In a term, no proc is told of two leaders."""
     leaders: dict[Any, Any] = {}
 
     def led(process: Process, key: Any, leader: Proc | None) -> None:

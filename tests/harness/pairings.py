@@ -184,7 +184,8 @@ LACKS = (
         "alarms reach who has asked for them",
         f"{HOSTED}*",
         "*",
-        "an alarm names the watched proc as its source, and libpmix hands no event to its source",
+        "our choice: an alarm names the watched proc as its source, as libpmix's own monitors do, and libpmix hands no "
+        "event to its source",
     ),
     Lack("exact floats", f"{HOSTED}*", "python-client", "the server writes what it relays anew, with six decimals"),
     Lack(

@@ -16,4 +16,5 @@ def shipped(name: str) -> Promise:
 
 def every_native(promise: str, reason: str) -> tuple[Lack, ...]:
     """Return that no native server keeps a promise, neither under its own launcher nor under a host of ours."""
-    return tuple([Lack(promise, server, "*", reason) for server in ("prterun*", "native-server*")])
+    chosen = f"{reason}; our choice: a host of ours does not make up for it"
+    return Lack(promise, "prterun*", "*", reason), Lack(promise, "native-server*", "*", chosen)

@@ -297,8 +297,8 @@ def test_a_client_is_welcomed_and_the_host_told(world):
 )
 def test_who_is_refused(world, hello, status):
     client = Client(world, **{"rank": 0, **hello}).connect()
-    heeds = hello.get("version", "5.0.11") == "5.0.11"
-    assert client.welcome == ((status, 0) if heeds else None)
+    reads_status = hello.get("version", "5.0.11") == "5.0.11"
+    assert client.welcome == ((status, 0) if reads_status else None)
     assert client.link.closed
     assert len(world.logged) == 1
     assert not world.upcalls
@@ -378,7 +378,7 @@ def test_infos_that_are_none_are_refused(world):
 
 
 @pytest.mark.parametrize(
-    ("version", "heeds"),
+    ("version", "reads_status"),
     [
         ("4.2.9", False),
         ("5.0.8", False),
@@ -389,9 +389,9 @@ def test_infos_that_are_none_are_refused(world):
         ("7.0.0a1", True),
     ],
 )
-def test_a_status_is_told_to_those_who_heed_it(world, version, heeds):
+def test_a_status_is_told_to_those_that_read_it(world, version, reads_status):
     client = Client(world, 0, nspace="other", version=version).connect()
-    assert client.welcome == ((ERR_NOT_FOUND, 0) if heeds else None)
+    assert client.welcome == ((ERR_NOT_FOUND, 0) if reads_status else None)
     assert client.link.closed
 
 

@@ -500,7 +500,7 @@ def test_who_leaves_has_one_answer_though_nobody_can_be_told(monkeypatch):
     monkeypatch.setattr(party.server.events, "_raise", refuse)
     assert party.members[2].status(party.notify(2, statuses.GROUP_LEFT)) == statuses.SUCCESS
     assert party.server.store.groups["g"] == job(0, 1)
-    assert "nobody hears" in party.logged[-1]
+    assert "cannot be told" in party.logged[-1]
 
 
 def test_only_members_destruct():

@@ -1,7 +1,7 @@
 """Which users may connect to a server, and how much of its time the users take that it refuses.
 
-Any user of the machine can reach a port of the loopback interface. Nobody but the users whose processes are expected is
-listened to, and a user who was refused often lately is listened to at leisure only.
+Any user of the machine can reach a port of the loopback interface. Only users whose processes are
+expected are admitted, and the connections of a user with many recent refusals are read late.
 
 The owner of a connection is what the kernel says: a user, `UNKNOWN_USER` where it does not know that connection, and
 None where it does not tell it of any connection, which is known when the server starts.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pypmix.engine.collective.machine import Clock
 
 BURST = 128
-"""Refusals of one user that cost nobody any waiting."""
+"""Refusals of one user that cause no delay."""
 
 MAX_USERS = 1024
 

@@ -203,7 +203,7 @@ class Asking(Topic):
             fields["infos"] = store.native(fields["infos"], keys.EVENT_CUSTOM_RANGE)
 
     def _ask(self, peer: Peer, op: Op[Any], answer: Callable[[Any, BaseException | None], None]) -> None:
-        """Ask the host; what it says to who has gone in the meantime is dropped."""
+        """Ask the host; its answer is dropped if the caller has gone in the meantime."""
         requests = self._asked.setdefault(peer, set())
         if len(requests) >= self.server.limits.requests:
             raise self.server.limits.reached("requests", f"the host has {len(requests)} requests already")

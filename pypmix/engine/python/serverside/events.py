@@ -118,7 +118,7 @@ class _Event:
         return self.notification.range not in (RANGE_RM, RANGE_PROC_LOCAL)
 
     def only_for(self, nspace: str) -> bool:
-        """Tell whether nobody outside of an nspace is in the event's range."""
+        """Tell whether the event's range lies in one nspace."""
         if self.targets is not None:
             return all(proc[0] == nspace for proc in self.targets)
         return self.nspace == nspace
@@ -211,12 +211,11 @@ class _Registration:
 class Events(Topic):
     """Registrations, notifications, and the recent events for those who register late.
 
-    Who has registered a code has heard of all its events until then and hears of each further one; so all that must
-    be remembered of a proc, to bring it no event twice, is up to which event it has heard of the codes that it has
-    registered no more.
+    A proc that has registered a code gets all its events until then, and each further one. So, to deliver no event
+    twice, only the codes that a proc has deregistered have to be remembered, each with the last event that it has got.
 
     A registration may name the procs that its events must affect. That is left to the client: it sends one message for
-    the first handler of a code only, and later handlers may want to hear of others.
+    the first handler of a code only, and later handlers may name others.
     """
 
     def __init__(self, server: Node) -> None:
@@ -253,9 +252,10 @@ class Events(Topic):
         self._consider(registration)
 
     def _consider(self, registration: _Registration) -> None:
-        """Complete a registration, or ask the host for the codes that nobody has and that it has not granted.
+        """Complete a registration, or ask the host for codes without a client that it has not granted yet.
 
-        What the host considers for another one is waited for: if it refuses, it is asked again, whoever comes when.
+        A code that the host considers for another registration is waited for: if it refuses that one, it is asked
+        again.
         """
         peer, wanted, granted = registration.peer, registration.wanted, registration.granted
         if not peer.open:
@@ -318,7 +318,7 @@ class Events(Topic):
         heard = self._heard.get(process, {})
         self._expire()
         every = DEFAULT in new
-        # Up to which event the proc has heard of all codes; of all there are, where it has registered that elsewhere.
+        # The last event of any code that the proc has got; the newest, if it has another registration for all codes.
         heard_all = self._number if DEFAULT in others else heard.get(DEFAULT, 0)
         for event in self.recent:
             code = event.notification.code
@@ -371,14 +371,14 @@ class Events(Topic):
         self._over(over, peer.process)
 
     def _abandoned(self, granted: Collection[int], process: Process) -> None:
-        """Tell the host of codes that it has granted, and that nobody has or is about to have."""
+        """Tell the host of granted codes that no client has or is about to have."""
         if granted:
             awaited = {code for asked in self._asking.values() for other in asked for code in other.granted}
             left = dict.fromkeys(granted)
             self._over([code for code in left if code not in self._peers and code not in awaited], process)
 
     def _over(self, codes: list[int], process: Process) -> None:
-        """Tell the host that nobody is interested in some codes any more."""
+        """Tell the host that no client is interested in some codes any more."""
         if DEFAULT in codes:
             self.server.host.upcall(DeregisterEvents(), ignore, process)
         rest = tuple([code for code in codes if code != DEFAULT and code not in ABOUT_GROUPS])
@@ -411,8 +411,8 @@ class Events(Topic):
             peer.status(tag, statuses.SUCCESS)
             return
         infos = self.server.store.native(infos, keys.EVENT_CUSTOM_RANGE)
-        if fields["code"] in ABOUT_GROUPS and _is_for_nobody(infos):
-            # So says who leaves a group that it is the last member of.
+        if fields["code"] in ABOUT_GROUPS and _has_empty_range(infos):
+            # The last member of a group leaves it in this way.
             self.server.groups.happened(Notification(fields["code"], peer.process.proc, RANGE_CUSTOM, infos))
             peer.status(tag, statuses.SUCCESS)
             return
@@ -439,7 +439,7 @@ class Events(Topic):
         except PMIxError as error:
             if not leaves:
                 raise
-            self.server.host.log(f"{event.source} has left a group, which nobody hears: {error.detail}")
+            self.server.host.log(f"{event.source} has left a group, which cannot be told: {error.detail}")
         if op.code in ABOUT_GROUPS:
             self.server.groups.happened(event)
         if local:
@@ -451,7 +451,7 @@ class Events(Topic):
         """Bring an event of the host to those of this server whom it concerns; see `ServerSession.notify`."""
         check_code(notification.code)
         if notification.range not in (None, *RANGES):
-            raise ValueError(f"{notification.range!r} is no range to notify")
+            raise ValueError(f"{notification.range!r} is not a valid range")
         instances("infos", notification.infos, Info)
         check_range(notification.range or RANGE_SESSION, notification.infos)
         if notification.code == statuses.CONNECT_REQUESTED:
@@ -522,7 +522,7 @@ class Events(Topic):
                 event.sender = None
 
 
-def _is_for_nobody(infos: tuple[Info, ...]) -> bool:
-    """Tell whether a custom range is given that has nobody in it."""
+def _has_empty_range(infos: tuple[Info, ...]) -> bool:
+    """Tell whether an empty custom range is given."""
     given = [info.value.data for info in infos if info.key == keys.EVENT_CUSTOM_RANGE]
     return bool(given) and all(isinstance(data, DataArray) and not data.items for data in given)

@@ -81,7 +81,7 @@ class _Pull:
         """Pieces for it and others that came before the host had answered."""
 
     def covers(self, output: Output) -> bool:
-        """Tell whether this output is wanted; nobody gets what it has written itself."""
+        """Tell whether this output is wanted; a proc never gets its own output."""
         return (
             bool(self.channels & output.channel)
             and names_proc(self.procs, output.source)
@@ -192,7 +192,7 @@ class Forwarding(Topic):
         cache.add(output)
         total = sum([cache.size for cache in self._caches.values()])
         while total > self.server.limits.output:
-            # The nspace that was heard of first loses its own.
+            # The oldest nspace loses its output.
             total -= self._caches.pop(next(iter(self._caches))).size
 
     def _catch_up(self, pull: _Pull) -> None:
@@ -328,7 +328,7 @@ class Forwarding(Topic):
                 self._release(feed, directives)
 
     def _release(self, feed: _Feed, directives: tuple[Info, ...]) -> None:
-        """Tell the host that nobody wants this any more; one that gave no id need not know."""
+        """Tell the host that this output is no longer wanted, if it has given an id."""
         if self._feeds.get(feed.name) is feed:
             del self._feeds[feed.name]
             if feed.id is not None:

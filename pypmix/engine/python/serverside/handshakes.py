@@ -38,10 +38,10 @@ BFROPS = frozenset({"v4", "v41", "v51", "v61"})
 FLOOR = (4, 1, 0)
 """The oldest release whose clients speak one of them."""
 
-HEEDING = (((5, 0, 9), (6, 0, 0)), ((6, 1, 0), (1 << 16, 0, 0)))
-"""Releases, from and before, whose clients heed the status of a refusal.
+STATUS_READERS = (((5, 0, 9), (6, 0, 0)), ((6, 1, 0), (1 << 16, 0, 0)))
+"""Releases, from and before, whose clients apply the status of a refusal.
 
-The others go on as if they were welcome, and may wait for ever; they understand a connection that closes.
+The others continue as if they were admitted, and may wait for ever; they understand a connection that closes.
 """
 
 MAX_HANDSHAKES = 1024
@@ -169,7 +169,7 @@ class Handshakes:
         handshake.link.close()
 
     def refuse(self, handshake: Handshake, reason: str, who: object = "a connection", status: int = 0) -> None:
-        """End a connection that is no client's, with a status if there is one."""
+        """Refuse a connection, with a status if there is one."""
         self._server.log(who, f"refused: {reason}")
         self.admission.refused(handshake.uid)
         if status:
@@ -179,7 +179,7 @@ class Handshakes:
     def refuse_because(self, handshake: Handshake, error: BaseException, who: object, release: Release) -> None:
         """End a connection that may not be what it wants to be, in the way that its release understands."""
         reason = error.detail if isinstance(error, PMIxError) else str(error)
-        self.refuse(handshake, reason, who, _heeded(error, release))
+        self.refuse(handshake, reason, who, _refusal_status(error, release))
 
     def greeted(self, handshake: Handshake, hello: Hello) -> None:
         """A connection has said who it is; where its credential has to be checked elsewhere, that comes first."""
@@ -226,7 +226,7 @@ class Handshakes:
             if not process.registered or self._server.store.get(process.namespace.name) is not process.namespace:
                 error = NotFound("it is not expected any more")
             if error is not None:
-                self.refuse(handshake, f"the host refused it: {error}", process.proc, _heeded(error, release))
+                self.refuse(handshake, f"the host refused it: {error}", process.proc, _refusal_status(error, release))
                 return
             self.admit(handshake, process, release, hello)
 
@@ -278,6 +278,6 @@ class Handshakes:
             peer.received(handshake.early)
 
 
-def _heeded(error: BaseException, release: Release) -> int:
-    """Return the status that tells a client of a refusal, 0 where it would not heed one."""
-    return status_of(error) if any(floor <= release < end for floor, end in HEEDING) else 0
+def _refusal_status(error: BaseException, release: Release) -> int:
+    """Return the status that tells a client of a refusal, 0 if it would ignore one."""
+    return status_of(error) if any(floor <= release < end for floor, end in STATUS_READERS) else 0

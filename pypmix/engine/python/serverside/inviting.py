@@ -93,7 +93,7 @@ class Inviting:
                 self._fail(invitation, each)
 
     def join(self, peer: Peer, tag: int, payload: bytes) -> None:
-        """Carry out a GROUP_JOIN: hand the answer on to who has invited."""
+        """Carry out a GROUP_JOIN: pass the answer on to the inviting proc."""
         fields = fields_of(peer, Command.GROUP_JOIN, payload)
         name, code, leader = fields["group"], fields["status"], fields["leader"]
         if code not in (statuses.GROUP_INVITE_ACCEPTED, statuses.GROUP_INVITE_DECLINED) or not name:
@@ -101,7 +101,7 @@ class Inviting:
         if leader is None:
             leader = self._groups.records.inviter(name)
             if leader is None:
-                raise NotFound(f"nobody has invited to a group {name!r}")
+                raise NotFound(f"there is no invitation to a group {name!r}")
         peer.status(tag, statuses.SUCCESS)
         self._raise(code, peer.process, (leader,), (text(keys.GROUP_ID, name), flag(keys.EVENT_NON_DEFAULT)))
 
@@ -188,7 +188,7 @@ class Inviting:
         )
 
     def _raise(self, code: int, source: Process, to: Iterable[Proc], infos: tuple[Info, ...]) -> None:
-        """Raise an event of a client's, which hears of it itself if it is in the range."""
+        """Raise an event of a client, which gets it itself if it is in the range."""
         op = NotifyEvent(code, RANGE_CUSTOM, (procs(keys.EVENT_CUSTOM_RANGE, to), *infos))
         self._server.events.notify(Notification(code, source.proc, RANGE_CUSTOM, op.infos))
         self._server.host.upcall(op, ignore, source)

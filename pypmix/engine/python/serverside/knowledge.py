@@ -79,7 +79,7 @@ class Knowledge:
         """Return what the server knows itself.
 
         Args:
-            process: Who asks.
+            process: The asking proc.
             key: What it asks for.
             qualifiers: Which one it asks about; its own job by default.
         """

@@ -45,7 +45,7 @@ WORKED_OUT = frozenset(
 GIVEN = CONSTRUCT_FT | {keys.GROUP_LEADER, REACTS}
 """Directives that say how failures are dealt with."""
 
-_NOBODY: frozenset[Process] = frozenset()
+_NO_PROCS: frozenset[Process] = frozenset()
 
 
 class Plan:
@@ -57,7 +57,7 @@ class Plan:
         nspaces: The nspaces of the procs.
         timeout: Its time limit in seconds, 0 for none.
         given: Those of its directives that say how failures are dealt with.
-        adds_all: Whether it adds all of a job, whoever these are.
+        adds_all: Whether it adds all procs of a job.
         offers: Whether its caller does not know all who will be in the group.
         numbered: Whether it asks for a context id.
         plain: Whether a construct of callers who all say this has nothing of its own but its name and its number.
@@ -88,7 +88,7 @@ class Plan:
 
     def __init__(self, named: tuple[Proc, ...], infos: tuple[Info, ...]) -> None:
         if is_set(infos, COMES_ADDED):
-            # Its library does not let it name nobody.
+            # Its library does not allow an empty list.
             named, infos = (), tuple([info for info in infos if info.key != COMES_ADDED])
         given = frozenset([info.key for info in infos])
         self.named = named
@@ -100,7 +100,7 @@ class Plan:
         self.offers = not named or keys.GROUP_BOOTSTRAP in given
         self.adds_all = any(each.rank == RANK_WILDCARD for each in listed_all(infos, keys.GROUP_ADD_MEMBERS))
         self.plain = given.isdisjoint(WORKED_OUT)
-        self.members: frozenset[Process] = _NOBODY
+        self.members: frozenset[Process] = _NO_PROCS
         self.others: frozenset[Proc] = frozenset()
         self.version = -1
         self.question: tuple[tuple[Proc, ...], tuple[Info, ...], tuple[Proc, ...]] | None = None
@@ -108,7 +108,7 @@ class Plan:
         self._replies: dict[Form, tuple[bytes, Field, bytes]] = {}
 
     def expand(self, store: Store) -> None:
-        """See who is meant, unless that is known.
+        """Find the procs that are meant, unless they are known.
 
         Raises:
             NotFound: A proc is not known.

@@ -1,4 +1,4 @@
-"""Process sets: what the host defines, and what clients hear of it."""
+"""Process sets: what the host defines, and the events that clients get."""
 
 from __future__ import annotations
 

@@ -48,8 +48,7 @@ MAX_TOOLS = 4096
 class Tools(Topic):
     """Admits tools, launchers, schedulers and singletons, and forgets them when they have gone.
 
-    A tool is a job of its own that nobody has registered; one that was launched as a client is the proc that it was
-    launched as.
+    A tool is an unregistered job of its own; one that was launched as a client is the proc that it was launched as.
 
     Attributes:
         owner: The user whose tools are admitted, besides those of root.
@@ -64,7 +63,7 @@ class Tools(Topic):
         self._assigned = 0
 
     def greeted(self, handshake: Handshake, hello: Hello, release: Release) -> None:
-        """A connection has said that it is no simple client."""
+        """A connection has said that it is more than a simple client."""
         who = f"a tool (kind {hello.flag})" if hello.nspace is None else f"{hello.nspace}:{hello.rank}"[:300]
         try:
             uid, gid = self._user(hello, release)
@@ -87,7 +86,7 @@ class Tools(Topic):
             name = proc or assigned or self._assign()
             try:
                 if not isinstance(name, Proc) or not name.nspace or name.rank > RANK_VALID:
-                    raise PMIxError(f"the host names it {name!r}, which is no name", status=statuses.ERR_BAD_PARAM)
+                    raise PMIxError(f"the host names it {name!r}: not a name", status=statuses.ERR_BAD_PARAM)
                 if process is None:
                     tool = self._adopt(name, uid, gid)
                 else:
@@ -120,7 +119,7 @@ class Tools(Topic):
     def disconnected(self, peer: Peer) -> None:
         name = peer.process.namespace.name
         if name in self._names:
-            # Whoever deals with this connection is not done with its proc yet.
+            # The caller is not done with this connection's proc yet.
             self.server.clock.call_later(0, lambda: self._forget(name))
 
     def deregistered(self, namespace: Namespace) -> None:
@@ -181,7 +180,7 @@ class Tools(Topic):
                 return Proc(name, 0)
 
     def _adopt(self, proc: Proc, uid: int, gid: int) -> Process:
-        """Make a tool known that nobody has registered."""
+        """Register a tool that the host has not registered."""
         if self._known >= MAX_TOOLS:
             raise PMIxError("there are too many tools", status=statuses.ERR_OUT_OF_RESOURCE)
         namespace = self._names.get(proc.nspace)
