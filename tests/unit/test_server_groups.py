@@ -833,7 +833,7 @@ def test_the_callers_of_a_construct_that_waits_for_others_end():
     party.members[0].construct(talk.procs(keys.GROUP_ADD_MEMBERS, job(1)), procs=job(0))
     party.die(0)
     assert party.is_clean()
-    assert not party.server.groups.bootstrapping._gatherings
+    assert not party.server.groups.under_way
 
 
 def test_the_time_of_a_bootstrap_runs_out():
