@@ -762,6 +762,43 @@ def test_leaders_that_disagree_on_their_number():
     assert party.is_clean()
 
 
+def test_the_final_order_of_leaders_and_whom_they_add():
+    # As the coordinator of several servers places them.
+    party = Party(3)
+    order = talk.procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, job(2, 1, 0))
+    tags = [leader(party, 0, 2, order), leader(party, 1, 2, talk.procs(keys.GROUP_ADD_MEMBERS, job(2))), added(party, 2)]
+    assert party.statuses(tags) == [statuses.SUCCESS] * 3
+    assert {party.members[rank].result(tag)["members"] for rank, tag in enumerate(tags)} == {job(2, 1, 0)}
+
+
+def test_a_caller_that_no_leader_adds():
+    party = Party(3)
+    tags = [added(party, 0), leader(party, 1, 2), leader(party, 2, 2)]
+    assert party.statuses(tags) == [statuses.ERR_NOT_FOUND, statuses.SUCCESS, statuses.SUCCESS]
+    assert party.server.store.groups["g"] == job(1, 2)
+    assert not party.server.pending()
+
+
+def test_callers_that_know_each_other_and_a_leader_under_one_name():
+    """Each construct waits for those whom it adds itself, and one that ends takes nobody else along."""
+    party = Party(5)
+    waiting = [
+        party.members[0].construct(talk.procs(keys.GROUP_ADD_MEMBERS, job(1)), procs=job(0)),
+        party.members[2].construct(talk.procs(keys.GROUP_ADD_MEMBERS, job(3)), procs=job(2)),
+        leader(party, 4, 2),
+    ]
+    assert [(each.arrived, each.missing) for each in party.server.pending()] == [
+        (job(0), job(1)),
+        (job(2), job(3)),
+        (job(4), ()),
+    ]
+    tags = [*waiting, added(party, 1)]
+    assert party.statuses(tags, (0, 2, 4, 1)) == [statuses.SUCCESS, None, None, statuses.SUCCESS]
+    tags = [waiting[1], added(party, 3)]
+    assert party.statuses(tags, (2, 3)) == [statuses.SUCCESS] * 2
+    assert [each.arrived for each in party.server.pending()] == [job(4)]
+
+
 def test_members_that_a_collective_construct_adds():
     party = Party(4)
     procs = job(1, 0)
