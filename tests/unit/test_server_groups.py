@@ -766,7 +766,8 @@ def test_the_final_order_of_leaders_and_whom_they_add():
     # As the coordinator of several servers places them.
     party = Party(3)
     order = talk.procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, job(2, 1, 0))
-    tags = [leader(party, 0, 2, order), leader(party, 1, 2, talk.procs(keys.GROUP_ADD_MEMBERS, job(2))), added(party, 2)]
+    add = talk.procs(keys.GROUP_ADD_MEMBERS, job(2))
+    tags = [leader(party, 0, 2, order), leader(party, 1, 2, add), added(party, 2)]
     assert party.statuses(tags) == [statuses.SUCCESS] * 3
     assert {party.members[rank].result(tag)["members"] for rank, tag in enumerate(tags)} == {job(2, 1, 0)}
 
@@ -816,6 +817,16 @@ def test_members_that_a_collective_construct_adds():
     assert party.server.store.groups["g"] == job(1, 0, 3, 2)
     (upcall,) = [op for op in party.upcalls if isinstance(op, GroupUpcall) and len(op.procs) == 4]
     assert talk.listed(upcall.directives, GROUP_ORDER) == job(1, 0, 3, 2)
+
+
+def test_a_final_order_that_names_some():
+    # Whom it does not name come behind: first those who have named each other, then those who were added.
+    party = Party(4)
+    order = talk.procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, job(2))
+    add = talk.procs(keys.GROUP_ADD_MEMBERS, job(0))
+    tags = [added(party, 0), *[party.members[rank].construct(order, add, procs=job(1, 2, 3)) for rank in (1, 2, 3)]]
+    assert party.statuses(tags) == [statuses.SUCCESS] * 4
+    assert party.members[0].result(tags[0])["members"] == job(2, 1, 3, 0)
 
 
 @pytest.mark.parametrize(

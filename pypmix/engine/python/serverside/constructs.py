@@ -19,7 +19,7 @@ more that may happen between the last caller and the host's decision:
 from __future__ import annotations
 
 from pypmix.engine.collective.machine import Life
-from pypmix.engine.collective.rules import CONSTRUCT_FT, Wish, agreed_order, placed
+from pypmix.engine.collective.rules import CONSTRUCT_FT, Wish, agreed_order, bootstrap_order, placed
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import (
     ABORT,
@@ -330,10 +330,8 @@ class Construct(NodeMeaning):
         )
         if not guests:
             return order, self.procs()
-        # They come last, in the order in which they are added.
-        order = order or tuple(sorted({*self.here}.difference(self.gone_procs())))
-        order += tuple([each for each in guests if each not in order])
-        return order, tuple(sorted({*self.procs(), *guests}))
+        present = placed(order, {*self.here}.difference(self.gone_procs()))
+        return bootstrap_order([present], guests, order), tuple(sorted({*self.procs(), *guests}))
 
     # The way down
 
