@@ -67,6 +67,7 @@ class Bootstrap(Construct):
         """The callers that the host may bring together with others."""
         self._timers: dict[Process, Timer] = {}
         collective.awaited = 1
+        groups.under_way.setdefault(self.name, []).append(self)
 
     @property
     def here(self) -> list[Proc]:
@@ -243,8 +244,7 @@ class Bootstrap(Construct):
             self.taken_back(process)
         super().ended(status)
 
-    def with_construct(self, status: int, outcome: Outcome | None) -> None:
-        """A construct of procs of this server alone has ended: so it has for those here that it adds."""
+    def guests_over(self, status: int, outcome: Outcome | None) -> None:
         collective = self.collective
         for process in list(collective.arrived):
             if outcome is not None and process.proc in outcome.members:
@@ -268,16 +268,14 @@ def offer(groups: Constructing, name: str, process: Process, call: Call, plan: P
         raise PMIxError(f"invalid number of leaders {count!r}", status=statuses.ERR_BAD_PARAM)
     if plan.named and process.proc not in plan.named:
         raise PMIxError("it is not one of the procs that it names", status=statuses.ERR_BAD_PARAM)
-    for bootstrap in groups.bootstraps(name):
-        if process in bootstrap.collective.arrived:
-            raise PMIxError(f"it constructs {name!r} already", status=statuses.ERR_EXISTS)
-        break
-    else:
+    found: list[object] = [*groups.bootstraps(name)]
+    if not found:
         tracker = groups.server.collectives
         kind: Kind[Process, Call] = Kind(CONSTRUCT, partial(Bootstrap, groups))
         membership = Membership(tracker, kind, f"{CONSTRUCT} {name}", frozenset(), frozenset())
-        begun = tracker.begin(membership, process).meaning
-        assert isinstance(begun, Bootstrap)
-        groups.under_way.setdefault(name, []).append(begun)
-        bootstrap = begun
+        found.append(tracker.begin(membership, process).meaning)
+    bootstrap = found[0]
+    assert isinstance(bootstrap, Bootstrap)
+    if process in bootstrap.collective.arrived:
+        raise PMIxError(f"it constructs {name!r} already", status=statuses.ERR_EXISTS)
     bootstrap.offer(process, call, plan, count)

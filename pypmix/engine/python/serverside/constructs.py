@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from pypmix.engine.collective.machine import Collective
     from pypmix.engine.python.node import Call, Node
     from pypmix.engine.python.processes import Process
-    from pypmix.engine.python.serverside.bootstrapping import Bootstrap
     from pypmix.engine.python.serverside.forming import Shared
     from pypmix.engine.python.serverside.plans import Plan
 
@@ -90,10 +89,10 @@ class Constructing(Forming):
         super().__init__(server)
         self.under_way: dict[str, list[Construct]] = {}
 
-    def bootstraps(self, name: str) -> list[Bootstrap]:
+    def bootstraps(self, name: str) -> list[Construct]:
         """Return those constructs of a group to which callers come that do not know each other."""
         made = self.under_way.get(name, ())
-        return [each for each in made if each.is_open and each.collective.state in _OPEN]  # type: ignore[misc]
+        return [each for each in made if each.is_open and each.collective.state in _OPEN]
 
     def adding(self, name: str) -> list[Construct]:
         """Return those constructs of a group that wait for procs of this server that they add."""
@@ -114,7 +113,7 @@ class Constructing(Forming):
             del self.under_way[construct.name]
         elif not construct.is_open and not construct.collective.membership.others:
             for bootstrap in self.bootstraps(construct.name):
-                bootstrap.with_construct(status, outcome)
+                bootstrap.guests_over(status, outcome)
 
 
 class Construct(NodeMeaning):
@@ -468,6 +467,9 @@ class Construct(NodeMeaning):
         # Where other servers take part, the host learns from deaths that nobody is left.
         if self.collective.asked and not self.collective.membership.others:
             self._cancel()
+
+    def guests_over(self, status: int, outcome: Outcome | None) -> None:
+        """Another construct of the name, of procs of this server alone, has ended, and so it has for its guests."""
 
     # Giving up
 
