@@ -1206,6 +1206,47 @@ def test_a_caller_that_ends_is_offered_no_more():
     assert not cluster.nodes[0].server.pending()
 
 
+def test_a_caller_that_loses_one_of_its_connections_may_call_again():
+    cluster = Several((0, 1), (2, 3))
+    zero, other = cluster.member(0), cluster.member(0)
+    zero.construct(talk.size(keys.GROUP_BOOTSTRAP, 2), attrs.TIMEOUT(3), procs=job(0))
+    _, _, late = cluster.asked()
+    zero.client.die()
+    told, cancel, _ = cluster.asked()
+    assert (cancel.operation, cancel.procs, told) == (3, job(0), {})
+    assert not cluster.nodes[0].server.pending()
+    tag = other.construct(talk.size(keys.GROUP_BOOTSTRAP, 2), procs=job(0))
+    _, _, answer = cluster.asked()
+    # Nothing of the former call is left: not its time, and not the answer to it.
+    cluster.advance(4)
+    late(None, PMIxError(status=statuses.ERR_TIMEOUT))
+    assert other.status(tag) is None
+    answer((attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(0, 2))),), None)
+    assert other.result(tag)["members"] == job(0, 2)
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_the_time_of_a_caller_runs_out_that_the_host_has(made):
+    cluster = Several((0, 1), (2, 3))
+    zero = cluster.member(0)
+    add = talk.procs(keys.GROUP_ADD_MEMBERS, job(2))
+    tag = zero.construct(talk.size(keys.GROUP_BOOTSTRAP, 1), add, attrs.TIMEOUT(3), procs=job(0))
+    _, _, answer = cluster.asked()
+    cluster.advance(3.1)
+    told, cancel, _ = cluster.asked()
+    assert (cancel.operation, told) == (3, {keys.LOCAL_COLLECTIVE_STATUS: statuses.ERR_TIMEOUT})
+    # The host may have made it by now.
+    assert zero.status(tag) is None
+    if made:
+        answer((attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(0, 2))),), None)
+        assert zero.result(tag)["members"] == job(0, 2)
+    cluster.advance(60)
+    if not made:
+        assert zero.status(tag) == statuses.ERR_TIMEOUT
+    assert not cluster.nodes[0].server.pending()
+    assert not cluster.nodes[0].server.groups.under_way
+
+
 def test_the_time_of_an_optional_construct_runs_out_elsewhere():
     cluster = Several((0,), (1,))
     zero = cluster.member(0)
