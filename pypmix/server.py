@@ -7,6 +7,7 @@ import os
 
 from pypmix.engine import regex
 from pypmix.engine.select import open_server
+from pypmix.engine.serving import ServerOptions
 from pypmix.requests import limit, proc_tuple
 from pypmix.requests.serving import MOMENT, Answer, check_nspace, check_proc, check_text, engine_of, identity, path_of
 from pypmix.requests.serving import accept as accept
@@ -107,18 +108,21 @@ class Server:
             raise OverflowError(f"the server's rank lies between 0 and {RANK_VALID - 1}, not {rank}")
         self._on_upcall = on_upcall
         self._engine = engine_of(engine)
-        self._nspace = nspace
-        self._tmpdir = path_of("tmpdir", tmpdir)
-        self._system_tmpdir = path_of("system_tmpdir", system_tmpdir)
-        self._tool_support = tool_support
-        self._system_server = system_server
-        self._rendezvous_file = path_of("rendezvous_file", rendezvous_file)
-        self._hostname = hostname
-        self._rank = rank
-        self._library = path_of("library", library)
         if limits is not None and not isinstance(limits, Limits):
             raise TypeError(f"limits are Limits, not {type(limits).__name__}")
         self.limits = Limits.of(os.environ) if limits is None else limits
+        self._options = ServerOptions(
+            nspace,
+            hostname,
+            path_of("tmpdir", tmpdir),
+            path_of("system_tmpdir", system_tmpdir),
+            tool_support,
+            system_server,
+            path_of("rendezvous_file", rendezvous_file),
+            rank,
+            path_of("library", library),
+            self.limits,
+        )
         self._session: ServerSession | None = None
 
     def open(self) -> Self:
@@ -134,20 +138,7 @@ class Server:
         if self._session is None:
             # Not to be abandoned: a server that opens meanwhile would never be closed.
             with shielded(None):
-                self._session = open_server(
-                    self._on_upcall,
-                    engine=self._engine,
-                    nspace=self._nspace,
-                    tmpdir=self._tmpdir,
-                    system_tmpdir=self._system_tmpdir,
-                    tool_support=self._tool_support,
-                    system_server=self._system_server,
-                    rendezvous_file=self._rendezvous_file,
-                    hostname=self._hostname,
-                    rank=self._rank,
-                    library=self._library,
-                    limits=self.limits,
-                )
+                self._session = open_server(self._on_upcall, self._engine, self._options)
             _servers[self] = self._forked
         return self
 

@@ -13,6 +13,7 @@ from vocabulary import table, text
 
 from pypmix.engine.collective import machine as collective
 from pypmix.engine.groups import states
+from pypmix.host.exchange import coordinator
 
 NEWLINE = r"\n"
 """What `dot` begins a new line at."""
@@ -25,7 +26,7 @@ STYLE = """
 
 
 def machines() -> dict[str, type[states.Machine]]:
-    return {**states.MACHINES, "collective": collective.Life}
+    return {**states.MACHINES, "collective": collective.Life, "coordinator": coordinator.Life}
 
 
 def drawing(machine: type[states.Machine]) -> str:
@@ -41,7 +42,7 @@ def drawing(machine: type[states.Machine]) -> str:
 
 
 class StateDiagram(Directive):
-    """`state-diagram:: invitee`: a machine of `groups.states`, or `collective`, as a picture and a table."""
+    """`state-diagram:: invitee`: a table of states as a picture and in words; `machines` has their names."""
 
     required_arguments = 1
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import ClientSession, OnUpcall, ServerSession, ToolSession
     from pypmix.engine.native.library import Availability, Found
-    from pypmix.standard.limits import Limits
+    from pypmix.engine.serving import ServerOptions
     from pypmix.standard.types import Info
 
 ENGINES = ("auto", "native", "python")
@@ -254,36 +254,13 @@ def open_tool(
     return open_python(env, directives)
 
 
-def open_server(
-    on_upcall: OnUpcall,
-    *,
-    engine: str = "python",
-    nspace: str | None = None,
-    tmpdir: str | None = None,
-    system_tmpdir: str | None = None,
-    tool_support: bool = False,
-    system_server: bool = False,
-    rendezvous_file: str | None = None,
-    hostname: str | None = None,
-    rank: int = 0,
-    library: str | None = None,
-    limits: Limits | None = None,
-) -> ServerSession:
+def open_server(on_upcall: OnUpcall, engine: str = "python", options: ServerOptions | None = None) -> ServerSession:
     """Start a server of this node.
 
     Args:
         on_upcall: Called with each request to the host, on the engine's thread; it must not block.
         engine: `python` or `native`.
-        nspace: The server's own nspace; made from the pid if None.
-        tmpdir: The folder that clients are told for temporary files; the system's by default.
-        system_tmpdir: The folder for what is not of one job; that of the system by default.
-        tool_support: Write the rendezvous files by which tools find this server, into `tmpdir`.
-        system_server: Be the system server of this node: write that rendezvous file, into `system_tmpdir`.
-        rendezvous_file: A further rendezvous file to write.
-        hostname: The name of this node; the system's by default.
-        rank: The server's own rank in its nspace.
-        library: The libpmix of the native engine; the one that `PYPMIX_LIBPMIX` names, or is found, by default.
-        limits: What one peer may take of a server of the Python engine, the defaults if None; libpmix has its own.
+        options: Its options; the defaults if None.
 
     Raises:
         EngineUnavailable: The native engine cannot serve here.
@@ -291,34 +268,15 @@ def open_server(
     """
     if engine not in SERVER_ENGINES:
         raise ValueError(f"engine={engine!r} runs no server: it is one of {', '.join(SERVER_ENGINES)}")
+    from pypmix.engine.serving import ServerOptions as Options
+
+    options = options or Options()
     if engine == "native":
         from pypmix.engine.native.serversession import open_server as open_native
 
-        choice = _native({**os.environ, "PYPMIX_LIBPMIX": library} if library else os.environ)
+        choice = _native({**os.environ, "PYPMIX_LIBPMIX": options.library} if options.library else os.environ)
         assert choice.native is not None and choice.native.library is not None
-        return open_native(
-            on_upcall,
-            nspace=nspace,
-            host=hostname,
-            tmpdir=tmpdir,
-            system_tmpdir=system_tmpdir,
-            tool_support=tool_support,
-            system_server=system_server,
-            rendezvous_file=rendezvous_file,
-            rank=rank,
-            library=choice.native.library,
-        )
-    from pypmix.engine.python.serversession import open_server as open_python
+        return open_native(on_upcall, options, choice.native.library)
+    from pypmix.engine.python.serversession import ServerSession as PythonServer
 
-    return open_python(
-        on_upcall,
-        nspace=nspace,
-        tmpdir=tmpdir,
-        system_tmpdir=system_tmpdir,
-        tool_support=tool_support,
-        system_server=system_server,
-        rendezvous_file=rendezvous_file,
-        host=hostname,
-        rank=rank,
-        limits=limits,
-    )
+    return PythonServer(on_upcall, options)

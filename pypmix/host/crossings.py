@@ -14,62 +14,71 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from pypmix.engine.base import Done, Upcall
+    from pypmix.engine.base import Upcall
     from pypmix.host.exchange.border import Border
     from pypmix.host.joining import Joining
-    from pypmix.host.loop import HostLoop
     from pypmix.host.manager import Manager
     from pypmix.host.nodes import HostNode
     from pypmix.host.running import RunningJob
-    from pypmix.server import Server
-    from pypmix.standard.jobinfo import JobInfo
-    from pypmix.standard.ops import Notification, Op
+    from pypmix.standard.ops import Op
     from pypmix.standard.types import Proc
 
 WITH_HOST = ", with the host"
 """The end of the label of an operation that all procs of a server have called."""
 
 
-class _OnLoop:
-    """A server that answers on the loop, where all else of the crossings happens."""
+class Exchanging:
+    """The crossing of a host that has one node, and an exchange with hosts of others.
 
-    def __init__(self, server: Server, loop: HostLoop) -> None:
-        self._server = server
-        self._loop = loop
+    Args:
+        host: The host.
+        crossing: What answers for its server.
+    """
 
-    @property
-    def proc(self) -> Proc:
-        return self._server.proc
+    prompt = True
 
-    def register_nspace(self, job: JobInfo, local: tuple[int, ...] | None = None) -> None:
-        self._server.register_nspace(job, local)
+    def __init__(self, host: Manager, crossing: Crossing | Border) -> None:
+        self._host = host
+        self._crossing = crossing
 
-    def deregister_nspace(self, nspace: str) -> None:
-        self._server.deregister_nspace(nspace)
+    def _of(self, _node: HostNode) -> Crossing | Border:
+        """Return the crossing of a node's server."""
+        return self._crossing
 
-    def notify(self, event: Notification) -> None:
-        self._server.notify(event)
+    def answer(self, node: HostNode, upcall: Upcall) -> bool:
+        """Answer an upcall of a node's server; tell whether it is one that is answered here."""
+        return self._of(node).answer(upcall)
 
-    def groups(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
-        return self._server.groups()
+    def register(self, job: RunningJob) -> None:
+        """Make a job known before the server knows it."""
+        places = {rank: node.hostname for node in job.job.nodes for rank in node.ranks}
+        self._crossing.register(job.job.info(), places)
 
-    def connections(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
-        return self._server.connections()
+    def deregister(self, nspace: str) -> None:
+        """Forget a job."""
+        self._crossing.deregister(nspace)
 
-    def define_process_set(self, name: str, members: tuple[Proc, ...], *, elsewhere: bool = False) -> None:
-        self._server.define_process_set(name, members, elsewhere=elsewhere)
+    def connected(self, node: HostNode, proc: Proc) -> None:
+        """A proc has connected, for the first time or again."""
+        self._of(node).connected(proc)
 
-    def delete_process_set(self, name: str) -> None:
-        self._server.delete_process_set(name)
+    def finalized(self, node: HostNode, proc: Proc) -> None:
+        """A proc has finalized: it may open again, and those who have not wait for it no more."""
+        self._of(node).finalized(proc)
 
-    def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
-        def told(data: bytes | None, error: BaseException | None) -> None:
-            self._loop.post(lambda: done(data, error))
+    def departed(self, node: HostNode, proc: Proc) -> None:
+        """A proc has ended or was lost: no collective waits for it."""
+        self._of(node).departed(proc)
 
-        self._server.dmodex_request(proc, told, key=key, timeout=timeout)
+    def pending(self) -> list[Pending]:
+        """Return what is under way, oldest first."""
+        return merged(self._host.server.pending(), self._crossing.pending())
+
+    def close(self) -> None:
+        """End nothing: the exchange is not the manager's."""
 
 
-class Crossings:
+class Crossings(Exchanging):
     """The crossings of a host with several nodes, or of one whose server leaves groups to its host.
 
     Args:
@@ -97,12 +106,14 @@ class Crossings:
         self._exchanges: list[Exchange] = []
         self._claim = -1
         self._crossings: Sequence[Crossing | Border] = ()
-        servers = [_OnLoop(node.server, host.loop) for node in host.nodes]
+        servers = [node.server for node in host.nodes]
         if joining is None:
             hub = hub or Hub(host.loop.soon)
             for node in host.nodes:
                 self._exchanges.append(Exchange(hub.carrier(node.hostname), later=host.loop.later, now=now))
-            self._crossings = [Crossing(*both) for both in zip(servers, self._exchanges, strict=True)]
+            self._crossings = [
+                Crossing(*both, hop=host.loop.post) for both in zip(servers, self._exchanges, strict=True)
+            ]
         else:
             from pypmix.host.exchange.border import Border
             from pypmix.host.joining import Shared
@@ -114,7 +125,8 @@ class Crossings:
             except BaseException:
                 self.close()
                 raise
-            borders = [Border(*both, joining.cluster) for both in zip(servers, self._exchanges, strict=True)]
+            both = zip(servers, self._exchanges, strict=True)
+            borders = [Border(server, exchange, joining.cluster, host.loop.post) for server, exchange in both]
             self._crossings = borders
             Shared(host, self._exchanges[0], borders[0].names)
         for exchange in self._exchanges:
@@ -133,35 +145,21 @@ class Crossings:
             if rank.lost or rank.over:
                 self.departed(rank.node, rank.proc)
 
+    def _of(self, node: HostNode) -> Crossing | Border:
+        return self._crossings[node.number]
+
     def answer(self, node: HostNode, upcall: Upcall) -> bool:
-        """Answer an upcall of a node's server; tell whether it is one that is answered here."""
-        if self._only is not None and not self._only(upcall.op):
-            return False
-        return self._crossings[node.number].answer(upcall)
+        return (self._only is None or self._only(upcall.op)) and super().answer(node, upcall)
 
     def register(self, job: RunningJob) -> None:
-        """Make a job known before the servers know it."""
         places = {rank.proc.rank: self._exchanges[rank.node.number].name for rank in job.ranks}
         info = job.job.info()
         for crossing in self._crossings:
             crossing.register(info, places)
 
     def deregister(self, nspace: str) -> None:
-        """Forget a job."""
         for crossing in self._crossings:
             crossing.deregister(nspace)
-
-    def connected(self, node: HostNode, proc: Proc) -> None:
-        """A proc has connected, for the first time or again."""
-        self._crossings[node.number].connected(proc)
-
-    def finalized(self, node: HostNode, proc: Proc) -> None:
-        """A proc has finalized: it may open again, and those who have not wait for it no more."""
-        self._crossings[node.number].finalized(proc)
-
-    def departed(self, node: HostNode, proc: Proc) -> None:
-        """A proc has ended or was lost: no collective waits for it."""
-        self._crossings[node.number].departed(proc)
 
     def pending(self) -> list[Pending]:
         """Return what is under way on any of the nodes, oldest first, each once."""
@@ -171,59 +169,11 @@ class Crossings:
         )
 
     def close(self) -> None:
-        """End what is under way."""
         for exchange in self._exchanges:
             exchange.close()
         if self._claim >= 0:
             os.close(self._claim)
             self._claim = -1
-
-
-class Exchanging:
-    """The crossing of a host that has one node, and an exchange with hosts of others.
-
-    Args:
-        host: The host.
-        crossing: What answers for its server.
-    """
-
-    prompt = True
-
-    def __init__(self, host: Manager, crossing: Crossing) -> None:
-        self._host = host
-        self._crossing = crossing
-
-    def answer(self, _node: HostNode, upcall: Upcall) -> bool:
-        """Answer an upcall; tell whether it is one that is answered here."""
-        return self._crossing.answer(upcall)
-
-    def register(self, job: RunningJob) -> None:
-        """Make a job known before the server knows it."""
-        places = {rank: node.hostname for node in job.job.nodes for rank in node.ranks}
-        self._crossing.register(job.job.info(), places)
-
-    def deregister(self, nspace: str) -> None:
-        """Forget a job."""
-        self._crossing.deregister(nspace)
-
-    def connected(self, _node: HostNode, proc: Proc) -> None:
-        """A proc has connected, for the first time or again."""
-        self._crossing.connected(proc)
-
-    def finalized(self, _node: HostNode, proc: Proc) -> None:
-        """A proc has finalized."""
-        self._crossing.finalized(proc)
-
-    def departed(self, _node: HostNode, proc: Proc) -> None:
-        """A proc has ended or was lost."""
-        self._crossing.departed(proc)
-
-    def pending(self) -> list[Pending]:
-        """Return what is under way, oldest first."""
-        return merged(self._host.server.pending(), self._crossing.pending())
-
-    def close(self) -> None:
-        """End nothing: the exchange is not the manager's."""
 
 
 def merged(found: Iterable[Pending], crossing: Iterable[Pending] = ()) -> list[Pending]:

@@ -20,6 +20,7 @@ import time
 
 from pypmix.engine.common import Pending
 from pypmix.host import orders
+from pypmix.host.exchange import Forwarded
 from pypmix.host.feeding import Input
 from pypmix.host.nodes import HostNode
 from pypmix.host.orders import FINE
@@ -55,30 +56,16 @@ ACKNOWLEDGED = 1 << 16
 """After so many bytes of output a daemon is told that they have been handed on."""
 
 
-class RelayedUpcall:
-    """An upcall of a server elsewhere; see `pypmix.engine.base.Upcall`."""
-
-    def __init__(
-        self, op: Op[object], requestor: Proc | None, uid: int | None, gid: int | None, answer: OnAnswer
-    ) -> None:
-        self.op = op
-        self.requestor = requestor
-        self.uid = uid
-        self.gid = gid
-        self._answer = answer
+class RelayedUpcall(Forwarded):
+    """An upcall of a daemon's server, with results of any kind."""
 
     def reply(self, result: object = None) -> None:
-        """Answer with a result."""
         try:
             data = orders.VALUE.write(result)
         except TypeError as error:
             self.fail(error)
         else:
             self._answer(data, None)
-
-    def fail(self, error: BaseException) -> None:
-        """Answer with an error."""
-        self._answer(None, error if isinstance(error, PMIxError) else PMIxError(f"{type(error).__name__}: {error}"))
 
 
 class RemoteNode(HostNode):
@@ -238,7 +225,7 @@ class RemoteNode(HostNode):
             raise RemoteProtocolError(f"a {type(op).__name__} is not what a server asks", operation="exchange")
         if isinstance(op, IOFPull | Spawn | ToolConnected):
             self.listens = True
-        self._host.upcall(self, RelayedUpcall(op, requestor, uid, gid, answer))
+        self._host.upcall(self, RelayedUpcall(self.hostname, op, requestor, uid, gid, answer))
 
     def lived(self, data: bytes) -> None:
         """A client has come, has finalized, or has lost its connection."""

@@ -21,12 +21,17 @@ from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANGES, RANK_UNDEF, DataArray, Info, Proc, Value, type_name
 from pypmix.wire.encode import (
     BYTES,
+    KEY,
+    LEFT_OUT,
     ONE_BYTE,
     OPAQUE,
     SIGNED,
+    STRINGS,
+    STRUCTURES,
     TYPELESS_BARE,
     TYPELESS_MIXED,
     TYPELESS_SIZED,
+    UINT16_AS_INT16,
     UNSIGNED,
     keep,
     rule_for,
@@ -34,7 +39,7 @@ from pypmix.wire.encode import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from pypmix.standard.releases import Release
@@ -365,12 +370,6 @@ def _float(data: bytes, pos: int, context: int) -> tuple[float, int]:
     return number, pos
 
 
-def _timeval(data: bytes, pos: int, context: int) -> tuple[types.Timeval, int]:
-    sec, pos = _int64(data, pos, context)
-    usec, pos = _int64(data, pos, context)
-    return types.Timeval(sec, usec), pos
-
-
 def _deeper(context: int) -> int:
     if context & _DEPTH_MASK >= MAX_DEPTH:
         raise broken(f"values are nested more than {MAX_DEPTH} deep")
@@ -523,28 +522,6 @@ def _strings(data: bytes, pos: int, context: int) -> tuple[tuple[str, ...], int]
     return tuple(found), pos
 
 
-def _sized(type: int, data: bytes, pos: int, context: int) -> tuple[tuple[Any, ...], int]:
-    count, pos = size_of(data, pos)
-    found, pos = many(type, data, pos, count, context)
-    return tuple(found), pos
-
-
-def _app(data: bytes, pos: int, context: int) -> tuple[types.App, int]:
-    cmd, pos = _string(data, pos, context)
-    argv, pos = _strings(data, pos, context)
-    env, pos = _strings(data, pos, context)
-    cwd, pos = _string(data, pos, context)
-    maxprocs, pos = _int(data, pos, context)
-    info, pos = _sized(codes.INFO, data, pos, _deeper(context))
-    return types.App(cmd, argv, env, cwd, maxprocs, info), pos
-
-
-def _query(data: bytes, pos: int, context: int) -> tuple[types.Query, int]:
-    keys, pos = _strings(data, pos, context)
-    qualifiers, pos = _sized(codes.INFO, data, pos, _deeper(context))
-    return types.Query(keys, qualifiers), pos
-
-
 def raw(data: bytes, pos: int, context: int) -> tuple[bytes, int]:
     """Decode a length and as many bytes."""
     size = data[pos]
@@ -667,60 +644,12 @@ def _envar(data: bytes, pos: int, context: int) -> tuple[types.Envar, int]:
     return types.Envar(name, value, chr(separator) if separator else ""), pos + 1
 
 
-def _coord(data: bytes, pos: int, context: int) -> tuple[types.Coord, int]:
-    view = data[pos]
-    coords, pos = _sized(codes.UINT32, data, pos + 1, context)
-    return types.Coord(view, coords), pos
-
-
-def _regattr(data: bytes, pos: int, context: int) -> tuple[types.RegAttr, int]:
-    name, pos = _string(data, pos, context)
-    attribute, pos = key(data, pos)
-    type, pos = DECODERS[codes.DATA_TYPE](data, pos, context)
-    description, pos = _strings(data, pos, context)
-    return types.RegAttr(name, attribute, type, description), pos
-
-
 def _regex(data: bytes, pos: int, context: int) -> tuple[bytes, int]:
     from pypmix.wire.regex import extent
 
     end = extent(data, pos)
     found = data[pos:end]
     return found if found.startswith(b"blob:\0") else found[:-1], end
-
-
-def _cpuset(data: bytes, pos: int, context: int) -> tuple[types.Cpuset, int]:
-    cpus, pos = _string(data, pos, context)
-    return types.Cpuset(cpus), pos
-
-
-def _geometry(data: bytes, pos: int, context: int) -> tuple[types.Geometry, int]:
-    fabric, pos = flex(data, pos)
-    uuid, pos = _string(data, pos, context)
-    osname, pos = _string(data, pos, context)
-    coordinates, pos = _sized(codes.COORD, data, pos, context)
-    return types.Geometry(fabric, uuid, osname, coordinates), pos
-
-
-def _device(data: bytes, pos: int, context: int) -> tuple[types.Device, int]:
-    uuid, pos = _string(data, pos, context)
-    osname, pos = _string(data, pos, context)
-    type, pos = flex(data, pos)
-    return types.Device(uuid, osname, type), pos
-
-
-def _distance(data: bytes, pos: int, context: int) -> tuple[types.DeviceDistance, int]:
-    device, pos = _device(data, pos, context)
-    least, pos = _uint16(data, pos, context)
-    most, pos = _uint16(data, pos, context)
-    return types.DeviceDistance(device.uuid, device.osname, device.type, least, most), pos
-
-
-def _endpoint(data: bytes, pos: int, context: int) -> tuple[types.Endpoint, int]:
-    uuid, pos = _string(data, pos, context)
-    osname, pos = _string(data, pos, context)
-    endpoint, pos = raw(data, pos, context)
-    return types.Endpoint(uuid, osname, endpoint), pos
 
 
 _SUPPORT_SIZES = (32, 31, 29, 27)
@@ -739,77 +668,42 @@ def _topology(data: bytes, pos: int, context: int) -> tuple[types.Topology, int]
     raise broken("the support flags of a topology are missing")
 
 
-def _resource_unit(data: bytes, pos: int, context: int) -> tuple[types.ResourceUnit, int]:
-    type, pos = flex(data, pos)
-    count, pos = flex(data, pos)
-    return types.ResourceUnit(type, count), pos
+def _structure(made: Callable[..., Any], fields: Iterable[int | tuple[int]]) -> Decoder:
+    decoders = [
+        _some(*field) if isinstance(field, tuple) else _FIELDS.get(field) or DECODERS[field] for field in fields
+    ]
+
+    def decode(data: bytes, pos: int, context: int) -> tuple[Any, int]:
+        found: list[Any] = []
+        for decode in decoders:
+            item, pos = decode(data, pos, context)
+            found.append(item)
+        return made(*found), pos
+
+    return decode
 
 
-def _node_pid(data: bytes, pos: int, context: int) -> tuple[types.NodePid, int]:
-    hostname, pos = _string(data, pos, context)
-    nodeid, pos = _uint32(data, pos, context)
-    pid, pos = _pid(data, pos, context)
-    return types.NodePid(hostname, nodeid, pid), pos
+def _some(type: int) -> Decoder:
+    def decode(data: bytes, pos: int, context: int) -> tuple[tuple[Any, ...], int]:
+        count, pos = size_of(data, pos)
+        # Infos alone may hold what holds such a structure.
+        found, pos = many(type, data, pos, count, _deeper(context) if type == codes.INFO else context)
+        return tuple(found), pos
+
+    return decode
 
 
-def _regex2(data: bytes, pos: int, context: int) -> tuple[types.Regex2, int]:
-    encoding, pos = _string(data, pos, context)
-    held, pos = raw(data, pos, context)
-    return types.Regex2(encoding, held), pos
+def _uint16_as_int16(data: bytes, pos: int, context: int) -> tuple[int, int]:
+    number, pos = DECODERS[codes.INT16](data, pos, context)
+    return number & 0xFFFF, pos
 
 
-def _proc_stats(data: bytes, pos: int, context: int) -> tuple[types.ProcStats, int]:
-    node, pos = _string(data, pos, context)
-    proc, pos = _proc(data, pos, context)
-    pid, pos = _pid(data, pos, context)
-    cmd, pos = _string(data, pos, context)
-    state = data[pos]
-    time, pos = _timeval(data, pos + 1, context)
-    priority, pos = _int32(data, pos, context)
-    threads, pos = _int16(data, pos, context)
-    pss, pos = _float(data, pos, context)
-    vsize, pos = _float(data, pos, context)
-    rss, pos = _float(data, pos, context)
-    processor, pos = _int16(data, pos, context)
-    sampled, pos = _timeval(data, pos, context)
-    # Natives hold these two as UINT16 and send them as INT16; percent_cpu and peak_vsize they leave out.
-    threads &= 0xFFFF
-    processor &= 0xFFFF
-    used = (0.0, priority, threads, pss, vsize, rss, 0.0, processor)
-    fields: tuple[Any, ...] = (node, proc, pid, cmd, state, time, *used, sampled)
-    return types.ProcStats(*fields), pos
-
-
-def _counters(data: bytes, pos: int, count: int) -> tuple[list[Any], int]:
-    name, pos = _string(data, pos, 0)
-    found: list[Any] = [name]
-    for _ in range(count):
-        counter, pos = flex(data, pos)
-        found.append(counter)
-    return found, pos
-
-
-def _disk_stats(data: bytes, pos: int, context: int) -> tuple[types.DiskStats, int]:
-    found, pos = _counters(data, pos, 11)
-    return types.DiskStats(*found), pos
-
-
-def _net_stats(data: bytes, pos: int, context: int) -> tuple[types.NetStats, int]:
-    found, pos = _counters(data, pos, 6)
-    return types.NetStats(*found), pos
-
-
-def _node_stats(data: bytes, pos: int, context: int) -> tuple[types.NodeStats, int]:
-    node, pos = _string(data, pos, context)
-    fields: list[Any] = [node]
-    for _ in range(11):
-        load, pos = _float(data, pos, context)
-        fields.append(load)
-    sampled, pos = _timeval(data, pos, context)
-    disks, pos = _sized(codes.DISK_STATS, data, pos, context)
-    nets, pos = _sized(codes.NET_STATS, data, pos, context)
-    fields += (sampled, disks, nets)
-    return types.NodeStats(*fields), pos
+_FIELDS: dict[int, Decoder] = {
+    STRINGS: _strings,
+    KEY: lambda data, pos, _context: key(data, pos),
+    LEFT_OUT: lambda _data, pos, _context: (0.0, pos),
+    UINT16_AS_INT16: _uint16_as_int16,
+}
 
 
 def _unknown(type: int) -> Decoder:
@@ -819,13 +713,8 @@ def _unknown(type: int) -> Decoder:
     return decode
 
 
-_uint16 = _unsigned(codes.UINT16)
-_uint32 = _unsigned(codes.UINT32)
 _flags = _unsigned(codes.INFO_DIRECTIVES)
 _int = _signed(codes.INT)
-_int16 = _signed(codes.INT16)
-_int32 = _signed(codes.INT32)
-_int64 = _signed(codes.INT64)
 
 DECODERS: list[Decoder] = [_unknown(type) for type in range(_TYPES)]
 """The decoder of every data type, by its number."""
@@ -862,11 +751,9 @@ for _type, _decoder in (
     (codes.PID, _pid),
     (codes.FLOAT, _float),
     (codes.DOUBLE, _double),
-    (codes.TIMEVAL, _timeval),
     (codes.TIME, _time),
     (codes.VALUE, _value),
     (codes.PROC, _proc),
-    (codes.APP, _app),
     (codes.INFO, _info),
     (codes.PDATA, _pdata),
     (codes.BUFFER, _buffer),
@@ -874,27 +761,14 @@ for _type, _decoder in (
     (codes.POINTER, _pointer),
     (codes.PROC_INFO, _proc_info),
     (codes.DATA_ARRAY, _array),
-    (codes.QUERY, _query),
     (codes.ENVAR, _envar),
-    (codes.COORD, _coord),
-    (codes.REGATTR, _regattr),
     (codes.REGEX, _regex),
-    (codes.PROC_CPUSET, _cpuset),
-    (codes.GEOMETRY, _geometry),
-    (codes.DEVICE_DIST, _distance),
-    (codes.ENDPOINT, _endpoint),
     (codes.TOPO, _topology),
     (codes.PROC_NSPACE, _nspace),
-    (codes.PROC_STATS, _proc_stats),
-    (codes.DISK_STATS, _disk_stats),
-    (codes.NET_STATS, _net_stats),
-    (codes.NODE_STATS, _node_stats),
-    (codes.DEVICE, _device),
-    (codes.RESOURCE_UNIT, _resource_unit),
-    (codes.NODE_PID, _node_pid),
-    (codes.REGEX2, _regex2),
 ):
     DECODERS[_type] = _decoder
+for _type, _record, _fields in STRUCTURES:
+    DECODERS[_type] = _structure(_record, _fields)
 for _type in (codes.BOOL, codes.INT8):
     _SINGLE[_type] = 256
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import struct
 
-from pypmix.standard import codes
+from pypmix.standard import codes, types
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANGES, RANK_UNDEF, type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
+    from pypmix.standard.record import Record
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Info, Proc, Value
 
@@ -65,6 +66,51 @@ ONE_BYTE = (
 
 OPAQUE = (codes.BYTE_OBJECT, codes.COMPRESSED_STRING, codes.COMPRESSED_BYTE_OBJECT, codes.DATA_BUFFER)
 """A length and as many bytes."""
+
+STRINGS, KEY, LEFT_OUT, UINT16_AS_INT16 = range(1 << 16, (1 << 16) + 4)
+"""Fields that are not simply a value of a type: a number of strings and so many, a key, one that natives do not send,
+and one that they hold as UINT16 and send as INT16. No code of a type is that large.
+"""
+
+STRUCTURES: tuple[tuple[int, type[Record], tuple[int | tuple[int], ...]], ...] = (
+    (codes.TIMEVAL, types.Timeval, (codes.INT64, codes.INT64)),
+    (codes.APP, types.App, (codes.STRING, STRINGS, STRINGS, codes.STRING, codes.INT, (codes.INFO,))),
+    (codes.QUERY, types.Query, (STRINGS, (codes.INFO,))),
+    (codes.COORD, types.Coord, (codes.UINT8, (codes.UINT32,))),
+    (codes.REGATTR, types.RegAttr, (codes.STRING, KEY, codes.DATA_TYPE, STRINGS)),
+    (codes.PROC_CPUSET, types.Cpuset, (codes.STRING,)),
+    (codes.GEOMETRY, types.Geometry, (codes.SIZE, codes.STRING, codes.STRING, (codes.COORD,))),
+    (codes.DEVICE, types.Device, (codes.STRING, codes.STRING, codes.UINT64)),
+    (
+        codes.DEVICE_DIST,
+        types.DeviceDistance,
+        (codes.STRING, codes.STRING, codes.UINT64, codes.UINT16, codes.UINT16),
+    ),
+    (codes.ENDPOINT, types.Endpoint, (codes.STRING, codes.STRING, codes.BYTE_OBJECT)),
+    (codes.RESOURCE_UNIT, types.ResourceUnit, (codes.UINT64, codes.SIZE)),
+    (codes.NODE_PID, types.NodePid, (codes.STRING, codes.UINT32, codes.PID)),
+    (codes.REGEX2, types.Regex2, (codes.STRING, codes.BYTE_OBJECT)),
+    (
+        codes.PROC_STATS,
+        types.ProcStats,
+        (
+            *(codes.STRING, codes.PROC, codes.PID, codes.STRING, codes.UINT8, codes.TIMEVAL),
+            *(LEFT_OUT, codes.INT32, UINT16_AS_INT16, codes.FLOAT, codes.FLOAT, codes.FLOAT),
+            *(LEFT_OUT, UINT16_AS_INT16, codes.TIMEVAL),
+        ),
+    ),
+    (codes.DISK_STATS, types.DiskStats, (codes.STRING, *[codes.UINT64] * 11)),
+    (codes.NET_STATS, types.NetStats, (codes.STRING, *[codes.UINT64] * 6)),
+    (
+        codes.NODE_STATS,
+        types.NodeStats,
+        (codes.STRING, *[codes.FLOAT] * 11, codes.TIMEVAL, (codes.DISK_STATS,), (codes.NET_STATS,)),
+    ),
+)
+"""The structures that are the values of their fields, one after the other, in the record's order.
+
+A tuple stands for an array: a size and so many values of that type.
+"""
 
 TYPELESS_SIZED = 0
 """A size follows the type of an array without a type: releases before 6."""
@@ -272,11 +318,6 @@ def _float(add: Add, number: float, rule: int) -> None:
     add(text(shown))
 
 
-def _timeval(add: Add, data: Any, rule: int) -> None:
-    _int64(add, data.sec, rule)
-    _int64(add, data.usec, rule)
-
-
 def _value(add: Add, data: Value, rule: int) -> None:
     type, held = data
     add(flex(type))
@@ -326,28 +367,10 @@ def _kval(add: Add, data: Any, rule: int) -> None:
     _value(add, data.value, rule)
 
 
-def _strings(add: Add, given: Iterable[str], rule: int) -> None:
+def _strings(add: Add, given: Sequence[str], rule: int) -> None:
+    add(zigzag(len(given)))
     for item in given:
         add(text(item))
-
-
-def _app(add: Add, data: Any, rule: int) -> None:
-    _string(add, data.cmd, rule)
-    add(zigzag(len(data.argv)))
-    _strings(add, data.argv, rule)
-    add(zigzag(len(data.env)))
-    _strings(add, data.env, rule)
-    _string(add, data.cwd, rule)
-    _int(add, data.maxprocs, rule)
-    add(flex(len(data.info)))
-    infos(add, data.info, rule)
-
-
-def _query(add: Add, data: Any, rule: int) -> None:
-    add(zigzag(len(data.keys)))
-    _strings(add, data.keys, rule)
-    add(flex(len(data.qualifiers)))
-    infos(add, data.qualifiers, rule)
 
 
 def _raw(add: Add, data: bytes, rule: int) -> None:
@@ -432,54 +455,10 @@ def _envar(add: Add, data: Any, rule: int) -> None:
     add(separator or b"\0")
 
 
-def _coord(add: Add, data: Any, rule: int) -> None:
-    _uint8(add, data.view, rule)
-    add(flex(len(data.coords)))
-    many(add, codes.UINT32, data.coords, rule)
-
-
-def _regattr(add: Add, data: Any, rule: int) -> None:
-    _string(add, data.name, rule)
-    add(key_bytes(data.key))
-    ENCODERS[codes.DATA_TYPE](add, data.type, rule)
-    add(zigzag(len(data.description)))
-    _strings(add, data.description, rule)
-
-
 def _regex(add: Add, data: bytes, rule: int) -> None:
     from pypmix.wire.regex import packed
 
     add(packed(data))
-
-
-def _cpuset(add: Add, data: Any, rule: int) -> None:
-    _string(add, data.cpus, rule)
-
-
-def _geometry(add: Add, data: Any, rule: int) -> None:
-    _size(add, data.fabric, rule)
-    _string(add, data.uuid, rule)
-    _string(add, data.osname, rule)
-    add(flex(len(data.coordinates)))
-    many(add, codes.COORD, data.coordinates, rule)
-
-
-def _device(add: Add, data: Any, rule: int) -> None:
-    _string(add, data.uuid, rule)
-    _string(add, data.osname, rule)
-    _uint64(add, data.type, rule)
-
-
-def _distance(add: Add, data: Any, rule: int) -> None:
-    _device(add, data, rule)
-    _uint16(add, data.mindist, rule)
-    _uint16(add, data.maxdist, rule)
-
-
-def _endpoint(add: Add, data: Any, rule: int) -> None:
-    _string(add, data.uuid, rule)
-    _string(add, data.osname, rule)
-    _raw(add, data.endpoint, rule)
 
 
 def _topology(add: Add, data: Any, rule: int) -> None:
@@ -491,61 +470,39 @@ def _topology(add: Add, data: Any, rule: int) -> None:
     add(data.support)
 
 
-def _resource_unit(add: Add, data: Any, rule: int) -> None:
-    _uint64(add, data.type, rule)
-    _size(add, data.count, rule)
+def _structure(fields: Iterable[int | tuple[int]]) -> Encoder:
+    encoders = [
+        _some(*field) if isinstance(field, tuple) else _FIELDS.get(field) or ENCODERS[field] for field in fields
+    ]
+
+    def encode(add: Add, data: Record, rule: int) -> None:
+        for encode, item in zip(encoders, data.astuple(), strict=True):
+            encode(add, item, rule)
+
+    return encode
 
 
-def _node_pid(add: Add, data: Any, rule: int) -> None:
-    _string(add, data.hostname, rule)
-    _uint32(add, data.nodeid, rule)
-    _pid(add, data.pid, rule)
+def _some(type: int) -> Encoder:
+    def encode(add: Add, items: Sequence[Any], rule: int) -> None:
+        add(flex(len(items)))
+        many(add, type, items, rule)
+
+    return encode
 
 
-def _regex2(add: Add, data: Any, rule: int) -> None:
-    _string(add, data.encoding, rule)
-    _raw(add, data.data, rule)
+def _key(add: Add, data: str, rule: int) -> None:
+    add(key_bytes(data))
 
 
-def _as_int16(add: Add, number: int, rule: int) -> None:
-    # Natives hold these as UINT16 and send them as INT16.
-    _int16(add, number - 65536 if 32767 < number < 65536 else number, rule)
+def _left_out(add: Add, data: object, rule: int) -> None:
+    return
 
 
-def _proc_stats(add: Add, data: Any, rule: int) -> None:
-    # Natives leave percent_cpu and peak_vsize out.
-    _string(add, data.node, rule)
-    _proc(add, data.proc, rule)
-    _pid(add, data.pid, rule)
-    _string(add, data.cmd, rule)
-    _uint8(add, data.state, rule)
-    _timeval(add, data.time, rule)
-    _int32(add, data.priority, rule)
-    _as_int16(add, data.num_threads, rule)
-    _float(add, data.pss, rule)
-    _float(add, data.vsize, rule)
-    _float(add, data.rss, rule)
-    _as_int16(add, data.processor, rule)
-    _timeval(add, data.sample_time, rule)
+def _uint16_as_int16(add: Add, number: int, rule: int) -> None:
+    ENCODERS[codes.INT16](add, number - 65536 if 32767 < number < 65536 else number, rule)
 
 
-def _counters(add: Add, data: Any, rule: int) -> None:
-    name, *counters = data.astuple()
-    _string(add, name, rule)
-    for counter in counters:
-        _uint64(add, counter, rule)
-
-
-def _node_stats(add: Add, data: Any, rule: int) -> None:
-    node, *loads = data.astuple()
-    _string(add, node, rule)
-    for load in loads[:11]:
-        _float(add, load, rule)
-    _timeval(add, data.sample_time, rule)
-    add(flex(len(data.diskstats)))
-    many(add, codes.DISK_STATS, data.diskstats, rule)
-    add(flex(len(data.netstats)))
-    many(add, codes.NET_STATS, data.netstats, rule)
+_FIELDS: dict[int, Encoder] = {STRINGS: _strings, KEY: _key, LEFT_OUT: _left_out, UINT16_AS_INT16: _uint16_as_int16}
 
 
 def _refused(type: int) -> Encoder:
@@ -555,16 +512,7 @@ def _refused(type: int) -> Encoder:
     return encode
 
 
-_size = _unsigned(codes.SIZE)
-_uint16 = _unsigned(codes.UINT16)
-_uint32 = _unsigned(codes.UINT32)
-_uint64 = _unsigned(codes.UINT64)
 _flags = _unsigned(codes.INFO_DIRECTIVES)
-_int = _signed(codes.INT)
-_int16 = _signed(codes.INT16)
-_int32 = _signed(codes.INT32)
-_int64 = _signed(codes.INT64)
-_uint8 = _single(codes.UINT8)
 _state = _single(codes.PROC_STATE)
 
 ENCODERS: list[Encoder] = [_refused(type) for type in range(_TYPES)]
@@ -586,11 +534,9 @@ for _type, _encoder in (
     (codes.PID, _pid),
     (codes.FLOAT, _float),
     (codes.DOUBLE, _double),
-    (codes.TIMEVAL, _timeval),
     (codes.TIME, _time),
     (codes.VALUE, _value),
     (codes.PROC, _proc),
-    (codes.APP, _app),
     (codes.INFO, _info),
     (codes.PDATA, _pdata),
     (codes.BUFFER, _buffer),
@@ -598,24 +544,11 @@ for _type, _encoder in (
     (codes.POINTER, _pointer),
     (codes.PROC_INFO, _proc_info),
     (codes.DATA_ARRAY, _array),
-    (codes.QUERY, _query),
     (codes.ENVAR, _envar),
-    (codes.COORD, _coord),
-    (codes.REGATTR, _regattr),
     (codes.REGEX, _regex),
-    (codes.PROC_CPUSET, _cpuset),
-    (codes.GEOMETRY, _geometry),
-    (codes.DEVICE_DIST, _distance),
-    (codes.ENDPOINT, _endpoint),
     (codes.TOPO, _topology),
     (codes.PROC_NSPACE, _nspace),
-    (codes.PROC_STATS, _proc_stats),
-    (codes.DISK_STATS, _counters),
-    (codes.NET_STATS, _counters),
-    (codes.NODE_STATS, _node_stats),
-    (codes.DEVICE, _device),
-    (codes.RESOURCE_UNIT, _resource_unit),
-    (codes.NODE_PID, _node_pid),
-    (codes.REGEX2, _regex2),
 ):
     ENCODERS[_type] = _encoder
+for _type, _record, _fields in STRUCTURES:
+    ENCODERS[_type] = _structure(_fields)

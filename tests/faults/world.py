@@ -11,7 +11,7 @@ from pypmix.engine.collective import machine as collectives
 from pypmix.engine.groups import talk
 from pypmix.engine.python import modex, serverdata
 from pypmix.engine.python import node as machine
-from pypmix.engine.python.serverside import asking, bootstrapping, forwarding, grouprecords, handshakes
+from pypmix.engine.python.serverside import asking, constructs, forwarding, grouprecords, handshakes
 from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.enums import Range, Status
 from pypmix.standard.errors import NotSupported, PermissionDenied
@@ -54,8 +54,7 @@ HELD = (
     forwarding._Pull,
     forwarding._Feed,
     asking._Asked,
-    bootstrapping._Offer,
-    bootstrapping._Gathering,
+    constructs.Construct,
     grouprecords._Invitation,
     serverdata.Group,
 )

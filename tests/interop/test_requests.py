@@ -10,7 +10,8 @@ import pytest
 
 from harness import machine
 from pypmix import attrs
-from pypmix.engine.python.serversession import open_server
+from pypmix.engine.python.serversession import ServerSession
+from pypmix.engine.serving import ServerOptions
 from pypmix.standard import ops
 from pypmix.standard.errors import NotSupported, PermissionDenied
 from pypmix.standard.jobinfo import JobInfo
@@ -73,7 +74,7 @@ def compiled(programs):
 def job(compiled, libpmix, tmp_path):
     """Run the program with two ranks, and return the host and what rank 0 noted."""
     host = Host()
-    session = open_server(host, host="here")
+    session = ServerSession(host, ServerOptions(hostname="here"))
     try:
         ranks = range(SIZE)
         node = (attrs.HOSTNAME("here"), attrs.NODEID(0), attrs.LOCAL_PEERS("0,1"), attrs.LOCAL_SIZE(SIZE))

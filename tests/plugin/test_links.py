@@ -178,10 +178,10 @@ async def test_what_the_first_rank_does_at_once_meets_all_others(me: aio.Client,
 
 def test_ranks_begin_when_all_know_that_all_are_there(tmp_path: Path) -> None:
     first, second = RealCluster(tmp_path), RealCluster(tmp_path)
-    waits = first._arrivals(0, 2)
+    waits = first.arrivals(0, 2)
     assert next(waits, "over") is None
     assert next(waits, "over") is None
-    assert next(second._arrivals(1, 2), "over") == "over"
+    assert next(second.arrivals(1, 2), "over") == "over"
     assert next(waits, "over") == "over"
 
 

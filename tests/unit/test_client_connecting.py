@@ -173,7 +173,7 @@ def test_a_disconnect_from_other_servers_names_its_caller():
     # They would wait for the others for ever.
     wire = Ours(adapts=False)
     for procs in ((WHOLE,), (PEER,), (Proc("far", ME.rank), Proc("far", RANK_WILDCARD))):
-        wire.fails(wire.start(Disconnect(procs)), NotFound, "none of the procs")
+        wire.fails(wire.start(Disconnect(procs)), NotFound, "not one of the procs")
     assert wire.sent() == {}
     wire.start(Disconnect((PEER, ME)))
     assert wire.asked(Command.DISCONNECTNB)[1]["procs"] == (PEER, ME)

@@ -23,7 +23,7 @@ from pypmix.engine.python import client as client_module
 from pypmix.engine.python import modex, open_client, transport
 from pypmix.engine.python.client import ClientTimer, Operation
 from pypmix.engine.python.reactor import Link
-from pypmix.engine.python.serversession import open_server
+from pypmix.engine.python.serversession import ServerSession
 from pypmix.handlers import _Worker
 from pypmix.host import Host
 from pypmix.host.callbacks.workers import Workers
@@ -341,7 +341,7 @@ def test_a_fault_over_a_request_is_answered_and_the_connection_stays(monkeypatch
         else:
             upcall.reply()
 
-    served = open_server(host, on_log=log.append)
+    served = ServerSession(host, on_log=log.append)
     try:
         job = Job("job", (Application(("prog",), 1),), (Node("here", (0,)),), session=7, wdir="/tmp").info()
         served.register_nspace(job)
@@ -378,7 +378,7 @@ def test_the_thread_that_asks_munge_survives_a_fault(monkeypatch, logged):
     from pypmix.engine import munge
 
     monkeypatch.setattr(munge, "decode", broken)
-    served = open_server(lambda upcall: upcall.reply(), on_log=lambda text: None)
+    served = ServerSession(lambda upcall: upcall.reply(), on_log=lambda text: None)
     told = []
     came = threading.Semaphore(0)
     try:

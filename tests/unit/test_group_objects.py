@@ -308,7 +308,7 @@ def test_members_find_the_same_name_by_themselves(me: Client, session: Groups) -
     assert len({name.rpartition(".")[0] for name in names}) == 2
     with pytest.raises(ValueError, match="needs the procs"):
         me.group()
-    with pytest.raises(ValueError, match="give one"):
+    with pytest.raises(ValueError, match="needs a name"):
         me.group(bootstrap=2)
 
 

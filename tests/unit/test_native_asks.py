@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness import machine
-from pypmix.engine.python.serversession import open_server
+from pypmix.engine.python.serversession import ServerSession
+from pypmix.engine.serving import ServerOptions
 from pypmix.standard import attrs, codes, ops, types, values
 from pypmix.standard.errors import PartialSuccess, PermissionDenied
 from pypmix.standard.jobinfo import JobInfo
@@ -141,7 +142,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path):
     if lib is None or not machine.extension():
         machine.lacking("a libpmix or the native engine's extension")
     host = Host()
-    session = open_server(host, host="here")
+    session = ServerSession(host, ServerOptions(hostname="here"))
     host.vanish = session.close
     proc = Proc("job", 0)
     node = (attrs.NODEID(0), attrs.HOSTNAME("here"), attrs.LOCAL_PEERS("0"), attrs.LOCAL_SIZE(1))

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from harness import machine
-from pypmix.engine.python.serversession import open_server
+from pypmix.engine.python.serversession import ServerSession
+from pypmix.engine.serving import ServerOptions
 from pypmix.standard import attrs
 from pypmix.standard.errors import PermissionDenied
 from pypmix.standard.jobinfo import JobInfo
@@ -84,7 +85,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path):
     if lib is None or not machine.extension():
         machine.lacking("a libpmix or the native engine's extension")
     host = Host()
-    host.session = session = open_server(host, host="here")
+    host.session = session = ServerSession(host, ServerOptions(hostname="here"))
     proc = Proc("job", 0)
     node = (attrs.NODEID(0), attrs.HOSTNAME("here"), attrs.LOCAL_PEERS("0"), attrs.LOCAL_SIZE(1))
     session.register_nspace(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pypmix.engine.python import open_client
-from pypmix.engine.python.serversession import open_server
+from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.python.serverside import events
 from pypmix.engine.times import EVENT_SECONDS
 from pypmix.standard import attrs, codes, ops, statuses
@@ -699,7 +699,7 @@ def serve():
     opened = []
 
     def start(size, on_upcall=lambda upcall: upcall.reply()):
-        server = open_server(on_upcall)
+        server = ServerSession(on_upcall)
         opened.append(server)
         server.register_nspace(JobInfo("job", (attrs.JOB_SIZE(size),)))
         sessions = []

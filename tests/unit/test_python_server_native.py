@@ -10,7 +10,8 @@ import time
 import pytest
 
 from harness import machine
-from pypmix.engine.python.serversession import open_server
+from pypmix.engine.python.serversession import ServerSession
+from pypmix.engine.serving import ServerOptions
 from pypmix.server import accept
 from pypmix.standard import attrs, ops
 from pypmix.standard.errors import PermissionDenied
@@ -200,7 +201,7 @@ class Job:
         self.upcalls = []
         self.log = []
         self.answer = answer or (lambda upcall: upcall.reply())
-        session = open_server(self.on_upcall, host="here", on_log=self.log.append)
+        session = ServerSession(self.on_upcall, ServerOptions(hostname="here"), self.log.append)
         try:
             session.register_nspace(job_info("job", size))
             children = []

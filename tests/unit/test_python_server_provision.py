@@ -8,6 +8,7 @@ import pytest
 
 from pypmix.engine.python import provision
 from pypmix.engine.python.serversession import ServerSession
+from pypmix.engine.serving import ServerOptions
 from pypmix.standard import attrs, codes, ops, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.jobinfo import JobInfo
@@ -160,7 +161,7 @@ def test_values_that_the_host_stores_are_for_this_servers_clients(world):
 def session():
     logged = []
     asked = []
-    session = ServerSession(asked.append, "srv", "node0", None, logged.append)
+    session = ServerSession(asked.append, ServerOptions("srv", "node0"), logged.append)
     session.logged, session.asked = logged, asked
     yield session
     session.close()

@@ -16,9 +16,10 @@ import pytest
 
 from pypmix.engine import peeruid
 from pypmix.engine.peeruid import UNKNOWN_USER, Owners
-from pypmix.engine.python.serversession import open_server
+from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.python.serverside import handshakes
 from pypmix.engine.python.session import local_socket
+from pypmix.engine.serving import ServerOptions
 from pypmix.standard import attrs, codes, ops, statuses
 from pypmix.standard.errors import NotInitialized, PermissionDenied, PMIxError
 from pypmix.standard.jobinfo import JobInfo
@@ -47,7 +48,7 @@ class Host:
         self.log = []
         self.sockets = []
         self.answer = lambda upcall: upcall.reply()
-        self.session = open_server(self.on_upcall, on_log=self.log.append)
+        self.session = ServerSession(self.on_upcall, on_log=self.log.append)
         self.add("job", size)
 
     def on_upcall(self, upcall):
@@ -583,7 +584,7 @@ def test_both_ends_over_ipv6_are_known():
 def test_a_folder_that_others_can_read_gets_no_socket(tmp_path):
     for mode, offered in ((0o700, True), (0o750, False), (0o755, False)):
         tmp_path.chmod(mode)
-        session = open_server(lambda upcall: upcall.reply(), tmpdir=str(tmp_path), on_log=print)
+        session = ServerSession(lambda upcall: upcall.reply(), ServerOptions(tmpdir=str(tmp_path)), print)
         try:
             assert ("PYPMIX_SERVER_SOCKET" in session.client_env(Proc("job", 0))) == offered
             assert len(list(tmp_path.iterdir())) == offered
@@ -595,7 +596,7 @@ def test_a_folder_that_others_can_read_gets_no_socket(tmp_path):
 def test_a_path_that_is_too_long_gets_no_socket(tmp_path):
     folder = tmp_path / ("x" * 100)
     folder.mkdir(0o700)
-    session = open_server(lambda upcall: upcall.reply(), tmpdir=str(folder), on_log=print)
+    session = ServerSession(lambda upcall: upcall.reply(), ServerOptions(tmpdir=str(folder)), print)
     try:
         assert "PYPMIX_SERVER_SOCKET" not in session.client_env(Proc("job", 0))
         assert not list(folder.iterdir())

@@ -24,7 +24,7 @@ from pypmix import (
 from pypmix.engine.python.client import Client as Machine
 from pypmix.engine.python.client import ServerInfo
 from pypmix.engine.python.datastore import DataStore
-from pypmix.engine.python.serversession import open_server
+from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.python.session import open_client
 from pypmix.standard import codes, ops, statuses
 from pypmix.standard.errors import (
@@ -607,7 +607,7 @@ def test_a_heartbeat_leaves_at_once():
             beaten.set()
         upcall.reply()
 
-    server = open_server(on_upcall)
+    server = ServerSession(on_upcall)
     try:
         server.register_nspace(JobInfo("job", (attrs.JOB_SIZE(1),)))
         server.register_client(Proc("job", 0), os.getuid(), os.getgid())

@@ -63,8 +63,8 @@ def session(monkeypatch):
     made = Session()
     made.opened = []
 
-    def open_server(on_upcall, **options):
-        made.opened.append(options)
+    def open_server(on_upcall, engine, options):
+        made.opened.append(engine)
         return made
 
     monkeypatch.setattr(server, "open_server", open_server)
@@ -262,7 +262,7 @@ def test_the_engine_is_that_of_the_argument_or_of_the_environment(session, monke
         if environment:
             monkeypatch.setenv("PYPMIX_ENGINE", environment)
         pypmix.Server(engine=engine).open()
-        assert session.opened[-1]["engine"] == taken
+        assert session.opened[-1] == taken
     monkeypatch.undo()
     with pytest.raises(ValueError, match="cython"):
         pypmix.Server(engine="cython").open()

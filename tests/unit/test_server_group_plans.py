@@ -141,7 +141,7 @@ def test_a_leader_of_another_server_is_told_although_nobody_here_has_said_anythi
 
 def test_answers_that_lead_to_questions_do_not_pile_up():
     done = threading.Event()
-    session = ServerSession(lambda upcall: upcall.reply(), None, None, None, None)
+    session = ServerSession(lambda upcall: upcall.reply())
     left = 5000
 
     def answer(_result, error):

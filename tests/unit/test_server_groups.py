@@ -762,6 +762,44 @@ def test_leaders_that_disagree_on_their_number():
     assert party.is_clean()
 
 
+def test_the_final_order_of_leaders_and_whom_they_add():
+    # As the coordinator of several servers places them.
+    party = Party(3)
+    order = talk.procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, job(2, 1, 0))
+    add = talk.procs(keys.GROUP_ADD_MEMBERS, job(2))
+    tags = [leader(party, 0, 2, order), leader(party, 1, 2, add), added(party, 2)]
+    assert party.statuses(tags) == [statuses.SUCCESS] * 3
+    assert {party.members[rank].result(tag)["members"] for rank, tag in enumerate(tags)} == {job(2, 1, 0)}
+
+
+def test_a_caller_that_no_leader_adds():
+    party = Party(3)
+    tags = [added(party, 0), leader(party, 1, 2), leader(party, 2, 2)]
+    assert party.statuses(tags) == [statuses.ERR_NOT_FOUND, statuses.SUCCESS, statuses.SUCCESS]
+    assert party.server.store.groups["g"] == job(1, 2)
+    assert not party.server.pending()
+
+
+def test_callers_that_know_each_other_and_a_leader_under_one_name():
+    """Each construct waits for those whom it adds itself, and one that ends takes nobody else along."""
+    party = Party(5)
+    waiting = [
+        party.members[0].construct(talk.procs(keys.GROUP_ADD_MEMBERS, job(1)), procs=job(0)),
+        party.members[2].construct(talk.procs(keys.GROUP_ADD_MEMBERS, job(3)), procs=job(2)),
+        leader(party, 4, 2),
+    ]
+    assert [(each.arrived, each.missing) for each in party.server.pending()] == [
+        (job(0), job(1)),
+        (job(2), job(3)),
+        (job(4), ()),
+    ]
+    tags = [*waiting, added(party, 1)]
+    assert party.statuses(tags, (0, 2, 4, 1)) == [statuses.SUCCESS, None, None, statuses.SUCCESS]
+    tags = [waiting[1], added(party, 3)]
+    assert party.statuses(tags, (2, 3)) == [statuses.SUCCESS] * 2
+    assert [each.arrived for each in party.server.pending()] == [job(4)]
+
+
 def test_members_that_a_collective_construct_adds():
     party = Party(4)
     procs = job(1, 0)
@@ -779,6 +817,16 @@ def test_members_that_a_collective_construct_adds():
     assert party.server.store.groups["g"] == job(1, 0, 3, 2)
     (upcall,) = [op for op in party.upcalls if isinstance(op, GroupUpcall) and len(op.procs) == 4]
     assert talk.listed(upcall.directives, GROUP_ORDER) == job(1, 0, 3, 2)
+
+
+def test_a_final_order_that_names_some():
+    # Whom it does not name come behind: first those who have named each other, then those who were added.
+    party = Party(4)
+    order = talk.procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, job(2))
+    add = talk.procs(keys.GROUP_ADD_MEMBERS, job(0))
+    tags = [added(party, 0), *[party.members[rank].construct(order, add, procs=job(1, 2, 3)) for rank in (1, 2, 3)]]
+    assert party.statuses(tags) == [statuses.SUCCESS] * 4
+    assert party.members[0].result(tags[0])["members"] == job(2, 1, 3, 0)
 
 
 @pytest.mark.parametrize(
@@ -833,7 +881,7 @@ def test_the_callers_of_a_construct_that_waits_for_others_end():
     party.members[0].construct(talk.procs(keys.GROUP_ADD_MEMBERS, job(1)), procs=job(0))
     party.die(0)
     assert party.is_clean()
-    assert not party.server.groups.bootstrapping._gatherings
+    assert not party.server.groups.under_way
 
 
 def test_the_time_of_a_bootstrap_runs_out():
@@ -1156,6 +1204,47 @@ def test_a_caller_that_ends_is_offered_no_more():
     told, cancel, _ = cluster.asked()
     assert (cancel.operation, cancel.procs, told[talk.ABSENT].items) == (3, job(0), job(0))
     assert not cluster.nodes[0].server.pending()
+
+
+def test_a_caller_that_loses_one_of_its_connections_may_call_again():
+    cluster = Several((0, 1), (2, 3))
+    zero, other = cluster.member(0), cluster.member(0)
+    zero.construct(talk.size(keys.GROUP_BOOTSTRAP, 2), attrs.TIMEOUT(3), procs=job(0))
+    _, _, late = cluster.asked()
+    zero.client.die()
+    told, cancel, _ = cluster.asked()
+    assert (cancel.operation, cancel.procs, told) == (3, job(0), {})
+    assert not cluster.nodes[0].server.pending()
+    tag = other.construct(talk.size(keys.GROUP_BOOTSTRAP, 2), procs=job(0))
+    _, _, answer = cluster.asked()
+    # Nothing of the former call is left: not its time, and not the answer to it.
+    cluster.advance(4)
+    late(None, PMIxError(status=statuses.ERR_TIMEOUT))
+    assert other.status(tag) is None
+    answer((attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(0, 2))),), None)
+    assert other.result(tag)["members"] == job(0, 2)
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_the_time_of_a_caller_runs_out_that_the_host_has(made):
+    cluster = Several((0, 1), (2, 3))
+    zero = cluster.member(0)
+    add = talk.procs(keys.GROUP_ADD_MEMBERS, job(2))
+    tag = zero.construct(talk.size(keys.GROUP_BOOTSTRAP, 1), add, attrs.TIMEOUT(3), procs=job(0))
+    _, _, answer = cluster.asked()
+    cluster.advance(3.1)
+    told, cancel, _ = cluster.asked()
+    assert (cancel.operation, told) == (3, {keys.LOCAL_COLLECTIVE_STATUS: statuses.ERR_TIMEOUT})
+    # The host may have made it by now.
+    assert zero.status(tag) is None
+    if made:
+        answer((attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(0, 2))),), None)
+        assert zero.result(tag)["members"] == job(0, 2)
+    cluster.advance(60)
+    if not made:
+        assert zero.status(tag) == statuses.ERR_TIMEOUT
+    assert not cluster.nodes[0].server.pending()
+    assert not cluster.nodes[0].server.groups.under_way
 
 
 def test_the_time_of_an_optional_construct_runs_out_elsewhere():

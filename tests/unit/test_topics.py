@@ -21,11 +21,12 @@ ROOT = Path(__file__).parents[2]
 
 STARTED = """
 import sys; sys.path.insert(0, {root!r})
-from pypmix.engine.python.serversession import open_server
+from pypmix.engine.python.serversession import ServerSession
+from pypmix.engine.serving import ServerOptions
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Notification
 from pypmix.standard.types import Proc
-session = open_server(lambda upcall: upcall.reply(), tmpdir={tmpdir!r}, tool_support=True)
+session = ServerSession(lambda upcall: upcall.reply(), ServerOptions(tmpdir={tmpdir!r}, tool_support=True))
 session.register_nspace(JobInfo("job", procs=((0, ()),)))
 session.register_client(Proc("job", 0), 0, 0)
 session.pending()

@@ -23,7 +23,9 @@ round.
 the operation is not complete, and is not waited for again; a finalized one leaves its contribution. One that finalized
 may come back (`opened` counts how often a process has connected): operations that began after that wait for it, unless
 other servers take part, which may have begun them before. `lost` and `ft` together give the status of this level: an
-operation that is not fault tolerant ends with a partial success if members are missing.
+operation that is not fault tolerant ends with a partial success if members are missing. Where a membership names
+nobody, any process may come (`Collective.admit`), and the meaning has a rule of how many may still do
+(`Meaning.awaited`): of leaders who know only their number, say.
 
 **Order of events.** A call may complete an operation, whose end answers callers, whose next calls begin the next one.
 So after any call of a meaning's method the operation may be over: `is_running` tells.
@@ -180,6 +182,30 @@ class Meaning(Generic[M, T]):
     def dropped(self) -> None:
         """It is over because nobody is left of those who had called it."""
 
+    def taken_back(self, member: M) -> None:
+        """The contribution of a member is void."""
+
+    def awaited(self) -> int:
+        """Return how many may still come, where the membership does not tell.
+
+        Raises:
+            PMIxError: Those who have come do not agree on that.
+        """
+        return self.collective.awaited
+
+    def missing(self) -> tuple[Proc, ...]:
+        """Return which procs may still come, as far as they are known."""
+        return tuple(sorted([member.proc for member in self.collective.missing()]))
+
+    @property
+    def label(self) -> str:
+        """A description of those who take part."""
+        membership = self.collective.membership
+        members, others = membership.members, membership.others
+        nspaces = sorted({member.proc.nspace for member in members} | {proc.nspace for proc in others})
+        label = f"{len(members) + len(others)} procs of {', '.join(nspaces)}"
+        return f"{label}, the group {membership.group}" if membership.group else label
+
 
 class Membership(Generic[M, T]):
     """The procs of an operation, and the operations of that kind that these procs have under way, oldest first.
@@ -191,7 +217,7 @@ class Membership(Generic[M, T]):
         tracker: Where it is kept.
         kind: The kind of operation.
         operation: Its name and, behind a space, what distinguishes operations of that kind.
-        members: Who takes part at this place.
+        members: Who takes part at this place; nobody where that is not known beforehand (`Collective.admit`).
         others: Who takes part elsewhere.
         asks: Whether the level above has a say once all members have come.
         group: The group whose name stands for the procs; empty where they are named themselves.
@@ -396,10 +422,27 @@ class Collective(Generic[M, T]):
                 self.lost = self.lost or not silent
                 self.settle()
 
-    def take_back(self, member: M) -> None:
-        """The contribution of a member is void."""
-        del self.arrived[member]
+    def admit(self, member: M, call: T, said: Said) -> None:
+        """Take in the contribution of one that the membership does not name; `recount` sees whether it was the last."""
+        self.arrived[member] = call
+        self.said[member] = said
+        self.gone.discard(member)
+
+    def recount(self) -> None:
+        """See anew how many may still come, where the membership does not tell.
+
+        Raises:
+            PMIxError: Those who have come do not agree on that.
+        """
+        self.awaited = self.meaning.awaited()
+        self.settle()
+
+    def take_back(self, member: M) -> T:
+        """The contribution of a member is void; return what is needed for its answer."""
+        call = self.arrived.pop(member)
         self.said.pop(member, None)
+        self.meaning.taken_back(member)
+        return call
 
     def settle(self) -> None:
         """Go on, or end where nobody is left."""
@@ -731,16 +774,9 @@ class Collectives(Generic[M, T]):
         """Return what is under way, oldest first."""
         found = []
         for collective in self.running:
-            members = collective.membership.members
             arrived = tuple(sorted(member.proc for member in collective.arrived))
-            missing = tuple(sorted(member.proc for member in collective.missing()))
-            others = collective.membership.others
-            nspaces = sorted({member.proc.nspace for member in members} | {proc.nspace for proc in others})
-            label = f"{len(members) + len(others)} procs of {', '.join(nspaces)}"
-            if collective.membership.group:
-                label += f", the group {collective.membership.group}"
-            if not collective.awaited:
-                label += ", with the host"
+            missing = collective.meaning.missing()
+            label = collective.meaning.label + ("" if missing or collective.awaited else ", with the host")
             found.append(Pending(collective.membership.operation, label, arrived, missing, collective.since))
         return found
 

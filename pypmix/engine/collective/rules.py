@@ -87,7 +87,7 @@ def agreed_order(wishes: Iterable[Wish]) -> tuple[Proc, ...]:
 
 
 def placed(order: Iterable[Proc], members: Iterable[Proc]) -> tuple[Proc, ...]:
-    """Return members by group rank: those in the order that was agreed on, then the others, sorted."""
+    """Return members of a group or a connection by rank: those in the order that was agreed on, then the rest."""
     members = frozenset(members)
     first = dict.fromkeys([proc for proc in order if proc in members])
     return (*first, *sorted(members.difference(first)))

@@ -56,7 +56,7 @@ from pypmix.standard.ops.events import check_code, check_range
 from pypmix.standard.ops.publishing import RANGE_SESSION, RANGES
 from pypmix.standard.record import Record
 from pypmix.standard.releases import release_text
-from pypmix.standard.types import MAX_NSLEN, Info, Proc, check_name
+from pypmix.standard.types import Info, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done, OnUpcall, Upcall
     from pypmix.engine.common import Pending
     from pypmix.engine.native.library import Library
+    from pypmix.engine.serving import ServerOptions
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import Notification, Output
     from pypmix.standard.types import Value
@@ -641,40 +642,25 @@ def _proc(proc: Proc) -> tuple[int, tuple[Proc]]:
 
 def open_server(
     on_upcall: OnUpcall,
-    nspace: str | None = None,
-    host: str | None = None,
-    tmpdir: str | None = None,
+    options: ServerOptions,
+    library: Library,
     on_log: Callable[[str], None] | None = None,
-    system_tmpdir: str | None = None,
-    tool_support: bool = False,
-    system_server: bool = False,
-    rendezvous_file: str | None = None,
-    rank: int = 0,
-    library: Library | None = None,
 ) -> NativeServer:
     """Start a server of this node (`PMIx_server_init`).
 
     Args:
         on_upcall: Called with each `Upcall`, on the server's own thread; it must not block, and may answer later from
             any thread.
-        nspace: The server's own name; `pypmix-` and the pid by default.
-        host: The name of this node; the system's host name by default.
-        tmpdir: The folder that clients are told for temporary files; the system's by default.
+        options: Its options.
+        library: What `find_library` found.
         on_log: Told what a person who runs the server should know; by default that goes to the logger
             `pypmix.server`. The library itself writes to standard error.
-        system_tmpdir: The folder for what is not of one job; that of the system by default.
-        tool_support: Write the rendezvous files by which tools find this server, into `tmpdir`.
-        system_server: Be the system server of this node: write that rendezvous file, into `system_tmpdir`.
-        rendezvous_file: A further rendezvous file to write.
-        rank: The server's own rank in its nspace, where a session has several servers.
-        library: What `find_library` found.
 
     Raises:
         EngineUnavailable: The library cannot be loaded, or this process uses it already: as a server, a client or a
             tool.
         PMIxError: The library does not start.
     """
-    assert library is not None
     open_library(library)
     reason = usage.spent
     if usage.opened or usage.tool:
@@ -686,21 +672,20 @@ def open_server(
             engine=f"native {release_text(library.release)}",
             hint="start one server per process, or use PYPMIX_ENGINE=python",
         )
-    proc = Proc(check_name(nspace or f"pypmix-{os.getpid()}", MAX_NSLEN, "the server's nspace"), rank)
-    hostname = host or socket.gethostname()
+    proc, hostname = options.proc, options.hostname or socket.gethostname()
     infos = [
         attrs.SERVER_NSPACE(proc.nspace),
-        attrs.SERVER_RANK(rank),
+        attrs.SERVER_RANK(proc.rank),
         attrs.HOSTNAME(hostname),
-        attrs.SERVER_TMPDIR(tmpdir or os.environ.get("TMPDIR") or "/tmp"),
+        attrs.SERVER_TMPDIR(options.folder),
         # Output goes to those who ask for it; by default releases write it to this process's own stdout, too.
         attrs.IOF_LOCAL_OUTPUT(False),
     ]
-    if system_tmpdir:
-        infos.append(attrs.SYSTEM_TMPDIR(system_tmpdir))
-    if tool_support:
+    if options.system_tmpdir:
+        infos.append(attrs.SYSTEM_TMPDIR(options.system_tmpdir))
+    if options.tool_support:
         infos.append(attrs.SERVER_TOOL_SUPPORT(True))
-    if system_server:
+    if options.system_server:
         infos.append(attrs.SERVER_SYSTEM_SUPPORT(True))
-    settings = {AT_ONCE: "0", **({RENDEZVOUS: rendezvous_file} if rendezvous_file else {})}
+    settings = {AT_ONCE: "0", **({RENDEZVOUS: options.rendezvous_file} if options.rendezvous_file else {})}
     return NativeServer(library, on_upcall, proc, hostname, infos, settings, on_log)

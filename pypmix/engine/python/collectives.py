@@ -130,7 +130,7 @@ class NodeMeaning(Meaning["Process", "Call"]):
         collective = self.collective
         absent = collective.absent
         if absent is None and status == statuses.ERR_TIMEOUT and collective.awaited:
-            absent = tuple(sorted([process.proc for process in collective.missing()]))
+            absent = self.missing()
         for peer, tag in collective.arrived.values():
             answer_failure(peer, tag, status, absent, collective.reason)
 

@@ -16,16 +16,16 @@ from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
 from pypmix.engine.python.server import Server
+from pypmix.engine.serving import ServerOptions
 from pypmix.standard.errors import NotInitialized, PMIxError
-from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.logtext import Limit, printable_lines
 from pypmix.standard.ops.core import check_key
-from pypmix.standard.types import MAX_NSLEN, Proc, check_name
+from pypmix.standard.types import Proc
 from pypmix.wire.additions import SOCKET_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
     from queue import SimpleQueue
     from typing import Any, Protocol, TypeVar
 
@@ -179,31 +179,40 @@ class HostUpcall:
 
 
 class ServerSession:
-    """A running server of this node; see `pypmix.engine.base.ServerSession`."""
+    """A running server of this node (`PMIx_server_init`); see `pypmix.engine.base.ServerSession`.
+
+    Args:
+        on_upcall: Called with each `Upcall`, on the server's own thread; it must not block, and may answer later from
+            any thread. The operations are `ClientConnected` (an error refuses the client), `ClientFinalized`,
+            `ClientAborted`, `ClientLost`, those of publishing, `QueryInfo`, all of `pypmix.standard.ops.control`,
+            `pypmix.standard.ops.fabric` and `pypmix.standard.ops.hosting`, and those of connecting, spawning,
+            forwarding and tools.
+        options: Its options; the defaults if None.
+        on_log: Told what a person who runs the server should know, such as a client that was refused and why; by
+            default that goes to the logger `pypmix.server`.
+        reactor: The thread of a simulation, whose clients come by `opened`; one of its own by default.
+
+    Raises:
+        PMIxError: There is no such security module (`ERR_BAD_PARAM`), or a rendezvous file cannot be written, or is
+            that of another server that runs (`ERR_EXISTS`).
+        NotSupported: munge is wanted, and its daemon does not answer.
+        OSError: No socket can be opened on the loopback interface.
+    """
 
     def __init__(
         self,
         on_upcall: OnUpcall,
-        nspace: str | None,
-        host: str | None,
-        tmpdir: str | None,
-        on_log: Callable[[str], None] | None,
-        system_tmpdir: str | None = None,
-        tool_support: bool = False,
-        system_server: bool = False,
-        rendezvous_file: str | None = None,
-        security: Sequence[str] = (),
-        rank: int = 0,
-        limits: Limits = DEFAULTS,
+        options: ServerOptions | None = None,
+        on_log: Callable[[str], None] | None = None,
         reactor: Thread | None = None,
     ) -> None:
-        self.security = _modules(security or os.environ.get("PYPMIX_SECURITY", "").split(","))
-        name = check_name(nspace or f"pypmix-{os.getpid()}", MAX_NSLEN, "the server's nspace")
-        self.proc = Proc(name, rank)
+        options = options or ServerOptions()
+        self.security = _modules(options.security or os.environ.get("PYPMIX_SECURITY", "").split(","))
+        self.proc = options.proc
         self.info = EngineInfo("python", ANNOUNCED)
-        self.hostname = host or socket.gethostname()
-        self.tmpdir = tmpdir or os.environ.get("TMPDIR") or "/tmp"
-        self.system_tmpdir = system_tmpdir or temporary_folder(os.environ)
+        self.hostname = options.hostname or socket.gethostname()
+        self.tmpdir = options.folder
+        self.system_tmpdir = options.system_tmpdir or temporary_folder(os.environ)
         self._on_upcall = on_upcall
         self._on_log = on_log
         self._lines = Limit()
@@ -214,12 +223,11 @@ class ServerSession:
         self.port = 0
         self._path = ""
         if reactor is None:
-            self._listen(limits)
-            self._announce(tool_support, system_server, rendezvous_file)
+            self._listen(options.limits)
+            self._announce(options)
         else:
-            # A simulation, whose clients come by `opened`.
             self._reactor: Thread = reactor
-            self._server = Server(reactor, self, self.proc, self.security, limits)
+            self._server = Server(reactor, self, self.proc, self.security, options.limits)
 
     def _listen(self, limits: Limits) -> None:
         listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
@@ -233,18 +241,18 @@ class ServerSession:
         self._warn(own.owners.trouble)
         own.start()
 
-    def _announce(self, tool_support: bool, system_server: bool, rendezvous_file: str | None) -> None:
+    def _announce(self, options: ServerOptions) -> None:
         address = f"tcp4://127.0.0.1:{self.port}"
         contact = Contact(*self.proc, address, ANNOUNCED, os.getpid(), os.geteuid(), __version__, local=self._path)
         # A node that is simulated has a name of its own, and tools look for that of the machine.
         self._post = Post(contact, dict.fromkeys((*host_names(self.hostname), *host_names())))
         try:
-            if tool_support:
+            if options.tool_support:
                 self._post.session(self.tmpdir)
-            if system_server:
+            if options.system_server:
                 self._post.system(self.system_tmpdir)
-            if rendezvous_file:
-                self._post.file(rendezvous_file)
+            if options.rendezvous_file:
+                self._post.file(options.rendezvous_file)
         except BaseException:
             self.close()
             raise
@@ -542,62 +550,3 @@ class ServerSession:
         except PMIxError:
             pass
         self._reactor.stop()
-
-
-def open_server(
-    on_upcall: OnUpcall,
-    nspace: str | None = None,
-    host: str | None = None,
-    tmpdir: str | None = None,
-    on_log: Callable[[str], None] | None = None,
-    system_tmpdir: str | None = None,
-    tool_support: bool = False,
-    system_server: bool = False,
-    rendezvous_file: str | None = None,
-    security: Sequence[str] = (),
-    rank: int = 0,
-    limits: Limits | None = None,
-) -> ServerSession:
-    """Start a server of this node (`PMIx_server_init`).
-
-    Args:
-        on_upcall: Called with each `Upcall`, on the server's own thread; it must not block, and may answer later from
-            any thread. The operations are `ClientConnected` (an error refuses the client), `ClientFinalized`,
-            `ClientAborted`, `ClientLost`, those of publishing, `QueryInfo`, all of `pypmix.standard.ops.control`,
-            `pypmix.standard.ops.fabric` and `pypmix.standard.ops.hosting`, and those of connecting, spawning,
-            forwarding and tools.
-        nspace: The server's own name; `pypmix-` and the pid by default.
-        host: The name of this node; the system's host name by default.
-        tmpdir: The folder that clients are told for temporary files; the system's by default.
-        on_log: Told what a person who runs the server should know, such as a client that was refused and why; by
-            default that goes to the logger `pypmix.server`.
-        system_tmpdir: The folder for what is not of one job; that of the system by default.
-        tool_support: Write the rendezvous files by which tools find this server, into `tmpdir`.
-        system_server: Be the system server of this node: write that rendezvous file, into `system_tmpdir`.
-        rendezvous_file: A further rendezvous file to write.
-        security: The security modules of which clients may use one, of `native` and `munge`; by default what
-            `PYPMIX_SECURITY` says, else `native` alone. With `unchecked`, `native` is believed even where the kernel
-            cannot tell whose a connection is.
-        rank: The server's own rank in its nspace, where a session has several servers.
-        limits: What one peer may take; the defaults if None.
-
-    Raises:
-        PMIxError: There is no such security module (`ERR_BAD_PARAM`).
-        NotSupported: munge is wanted, and its daemon does not answer.
-        OSError: No socket can be opened on the loopback interface.
-        PMIxError: A rendezvous file cannot be written, or is that of another server that runs (`ERR_EXISTS`).
-    """
-    return ServerSession(
-        on_upcall,
-        nspace,
-        host,
-        tmpdir,
-        on_log,
-        system_tmpdir,
-        tool_support,
-        system_server,
-        rendezvous_file,
-        security,
-        rank,
-        limits or DEFAULTS,
-    )

@@ -167,12 +167,19 @@ class Border:
         server: The server.
         exchange: Its exchange.
         cluster: The name of its cluster.
+        hop: See `Crossing`.
     """
 
-    def __init__(self, server: ServerLike, exchange: Exchange, cluster: str) -> None:
+    def __init__(
+        self,
+        server: ServerLike,
+        exchange: Exchange,
+        cluster: str,
+        hop: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
         self.names = Naming(cluster)
         self._crossing = Crossing(
-            _Server(server, self.names), exchange, session=lambda name: split_nspace(name)[0] == cluster
+            _Server(server, self.names), exchange, session=lambda name: split_nspace(name)[0] == cluster, hop=hop
         )
 
     def answer(self, upcall: Upcall) -> bool:

@@ -14,7 +14,7 @@ those below it, pass it on as one message, and hand the one decision down (`tree
 has not asked.
 
 What goes on is a `Round`. `KINDS` says what distinguishes its kind; its states and what may happen in each of them are
-the table `TRANSITIONS`, by which every step is made:
+the table `Life`, by which every step is made:
 
 * GATHERS: contributions come, servers and procs go. After each of these `_settle` looks whether anybody is waited for.
 * CLOSES: the time limit of one caller is over, where whoever has come is the group: latecomers have a moment.
@@ -48,6 +48,7 @@ from operator import itemgetter
 from os import urandom
 
 from pypmix.engine.collective import rules
+from pypmix.engine.states import Machine, Row
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.errors import listed
 from pypmix.host.exchange.kinds import (
@@ -83,16 +84,36 @@ if TYPE_CHECKING:
     Absent = Callable[[bytes, str, list[bytes]], bool]
     Forward = Callable[[Part, OnOutcome], Callable[[int], None]]
 
-GATHERS, CLOSES, CLOSED, FORWARDED, ENDED = "gathers", "closes", "closed", "forwarded", "ended"
-CLOSE, AGAIN, FORWARD, END = "close", "again", "forward", "end"
 
-TRANSITIONS = {
-    GATHERS: {CLOSE: CLOSES, AGAIN: GATHERS, FORWARD: FORWARDED, END: ENDED},
-    CLOSES: {CLOSE: CLOSED, AGAIN: GATHERS, FORWARD: FORWARDED, END: ENDED},
-    CLOSED: {AGAIN: GATHERS, FORWARD: FORWARDED, END: ENDED},
-    FORWARDED: {END: ENDED},
-    ENDED: {},
-}
+class Life(Machine):
+    """A collective operation at the server that coordinates it."""
+
+    GATHERS = START = "contributions come"
+    CLOSES = "latecomers have a moment"
+    CLOSED = "waits no more"
+    FORWARDED = "is where offers meet"
+    ENDED = "over"
+
+    CLOSE = "the time of a caller is over, or that moment, and those who have come are the group"
+    AGAIN = "some are lost, as not all know"
+    FORWARD = "all have come, and add procs of servers that are not known"
+    END = "it is decided, fails, or has no contribution any more"
+
+    ROWS = (
+        Row(GATHERS, CLOSE, CLOSES),
+        Row(GATHERS, AGAIN, GATHERS, "the servers that take rounds"),
+        Row(GATHERS, FORWARD, FORWARDED, "the server where offers meet"),
+        Row(GATHERS, END, ENDED, "the servers"),
+        Row(CLOSES, CLOSE, CLOSED),
+        Row(CLOSES, AGAIN, GATHERS, "the servers that take rounds"),
+        Row(CLOSES, FORWARD, FORWARDED, "the server where offers meet"),
+        Row(CLOSES, END, ENDED, "the servers"),
+        Row(CLOSED, AGAIN, GATHERS, "the servers that take rounds"),
+        Row(CLOSED, FORWARD, FORWARDED, "the server where offers meet"),
+        Row(CLOSED, END, ENDED, "the servers"),
+        Row(FORWARDED, END, ENDED, "the servers"),
+    )
+
 
 PARTS = "pypmix.grp.parts"
 """The contributions for which an offer is given, as texts."""
@@ -225,7 +246,7 @@ class Round:
     """A collective under way.
 
     Attributes:
-        state: One of those of `TRANSITIONS`.
+        state: One of those of `Life`.
         members: Who takes part: those whom all servers name.
         alike: Whether all servers name the same.
         expected: How many servers take part, as the first of them sees it.
@@ -261,7 +282,7 @@ class Round:
         self.kind = kind
         self.since = since
         self.name = name
-        self.state = GATHERS
+        self.state = Life.GATHERS
         self.members: frozenset[Proc] = frozenset()
         self.expected = 0
         self.alike = True
@@ -277,16 +298,13 @@ class Round:
     def __contains__(self, server: str) -> bool:
         return any(server in held.servers for held in self.held)
 
-    def step(self, event: str) -> None:
-        """Go on to the next state.
+    def step(self, what: str) -> None:
+        """Something happens.
 
         Raises:
-            RuntimeError: That may not happen in this state.
+            IllegalStep: It cannot happen in this state.
         """
-        after = TRANSITIONS[self.state].get(event)
-        if after is None:
-            raise RuntimeError(f"{KINDS[self.kind].operation} of {self.name!r} {self.state}, and is told to {event}")
-        self.state = after
+        self.state = Life.step(self.state, what)
 
     @property
     def rule(self) -> Kind:
@@ -491,8 +509,8 @@ class Coordinator:
     def _overdue(self, round: Round, held: Held) -> None:
         constructs = round.kind in (CONSTRUCT, OFFER)
         if constructs and deciding.asked(round.parts, deciding.OPTIONAL):
-            if round.state == GATHERS:
-                round.step(CLOSE)
+            if round.state == Life.GATHERS:
+                round.step(Life.CLOSE)
                 round.timer = self._session.later(OPTIONAL_SECONDS, lambda: self._close(round))
             return
         if round.kind == OFFER and deciding.size_of(held.part) is None and not self._wanted(round, held.part):
@@ -506,8 +524,8 @@ class Coordinator:
 
     def _close(self, round: Round) -> None:
         """Those who have come are the group."""
-        if round.state == CLOSES:
-            round.step(CLOSE)
+        if round.state == Life.CLOSES:
+            round.step(Life.CLOSE)
             self._settle(round)
 
     def _withdraw(self, round: Round, held: Held, outcome: Outcome) -> None:
@@ -698,7 +716,7 @@ class Coordinator:
 
     def _settle(self, round: Round) -> None:
         """Decide, if nobody is waited for."""
-        if round.state == ENDED:
+        if round.state == Life.ENDED:
             return
         if not round.held:
             if not round.dead:
@@ -707,7 +725,7 @@ class Coordinator:
                 # Other leaders may come yet: they expect as many as there have been.
                 self._session.later(LATE_SECONDS, lambda: self._drop_empty(round))
             return
-        if round.state == FORWARDED:
+        if round.state == Life.FORWARDED:
             return
         if round.kind == OFFER:
             self._settle_offers(round)
@@ -720,7 +738,7 @@ class Coordinator:
         if round.rule.needs_callers and not here:
             # Servers that know who is left here come together at the next one.
             self._end(round, Outcome(moved=True))
-        elif (not waiting or round.state == CLOSED) and not self._asks(round):
+        elif (not waiting or round.state == Life.CLOSED) and not self._asks(round):
             if round.kind == CONSTRUCT:
                 self._settle_construct(round, gone, {proc for procs in waiting.values() for proc in procs})
             else:
@@ -791,7 +809,7 @@ class Coordinator:
     def _again(self, round: Round, outcome: Outcome) -> None:
         """Some are lost, as not all know: servers that take rounds are told and come again, the others stay."""
         told = [held for held in round.held if deciding.takes_rounds(held.part)]
-        round.step(AGAIN)
+        round.step(Life.AGAIN)
         round.held = [held for held in round.held if held not in told]
         self._drop_empty(round)
         self._answer(told, outcome.replace(parts=tuple([key for held in told for key in held.keys])))
@@ -812,7 +830,7 @@ class Coordinator:
         infos.append(Info(PARTS, Value(codes.DATA_ARRAY, DataArray(codes.STRING, keys))))
         party = Party(members, self.places.where)
         part = Part(self._session.number(), OFFER, round.name, party, infos=tuple(infos))
-        round.step(FORWARD)
+        round.step(Life.FORWARD)
         round.give_up = self._forward(part, lambda outcome: self._end(round, outcome.replace(parts=())))
 
     def _context_id(self, parts: deciding.Parts) -> int | None:
@@ -858,7 +876,7 @@ class Coordinator:
         except PMIxError as error:
             self._end(round, deciding.failure(error.code, error.detail))
             return
-        closed = round.state == CLOSED
+        closed = round.state == Life.CLOSED
         if not self._all_leaders_came(round) and not (closed and expected):
             if closed:
                 self._end(round, deciding.overdue())
@@ -893,8 +911,8 @@ class Coordinator:
             self._late.remove(late)
 
     def _remove(self, round: Round) -> None:
-        if round.state != ENDED:
-            round.step(END)
+        if round.state != Life.ENDED:
+            round.step(Life.END)
             rounds = self._rounds[round.kind, round.name]
             rounds.remove(round)
             if not rounds:

@@ -106,6 +106,7 @@ class Crossing:
             published for as long as it lives goes. It must not block.
         over: Told of the procs of a job when all of them have gone, or no server has the job any more.
         session: Tells by its name whether a server is of this one's session; all are by default.
+        hop: Has the server's answers taken in where the exchange is at home; on the server's thread by default.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Crossing:
         gone: Callable[[Proc], None] | None = None,
         over: Callable[[tuple[Proc, ...]], None] | None = None,
         session: Callable[[str], bool] | None = None,
+        hop: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self.name = exchange.name
         self._server = server
@@ -126,6 +128,7 @@ class Crossing:
         self._gone = gone
         self._over = over
         self._session = session
+        self._hop = hop or (lambda call: call())
         self._places = Places(where)
         self._announcements = Announcements(exchange, self._places, self._happened)
         self._incarnations = Incarnations()
@@ -410,7 +413,7 @@ class Crossing:
         try:
             self._server.dmodex_request(
                 proc,
-                lambda found, error, /: self._exchange.soon(self._told, proc, asked, found, error),
+                lambda found, error, /: self._hop(lambda: self._exchange.soon(self._told, proc, asked, found, error)),
                 key=key,
                 timeout=seconds,
             )
@@ -522,12 +525,14 @@ class Forwarded:
 
     __slots__ = ("_answer", "gid", "op", "requestor", "server", "uid")
 
-    def __init__(self, server: str, op: Op[Any], requestor: Proc, uid: int, gid: int, answer: OnAnswer) -> None:
+    def __init__(
+        self, server: str, op: Op[Any], requestor: Proc | None, uid: int | None, gid: int | None, answer: OnAnswer
+    ) -> None:
         self.server = server
         self.op: Op[object] = op
-        self.requestor: Proc | None = requestor
-        self.uid: int | None = uid
-        self.gid: int | None = gid
+        self.requestor = requestor
+        self.uid = uid
+        self.gid = gid
         self._answer = answer
 
     def reply(self, result: object = None) -> None:

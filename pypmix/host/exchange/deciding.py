@@ -350,7 +350,7 @@ def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -
     """
     infos = [Info(key, Value(codes.BOOL, True)) for key in CONNECTED if asked(parts, key)]
     if name:
-        members = sorted(came)
+        members = rules.placed((), came)
         if not members:
             return failure(statuses.ERR_PARTIAL_SUCCESS, "nobody is left")
         infos += [Info(CONNECT_NAME, Value(codes.STRING, name)), named(CONNECT_PROCS, members)]

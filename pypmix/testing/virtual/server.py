@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pypmix.engine.python.serversession import ServerSession
+from pypmix.engine.serving import ServerOptions
 from pypmix.server import Server
 
 TYPE_CHECKING = False
@@ -64,14 +65,15 @@ class VirtualServer(Server):
         super().__init__(on_upcall, engine="python", nspace=nspace, tmpdir=tmpdir, hostname=hostname, rank=rank)
         self._made = ServerSession(
             on_upcall,
-            nspace,
-            hostname,
-            tmpdir,
-            None,
-            system_tmpdir=tmpdir,
-            security=("native",),
-            rank=rank,
-            limits=self.limits,
+            ServerOptions(
+                nspace,
+                hostname,
+                tmpdir,
+                system_tmpdir=tmpdir,
+                rank=rank,
+                limits=self.limits,
+                security=("native",),
+            ),
             reactor=VirtualThread(clock),
         )
 

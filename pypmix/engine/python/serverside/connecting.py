@@ -6,7 +6,7 @@ from functools import partial
 from weakref import WeakSet
 
 from pypmix.engine.collective.machine import Kind
-from pypmix.engine.collective.rules import CONNECT, DISCONNECT, is_ft
+from pypmix.engine.collective.rules import CONNECT, DISCONNECT, is_ft, placed
 from pypmix.engine.common import ignore
 from pypmix.engine.connects import id_of
 from pypmix.engine.groups.talk import ABSENT, flag, found, listed, proc, text
@@ -442,7 +442,7 @@ class _Connect(_Joint):
         came = [process.proc for process in self.collective.arrived]
         if not members:
             others = self.collective.membership.others
-            members = tuple(sorted({*came, *(store.expand(others)[1] if others else ())}))
+            members = placed((), (*came, *(store.expand(others)[1] if others else ())))
         distinct = set(members)
         if any(type(each) is not Proc or each.rank > RANK_VALID for each in members) or len(distinct) < len(members):
             raise ValueError(f"the ranks of {nspace!r} are one proc each")

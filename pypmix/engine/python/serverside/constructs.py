@@ -7,7 +7,7 @@ more that may happen between the last caller and the host's decision:
   proc that ends, and libraries of pypmix answer with a reaction: go on, abort, or claim to lead. The host is asked only
   when all reactions are there (`HEARS`). Among procs of this server alone the first claimant leads; with other servers
   the host chooses, which hears of all claims.
-- **Added procs.** Members may add procs that call the same construct without naming anybody (`Bootstrapping`). Where
+- **Added procs.** Members may add procs that call the same construct without naming anybody (`Bootstrap`). Where
   all of these are of this server it waits for them (`ADDS`); otherwise bringing them together is the host's business.
 - **Rounds.** The host may answer that procs of other servers are absent of which callers here have not heard. They are
   told, may react, and the host is asked again: the next round.
@@ -19,7 +19,7 @@ more that may happen between the last caller and the host's decision:
 from __future__ import annotations
 
 from pypmix.engine.collective.machine import Life
-from pypmix.engine.collective.rules import CONSTRUCT_FT, Wish, agreed_order, placed
+from pypmix.engine.collective.rules import CONSTRUCT_FT, Wish, agreed_order, bootstrap_order, placed
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import (
     ABORT,
@@ -61,7 +61,7 @@ from pypmix.standard.types import Info, Proc, Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.engine.collective.machine import Collective
-    from pypmix.engine.python.node import Call
+    from pypmix.engine.python.node import Call, Node
     from pypmix.engine.python.processes import Process
     from pypmix.engine.python.serverside.forming import Shared
     from pypmix.engine.python.serverside.plans import Plan
@@ -75,22 +75,45 @@ The last is what it has committed, which others get when they ask.
 
 
 _MAY_ASK = Life.READY, Life.HEARS
+_OPEN = Life.GATHERS, Life.ADDS
 
 
 class Constructing(Forming):
-    """The groups of a server, for a construct; see `Groups`."""
+    """The groups of a server, for a construct.
 
-    def over(self, construct: Construct, status: int, outcome: Outcome | None) -> None:
-        """A construct is over."""
-        raise NotImplementedError
+    Attributes:
+        under_way: The constructs, by the group's name: several have one name where they have no proc in common.
+    """
 
-    def wait(self, construct: Construct) -> None:
-        """A construct waits for procs of this server that it adds."""
-        raise NotImplementedError
+    def __init__(self, server: Node) -> None:
+        super().__init__(server)
+        self.under_way: dict[str, list[Construct]] = {}
+
+    def bootstraps(self, name: str) -> list[Construct]:
+        """Return those constructs of a group to which callers come that do not know each other."""
+        made = self.under_way.get(name, ())
+        return [each for each in made if each.is_open and each.collective.state in _OPEN]
+
+    def adding(self, name: str) -> list[Construct]:
+        """Return those constructs of a group that wait for procs of this server that they add."""
+        made = self.under_way.get(name, ())
+        return [each for each in made if not each.is_open and each.collective.state == Life.ADDS]
 
     def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
         """Return who of those that a construct adds has come here, and with which infos."""
-        raise NotImplementedError
+        came = [each.collective for each in self.bootstraps(name)]
+        said = [item for collective in came for item in collective.said.items()]
+        return {process.proc: infos for process, (_, infos) in said if process.proc in added and not process.left}
+
+    def over(self, construct: Construct, status: int, outcome: Outcome | None) -> None:
+        """A construct is over."""
+        running = self.under_way[construct.name]
+        running.remove(construct)
+        if not running:
+            del self.under_way[construct.name]
+        elif not construct.is_open and not construct.collective.membership.others:
+            for bootstrap in self.bootstraps(construct.name):
+                bootstrap.guests_over(status, outcome)
 
 
 class Construct(NodeMeaning):
@@ -141,6 +164,12 @@ class Construct(NodeMeaning):
 
     host_is_optional = True
 
+    is_open = False
+    """Whether its callers do not know each other; see `Bootstrap`."""
+
+    left_out = OWN
+    """Directives that the host is not given as they are."""
+
     def __init__(self, groups: Constructing, collective: Collective[Process, Call]) -> None:
         self.server = groups.server
         self.collective = collective
@@ -189,8 +218,15 @@ class Construct(NodeMeaning):
     def added(self) -> tuple[Proc, ...]:
         """Return the procs that its callers add."""
         infos = [info for _, said in self.collective.said.values() for info in said]
-        members = self.here
+        members = frozenset(self.here)
         return tuple(dict.fromkeys([each for each in listed_all(infos, keys.GROUP_ADD_MEMBERS) if each not in members]))
+
+    def missing(self) -> tuple[Proc, ...]:
+        if self.collective.state != Life.ADDS:
+            return super().missing()
+        added = self.added()
+        came = self._groups.guests(self.name, added)
+        return tuple([each for each in added if each not in came])
 
     # The way up
 
@@ -236,9 +272,8 @@ class Construct(NodeMeaning):
             store = self.server.store
             came = self._groups.guests(self.name, added)
             lacking = tuple([each for each in added if each not in came])
-            living = [each for each in lacking if (process := store.here(each)) is not None and not process.left]
+            living = [each for each in lacking if (process := store.find(each)) is not None and not process.left]
             if living and not self.extended:
-                self._groups.wait(self)
                 collective.step(Life.LACKS)
                 return True
             self.lacking = lacking
@@ -255,27 +290,13 @@ class Construct(NodeMeaning):
     def _question(self) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
         """Return the procs and the directives with which the host is asked; note the order, and what each says."""
         others, said, added = self.collective.membership.others, self.collective.said, self.added()
-        shared = self._shared = {process.proc: group_info(infos) for process, (_, infos) in said.items()}
         guests = {} if others else self._groups.guests(self.name, added)
+        order, members = self._arranged([each for each in added if each in guests])
+        shared = self._shared = {process.proc: group_info(infos) for process, (_, infos) in said.items()}
         shared.update({guest: group_info(infos) for guest, infos in guests.items()})
-        flat = {id(named): self._groups.flat(named) for named, _ in said.values()}
-        order = agreed_order(
-            Wish(
-                flat[id(named)],
-                self._groups.flat(listed(infos, keys.GROUP_FINAL_MEMBERSHIP_ORDER)),
-                process.proc == self.leader,
-            )
-            for process, (named, infos) in said.items()
-        )
-        members = self.procs()
         gone = self.gone_procs()
-        if guests:
-            # They come last, in the order in which they are added.
-            order = order or tuple(sorted({*self.here} - {*gone}))
-            order += tuple([each for each in added if each in guests and each not in order])
-            members = tuple(sorted({*members, *guests}))
         self._order = order
-        directives = [*self.directives(OWN), *[told(each, items) for each, items in sorted(shared.items()) if items]]
+        directives = [*self.directives(self.left_out), *[told(*each) for each in sorted(shared.items()) if each[1]]]
         if gone or self.lacking:
             directives.append(procs(ABSENT, (*gone, *self.lacking)))
         if order:
@@ -289,6 +310,27 @@ class Construct(NodeMeaning):
             if self.extended:
                 directives.append(status_info(statuses.ERR_TIMEOUT))
         return members, tuple(directives)
+
+    def _arranged(self, guests: list[Proc]) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
+        """Return the order that the callers agree on, empty if they do not, and those who are to be members, sorted.
+
+        Args:
+            guests: Those who have come that it adds.
+        """
+        said = self.collective.said
+        flat = {id(named): self._groups.flat(named) for named, _ in said.values()}
+        order = agreed_order(
+            Wish(
+                flat[id(named)],
+                self._groups.flat(listed(infos, keys.GROUP_FINAL_MEMBERSHIP_ORDER)),
+                process.proc == self.leader,
+            )
+            for process, (named, infos) in said.items()
+        )
+        if not guests:
+            return order, self.procs()
+        present = placed(order, {*self.here}.difference(self.gone_procs()))
+        return bootstrap_order([present], guests, order), tuple(sorted({*self.procs(), *guests}))
 
     # The way down
 
@@ -425,6 +467,9 @@ class Construct(NodeMeaning):
         # Where other servers take part, the host learns from deaths that nobody is left.
         if self.collective.asked and not self.collective.membership.others:
             self._cancel()
+
+    def guests_over(self, status: int, outcome: Outcome | None) -> None:
+        """Another construct of the name, of procs of this server alone, has ended, and so it has for its guests."""
 
     # Giving up
 

@@ -1,7 +1,7 @@
 """The forming of groups: what constructs, bootstraps and invitations on a server have in common.
 
 `Forming` reads what the host has made of a construct, notes the group, and answers those who have constructed it. The
-topic `Groups` is a `Forming` that takes requests; `Construct`, `Bootstrapping` and `Inviting` know nothing more of it.
+topic `Groups` is a `Forming` that takes requests; `Construct`, `Bootstrap` and `Inviting` know nothing more of it.
 """
 
 from __future__ import annotations

@@ -26,13 +26,10 @@ from pypmix.wire.messages import Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from pypmix.engine.collective.machine import Collective, Said
     from pypmix.engine.python.node import Call, Form, Node, Peer
     from pypmix.engine.python.processes import Namespace, Process
-    from pypmix.engine.python.serverside.bootstrapping import Bootstrapping
-    from pypmix.engine.python.serverside.forming import Forming, Outcome
+    from pypmix.engine.python.serverside.forming import Forming
     from pypmix.engine.python.serverside.inviting import Inviting
     from pypmix.standard.ops import Notification
 
@@ -85,9 +82,6 @@ class Groups(Constructing):
     """Collective construct and destruct of groups.
 
     The host is asked about every one; one among procs of this server alone does not need it.
-
-    Attributes:
-        under_way: The constructs, by the group's name: several have one name where they have no proc in common.
     """
 
     def __init__(self, server: Node) -> None:
@@ -100,21 +94,10 @@ class Groups(Constructing):
         }
         self._constructs: Kind[Process, Call] = Kind(CONSTRUCT, partial(Construct, self))
         self._destructs: Kind[Process, Call] = Kind(DESTRUCT, partial(_Destruct, self))
-        self.under_way: dict[str, list[Construct]] = {}
-        self._bootstrapping: Bootstrapping | None = None
         self._inviting: Inviting | None = None
         self._last: Read | None = None
         """The last request, which the others of its group are likely to send in the same bytes."""
         self.plans = Plans(server.store)
-
-    @property
-    def bootstrapping(self) -> Bootstrapping:
-        """The constructs of which nobody knows beforehand who takes part."""
-        if self._bootstrapping is None:
-            from pypmix.engine.python.serverside.bootstrapping import Bootstrapping
-
-            self._bootstrapping = Bootstrapping(self.server, self)
-        return self._bootstrapping
 
     @property
     def inviting(self) -> Inviting:
@@ -172,7 +155,10 @@ class Groups(Constructing):
         if plan.offers:
             if store.key_of(name, process.proc) is not None:
                 raise PMIxError(f"there is a group {name!r} already", status=statuses.ERR_EXISTS)
-            self.bootstrapping.offer(name, peer, tag, plan.named, plan.infos, plan.timeout)
+            # Most servers never need it.
+            from pypmix.engine.python.serverside.bootstrapping import offer
+
+            offer(self, name, process, (peer, tag), plan)
             return
         plan.expand(store)
         members, others = plan.members, plan.others
@@ -222,15 +208,6 @@ class Groups(Constructing):
         self.under_way.setdefault(name, []).append(begun)
         return begun
 
-    def over(self, construct: Construct, status: int, outcome: Outcome | None) -> None:
-        """A construct is over."""
-        running = self.under_way[construct.name]
-        running.remove(construct)
-        if not running:
-            del self.under_way[construct.name]
-        if self._bootstrapping is not None and not construct.collective.membership.others:
-            self._bootstrapping.over(construct.name, status, outcome)
-
     def _with_each_added(self, infos: tuple[Info, ...]) -> tuple[Info, ...]:
         """Return infos with the procs of a job, where it is known here, in place of its wildcard among those added."""
         each = self.flat(tuple(listed_all(infos, keys.GROUP_ADD_MEMBERS)))
@@ -268,33 +245,19 @@ class Groups(Constructing):
         said, ft = (store.groups[name], infos), bool(infos) and is_ft(DESTRUCT, infos)
         return self.server.collectives.join(membership, process, (peer, tag), timeout=timeout, said=said, ft=ft)
 
-    def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
-        """Return who of those that a construct adds has come here, and with which infos."""
-        return {} if self._bootstrapping is None else self._bootstrapping.guests(name, added)
-
-    def wait(self, construct: Construct) -> None:
-        """See `Constructing.wait`."""
-        self.bootstrapping.wait(construct)
-
     def formed(self, key: str) -> tuple[Proc, ...]:
         """Return who were the members of a group when it was formed."""
         return self.records.get(key).formed
 
     def is_made(self, name: str) -> bool:
         """Tell whether a group of this name is under way here."""
-        return name in self.under_way or name in self._gathered()
+        return name in self.under_way
 
     def made_with(self, other: Proc) -> tuple[str, ...]:
         """Return the names of the groups under way here that a proc of another server may be in."""
-        named = [
-            name
-            for name, made in self.under_way.items()
-            if any(other in construct.collective.membership.others for construct in made)
-        ]
-        return tuple(dict.fromkeys([*named, *self._gathered()]))
-
-    def _gathered(self) -> Collection[str]:
-        return () if self._bootstrapping is None else self._bootstrapping.names
+        under_way = [each for made in self.under_way.values() for each in made]
+        maybe = [each.name for each in under_way if each.is_open or other in each.collective.membership.others]
+        return tuple(dict.fromkeys(maybe))
 
     # Events
 
@@ -331,21 +294,19 @@ class Groups(Constructing):
     def departed(self, process: Process, lost: bool) -> None:
         for construct in [each for made in self.under_way.values() for each in made]:
             collective = construct.collective
-            if process in collective.membership.members and collective.is_running:
+            if not collective.is_running:
+                continue
+            if construct.is_open or process in collective.membership.members:
                 construct.departed(process, lost)
+            elif collective.state == Life.ADDS:
+                construct.ask()
         for name, owed in list(self.owed.items()):
             owed.pop(process, None)
             if not owed:
                 del self.owed[name]
-        if self._bootstrapping is not None:
-            self._bootstrapping.departed(process)
         if self._inviting is not None:
             self._inviting.departed(process)
         self.records.departed(process)
-
-    def disconnected(self, peer: Peer) -> None:
-        if self._bootstrapping is not None:
-            self._bootstrapping.disconnected(peer)
 
     def deregistered(self, namespace: Namespace) -> None:
         self._last = None
@@ -361,7 +322,7 @@ class Groups(Constructing):
                 arrived = tuple(sorted({each.proc for each in collective.arrived} - due))
                 operation, label = collective.membership.operation, "reactions to a failure"
                 waiting.append(Pending(operation, label, arrived, tuple(sorted(due)), collective.since))
-        return waiting + ([] if self._bootstrapping is None else self._bootstrapping.pending())
+        return waiting
 
 
 _INFOS = itemgetter(1)
