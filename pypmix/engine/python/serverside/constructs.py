@@ -222,7 +222,8 @@ class Construct(NodeMeaning):
         return tuple(dict.fromkeys([each for each in listed_all(infos, keys.GROUP_ADD_MEMBERS) if each not in members]))
 
     def missing(self) -> tuple[Proc, ...]:
-        if self.collective.state != Life.ADDS:
+        collective = self.collective
+        if Life.ADDS not in (collective.state, collective.ended_in):
             return super().missing()
         added = self.added()
         came = self._groups.guests(self.name, added)
