@@ -101,9 +101,9 @@ class Constructing(Forming):
 
     def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
         """Return who of those that a construct adds has come here, and with which infos."""
-        came = [each.collective for each in self.bootstraps(name)]
-        said = [item for collective in came for item in collective.said.items()]
-        return {process.proc: infos for process, (_, infos) in said if process.proc in added and not process.left}
+        wanted = frozenset(added)
+        said = [item for each in self.bootstraps(name) for item in each.collective.said.items()]
+        return {process.proc: infos for process, (_, infos) in said if process.proc in wanted and not process.left}
 
     def over(self, construct: Construct, status: int, outcome: Outcome | None) -> None:
         """A construct is over."""
