@@ -67,9 +67,9 @@ ONE_BYTE = (
 OPAQUE = (codes.BYTE_OBJECT, codes.COMPRESSED_STRING, codes.COMPRESSED_BYTE_OBJECT, codes.DATA_BUFFER)
 """A length and as many bytes."""
 
-STRINGS, KEY, LEFT_OUT, UINT16_AS_INT16 = range(1 << 16, (1 << 16) + 4)
+STRINGS, KEY, LEFT_OUT, UINT16_AS_INT16 = 128, 129, 130, 131
 """Fields that are not simply a value of a type: a number of strings and so many, a key, one that natives do not send,
-and one that they hold as UINT16 and send as INT16. No code of a type is that large.
+and one that they hold as UINT16 and send as INT16. No data type has such a number.
 """
 
 STRUCTURES: tuple[tuple[int, type[Record], tuple[int | tuple[int], ...]], ...] = (

@@ -863,6 +863,8 @@ def test_whom_a_construct_adds_does_not_come_in_time(infos, status):
     if infos:
         assert party.server.store.groups["g"] == job(0, 1)
     else:
+        # They are told who has not come.
+        assert decode_late(party.members[0].client.replies[tags[0]], 1) == job(2)
         assert party.is_clean()
 
 

@@ -23,8 +23,8 @@ round.
 the operation is not complete, and is not waited for again; a finalized one leaves its contribution. One that finalized
 may come back (`opened` counts how often a process has connected): operations that began after that wait for it, unless
 other servers take part, which may have begun them before. `lost` and `ft` together give the status of this level: an
-operation that is not fault tolerant ends with a partial success if members are missing. Where a membership names
-nobody, any process may come (`Collective.admit`), and the meaning has a rule of how many may still do
+operation that is not fault tolerant ends with a partial success if members are missing. Where a membership has no
+members, any process may come (`Collective.admit`), and the meaning has a rule of how many may still do
 (`Meaning.awaited`): of leaders who know only their number, say.
 
 **Order of events.** A call may complete an operation, whose end answers callers, whose next calls begin the next one.
@@ -217,7 +217,7 @@ class Membership(Generic[M, T]):
         tracker: Where it is kept.
         kind: The kind of operation.
         operation: Its name and, behind a space, what distinguishes operations of that kind.
-        members: Who takes part at this place; nobody where that is not known beforehand (`Collective.admit`).
+        members: Who takes part at this place; none where that is not known beforehand (`Collective.admit`).
         others: Who takes part elsewhere.
         asks: Whether the level above has a say once all members have come.
         group: The group whose name stands for the procs; empty where they are named themselves.

@@ -129,8 +129,8 @@ class NodeMeaning(Meaning["Process", "Call"]):
         """Answer those who have come that it has failed, and because of whom, if that is known."""
         collective = self.collective
         absent = collective.absent
-        if absent is None and status == statuses.ERR_TIMEOUT and collective.awaited:
-            absent = self.missing()
+        if absent is None and status == statuses.ERR_TIMEOUT:
+            absent = self.missing() or None
         for peer, tag in collective.arrived.values():
             answer_failure(peer, tag, status, absent, collective.reason)
 

@@ -1,9 +1,9 @@
 """Constructs whose callers do not know each other: leaders that know their number, and procs that leaders add.
 
-A `Bootstrap` is a construct whose membership names nobody: any proc of this server may come. Each caller is offered to
-the host at once, which may know of callers elsewhere, and what the host makes of it is the end of that caller's part.
-Callers that the host knows nobody for meet here: `awaited` counts their leaders, and from then on it goes on as any
-construct of this server's procs that adds some.
+A `Bootstrap` is a construct whose membership has no members: any proc of this server may come. Each caller is offered
+to the host at once, which may know of callers elsewhere, and what the host makes of it is the end of that caller's
+part. Callers of which the host knows no others meet here: `awaited` counts their leaders, and from then on it goes on
+as any construct of this server's procs that adds some.
 
 Each caller has its own time limit. Callers that are added may also come to a construct whose other callers do know each
 other; that takes them from here (`Constructing.guests`).
@@ -76,7 +76,7 @@ class Bootstrap(Construct):
     def procs(self) -> tuple[Proc, ...]:
         return tuple(sorted(self.here))
 
-    # Who is waited for
+    # The callers that may still come
 
     def awaited(self) -> int:
         if self._offered:
@@ -92,11 +92,11 @@ class Bootstrap(Construct):
         return f"{max(self._leaders.values())} leaders" if self._leaders else "to be added"
 
     def _adds_others(self) -> bool:
-        # The host knows of nobody elsewhere.
+        # The host knows of no callers elsewhere.
         return False
 
     def look(self) -> None:
-        """Nobody is told of failures: callers learn who the others are when the group stands."""
+        """No caller is told of failures: it learns of the others when the group stands."""
 
     # Callers
 

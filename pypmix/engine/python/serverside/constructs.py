@@ -101,9 +101,9 @@ class Constructing(Forming):
 
     def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
         """Return who of those that a construct adds has come here, and with which infos."""
-        came = [each.collective for each in self.bootstraps(name)]
-        said = [item for collective in came for item in collective.said.items()]
-        return {process.proc: infos for process, (_, infos) in said if process.proc in added and not process.left}
+        wanted = frozenset(added)
+        said = [item for each in self.bootstraps(name) for item in each.collective.said.items()]
+        return {process.proc: infos for process, (_, infos) in said if process.proc in wanted and not process.left}
 
     def over(self, construct: Construct, status: int, outcome: Outcome | None) -> None:
         """A construct is over."""
@@ -222,7 +222,8 @@ class Construct(NodeMeaning):
         return tuple(dict.fromkeys([each for each in listed_all(infos, keys.GROUP_ADD_MEMBERS) if each not in members]))
 
     def missing(self) -> tuple[Proc, ...]:
-        if self.collective.state != Life.ADDS:
+        collective = self.collective
+        if Life.ADDS not in (collective.state, collective.ended_in):
             return super().missing()
         added = self.added()
         came = self._groups.guests(self.name, added)
