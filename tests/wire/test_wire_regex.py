@@ -92,10 +92,10 @@ def test_ranks(given: str | bytes, ranks: list[list[int]]) -> None:
     ids=range(20),
 )
 def test_broken_nodes_are_refused(given: str | bytes) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(RemoteProtocolError):
         expand_nodes(given)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("given", ["raw:a", "0-", "3-1", "raw:0-99999999999", "pmix[0-5", ";" * (MAX_ITEMS + 1), "1 2"])
