@@ -46,15 +46,15 @@ enum {
 enum { PYPMIX_UP_TOLD = 0x10000 };
 
 /*
- * Added to the place of an upcall that this release cannot take a failure of: it breaks down over that, so that it is
- * not called back then, and who asked waits until he gives up.
+ * Added to the place of an upcall whose failure this release cannot take: it would crash, so it is not called back
+ * then, and the caller waits until it gives up.
  */
 enum { PYPMIX_UP_UNREFUSED = 0x20000 };
 
 typedef struct pypmix_upcall pypmix_upcall;
 
 /*
- * One upcall, copied, so that libpmix need not wait until somebody reads it. It is answered once, by any thread. An
+ * One upcall, copied, so that libpmix need not wait until it is read. It is answered once, by any thread. An
  * array that is not there is NULL. Infos are without what the library has added for itself, but for those of a tool,
  * which say whose it is. What each member means, and what an answer gives in `items` (see pypmix_given):
  *
@@ -137,8 +137,8 @@ pmix_status_t pypmix_upcall_answer_bytes(
 /* the same as take, but waits; NULL says that the server's queue or its inbox may have something */
 pypmix_upcall *pypmix_upcall_next(void);
 /*
- * Somebody watches the descriptor of the server's queue from now on, drains it when it is readable, and takes all
- * upcalls. pypmix_upcall_next returns those then that he leaves for a while.
+ * A watcher watches the descriptor of the server's queue from now on, drains it when it is readable, and takes all
+ * upcalls. pypmix_upcall_next returns those then that the watcher leaves for a while.
  */
 void pypmix_upcalls_watch(pypmix_queue *queue);
 /* how many upcalls the host has not dealt with yet whose clients have been answered in its place */

@@ -27,7 +27,7 @@ void pypmix_queue_free(pypmix_queue *queue);
 void pypmix_queue_fail(pypmix_queue *queue, pmix_status_t status);
 void pypmix_queue_expire(pypmix_queue *queue, uint64_t token);
 void pypmix_queue_wake(pypmix_queue *queue);
-/* make the descriptor readable, whoever the queue is served by */
+/* make the descriptor readable, whatever serves the queue */
 void pypmix_queue_signal(pypmix_queue *queue);
 void pypmix_queue_drain(pypmix_queue *queue);
 void pypmix_queue_wait(pypmix_queue *queue);

@@ -1,5 +1,5 @@
 /*
- * Operations that the library has in a blocking form only: they run on threads of ours, so that the caller heeds
+ * Operations that the library has in a blocking form only: they run on threads of ours, so that the caller obeys
  * signals, and gets away when the library waits for a server that is lost.
  *
  * Ranks may commit often, and to start a thread takes as long as the commit: the one that has made it stays for the
@@ -38,7 +38,7 @@ void pypmix_renew_apart(void)
     idle = false;
 }
 
-/* Start a thread that nobody joins. */
+/* Start a detached thread. */
 bool pypmix_thread(void *(*run)(void *), void *argument)
 {
     pthread_attr_t attributes;

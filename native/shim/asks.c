@@ -11,7 +11,7 @@
 
 enum { STRING = 3, PROC = 22, INFO = 24, PDATA = 25, BYTE_OBJECT = 27, DEVICE_DIST = 54 };
 
-/* a flag of infos whose values belong to somebody else */
+/* a flag of infos whose values have another owner */
 #define PERSISTENT 0x10
 
 void pypmix_given_free(pypmix_given *given)

@@ -179,8 +179,8 @@ static void destroy(pypmix_call *call)
 }
 
 /*
- * With the lock held: note an outcome. Returns whether somebody waits for it in C, who is then to be woken by a post
- * of `done` after the lock has been given back: a waiter that woke up to a held lock would sleep again at once.
+ * With the lock held: note an outcome. Returns whether a thread waits for it in C. The caller wakes that by a post of
+ * `done` after it has released the lock: a waiter that woke up to a held lock would sleep again at once.
  */
 static bool settle(pypmix_call *call, pmix_status_t result)
 {
@@ -363,7 +363,7 @@ static void start_fence(pypmix_call *call)
 
 typedef int (*clockwait_t)(sem_t *semaphore, clockid_t clock, const struct timespec *until);
 
-/* Waits by a clock that nobody sets; NULL with a C library that is older than glibc 2.30, or another one. */
+/* Waits by the monotonic clock; NULL with a C library that is older than glibc 2.30, or another one. */
 static clockwait_t clockwait;
 
 __attribute__((constructor)) static void find_clockwait(void)
@@ -396,7 +396,7 @@ static int wait_for(sem_t *semaphore, double left)
     return sem_timedwait(semaphore, &wake);
 }
 
-/* The post of an outcome that is known has come or is about to; whoever frees the call must have taken it. */
+/* The post of an outcome that is known has come or is about to; the call may be freed only after it was taken. */
 static void take_post(pypmix_call *call)
 {
     while (0 != sem_wait(&call->done)) {
@@ -453,7 +453,7 @@ void pypmix_get(
     }
 }
 
-/* A get that asks nobody: PMIX_OPTIONAL is made here because it is the most frequent directive of all. */
+/* A get that asks no server: PMIX_OPTIONAL is made here because it is the most frequent directive of all. */
 void pypmix_get_optional(
     pypmix_call *call, pypmix_queue *queue, const char *nspace, pmix_rank_t rank, const char *key)
 {
@@ -515,8 +515,8 @@ pmix_status_t pypmix_fence_submit(
 
 /*
  * The last call that has ended takes the wake-up with it: one that ends while the others are taken leaves a byte in the
- * pipe, by which whoever watches the descriptor would look for more in vain. The pipe of a queue that is woken by other
- * means is not about calls, and is drained by its reader.
+ * pipe, and the watcher of the descriptor would look for more and find nothing. The pipe of a queue that is woken by
+ * other means is not about calls, and is drained by its reader.
  */
 pypmix_call *pypmix_queue_pop(pypmix_queue *queue)
 {

@@ -257,9 +257,9 @@ static void shifted(pmix_status_t status, size_t id, void *cbdata)
 pmix_status_t pypmix_shift(pmix_hdlr_reg_cbfunc_t run, void *argument)
 {
     static pmix_info_t nonsense = {.key = "pmix.evrange", .value = {.type = 1}};
-    pmix_status_t nobody[] = {INT32_MIN + 1};
+    pmix_status_t invalid[] = {INT32_MIN + 1};
 
-    return pypmix_lib.Register_event_handler(nobody, 1, &nonsense, 1, on_event, run, argument);
+    return pypmix_lib.Register_event_handler(invalid, 1, &nonsense, 1, on_event, run, argument);
 }
 
 static pmix_status_t shift(pypmix_call *call)

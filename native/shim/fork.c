@@ -4,7 +4,7 @@
  * A child has none of the threads, so that a lock or a condition that one of them used would stay as it was for ever.
  * All files have theirs made here, when the extension is loaded and anew in a child, with what says which threads run.
  * What they guard stays the parent's: Python calls nothing for a session of the parent's in the child, and libpmix
- * cannot be opened there (`session.py`). The conditions' waits go by the monotonic clock, which nobody sets.
+ * cannot be opened there (`session.py`). The conditions' waits go by the monotonic clock.
  */
 
 #include "shim.h"

@@ -16,7 +16,7 @@
 #define INBOX_SHIFT 8
 #define NUMBER_SHIFT 32
 
-/* Output that came before the answer, at most; whoever sends more of it than this has sent it to nobody. */
+/* The most pieces of output kept that came before the answer to their pull; further ones are dropped. */
 #define MOST_EARLY 4096
 
 typedef struct pull pull;
@@ -95,7 +95,7 @@ static void on_output(
     pthread_mutex_unlock(&lock);
 }
 
-/* With the lock held: a pull is answered; what came early and is nobody's is dropped with the last answer. */
+/* With the lock held: a pull is answered; early output without a pull is dropped with the last answer. */
 static void sort_early(void)
 {
     pypmix_message **place = &early;

@@ -230,7 +230,7 @@ typedef struct pypmix_call pypmix_call;
  * One operation under way, with all that the library may still read of its inputs.
  *
  * It belongs to two parties: to libpmix until its callback has come, and to Python until it has taken the outcome or
- * lost interest. Whoever is the last of the two frees it. `status` is what Python sees: it stays PYPMIX_PENDING until
+ * lost interest. The last of the two frees it. `status` is what Python sees: it stays PYPMIX_PENDING until
  * the wait is over or the call was popped from its queue. `result` is what has happened; it and all that follows are
  * guarded by the lock of calls.c.
  */
@@ -284,8 +284,8 @@ bool pypmix_pending(void);
 void pypmix_fail(pmix_status_t status);
 
 /*
- * inbox.c: a message, which copies its infos; it goes into the inbox of a number, unless there is none any more, and
- * then it has to be returned.
+ * inbox.c: a message, which copies its infos. It is delivered to the inbox of a number; if that is closed, the caller
+ * has to return it.
  */
 pypmix_message *pypmix_message_new(int what, const pmix_proc_t *source, const pmix_info_t *infos, size_t ninfos);
 bool pypmix_is_nothing(const pmix_info_t *info);
@@ -342,13 +342,13 @@ pmix_status_t pypmix_ask_define_process_set(pypmix_call *call);
 pmix_status_t pypmix_ask_delete_process_set(pypmix_call *call);
 pmix_status_t pypmix_ask_store_internal(pypmix_call *call);
 
-/* library.c: what is told of an end that nobody waits for. */
+/* library.c: the callback for an end that is not waited for. */
 void pypmix_ignore(pmix_status_t status, void *cbdata);
 
 /* watch.c: a call that has a server has begun, and the library does not know of it yet. */
 void pypmix_watch(void);
 
-/* apart.c: start a thread that nobody joins. */
+/* apart.c: start a detached thread. */
 bool pypmix_thread(void *(*run)(void *), void *argument);
 
 /* Whether a type is a mere number, held in the value itself. */

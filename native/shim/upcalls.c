@@ -1,12 +1,12 @@
 /*
  * Upcalls: what the library asks the host of a server.
  *
- * Theory of operation. An upcall is made by a trampoline (`on_...`), on the library's progress thread or on that of
- * somebody who uses the library in the server's process. The trampoline copies it and `put`s it into the list of those
- * that wait; it never waits itself, and refuses what is too much. Who takes it is either the engine's thread, which
- * sleeps in `pypmix_upcall_next`, or somebody who watches the descriptor of a queue (`pypmix_upcalls_watch`), with
- * `pypmix_upcall_take`. Somebody who watches is looked after by the thread, as long as upcalls come: where he does not
- * come for STALL seconds although some wait, the thread takes them in his place until he does.
+ * Theory of operation. An upcall is made by a trampoline (`on_...`), on the library's progress thread or on a thread
+ * that uses the library in the server's process. The trampoline copies it and `put`s it into the list of those
+ * that wait; it never waits itself, and refuses what is too much. It is taken either by the engine's thread,
+ * which sleeps in `pypmix_upcall_next`, or by a watcher of the descriptor of a queue (`pypmix_upcalls_watch`), with
+ * `pypmix_upcall_take`. The thread looks after a watcher as long as upcalls come: if it takes none for STALL seconds
+ * although some wait, the thread takes them in its place until it does.
  *
  * An upcall waits (first ... last), then is open (taken: `opened`), then answered. Its taker answers it exactly once,
  * from any thread, by which it is the shim's again. An upcall of which the host is only told has no callback: the
@@ -48,7 +48,7 @@ enum {
 /* How long the end of a server waits for answers that are on their way, in seconds. */
 #define LAST_ANSWERS 2
 
-/* How long an upcall may wait for somebody who watches the queue, in seconds, before the thread steps in. */
+/* How long an upcall may wait for the watcher of the queue, in seconds, before the thread steps in. */
 #define STALL 0.25
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -72,8 +72,8 @@ static bool awaited;
 static bool nudged;
 
 /*
- * What somebody else watches for upcalls, NULL for nothing; whether the thread looks after him, which it does as long
- * as upcalls come; whether he does not come; and how many upcalls have come and how often he came.
+ * The queue by which a watcher takes upcalls, NULL for none; whether the thread looks after the watcher, which it does
+ * as long as upcalls come; whether the watcher does not come; how many upcalls and how often the watcher have come.
  */
 static pypmix_queue *watched;
 static bool guarded;
@@ -185,8 +185,8 @@ static size_t weight_of(const pmix_info_t *infos, size_t count)
 }
 
 /*
- * What libraries add: who asks, which the upcall says, and notes to themselves. How the local part of a collective went
- * is said only where it went wrong, since the others have to know that.
+ * What libraries add: the caller, which the upcall names, and notes to themselves. The status of the local part of a
+ * collective is passed on only if it failed, since the others have to know that.
  */
 static bool is_internal(const pmix_info_t *info)
 {
@@ -211,7 +211,7 @@ static bool copy_infos(
     return true;
 }
 
-/* Of a tool, nothing but its infos says who asks. */
+/* Only its infos tell which tool asks. */
 static pypmix_upcall *with_infos(pypmix_upcall *upcall, const pmix_info_t *infos, size_t count)
 {
     bool tool;
@@ -382,7 +382,7 @@ static pypmix_upcall *with_queries(pypmix_upcall *upcall, const pmix_query_t *qu
     return provided(upcall, copied);
 }
 
-/* Returns what the library is told of an upcall that nobody takes: that is an error, but for what is only news. */
+/* Returns what the library is told of an upcall that is not taken: an error, but for what is only news. */
 static pmix_status_t refusal(int what, pmix_status_t status)
 {
     bool news = PYPMIX_UP_CLIENT_FINALIZED == what || PYPMIX_UP_DEREGISTER_EVENTS == what;
@@ -576,7 +576,7 @@ TAKE_IN(TOOL_CONNECTED2, on_tool_connected2, with_infos(OF(NULL), info, ninfo),
     pmix_info_t *info, size_t ninfo, pmix_tool_connection_cbfunc_t cbfunc)
 
 /*
- * Two return nothing, so that the library hears of a refusal as of an answer. Not at once: it may hold a lock here that
+ * Two return nothing, so that the library takes a refusal for an answer. Not at once: it may hold a lock here that
  * it takes there. And not while it is finalized, since it holds one then that is needed to shift.
  */
 static void refuse(int what, pmix_status_t status, void *callback, void *cbdata)
@@ -726,7 +726,7 @@ static void call_back(pypmix_upcall *upcall)
     size_t count = whole ? given->items.size : 0;
     pmix_byte_object_t *bytes = items;
     /* releases up to 5.0 at least look at the name of a tool that was turned away */
-    pmix_proc_t nobody = {.rank = 0};
+    pmix_proc_t unnamed = {.rank = 0};
 
     if (PMIX_SUCCESS != status && unrefused[upcall->what]) {
         destroy(upcall);
@@ -752,7 +752,7 @@ static void call_back(pypmix_upcall *upcall)
         return;
     case NAMED:
         ((pmix_tool_connection_cbfunc_t) upcall->callback)(
-            status, whole ? items : &nobody, upcall->cbdata);
+            status, whole ? items : &unnamed, upcall->cbdata);
         break;
     case CREDENTIAL:
         ((pmix_credential_cbfunc_t) upcall->callback)(
@@ -765,7 +765,7 @@ static void call_back(pypmix_upcall *upcall)
     destroy(upcall);
 }
 
-/* Take all answers. Without any, nobody brings them to the progress thread any more. */
+/* Take all answers. Without any, the way to the progress thread is free again. */
 static pypmix_upcall *take_answers(void)
 {
     pypmix_upcall *taken;
@@ -797,7 +797,7 @@ static void call_all_back(pmix_status_t unused_status, size_t unused_id, void *u
     }
 }
 
-/* With the lock held. Returns whether somebody has to bring the answers to the progress thread. */
+/* With the lock held. Returns whether the caller has to bring the answers to the progress thread. */
 static bool add_answer(pypmix_upcall *upcall, pmix_status_t status)
 {
     bool shift = !shifting;
@@ -1069,7 +1069,7 @@ static bool answer_open(void)
     return shift;
 }
 
-/* With the lock held: answer what nobody has taken. Returns what needs no answer. */
+/* With the lock held: answer all that was not taken. Returns what needs no answer. */
 static pypmix_upcall *answer_waiting(bool *shift)
 {
     pypmix_upcall *dropped = NULL;

@@ -258,7 +258,7 @@ static void clear(pmix_data_type_t type, void *element)
     }
 }
 
-/* Elements of a type that nobody here knows are leaked: what they own cannot be known. */
+/* Elements of an unknown type are leaked: what they own cannot be known. */
 void pypmix_elements_free(pmix_data_type_t type, void *elements, size_t count)
 {
     size_t size = pypmix_size_of(type);

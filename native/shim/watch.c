@@ -25,7 +25,7 @@ static bool running;
 
 static atomic_ulong begun;
 
-/* Nobody will look within FIRST_LOOK seconds. */
+/* The thread will not look within FIRST_LOOK seconds. */
 static atomic_bool drowsy = true;
 
 /* With the lock held. Returns false if a call has begun that cannot wait for so long. */
@@ -61,7 +61,7 @@ static void *watch(void *unused)
             seconds = FIRST_LOOK;
             continue;
         }
-        /* in this order, since a call that begins counts first and then asks whether somebody looks soon */
+        /* in this order, since a call that begins counts first and then asks whether this thread looks soon */
         atomic_store(&drowsy, true);
         count = atomic_load(&begun);
         if (seen != count) {
@@ -93,7 +93,7 @@ void pypmix_renew_watch(void)
     atomic_store(&drowsy, true);
 }
 
-/* After the call is among those that pypmix_fail ends, before the library hears of it. */
+/* After the call is among those that pypmix_fail ends, before the library gets it. */
 void pypmix_watch(void)
 {
     bool connected;

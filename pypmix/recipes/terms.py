@@ -105,8 +105,7 @@ class Follower:
             try:
                 work = self._work.get(timeout=max(0.0, kept[0][0] - monotonic()) if kept else None)
             except Empty:
-                self._candidacy.give_up(kept.popleft()[1])
-                continue
+                work = (self._candidacy.give_up, kept.popleft()[1])
             if work is None:
                 return
             function, argument = work

@@ -244,11 +244,13 @@ def avoided(glossary: str) -> dict[str, re.Pattern[str]]:
 
 
 def texts(root: Path, files: list[Source]) -> dict[str, str]:
-    """Return the texts in which words count, by package: what is written by hand, and the docs."""
+    """Return the texts in which words count, by package: what is written by hand, C, and the docs."""
     found: dict[str, str] = {}
     for each in written(files):
         package = Site(each.path, 0, "").package
         found[package] = found.get(package, "") + each.text
+    native = [*sorted((root / "native").rglob("*.c")), *sorted((root / "native").rglob("*.h"))]
+    found["native"] = "\n".join([path.read_text() for path in native])
     pages = [*sorted((root / "docs").rglob("*.md")), root / "README.md", root / "CONTRIBUTING.md"]
     found["docs"] = "\n".join([page.read_text() for page in pages if page != GLOSSARY])
     return found

@@ -62,3 +62,76 @@ def test_plain_names_are_the_typed_ones() -> None:
     for enum, module in ((enums.Status, statuses), (enums.EventCode, statuses), (enums.DataType, codes)):
         plain = {name: getattr(module, name, 500) for name in enum.__members__}
         assert plain == {name: int(member) for name, member in enum.__members__.items()}
+
+
+# Threads
+
+HARMLESS = {
+    "pypmix/host/callbacks/host.py:_live": "asyncio's loop logs what its callbacks raise",
+    "pypmix/host/rosters/meet.py:feed": "it reads a connection to its end, which can fail by an OSError alone",
+    "pypmix/jax.py:_answer": "it sends some bytes, which can fail by an OSError alone",
+}
+"""Targets of threads with a loop that need not catch every exception, and why."""
+
+
+def starts(tree: ast.AST) -> list[str]:
+    """Return the names of functions and methods that a module starts threads with."""
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        targets = [word.value for word in node.keywords if name == "Thread" and word.arg == "target"]
+        targets += node.args[:1] if name == "start_new_thread" else []
+        for target in targets:
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+                found.append(target.attr)
+            elif isinstance(target, ast.Name):
+                found.append(target.id)
+    return found
+
+
+def unguarded(text: str) -> list[str]:
+    """Return the targets of threads that loop and do not catch every exception, in the loop or around it."""
+    tree = ast.parse(text)
+    names = set(starts(tree))
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef) or node.name not in names:
+            continue
+        loops = any(isinstance(each, ast.While) for each in ast.walk(node))
+        caught = {
+            getattr(each.type, "id", "") for each in ast.walk(node) if isinstance(each, ast.ExceptHandler) and each.type
+        }
+        if loops and not caught & {"Exception", "BaseException"}:
+            found.append(node.name)
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_thread_ends_unseen(path: Path) -> None:
+    """A thread that serves others must not end by an exception of one of them: the others would wait for ever."""
+    place = path.relative_to(PACKAGE.parent).as_posix()
+    found = [name for name in unguarded(path.read_text()) if f"{place}:{name}" not in HARMLESS]
+    assert not found, "catch Exception in the loop, and log it by `engine.faults.fault`"
+
+
+def test_unguarded_threads_are_seen() -> None:
+    text = """
+class A:
+    def begin(self):
+        threading.Thread(target=self.bad).start()
+        threading.Thread(target=self.good).start()
+        _thread.start_new_thread(once, ())
+    def bad(self):
+        while True:
+            try: serve()
+            except OSError: pass
+    def good(self):
+        while True:
+            try: serve()
+            except Exception: log()
+def once():
+    serve()
+"""
+    assert unguarded(text) == ["bad"]

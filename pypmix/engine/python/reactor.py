@@ -1,4 +1,28 @@
-"""The sockets, the clock and the one thread of a server: an epoll loop; no thread per client, no polling."""
+"""The sockets, the clock and the one thread of a server: an epoll loop; no thread per client, no polling.
+
+Theory of operation
+-------------------
+The whole server runs on this thread, so its state machines need no locks. Other threads reach it by `post` (run a
+function soon) and `call` (run it and wait), which wake the loop by an eventfd.
+
+One turn of `_loop`, in this order:
+
+1. Connections that are ready: those of clients, then at most `MAX_UNNAMED` of those still in their handshake, so that
+   many of these do not delay clients. The bytes go to the connection's `owner`.
+2. The calls that other threads have posted by then.
+3. Output: what was sent to a connection in this turn goes out in one piece, unless `send_now` has sent it already.
+4. Timers that are due.
+
+A peer that does not read: with more than `FULL` bytes waiting for it, nothing more is read from it; with more than
+`limits.unread`, its connection is dropped at the end of the turn, since its owner must not be called in the middle.
+
+States: made; running from `start` on; ending once `stop` has been called; over, when `post` raises `NotInitialized`.
+Calls posted before that still run, and then all descriptors are closed. In a forked child there is no such thread:
+`forked` closes the child's copies.
+
+A fault in a connection's owner, in a posted call or in a timer is logged. It costs that connection at most, and the
+loop goes on.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +58,7 @@ RECEIVE = 65536
 
 BACKLOG = 4096
 ACCEPTS = 16
-"""Connections accepted in one turn, so that a burst of them does not keep those who are there waiting."""
+"""Connections accepted in one turn, so that a burst of them does not delay the others."""
 
 MAX_UNNAMED = 32
 """Connections without a name that are listened to in one turn, after those of clients."""
@@ -104,7 +128,7 @@ class Link:
         self.socket: socket.socket | None = connection
 
     def send(self, data: bytes) -> None:
-        """Send without blocking; a reader who leaves too much lying is dropped."""
+        """Send without blocking; a peer that leaves too much unread is dropped."""
         if not self._out and not self._closing:
             self._reactor.dirty.append(self)
         if self._queued > self._reactor.limits.unread:
@@ -242,8 +266,8 @@ class Reactor:
 
     Args:
         name: The name of the thread.
-        log: Told what went wrong without anybody to tell it to.
-        limits: How much may wait for those who do not read.
+        log: Told of faults that no caller can be told of.
+        limits: How much may wait for peers that do not read.
     """
 
     def __init__(self, name: str, log: Callable[[str], None], limits: Limits = DEFAULTS) -> None:

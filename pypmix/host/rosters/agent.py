@@ -16,6 +16,7 @@ import sys
 import threading
 
 from pypmix._version import __version__
+from pypmix.engine.faults import fault
 from pypmix.host.nodes import usable_cpus
 from pypmix.standard.record import Record
 
@@ -136,7 +137,11 @@ class Agent:
     def _read(self, file: IO[bytes]) -> None:
         while data := file.read(KEPT):
             self._errors = (self._errors + data)[-KEPT:]
-            sys.stderr.write(data.decode(errors="replace"))
+            try:
+                sys.stderr.write(data.decode(errors="replace"))
+            except Exception:
+                # Nothing can be shown here, but a full pipe would hold the daemon up.
+                continue
         file.close()
 
     def wait(self) -> Ended:
@@ -216,16 +221,28 @@ class Calls:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            if peer_uid(connection) != os.geteuid():
+            try:
+                self._accepted(connection)
+            except Exception as error:
+                # Other ranks of the node need the thread.
+                fault("to serve a rank", error)
                 connection.close()
-                continue
-            with self._gate:
-                if not self._function:
-                    self._staying.append(connection)
-                    self._gate.notify_all()
-                    continue
-                self._serving += 1
+
+    def _accepted(self, connection: socket.socket) -> None:
+        if peer_uid(connection) != os.geteuid():
+            connection.close()
+            return
+        with self._gate:
+            if not self._function:
+                self._staying.append(connection)
+                self._gate.notify_all()
+                return
+            self._serving += 1
+        try:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        except RuntimeError:
+            self._served()
+            raise
 
     def _serve(self, connection: socket.socket) -> None:
         try:

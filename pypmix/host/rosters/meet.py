@@ -25,6 +25,7 @@ import threading
 import time
 
 from pypmix._version import __version__
+from pypmix.engine.faults import fault
 from pypmix.host import tls
 from pypmix.host.addresses import ANYWHERE, is_loopback, listen
 from pypmix.host.rosters.base import RosterError
@@ -270,7 +271,11 @@ class Ends:
                 with self._gate:
                     self._selector.unregister(key.fd)
                 os.close(key.fd)
-                key.data()
+                try:
+                    key.data()
+                except Exception as error:
+                    # The ends of other nodes need the thread.
+                    fault("to note that a follower has gone", error)
 
 
 class Meeting:
@@ -366,7 +371,13 @@ class Meeting:
                 continue
             with self._gate:
                 self._unproved[secured] = time.monotonic()
-            threading.Thread(target=self._greet, args=(secured,), daemon=True).start()
+            try:
+                threading.Thread(target=self._greet, args=(secured,), daemon=True).start()
+            except Exception as error:
+                # There may be no thread for this one; others still have to be met.
+                fault("to greet a follower", error)
+                self._unproved.pop(secured, None)
+                secured.close()
 
     def _make_room(self) -> None:
         """Wait until another connection may be taken; end the oldest one in its handshake if it has had its time."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+from pypmix.engine.faults import fault
 from pypmix.standard.logtext import printable_lines
 
 TYPE_CHECKING = False
@@ -155,7 +156,12 @@ class Errors:
                         if b"-" in os.read(self._waker, CHUNK):
                             return
                     elif file in self._open:
-                        self._take(file)
+                        try:
+                            self._take(file)
+                        except Exception as error:
+                            # The errors of other nodes need the thread, and these would be ready again at once.
+                            fault("to show what a node's command writes", error)
+                            self._forget(file)
 
     def _take(self, file: IO[bytes]) -> bool:
         """Take in what is there; tell whether there may be more."""

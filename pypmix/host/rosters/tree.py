@@ -13,6 +13,7 @@ Threads. A relay has one. In the launcher a thread of its own serves a `Relays`;
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -20,6 +21,7 @@ import selectors
 import sys
 import threading
 
+from pypmix.engine.faults import fault
 from pypmix.host.rosters.process import Errors, Started
 from pypmix.standard.record import Record
 
@@ -314,7 +316,13 @@ class Relays:
         while True:
             for key, _ in self._selector.select():
                 if key.fd != self._waker:
-                    key.data()
+                    try:
+                        key.data()
+                    except Exception as error:
+                        # The other nodes need the thread, and this one would be ready again at once.
+                        fault("to follow what a node says", error)
+                        with contextlib.suppress(KeyError):
+                            self._selector.unregister(key.fileobj)
                 elif os.read(self._waker, 1):
                     self._tree.spread([node.leaf for node in self._nodes.values()], True)
                 else:

@@ -193,8 +193,9 @@ class World:
             self._reason = self._reason or outcome.reason
         except Exception as error:
             self._fault, self._reason = error, str(error)
-        self._over.set()
-        self._answers.put(None)
+        finally:
+            self._over.set()
+            self._answers.put(None)
 
     def _begun(self, host: LocalHost) -> None:
         self._host = host
