@@ -313,10 +313,10 @@ class Node:
     def _gone(self, proc: Proc) -> None:
         """A proc of any server has ended: all hosts tell their clients, of several at once if they can."""
         if not self._buried:
-            self.world.later(0, self.calls, self._bury)
+            self.world.later(0, self.calls, self._remove_server)
         self._buried.append(proc)
 
-    def _bury(self) -> None:
+    def _remove_server(self) -> None:
         gone, self._buried = tuple(dict.fromkeys(self._buried)), []
         affected = Info(AFFECTED, Value(PROC, gone[0]))
         if len(gone) > 1:

@@ -31,8 +31,8 @@ from pypmix.host.exchange.handshake import (
     PROGRESS,
     PROOF,
     Handshake,
+    HandshakeError,
     Progress,
-    Stranger,
     check_name,
 )
 from pypmix.host.exchange.link import Broken, Link
@@ -309,25 +309,25 @@ def test_the_secret_itself_is_never_sent_and_no_proof_serves_twice():
     assert not any(SECRET in message for message in sent)
     again = Handshake("a", SECRET)
     again.take(sent[0])
-    with pytest.raises(Stranger, match="secret"):
+    with pytest.raises(HandshakeError, match="secret"):
         again.take(sent[2])
     # Nor is what one side has proved a proof of the other side.
     mirror = Handshake("a", SECRET)
     proof = codec.unpack(mirror.take(sent[0]))[1][1]
-    with pytest.raises(Stranger, match="secret"):
+    with pytest.raises(HandshakeError, match="secret"):
         mirror.take(codec.pack(PROOF, proof, PROGRESS.write(NEW)))
     # Nor does it serve for another claim.
     other = Handshake("a", SECRET)
     mine = Handshake("b", SECRET, to="a")
     proof, said = codec.unpack(mine.take(other.take(mine.begin())))[1]
-    with pytest.raises(Stranger, match="secret"):
+    with pytest.raises(HandshakeError, match="secret"):
         other.take(codec.pack(PROOF, proof, PROGRESS.write(Progress(b"x" * 16, 1, 0))))
     assert PROGRESS.read(said) == NEW
 
 
 def test_one_that_means_another_server_is_refused():
     dials = Handshake("b", SECRET, to="c")
-    with pytest.raises(Stranger, match="means 'c'"):
+    with pytest.raises(HandshakeError, match="means 'c'"):
         Handshake("a", SECRET).take(dials.begin())
 
 
@@ -338,7 +338,7 @@ def test_any_messages_make_a_stranger_or_nothing(messages, kind):
         for message in messages:
             try:
                 side.take(bytes((kind,)) + message)
-            except Stranger:
+            except HandshakeError:
                 break
         assert not side.done
 
@@ -368,7 +368,7 @@ def test_strangers_are_closed_and_named_in_the_log(pair, data, caplog):
 
 def test_silent_strangers_are_closed_and_cannot_crowd_others_out(servers, monkeypatch):
     monkeypatch.setattr(tcp, "HANDSHAKE_SECONDS", 0.5)
-    monkeypatch.setattr(tcp, "MAX_STRANGERS", 5)
+    monkeypatch.setattr(tcp, "MAX_UNPROVED", 5)
     a = servers("a")
     socks = [handshake_with(a.carrier.address) for _ in range(10)]
     for sock in socks:
@@ -418,7 +418,7 @@ class Flood:
 
 
 def test_servers_join_and_members_talk_while_strangers_hold_all_connections(pair, servers, monkeypatch, caplog):
-    monkeypatch.setattr(tcp, "MAX_STRANGERS", 16)
+    monkeypatch.setattr(tcp, "MAX_UNPROVED", 16)
     a, b = pair
     with Flood(a.carrier.address, 80) as flood:
         until(lambda: flood.begun > 160)
@@ -434,7 +434,7 @@ def test_servers_join_and_members_talk_while_strangers_hold_all_connections(pair
 
 
 def test_who_proves_itself_in_time_is_not_closed_for_those_that_come_after_it(servers, monkeypatch):
-    monkeypatch.setattr(tcp, "MAX_STRANGERS", 8)
+    monkeypatch.setattr(tcp, "MAX_UNPROVED", 8)
     monkeypatch.setattr(tcp, "PROOF_SECONDS", 1.0)
     a = servers("a")
     with Flood(a.carrier.address, 20):
@@ -455,8 +455,8 @@ def test_without_descriptors_for_more_the_oldest_stranger_makes_room(servers, mo
     a = servers("a")
     monkeypatch.setattr(tcp, "PROOF_SECONDS", 0.1)
     with handshake_with(a.carrier.address) as silent:
-        until(lambda: a.carrier._strangers)
-        real, oldest = a.carrier._listener, next(iter(a.carrier._strangers))
+        until(lambda: a.carrier._unproved)
+        real, oldest = a.carrier._listener, next(iter(a.carrier._unproved))
 
         class Full:
             def accept(self):

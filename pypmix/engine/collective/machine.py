@@ -7,7 +7,7 @@ here reads a clock or a socket, and all calls come on one thread, that of the se
 
 **The way up and the way down.** Each participant contributes once (`Collectives.join`). When all who may come have
 come, `ask` gives the combined contribution to the level above: the host, behind which other servers may be, and so on
-up a tree of servers. The level above decides and `finish` takes the decision down. Where nobody else has a say
+up a tree of servers. The level above decides and `finish` takes the decision down. If no level above has a say
 (`Membership.asks`), this level is the root: the operation ends as soon as it is complete. So a lone server is a session
 of one, and nothing distinguishes it but the missing level above.
 
@@ -19,12 +19,12 @@ that it adds have not come. `ASKS`: the level above has it. `CLOSES`: the level 
 longer, and has a moment to say how all servers end it. `DECIDED`: either it is `OVER`, or a construct has another
 round.
 
-**Who is waited for.** `awaited` counts members that may still come. One that is lost takes its contribution along while
-the operation is not complete, and is not waited for again; a finalized one leaves its contribution. One that finalized
-may come back (`opened` counts how often a process has connected): operations that began after that wait for it, unless
-other servers take part, which may have begun them before. `lost` and `ft` together give the status of this level: an
-operation that is not fault tolerant ends with a partial success if members are missing. Where a membership has no
-members, any process may come (`Collective.admit`), and the meaning has a rule of how many may still do
+**The awaited members.** `awaited` counts members that may still come. One that is lost takes its contribution along
+while the operation is not complete, and is not waited for again; a finalized one leaves its contribution. One that
+finalized may come back (`opened` counts how often a process has connected): operations that began after that wait for
+it, unless other servers take part, which may have begun them before. `lost` and `ft` together give the status of this
+level: an operation that is not fault tolerant ends with a partial success if members are missing. Where a membership
+has no members, any process may come (`Collective.admit`), and the meaning has a rule of how many may still do
 (`Meaning.awaited`): of leaders who know only their number, say.
 
 **Order of events.** A call may complete an operation, whose end answers callers, whose next calls begin the next one.
@@ -101,9 +101,9 @@ class Life(Machine):
     LOOKS = "one of these comes, or somebody ends"
     SUBMITS = "what the callers say together is given to the host"
     DECIDES = "the host answers"
-    AGAIN = "some have ended on other servers, of which callers have not heard"
-    GIVES_UP = "its time runs out, and it is optional; or somebody aborts it"
-    ENDS = "it succeeds or fails, its time runs out, or nobody is left"
+    AGAIN = "some have ended on other servers, which callers do not know"
+    GIVES_UP = "its time runs out, and it is optional; or a participant aborts it"
+    ENDS = "it succeeds or fails, its time runs out, or no caller is left"
 
     ROWS = (
         Row(GATHERS, QUEUES, WAITS),
@@ -180,7 +180,7 @@ class Meaning(Generic[M, T]):
         return False
 
     def dropped(self) -> None:
-        """It is over because nobody is left of those who had called it."""
+        """It is over because all of its callers have gone."""
 
     def taken_back(self, member: M) -> None:
         """The contribution of a member is void."""
@@ -281,16 +281,16 @@ class Collective(Generic[M, T]):
         meaning: What it means; not there any more once it is over.
         state: One of the states of `Life`.
         ended_in: The state in which it has ended.
-        arrived: Who has called it, with what its owner needs for the answer.
-        said: What those have said with it, as far as it has a meaning for all: the procs and the directives.
-        gone: Who will not come any more.
+        arrived: The callers, each with what its owner needs for the answer.
+        said: The callers' arguments, as far as they have a meaning for all: the procs and the directives.
+        gone: The members that will not come any more.
         awaited: How many may still come.
         lost: Whether it goes on without anyone, be it finalized or lost.
         collect: Whether anyone asked for the others' data.
         ft: Whether it is fault tolerant: it goes on without those who end or leave.
-        absent: Because of whom the level above says that it failed; None where it names nobody.
+        absent: The procs that the level above names as the cause of a failure; None if it names none.
         reason: Why, in the words of the level above.
-        opener: Who came first.
+        opener: The first caller.
         since: When that was.
     """
 
@@ -354,9 +354,9 @@ class Collective(Generic[M, T]):
         return statuses.ERR_PARTIAL_SUCCESS if self.lost and not self.ft else statuses.SUCCESS
 
     def calls(self) -> list[T]:
-        """Return what those have given who have called, in the order in which they are best answered.
+        """Return the calls in the order in which they are best answered.
 
-        Who has called last goes first: its processor is awake. The others have waited, in the order of their calls.
+        The last caller goes first: its processor is awake. The others follow in the order of their calls.
         """
         calls = [*self.arrived.values()]
         return [*calls[-1:], *calls[:-1]]
@@ -413,7 +413,7 @@ class Collective(Generic[M, T]):
 
         Args:
             members: They.
-            silent: Nobody misses them: its status stays.
+            silent: They are not missed: its status stays.
         """
         for member in members:
             if self.is_running and member not in self.arrived and member not in self.gone:
@@ -445,7 +445,7 @@ class Collective(Generic[M, T]):
         return call
 
     def settle(self) -> None:
-        """Go on, or end where nobody is left."""
+        """Go on, or end if no caller is left."""
         if not self.arrived:
             self.finish(None)
         elif not self.awaited:
@@ -505,7 +505,7 @@ class Collective(Generic[M, T]):
         if self.meaning.late():
             return
         if self.asked:
-            # The host knows that time too, and who is missing elsewhere: it is given a moment to say so.
+            # The host knows that limit, too, and the procs that are missing elsewhere: it gets a moment to say so.
             self.expire(HOST_GRACE, statuses.ERR_TIMEOUT)
         else:
             self.finish(statuses.ERR_TIMEOUT)
@@ -643,13 +643,13 @@ class Collectives(Generic[M, T]):
         for membership in self._named.get(group, ())[:]:
             if member is not None and member in membership.members:
                 for collective in membership.running[:]:
-                    # Nobody misses it where the group is taken apart.
+                    # It is not missed in a destruct.
                     collective.without((member,), silent=membership.kind.name == DESTRUCT)
             if not membership.running and not membership.asking:
                 self._unname(group, membership)
 
     def dissolved(self, group: str) -> None:
-        """A group is no more."""
+        """A group no longer exists."""
         self._named.pop(group, None)
 
     def _unname(self, group: str, membership: Membership[M, T]) -> None:
@@ -686,7 +686,7 @@ class Collectives(Generic[M, T]):
             ft: Whether the member says that it is to go on without those who end or leave.
 
         Raises:
-            PMIxError: The member has begun too many operations that nobody joins (`ERR_OUT_OF_RESOURCE`).
+            PMIxError: The member has begun too many operations that no other joins (`ERR_OUT_OF_RESOURCE`).
         """
         for collective in membership.running:
             if member not in collective.arrived:
@@ -699,9 +699,9 @@ class Collectives(Generic[M, T]):
     def leave(self, member: M, lost: bool) -> None:
         """A member has finalized, or is lost: whatever is under way and waits for it ends without success.
 
-        One that has finalized may come back: later operations wait for that, and so do those that somebody has begun
-        who has come back more often already. One that is lost will not. Later ones that others elsewhere take part in
-        do not wait: those may have begun them before, and nobody here knows.
+        One that has finalized may come back: later operations wait for that, and so do those begun by a member that has
+        come back more often already. One that is lost will not. Later ones with participants elsewhere do not wait:
+        those may have begun them before, which is not known here.
 
         Args:
             member: Who.
@@ -738,9 +738,9 @@ class Collectives(Generic[M, T]):
         self._forgo(member)
 
     def _forgo(self, member: M, lost: bool = False, void: Callable[[T], bool] | None = None) -> None:
-        """Take a member out of what all have come to, which is the host's; that ends where nobody is left.
+        """Take a member out of complete operations, which the host decides; they end if no caller is left.
 
-        The youngest go first, so that the host is asked nothing for nobody.
+        The youngest go first, so that the host is not asked about an operation without callers.
         """
         for collective in reversed([each for each in self.running if not each.awaited]):
             if not collective.is_running or member not in collective.arrived:
@@ -784,7 +784,7 @@ class Collectives(Generic[M, T]):
         """Begin an operation for a member that is about to come to it.
 
         Raises:
-            PMIxError: The member has begun too many operations that nobody joins (`ERR_OUT_OF_RESOURCE`).
+            PMIxError: The member has begun too many operations that no other joins (`ERR_OUT_OF_RESOURCE`).
         """
         opened = self.opened.get(member, 0)
         if opened >= self._limits.collectives:

@@ -2,7 +2,7 @@
 
 Pure functions. A rule takes what contributors have said, whether these are processes of one node or servers of a
 session, so one text serves each level: contributions are combined on the way up with `combined` and `agreed_order`, and
-whoever decides applies the others. Servers that disagreed on one of these would give one group two memberships.
+the level that decides applies the others. Servers that disagreed on one of these would give one group two memberships.
 """
 
 from __future__ import annotations

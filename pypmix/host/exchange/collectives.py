@@ -87,7 +87,7 @@ class Collectives:
         borrow: Registers a job of other servers with this one.
         tell_gone: Tells the server of procs of other servers that have gone.
         lacks: Tells whether the server knows nothing of a job.
-        bury: Tells the server of procs of others that have gone, if it knows a group with them.
+        remove_departed: Tells the server of departed procs of other servers, if it knows a group with them.
 
     Attributes:
         record: The groups that members on this server are in, as far as this is seen here.
@@ -102,7 +102,7 @@ class Collectives:
         borrow: Borrow,
         tell_gone: Callable[[Iterable[Proc]], None],
         lacks: Callable[[str], bool],
-        bury: Callable[[list[Proc]], None],
+        remove_departed: Callable[[list[Proc]], None],
     ) -> None:
         self.name = exchange.name
         self.record = Record()
@@ -116,7 +116,7 @@ class Collectives:
         self._borrow = borrow
         self._tell_gone = tell_gone
         self._lacks = lacks
-        self._bury = bury
+        self._remove_departed = remove_departed
         self._rounds: OrderedDict[str, tuple[tuple[Proc, ...], tuple[Proc, ...]]] = OrderedDict()
         self.answers: dict[type, Answer] = {
             FenceUpcall: lambda upcall, op: self._together(upcall, op, FENCE, GROUP_FENCE, op.data),
@@ -159,7 +159,7 @@ class Collectives:
         except RemoteProtocolError:
             # An allgather of somebody else, about which nothing is known here.
             return False
-        # Hosts tell of no incarnations: only who has gone is absent there.
+        # Hosts report no incarnations: only departed procs are absent there.
         return operation == OWN and self._places.absent(procs, server, LAST)
 
     # From upcalls to contributions
@@ -201,7 +201,7 @@ class Collectives:
             raise PMIxError(f"none of its procs are on {self.name}", status=statuses.ERR_BAD_PARAM, procs=party.procs)
         incarnation = self._incarnations.latest(mine)
         if kind != OFFER and mine and all(self._places.is_missing(proc, incarnation) for proc in mine):
-            # Those who have not gone do not wait for this server any more, and it has nobody left to tell.
+            # The others no longer wait for this server, and it has no callers left to tell.
             self._unattended(upcall, kind, party, incarnation, directives)
             return
         status = number_in(directives, LOCAL_STATUS) or statuses.SUCCESS
@@ -372,10 +372,10 @@ class Collectives:
         if self.name in where.values():
             gone = {None, *self._exchange.gone}
             self.record.add(name, [proc for proc in members if where[proc] not in gone and proc not in left])
-            # When their end was heard of the server did not know the group yet; in a turn of its own it does.
+            # The server did not know the group when their end was reported; in a turn of its own it does.
             ended = [proc for proc in members if where[proc] in gone or self._places.has_departed(proc)]
             if ended:
-                self._exchange.soon(self._bury, ended)
+                self._exchange.soon(self._remove_departed, ended)
 
 
 def seconds_in(directives: Iterable[Info]) -> float:

@@ -16,10 +16,10 @@ has not asked.
 What goes on is a `Round`. `KINDS` says what distinguishes its kind; its states and what may happen in each of them are
 the table `Life`, by which every step is made:
 
-* GATHERS: contributions come, servers and procs go. After each of these `_settle` looks whether anybody is waited for.
-* CLOSES: the time limit of one caller is over, where whoever has come is the group: latecomers have a moment.
-* CLOSED: that moment is over as well: nobody else is waited for.
-* FORWARDED: a construct is decided but for procs that it adds, on servers that nobody knows: what was gathered has gone
+* GATHERS: contributions come, servers and procs go. After each of these `_settle` looks whether any proc is awaited.
+* CLOSES: the time limit of one caller is over, and the present procs become the group: latecomers have a moment.
+* CLOSED: that moment is over as well: no other proc is awaited.
+* FORWARDED: a construct is decided but for procs that it adds, on unknown servers: what was gathered has gone
   on, as one offer, to where offers meet, and comes back as the decision.
 * ENDED: all have been answered. A round that tells of lost members is not over: those servers contribute once more, and
   it gathers again (AGAIN).
@@ -252,8 +252,8 @@ class Round:
         expected: How many servers take part, as the first of them sees it.
         held: The contributions that have come and wait.
         keys: All that have come, those too whose server is lost.
-        leaders: Who has declared itself leader in those.
-        dead: Whose offers were taken back.
+        leaders: The procs that have declared themselves leaders in those.
+        dead: The procs whose offers were taken back.
         since: When the first contribution came.
         asked: The servers that are asked whether they have contributed, where that may be on its way.
         absent: Those of them that have not.
@@ -355,7 +355,7 @@ class Coordinator:
     """The collectives that this server coordinates; used in the turns of its exchange.
 
     Args:
-        session: Who is there, and the clock.
+        session: The servers that are there, and the clock.
         forward: Gives a contribution to the server where offers meet; returns what gives that up with a status.
 
     Attributes:
@@ -547,7 +547,7 @@ class Coordinator:
     # Who comes and goes
 
     def review(self) -> None:
-        """Look again who is waited for: a proc has gone."""
+        """Look again which procs are awaited: one has gone."""
         for round in self._all():
             self._settle(round)
 
@@ -581,7 +581,7 @@ class Coordinator:
                 self._end(round, Outcome(moved=True))
 
     def close(self) -> None:
-        """This server leaves: nobody is answered any more."""
+        """This server leaves: there are no more answers."""
         for round in self._all():
             round.held.clear()
             self._remove(round)
@@ -613,7 +613,7 @@ class Coordinator:
         return frozenset(left)
 
     def _left_of(self, kind: int, name: str) -> set[Proc]:
-        """Return who has left the group that does something."""
+        """Return the procs that have left the group of an operation."""
         return set(self._left.get(name.partition("\0")[0], ())) if KINDS[kind].needs_callers else set()
 
     def are_out(self, part: Part, procs: Iterable[Proc]) -> bool:
@@ -635,17 +635,17 @@ class Coordinator:
             self._drop_empty(round)
 
     def over(self, part: Part) -> None:
-        """A construct that this server has taken part in has ended: whoever waits for it here waits in vain."""
+        """A construct that this server has taken part in has ended: end those that still wait for it here."""
         for round in list(self._rounds.get((CONSTRUCT, part.name), ())):
             if round.held and self.name not in round and not round.members.isdisjoint(part.procs):
                 self._end(round, deciding.failure(deciding.ABORT, "it has ended without them"))
 
-    # Who is waited for
+    # The awaited procs
 
     def missing(self, key: Key) -> tuple[list[str], set[Proc]]:
         """Return which servers, and which of their procs, the collective of a contribution waits for.
 
-        This may be asked from any thread, while the round goes on: then nobody is waited for.
+        This may be asked from any thread, while the round goes on: then no proc is awaited.
         """
         for round in self._all():
             if any(held.key == key for held in list(round.held)):
@@ -671,7 +671,7 @@ class Coordinator:
         return sorted(found), {proc for procs in found.values() for proc in procs}
 
     def _members(self, round: Round) -> tuple[dict[str, list[Proc]], set[Proc], bool]:
-        """Return which members are waited for, by server, who has gone, and whether this server has any there."""
+        """Return the awaited members by server, the departed ones, and whether this server has any there."""
         party = round.held[0].part.party
         if round.alike and round.is_full() and not party.unknown and not self._anybody_gone():
             return {}, set(), self.name in party.servers
@@ -715,7 +715,7 @@ class Coordinator:
             self._remove(round)
 
     def _settle(self, round: Round) -> None:
-        """Decide, if nobody is waited for."""
+        """Decide, if no proc is awaited."""
         if round.state == Life.ENDED:
             return
         if not round.held:
@@ -736,7 +736,7 @@ class Coordinator:
             return
         waiting, gone, here = self._members(round)
         if round.rule.needs_callers and not here:
-            # Servers that know who is left here come together at the next one.
+            # Servers that know the remaining procs here come together at the next one.
             self._end(round, Outcome(moved=True))
         elif (not waiting or round.state == Life.CLOSED) and not self._asks(round):
             if round.kind == CONSTRUCT:
@@ -802,7 +802,7 @@ class Coordinator:
             outcome = (
                 deciding.formed(parts, members, construct.absent, construct.leading(), self._context_id(parts))
                 if members
-                else deciding.failure(deciding.ABORT, "nobody is left", construct.absent)
+                else deciding.failure(deciding.ABORT, "no member is left", construct.absent)
             )
         self._end(round, outcome)
 
@@ -843,7 +843,7 @@ class Coordinator:
         return rules.all_leaders_came(min(sizes, default=None), len(came), len(round.dead - came))
 
     def _offers(self, round: Round) -> tuple[set[Proc], set[Proc], list[Held]]:
-        """Return who of those who are added is waited for, who has gone, and the offers of them that have come."""
+        """Return the added procs that are awaited, those that have gone, and their offers that have come."""
         leaders = deciding.leaders_in(round.parts)
         added = {proc for proc in deciding.added_by(round.parts) if proc not in leaders}
         gone = {proc for proc in leaders | added if self.has_gone(proc)} | round.dead
@@ -894,7 +894,7 @@ class Coordinator:
             others = [held for held in others if held not in offers]
         round.held = offers
         self._end(round, outcome)
-        text = f"nobody has added it to the group {round.name!r}"
+        text = f"it was not added to the group {round.name!r}"
         for held in others:
             held.answer(Decision(deciding.failure(statuses.ERR_NOT_FOUND, text)))
 
@@ -922,7 +922,7 @@ class Coordinator:
 
     def _end(self, round: Round, outcome: Outcome) -> None:
         self._remove(round)
-        # One that ends with a lost server asks nobody how it has ended.
+        # One that ends with a lost server does not ask the others how it has ended.
         inquires = not outcome.moved and not round.rule.loss_ends
         self._answer(round.held, outcome.replace(parts=tuple(round.keys)) if inquires else outcome)
 

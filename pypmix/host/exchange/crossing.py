@@ -93,7 +93,7 @@ class Crossing:
     """Answers what a server cannot answer alone: `FenceUpcall`, `DirectModex`, `GroupUpcall`, `Connect`, `Disconnect`,
     `NotifyEvent`, `Publish`, `Lookup`, `Unpublish`, and a `QueryInfo` about groups alone.
 
-    Each server of a job has one. It is made before its exchange is started, belongs to no thread, and blocks nobody.
+    Each server of a job has one. It is made before its exchange is started, belongs to no thread, and never blocks.
     All servers know where the procs are: each tells the others of the jobs that it registers here.
 
     Args:
@@ -143,7 +143,7 @@ class Crossing:
             self._borrow,
             self._tell_gone,
             self._lacks,
-            self._bury,
+            self._remove_departed,
         )
         self.psets = Psets(server, exchange)
         self._queries = GroupQueries(exchange, self._places, self._listed)
@@ -202,12 +202,12 @@ class Crossing:
     def finalized(self, proc: Proc) -> None:
         """A client of this server has finalized (the upcall `ClientFinalized`).
 
-        Nobody on another server waits for it any more, unless they have opened again already, as it may yet.
+        Procs on other servers no longer wait for it, unless they have opened again already, as it may, too.
         """
         self._exchange.soon(self._finalized, proc)
 
     def departed(self, proc: Proc) -> None:
-        """A proc of this server has ended, or is lost: nobody waits for it any more, unless it connects again.
+        """A proc of this server has ended, or is lost: it is no longer awaited, unless it connects again.
 
         A collective goes on without a server whose members have all gone, and ends as one that some members are
         missing from.
@@ -276,7 +276,7 @@ class Crossing:
         """Procs of any server have gone."""
         found = self._places.depart(procs)
         self._review()
-        self._bury(found)
+        self._remove_departed(found)
         if self._gone is not None:
             for proc in found:
                 self._gone(proc)
@@ -286,7 +286,7 @@ class Crossing:
                 if ended:
                     self._over(ended)
 
-    def _bury(self, procs: list[Proc]) -> None:
+    def _remove_departed(self, procs: list[Proc]) -> None:
         """Procs have gone, or their server has: those of others are in no group and no connection any more."""
         if not procs:
             return
@@ -311,7 +311,7 @@ class Crossing:
                 try:
                     self._server.notify(Notification(code, self._server.proc, RANGE_SESSION, infos))
                 except PMIxError:
-                    # The server has closed: nobody is there who could hear of it.
+                    # The server has closed: it has no clients that could be told.
                     return
 
     def _known(self, what: str) -> Groups | None:
@@ -330,7 +330,7 @@ class Crossing:
         self._queries.answer(upcall, op, lambda end: self._collectives.attempt(lambda *_: end(), upcall))
 
     def _review(self) -> None:
-        """Look again who is waited for."""
+        """Look again which procs are awaited."""
         self._exchange.collectives.coordinator.review()
 
     def _changed(self, name: str, here: bool) -> None:
@@ -379,7 +379,7 @@ class Crossing:
         self._borrowed.add(job.nspace)
 
     def _return(self, nspace: str) -> None:
-        """Nobody has a job any more: its registration for connected clients goes too."""
+        """No server has a job any more: its registration for connected clients goes, too."""
         if nspace in self._borrowed:
             self._borrowed.discard(nspace)
             self._server.deregister_nspace(nspace)
@@ -474,7 +474,7 @@ class Crossing:
         try:
             return set(self._places.party(named).servers)
         except PMIxError:
-            # Somebody else knows them, or nobody: each server tells those that it has.
+            # Other servers may know them: each server reports those that it has.
             return None
 
     def _told_event(self, _sender: str, data: bytes) -> None:

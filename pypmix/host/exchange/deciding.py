@@ -140,7 +140,7 @@ def leaders_expected(parts: Parts) -> int | None:
 
 
 def absent_in(parts: Parts) -> set[Proc]:
-    """Return who has not come, as the servers say."""
+    """Return the procs that have not come, as the servers say."""
     return {proc for _, part in parts if part.infos for proc in procs_under(part, GROUP_ABSENT)}
 
 
@@ -150,7 +150,7 @@ def added_by(parts: Parts) -> tuple[Proc, ...]:
 
 
 def assigns(parts: Parts) -> bool:
-    """Tell whether a connect makes an nspace: somebody understands it, and nobody wants none."""
+    """Tell whether a connect makes an nspace: a caller understands it, and no caller refuses it."""
     return asked(parts, CONNECT_ASSIGN) and not asked(parts, CONNECT_XCHG_ONLY)
 
 
@@ -206,12 +206,12 @@ class Construct:
 
     Args:
         parts: What the servers have contributed, in the order of their names.
-        gone: Who has ended, or is on a server that is lost.
-        leaders: Who has declared itself leader besides those whom the contributions name.
+        gone: The procs that have ended, or are on a lost server.
+        leaders: Procs that have declared themselves leaders besides those in the contributions.
 
     Attributes:
-        absent: Who is named and does not become a member.
-        leader: Who has declared itself leader; the first of several.
+        absent: Named procs that do not become members.
+        leader: The proc that has declared itself leader; the first of several.
     """
 
     def __init__(self, parts: Parts, gone: set[Proc], leaders: set[Proc]) -> None:
@@ -240,7 +240,7 @@ class Construct:
         if _is_ft(rules.CONSTRUCT, parts) or (headless and self._winner() is not None):
             return None
         if headless:
-            return failure(ABORT, f"its leader {self.leader} has gone, and nobody leads in its place", absent)
+            return failure(ABORT, f"its leader {self.leader} has gone, and no member leads in its place", absent)
         if absent:
             return failure(ABORT, "some of its members have gone", absent)
         where = [name for name, part in parts if part.status == statuses.ERR_PARTIAL_SUCCESS and not takes_rounds(part)]
@@ -302,7 +302,7 @@ def bootstrapped(parts: Parts, gone: set[Proc], context_id: int | None) -> tuple
     final = next((order for _, part in parts if (order := procs_under(part, FINAL_ORDER))), ())
     members = tuple([proc for proc in rules.bootstrap_order(leaders, added_by(parts), final) if proc not in absent])
     if not members:
-        return failure(ABORT, "nobody is left", absent), ()
+        return failure(ABORT, "no member is left", absent), ()
     declared = {proc for _, part in parts for proc in procs_under(part, GROUP_LEADER_PROC)}
     return formed(parts, members, absent, min(declared - absent, default=None), context_id), members
 
@@ -316,7 +316,7 @@ def together(kind: int, parts: Parts, absent: set[Proc], late: Iterable[str], le
     Args:
         kind: What it is.
         parts: What the servers have contributed.
-        absent: Members whom all servers name, and whom nobody waits for any more.
+        absent: Members that all servers name, and that are no longer awaited.
         late: The servers that have not contributed because all of their members have gone.
         left: Those members that have left the group.
     """
@@ -325,7 +325,7 @@ def together(kind: int, parts: Parts, absent: set[Proc], late: Iterable[str], le
     problem = _broken(parts)
     if problem is not None:
         return problem
-    # Whoever has left has nothing to take apart.
+    # Members that have left take no part in the destruct.
     lost = (absent | absent_in(parts)) - (left if kind == DESTRUCT else set())
     failed = [name for name, part in parts if part.status == statuses.ERR_PARTIAL_SUCCESS]
     ft = not (lost or failed) or _is_ft(KINDS[kind].operation, parts)
@@ -345,14 +345,14 @@ def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -
     Args:
         outcome: How it ends otherwise.
         parts: What the servers have contributed.
-        came: Who has come.
+        came: The procs that have come.
         name: The nspace that is assigned; empty for none.
     """
     infos = [Info(key, Value(codes.BOOL, True)) for key in CONNECTED if asked(parts, key)]
     if name:
         members = rules.placed((), came)
         if not members:
-            return failure(statuses.ERR_PARTIAL_SUCCESS, "nobody is left")
+            return failure(statuses.ERR_PARTIAL_SUCCESS, "no proc is left")
         infos += [Info(CONNECT_NAME, Value(codes.STRING, name)), named(CONNECT_PROCS, members)]
     return outcome.replace(infos=(*outcome.infos, *infos))
 

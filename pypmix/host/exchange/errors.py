@@ -50,7 +50,7 @@ def make(status: int, detail: str, servers: tuple[str, ...], operation: str) -> 
         return ExchangeTimeout(detail, servers=servers, operation=operation)
     if status == statuses.ERR_UNREACH and servers:
         return ServerLost(detail, servers=servers, operation=operation)
-    # Nobody may send a success as an error.
+    # A peer must not send success as an error.
     return error_for(status)(detail, status=status or statuses.ERROR, operation=operation)
 
 

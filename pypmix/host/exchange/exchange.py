@@ -1,4 +1,4 @@
-"""Servers of a job ask, tell and gather over a carrier, and know who is there."""
+"""Servers of a job ask, tell and gather over a carrier, and know which servers are there."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ LEAVES = "pypmix.leaves"
 """The sender leaves."""
 
 ALLGATHER = "allgather"
-_NOBODY = Party((), lambda _proc: None)
+_NO_PARTY = Party((), lambda _proc: None)
 
 
 class Strand:
     """Carries out calls in the order in which they come, on the thread that brings one while none is under way.
 
-    Nobody waits: whoever brings a call while another is under way leaves it to that one's thread. A call made during a
+    No caller waits: a call that comes while another is under way is left to that one's thread. A call made during a
     call comes after it, so state that is only touched here needs no lock.
     """
 
@@ -82,7 +82,7 @@ class Strand:
         """Carry out a call, now or after those that came before; what it raises is logged."""
         calls = self._calls
         calls.append((function, args))
-        # Whoever holds the lock looks once more after it has let go, so that no call stays behind.
+        # The holder of the lock looks once more after it has released it, so that no call stays behind.
         while calls and self._busy.acquire(blocking=False):
             try:
                 while calls:
@@ -185,15 +185,15 @@ class Exchange:
     clock or a caller brings, never under a lock; it must not block. Errors of an operation go to its `done`, which is
     called exactly once. All methods may be called from any thread, and from callbacks.
 
-    Two servers that lose their connection while both live are, to each other, dead; those that still have both would
-    go on with the two of them, and no operation of all three could come to one end. So whoever loses a server tells
-    the others: all of a few; of many those that follow it by name after 1, 2, 4, ... places, and who comes into their
-    place in the next moment. Of servers in a circle some of which have lost another one, one is followed by one that
-    has not, unless all have: so that is enough, and a death costs each server a few messages. One that has both tells
-    the lost one, and if that is there, the later of the two by name leaves: it tells all that it still has, and goes on
-    alone. (The first server by name, where the session keeps what it has only once, stays.) A server that has ended
-    does not answer, and its end is told by each server's own carrier, after its last message: what others have heard
-    before ends nothing.
+    Two servers that lose their connection while both live are, to each other, dead; those that still have both would go
+    on with the two of them, and no operation of all three could come to one end. So a server that loses another one
+    tells the others: all of a few; of many those that follow it by name after 1, 2, 4, ... places, and those that take
+    their place in the next moment. Of servers in a circle some of which have lost another one, one is followed by one
+    that has not, unless all have: so that is enough, and a death costs each server a few messages. One that has both
+    tells the lost one, and if that is there, the later of the two by name leaves: it tells all that it still has, and
+    goes on alone. (The first server by name, where the session keeps what it has only once, stays.) A server that has
+    ended does not answer, and its end is told by each server's own carrier, after its last message: what others have
+    heard before ends nothing.
 
     Args:
         carrier: What carries the messages; it belongs to the exchange from here on.
@@ -301,7 +301,7 @@ class Exchange:
         self._listeners[topic] = listener
 
     def watch(self, watcher: Watcher) -> None:
-        """Hear of servers that come and go: called with the name, and True for one that has come."""
+        """Watch servers that come and go: called with the name, and True for one that has come."""
         self._watchers.append(watcher)
 
     def absences(self, absent: Absent) -> None:
@@ -353,7 +353,7 @@ class Exchange:
         if self.name not in names:
             raise ValueError(f"{self.name} gathers with {listed(names)} and is none of them")
         text = _checked(signature).decode("utf-8", "surrogateescape")
-        part = Part(self.number(), GATHER, text, _NOBODY, names, int(status), data=_checked(data, timeout))
+        part = Part(self.number(), GATHER, text, _NO_PARTY, names, int(status), data=_checked(data, timeout))
 
         def decided(outcome: Outcome) -> None:
             try:
@@ -386,7 +386,7 @@ class Exchange:
         self.soon(self.ask, to, topic, _checked(data, timeout), done, timeout)
 
     def tell(self, to: str, topic: str, data: bytes) -> None:
-        """Tell another server, or this one, something; nobody answers."""
+        """Tell another server, or this one, something; there is no answer."""
         self.soon(self._tell, (to,), topic, _checked(data))
 
     def broadcast(self, topic: str, data: bytes) -> None:
@@ -511,7 +511,7 @@ class Exchange:
         """A server has answered one of this server's requests, or it ends here; `arrived` in the turn of a message."""
         asked = self._asked.get(number)
         if asked is None or asked.to != sender:
-            # It came too late, or from somebody who was not asked.
+            # It came too late, or from a server that was not asked.
             return
         del self._asked[number]
         if asked.timer is not None:
@@ -548,7 +548,7 @@ class Exchange:
     def _answer(self, token: object, data: bytes | None, error: BaseException | None) -> None:
         asker = self._answering.pop(token, None)
         if asker is None:
-            # Answered already, or nobody is there any more who waits for it.
+            # Answered already, or the asking server has gone.
             return
         sender, number = asker
         self._load[sender] -= 1
@@ -596,7 +596,7 @@ class Exchange:
     def _heard(self, sender: str, topic: str, data: bytes) -> None:
         listener = self._listeners.get(topic)
         if listener is None:
-            log.warning("%s: %s tells of %r, which nobody hears", self.name, sender, topic)
+            log.warning("%s: %s tells of %r, which has no listener", self.name, sender, topic)
             return
         listener(sender, data)
 

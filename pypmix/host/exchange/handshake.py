@@ -59,7 +59,7 @@ PROGRESS: codec.Field[Progress] = codec.record(Progress, BYTES, NUMBER, NUMBER)
 NEW = Progress()
 
 
-class Stranger(Exception):
+class HandshakeError(Exception):
     """The other side cannot be talked to; the text says why.
 
     Attributes:
@@ -80,7 +80,7 @@ class Handshake:
         to: The name of the server that is dialed; empty for the side that was.
         progress: How far this side is, if it dials to make a connection again.
         admit: Told the name of a dialer that has proved to know the secret, and how far it is; returns how far this
-            side is, or raises `Stranger` to refuse it.
+            side is, or raises `HandshakeError` to refuse it.
 
     Attributes:
         peer: Who the other one is, as far as it has said so.
@@ -124,31 +124,32 @@ class Handshake:
         """Take a message in; return the answer, which may be empty.
 
         Raises:
-            Stranger: The other side does not know the secret, is not who is meant, has refused, or is no server.
+            HandshakeError: The other side does not know the secret, is another server than expected, has refused, or is
+                not a server.
         """
         try:
             kind, parts = codec.unpack(message)
             if kind == REFUSED and self._dials:
                 reason, again = codec.expect(parts, 2)
-                raise Stranger(f"{self.peer} refuses: {TEXT.read(reason)[:200]}", again == b"\1")
+                raise HandshakeError(f"{self.peer} refuses: {TEXT.read(reason)[:200]}", again == b"\1")
             if not self._expected or kind != self._expected[0]:
-                raise Stranger(f"a message of kind {kind} came out of turn")
+                raise HandshakeError(f"a message of kind {kind} came out of turn")
             self._expected = self._expected[1:]
             return self._STEPS[kind](self, parts)
         except RemoteProtocolError as error:
-            raise Stranger(f"what came is not a handshake: {error.detail}") from None
+            raise HandshakeError(f"what came is not a handshake: {error.detail}") from None
 
     def _hello(self, parts: list[bytes]) -> bytes:
         magic, name, to, nonce, listens = codec.expect(parts, 5) if parts[:1] == [MAGIC] else [b""] * 5
         self.listens = ADDRESS.read(listens) if magic else ("", -1)
         if not 0 <= self.listens[1] < 1 << 16 or len(nonce) != NONCE:
-            raise Stranger("what came is not a handshake of this version")
+            raise HandshakeError("what came is not a handshake of this version")
         try:
             self.peer = check_name(TEXT.read(name))
         except ValueError as error:
-            raise Stranger(str(error)) from None
+            raise HandshakeError(str(error)) from None
         if TEXT.read(to) != self._name:
-            raise Stranger(f"{self.peer} means {TEXT.read(to)!r:.80}, and this is {self._name}")
+            raise HandshakeError(f"{self.peer} means {TEXT.read(to)!r:.80}, and this is {self._name}")
         self._other = nonce
         return codec.pack(CHALLENGE, self._nonce, self._code(b"dialed"))
 
@@ -187,7 +188,7 @@ class Handshake:
 
     def _check(self, proof: bytes, side: bytes, said: bytes = b"") -> None:
         if len(self._other) != NONCE or not hmac.compare_digest(proof, self._code(side, said)):
-            raise Stranger(f"{self.peer} does not know the secret of this session")
+            raise HandshakeError(f"{self.peer} does not know the secret of this session")
 
     def link(self) -> bytes:
         """Return a number of this connection that no other one has and only the two sides know."""
@@ -205,6 +206,6 @@ class Handshake:
         return hmac.digest(self._secret, message, "sha256")
 
 
-def refusal(error: Stranger) -> bytes:
+def refusal(error: HandshakeError) -> bytes:
     """Return the message that says why one that has dialed is refused."""
     return codec.pack(REFUSED, TEXT.write(str(error)[:200]), b"\1" if error.again else b"\0")

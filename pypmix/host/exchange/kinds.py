@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         def cancel(self) -> None: ...
 
     class Session(Protocol):
-        """The part of an exchange that collectives use: who is there, messages, and its clock."""
+        """The part of an exchange that collectives use: the servers that are there, messages, and its clock."""
 
         name: str
 
@@ -92,7 +92,7 @@ class Kind(Record):
         loss_ends: A server that takes part and is lost ends it for all at once. Otherwise it goes on without the procs
             of that server, and where the coordinator is lost, at the next one.
         needs_callers: It is void once all that have called it have gone, and is coordinated where members are left.
-        unknown: Nobody knows beforehand who takes part: contributions meet at one of all
+        unknown: The participants are not known beforehand: contributions meet at one of all
             servers of the session.
         remembered: Servers that come too late are told how it ended.
         names_alike: Servers that name different members fail; otherwise those whom all name take part.
@@ -133,13 +133,13 @@ class Part(Record):
         number: Its number, which the server gives to nothing else.
         kind: What it is a part of.
         name: The group's name, or what else those who mean the same operation know it by.
-        party: The members as the server names them; of an offer, the caller, or nobody where that is not known.
+        party: The members as the server names them; of an offer, the caller, or none if that is not known.
         servers: The servers that take part in an allgather, sorted.
         status: How it stands with the members of the server.
         incarnation: The latest incarnation of those.
         infos: What they ask for, and what they tell the others.
-        known: Who is known to be lost to all callers of the server.
-        leaders: Who has led, as the server was told.
+        known: The procs that all callers of the server know to be lost.
+        leaders: The former leaders, as the server was told.
         data: What else the server contributes.
         covers: The servers for which it stands, this one first, where neighbours have contributed the same.
         numbers: The numbers that these have given to it, in the same order.

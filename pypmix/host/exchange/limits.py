@@ -38,13 +38,13 @@ MAX_LATE = 256
 """The most constructs that are remembered since servers have not come to them in time."""
 
 MAX_LEFT = 4096
-"""Of how many groups a coordinator remembers who has left."""
+"""The most groups whose departed members a coordinator remembers."""
 
 DEFLATE_BYTES = 2 << 10
 """From how many bytes on a decision, or the description of a job, is compressed."""
 
 MAX_ROUNDS = 1024
-"""Of how many constructs that go on it is remembered who was told to be lost."""
+"""The most constructs under way whose reported losses are remembered."""
 
 MAX_MISSING = 4096
 """The most procs that an error names as missing."""
@@ -102,7 +102,7 @@ MAX_JOBS = 65536
 """The most jobs that are known at a time."""
 
 MAX_OVER = 4096
-"""The most jobs that are remembered after their end, since other servers may not have heard of it."""
+"""The most jobs that are remembered after their end, since other servers may not know of it yet."""
 
 MAX_PARTIES = 256
 MAX_PARTY = 4096

@@ -1,7 +1,7 @@
 """One server's part in collectives between servers: its contributions, on their way to the coordinator and back.
 
 A contribution goes to the server that coordinates (`kinds.coordinator_of`, the one place where that is decided), of
-those that take part and are not lost or, where nobody knows who will take part, of the session. It waits for that
+those that take part and are not lost or, if the participants are not known, of the session. It waits for that
 server to come if it has not begun yet. Then the coordinator decides, or says that it does not coordinate this (the
 contribution goes to the next one), or is lost. In that case another server may have heard already how it ended, which
 is found out first (`inquiries`): only if it is known nowhere the contribution goes to the next server. A collective
@@ -10,7 +10,7 @@ is told, and says how it has ended: that server may have left because it is over
 
 Where servers have kept data for it, the decision is not the end yet: they hand that to each other (`spreading`).
 
-A time limit counts here. When it is over the coordinator is told, which says who is missing; if it does not even do
+A time limit counts here. When it is over the coordinator is told, which names the missing procs; if it does not even do
 that, the collective ends without it. `coordinator` describes the other half. All of this happens in turns of the
 exchange.
 """
@@ -479,7 +479,7 @@ class Participant:
         for own in mine:
             self._finish(own, outcome)
         if mine:
-            # What has told this may be lost before the others hear of it.
+            # The sender may be lost before it has told the others.
             there = {server for server, _ in outcome.parts if self._session.has(server)}
             for name in sorted(hearers(there, self.name)):
                 self._session.tell(name, NEWS, data)
@@ -514,7 +514,7 @@ class Participant:
             self.give_up(own, statuses.ERR_TIMEOUT)
 
     def _forsake(self, own: Own) -> None:
-        """The coordinator does not even say who is missing."""
+        """The coordinator does not even name the missing procs."""
         where = f"{listed((own.to,))} does not answer" if own.to else "no server says how it has ended"
         self._finish(own, deciding.failure(statuses.ERR_TIMEOUT, where, (), (own.to,) if own.to else ()))
 

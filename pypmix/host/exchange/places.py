@@ -66,7 +66,7 @@ class Party:
 
 
 class _Job:
-    """A job: where its procs are, which servers know it, who has departed, who has finalized in which incarnation."""
+    """A job: the places of its procs, the servers that know it, its departed procs, and the incarnations finalized."""
 
     __slots__ = ("departed", "digests", "finalized", "places", "tellers")
 
@@ -139,7 +139,7 @@ class Places:
         job.places.update(places)
 
     def remove(self, teller: str, nspace: str) -> bool:
-        """A server has no more to do with a job; tell whether the job is known to nobody any more."""
+        """A server has no more to do with a job; tell whether no server knows the job any more."""
         job = self._jobs.get(nspace)
         if job is None:
             return False
@@ -154,7 +154,7 @@ class Places:
         return not job.tellers
 
     def is_over(self, nspace: str) -> bool:
-        """Tell whether a job was known that nobody knows any more."""
+        """Tell whether a job was known and no server knows it any more."""
         return nspace in self._over and nspace not in self._jobs
 
     def known(self) -> list[str]:
@@ -193,7 +193,7 @@ class Places:
     def told_by(
         self, teller: str, elsewhere: Callable[[str], bool]
     ) -> Iterator[tuple[str, bytes, list[Proc], list[tuple[Proc, int]]]]:
-        """Yield what a server tells: jobs, their digests, and who has departed, and finalized.
+        """Yield what a server tells: jobs, their digests, and their departed and finalized procs.
 
         Args:
             teller: The server.
@@ -322,7 +322,7 @@ class Places:
         return list(found)
 
     def absent(self, procs: Iterable[Proc], server: str, incarnation: int) -> bool:
-        """Tell whether nobody comes of those of some procs that are on a server; False where none are known there."""
+        """Tell whether all procs of these that are on a server are missing; False where none are known there."""
         here = [proc for proc in procs if self.where(proc) == server]
         return bool(here) and all(self.is_missing(proc, incarnation) for proc in here)
 

@@ -35,9 +35,9 @@ class Psets:
     Each definition has a mark; all hosts know all definitions, and of those of one name the least mark stands, which is
     one of the first host by name: hosts may define the same set, or at once two of the same name. A deletion names the
     marks that it is about, so that it deletes nothing that was defined afterwards. What one server tells another comes
-    in order, what several tell does not: so whoever has told of a mark tells of its end, too. While the definer of a
-    mark is a member, it says itself whether its set stands: what another host says, which may have lost the definer
-    before the set ended, counts only when the definer goes.
+    in order, what several tell does not: so the server that has told of a mark tells of its end, too. While the definer
+    of a mark is a member, it says itself whether its set stands: what another host says, which may have lost the
+    definer before the set ended, counts only when the definer goes.
 
     Args:
         server: This host's server.
@@ -128,11 +128,12 @@ class Psets:
             self._exchange.broadcast(DELETE, PSET.write((name, unheard, ())))
         known = self._sets.get(name, {})
         gone = {known[mark] for mark in marks if mark in known}
-        # Whoever has defined the same set with another mark, which was on its way, sees it deleted, too.
+        # A definer of the same set with another mark, which was on its way, sees it deleted, too.
         self._end(name, [mark for mark, members in known.items() if members in gone], marks)
 
     def _end(self, name: str, gone: Iterable[str], heard: Iterable[str], whole: bool = False) -> None:
-        """Definitions are over; others are told of those that the teller did not know, or heard of here first."""
+        """Definitions are over; others are told of those that the teller did not know, or that were known here
+        first."""
         known = self._sets.get(name, {})
         news = []
         for mark in gone:

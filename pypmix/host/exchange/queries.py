@@ -73,8 +73,8 @@ class Record:
 class GroupQueries:
     """Answers queries about the groups of all servers; used in the turns of its exchange.
 
-    Each server knows the groups that its own procs are in: nobody is told of a group who does not ask, since groups
-    are made often and asked for rarely.
+    Each server knows the groups that its own procs are in. Servers tell of groups only when asked, since groups are
+    made often and asked for rarely.
 
     Args:
         exchange: This server's exchange.

@@ -19,7 +19,7 @@ MAX_FILE = 4096
 
 
 def enter(folder: str) -> bytes:
-    """Make the folder where it is not there yet, and return the session's secret, which whoever comes first makes.
+    """Make the folder where it is not there yet, and return the session's secret, which the first server makes.
 
     Raises:
         PermissionDenied: The folder or the secret is another user's, or others may write or read it.
@@ -31,7 +31,7 @@ def enter(folder: str) -> bytes:
         draft = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
         _write(draft, os.urandom(SECRET_BYTES))
         try:
-            # It appears whole, and only if nobody else was faster.
+            # It appears whole, and only if no other server was faster.
             os.link(draft, path)
         except FileExistsError:
             pass

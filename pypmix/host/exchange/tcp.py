@@ -15,7 +15,7 @@ from pypmix.host import addresses
 from pypmix.host.exchange import rendezvous
 from pypmix.host.exchange.carrier import MAX_MESSAGE
 from pypmix.host.exchange.errors import log
-from pypmix.host.exchange.handshake import NEW, Handshake, Progress, Stranger, refusal
+from pypmix.host.exchange.handshake import NEW, Handshake, HandshakeError, Progress, refusal
 from pypmix.host.exchange.keepalive import KeepAlive
 from pypmix.host.exchange.limits import (
     DIAL_SECONDS,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 MAX_BACKLOG = 2 * MAX_MESSAGE
 """The most bytes that may wait for a server that does not read."""
 
-MAX_STRANGERS = 512
+MAX_UNPROVED = 512
 """The most accepted connections that may be in their handshake at a time, if a quarter of the descriptors is enough.
 
 The oldest one makes room, once it has had `PROOF_SECONDS`; until then, those that come wait in the system's queue. So a
@@ -68,7 +68,7 @@ class _Peer:
     Attributes:
         broken: The connection that is to be made again; None for a first one.
         met: Whether it has been connected: it is not dialed any more.
-        tries: How often it was dialed in vain.
+        tries: How often it was dialed without success.
         since: When it was to be dialed first.
         link: The connection by which it is being dialed.
         timer: When it is dialed.
@@ -103,14 +103,14 @@ class _Peer:
 class TCPCarrier:
     """A `Carrier` with a TCP connection to each of the other servers, and a thread of its own.
 
-    Whoever knows the secret is taken for a server of the session; the secret itself is not sent. Connections that leave
-    the machine are encrypted, unless `encrypt` says otherwise. A server that is known and was never connected is dialed
-    again and again, at intervals that grow to some seconds. A connection that is reset is made again, and nothing is
-    lost (`journal` has the theory). One that its server closes is the end of that: it is not made again.
+    A peer that knows the secret is taken for a server of the session; the secret itself is not sent. Connections that
+    leave the machine are encrypted, unless `encrypt` says otherwise. A server that is known and was never connected is
+    dialed again and again, at intervals that grow to some seconds. A connection that is reset is made again, and
+    nothing is lost (`journal` has the theory). One that its server closes is the end of that: it is not made again.
 
     Args:
         name: This server's name.
-        secret: What all servers of the session know, and nobody else: at least 16 bytes.
+        secret: Known to all servers of the session alone: at least 16 bytes.
         peers: Where the other servers listen, by name. Each server dials all that it knows, so of any two it is enough
             that one knows the other. They need not listen yet, nor have an address yet where they are given by name.
         listen: The host and port to listen on; port 0 takes a free one.
@@ -124,7 +124,7 @@ class TCPCarrier:
 
     Raises:
         ValueError: The name cannot be one, or the secret is too short.
-        OSError: Nobody can listen there.
+        OSError: The address cannot be listened on.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class TCPCarrier:
         self._reasons: dict[str, str] = {}
         self._pulse = KeepAlive(name, keep_alive, self._links, self._put_control, self._drop)
         self._all: dict[Link, None] = {}
-        self._strangers: dict[Link, None] = {}
+        self._unproved: dict[Link, None] = {}
         self._peers: dict[str, _Peer] = {}
         self._again: dict[str, _Peer] = {}
         """Those with which a connection was reset and is not there again yet."""
@@ -185,8 +185,7 @@ class TCPCarrier:
 
         Args:
             name: This server's name.
-            folder: The folder, of this user and nobody else's; made where it is not there. The first server makes the
-                secret in it.
+            folder: The folder, of this user alone; made where it is not there. The first server makes the secret in it.
             host: The address to listen on, by which the others reach it.
             keep_alive: See `TCPCarrier`.
 
@@ -276,7 +275,7 @@ class TCPCarrier:
                 link.close()
             self._links.clear()
             self._all.clear()
-            self._strangers.clear()
+            self._unproved.clear()
             self._listener.close()
             with self._gate:
                 self._ended = True
@@ -318,14 +317,14 @@ class TCPCarrier:
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS):
-            if not self._make_room(len(self._strangers) >= _most_strangers()):
+            if not self._make_room(len(self._unproved) >= _most_unproved()):
                 return
             try:
                 sock, address = self._listener.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     log.error("%s: no connection can be taken: %s", self.name, error)
-                    if not self._strangers:
+                    if not self._unproved:
                         self._pause(PAUSE_SECONDS)
                     else:
                         self._make_room(True)
@@ -339,19 +338,19 @@ class TCPCarrier:
                 encrypt=bool(self._encrypt),
                 address=address[:2],
             )
-            self._strangers[link] = None
+            self._unproved[link] = None
             self._start(link, READ, HANDSHAKE_SECONDS)
 
     def _make_room(self, needed: bool) -> bool:
         """Close the connection that has been longest in its handshake if room is needed; tell whether there is room."""
         if not needed:
             return True
-        oldest = next(iter(self._strangers))
+        oldest = next(iter(self._unproved))
         wait = oldest.since + PROOF_SECONDS - time.monotonic()
         if wait > 0:
             self._pause(wait)
             return False
-        self._drop(oldest, f"{len(self._strangers)} connections are in their handshake, and it is the oldest")
+        self._drop(oldest, f"{len(self._unproved)} connections are in their handshake, and it is the oldest")
         return True
 
     def _pause(self, seconds: float) -> None:
@@ -369,7 +368,7 @@ class TCPCarrier:
     def _admit(self, name: str, theirs: Progress) -> Progress:
         """Let a server in that has dialed; of two that dial each other, the connection of the first by name counts."""
         if name == self.name:
-            raise Stranger(f"its name is {name} as well")
+            raise HandshakeError(f"its name is {name} as well")
         link = self._links.get(name)
         journal = link.journal if link is not None and theirs.link else None
         if journal is not None and not journal.is_of(theirs):
@@ -377,7 +376,7 @@ class TCPCarrier:
         peer = (self._again if theirs.link else self._peers).get(name)
         dialed = self.name < name and peer is not None and peer.link is not None and peer.link.handshake.proved
         if dialed or (journal is not None and journal.is_old(theirs)):
-            raise Stranger("it is being dialed itself, or was", again=True)
+            raise HandshakeError("it is being dialed itself, or was", again=True)
         if journal is not None and link is not None and not link.closed:
             # It was reset, and that has not shown here yet.
             self._end(link, Ended("it is made again by the other side", reset=True))
@@ -386,7 +385,7 @@ class TCPCarrier:
         if theirs.link or link is not None or self._closing:
             # If the one that is there has died, that is about to show.
             text = f"its connection with {name} is over" if theirs.link else f"there is a {name} already"
-            raise Stranger(text, again=not theirs.link)
+            raise HandshakeError(text, again=not theirs.link)
         return NEW
 
     # Those that are dialed
@@ -411,7 +410,7 @@ class TCPCarrier:
         except OSError as error:
             log.warning("%s: %s cannot be used: %s", self.name, self._folder, error.strerror or error)
         if not self._closing:
-            # Who is new dials those that are there, and gets the time for it.
+            # A new server dials those that are there, and gets the time for it.
             self._loop.later(_about(LOOK_SECONDS), lambda: self._look(LOOK_SECONDS))
 
     def _meet(self, name: str, addresses: tuple[Address, ...], delay: float) -> None:
@@ -550,10 +549,10 @@ class TCPCarrier:
             self._end(link, error)
         except (Broken, RemoteProtocolError) as error:
             self._drop(link, str(error))
-        except Stranger as error:
+        except HandshakeError as error:
             self._refuse(link, error)
         except Exception as error:
-            fault(f"the connection of {self.name} with {link.peer or 'a stranger'}", error)
+            fault(f"the connection of {self.name} with {link.peer or 'an unknown peer'}", error)
             self._drop(link, "a fault here")
 
     def _end(self, link: Link, error: Ended) -> None:
@@ -564,7 +563,7 @@ class TCPCarrier:
             # One that has dialed does not get in by what it has said: it would not know of it.
             while link in self._all and (link.open or link.dials) and link.receive():
                 self._take_all(link)
-        except (Broken, RemoteProtocolError, Stranger):
+        except (Broken, RemoteProtocolError, HandshakeError):
             # It has ended in any case.
             pass
         if link in self._all and link.open and error.reset:
@@ -670,7 +669,7 @@ class TCPCarrier:
             self._resume(before, link, answer)
             return
         if before is not None or theirs.link or self._closing:
-            raise Stranger(f"{name} is connected already", again=True)
+            raise HandshakeError(f"{name} is connected already", again=True)
         if self._folder and not link.dials:
             # Where it was found is where it is not looked for after its end.
             address = rendezvous.find(self._folder, name).get(name)
@@ -723,12 +722,12 @@ class TCPCarrier:
         self._watch(link, True)
 
     def _proven(self, link: Link) -> None:
-        """A connection is no stranger's any more, or is none any more: another one may be taken."""
-        if link in self._strangers:
-            del self._strangers[link]
+        """A connection has passed its handshake, or has ended: another one may be accepted."""
+        if link in self._unproved:
+            del self._unproved[link]
             self._go_on()
 
-    def _refuse(self, link: Link, error: Stranger) -> None:
+    def _refuse(self, link: Link, error: HandshakeError) -> None:
         if not link.dials:
             self._put(link, refusal(error))
         self._drop(link, str(error), quiet=error.again, grave=not error.again, final=not error.again)
@@ -739,7 +738,7 @@ class TCPCarrier:
         Args:
             link: The connection.
             reason: Why, for a person; empty where it is in order.
-            quiet: It happens to strangers all the time.
+            quiet: It is common among unknown peers.
             grave: It is likely to happen again.
             final: A connection that was reset cannot be made again.
         """
@@ -771,7 +770,7 @@ class TCPCarrier:
                 self._call(self._on_change, name, False)
         elif reason and not self._closing:
             level = log.info if quiet else log.warning
-            level("%s: the connection with a stranger (%s) ends: %s", self.name, name or "without a name", reason)
+            level("%s: the connection with an unknown peer (%s) ends: %s", self.name, name or "without a name", reason)
 
     def _call(self, function: OnMessage | OnChange, *args: object) -> None:
         try:
@@ -790,9 +789,9 @@ def _plain(host: str) -> str:
     return host.removeprefix("::ffff:")
 
 
-def _most_strangers() -> int:
+def _most_unproved() -> int:
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MAX_STRANGERS if soft == resource.RLIM_INFINITY else max(1, min(MAX_STRANGERS, soft // 4))
+    return MAX_UNPROVED if soft == resource.RLIM_INFINITY else max(1, min(MAX_UNPROVED, soft // 4))
 
 
 def _check(

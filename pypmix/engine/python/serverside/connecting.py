@@ -72,9 +72,9 @@ class Connecting(Topic):
         self._connects: Kind[Process, Call] = Kind(CONNECT, partial(_Connect, self))
         self._disconnects: Kind[Process, Call] = Kind(DISCONNECT, partial(_Disconnect, self))
         self._awaited: dict[Title, None] = {}
-        """Those that a caller of another server wants to hear of each from."""
+        """Connects of which a caller of another server wants an event of each participant."""
         self._requested: dict[Title, None] = {}
-        """Those of which they have heard that they are to come, from a caller of this server or of another."""
+        """Connects whose participants were asked to come, by a caller of this server or of another."""
         self._vague: WeakSet[Membership[Process, Call]] = WeakSet()
         """Whose callers have named jobs that were not known here then."""
         self._tokens: dict[Process, dict[int, Connected]] = {}
@@ -218,10 +218,10 @@ class Connecting(Topic):
         self._tell(statuses.CONNECT_REQUESTED, caller, away, membership.others, (*titles, _everyone(membership)))
 
     def reported(self, event: Notification) -> Notification:
-        """A caller of another server has come to a connect: return what procs of this one hear of that.
+        """A caller of another server has come to a connect: return the event that procs of this server get.
 
-        Where somebody there wants to hear of each one, those who have come here are told of as well, and those who come
-        later will be.
+        If a caller there wants an event of each participant, the ones that have come here are reported as well, and
+        later ones will be.
         """
         membership = self._membership_in(event)
         event = event.replace(infos=tuple([info for info in event.infos if info.key != CONNECT_PROCS]))
@@ -252,9 +252,9 @@ class Connecting(Topic):
         return event.replace(infos=(listing(keys.EVENT_CUSTOM_RANGE, away), *infos))
 
     def over(self, membership: Membership[Process, Call]) -> bool:
-        """A connect has ended; tell whether procs elsewhere have wanted to hear of each that comes to it.
+        """A connect has ended; tell whether procs elsewhere have wanted an event of each participant.
 
-        Nobody is to come any more, not even who has not heard of it yet.
+        No more procs are expected, not even those that do not know of it yet.
         """
         if not self._requested and not self._awaited:
             return False
@@ -363,7 +363,7 @@ class _Joint(NodeMeaning):
         self.connecting = connecting
 
     def lacks(self) -> bool:
-        """End it where it lacks procs of this server and nobody elsewhere takes part; tell whether it does."""
+        """End it if it lacks procs of this server and has no others; tell whether it does."""
         collective = self.collective
         if collective.status == statuses.SUCCESS or collective.membership.others:
             return False
@@ -399,7 +399,7 @@ class _Connect(_Joint):
             self.submit(Connect(*self.submitted()))
 
     def tell_of_all(self) -> None:
-        """Tell of all who have come, where nobody has been told of them."""
+        """Report all procs that have come, if none was reported before."""
         membership = self.collective.membership
         infos = (text(CONNECT_ID, membership.id),) if membership.id else ()
         for process in () if self.loud else tuple(self.collective.arrived):
@@ -417,23 +417,23 @@ class _Connect(_Joint):
         except (TypeError, ValueError) as problem:
             self.server.host.log(f"the host answered a connect with nonsense: {problem}")
             return statuses.ERROR
-        # Participants elsewhere may have said that it goes on without who has ended.
+        # Participants elsewhere may have said that it continues without ended ones.
         collective.ft = collective.ft or bool(self.made.nspace) or is_set(self.made.directives, CONNECT_OPTIONAL)
         return collective.status
 
     def _read(self, result: object) -> Connected:
-        """Return the nspace that the host has assigned, and who has which rank.
+        """Return the nspace that the host has assigned, and its procs by rank.
 
         Raises:
-            TypeError: It is no such thing.
+            TypeError: The host's answer is not a `Connected`.
             ValueError: It makes no sense.
-            NotFound: It leaves it to the server whom it is of, who has not been told of all of their jobs.
+            NotFound: It leaves the procs to the server, which does not know all of their jobs.
         """
         if not isinstance(result, Connected):
             raise TypeError(f"a Connected or None is wanted, not {type(result).__name__}")
         nspace, members = result.nspace, result.procs
         if not isinstance(nspace, str) or len(nspace.encode()) > MAX_NSLEN or "\0" in nspace:
-            raise ValueError(f"{nspace!r:.300} is no nspace")
+            raise ValueError(f"{nspace!r:.300} is not a valid nspace")
         if not nspace:
             return result.replace(procs=())
         store = self.server.store
@@ -458,7 +458,7 @@ class _Connect(_Joint):
         known = self.connecting.over(membership)
         known = known or any(is_set(infos, CONNECT_NOTIFY_EACH) for _, infos in collective.said.values())
         if not known and is_set(made.directives, CONNECT_NOTIFY_EACH):
-            # That somebody elsewhere wants to hear of each one has come to light with the end alone.
+            # Only the end has shown that a caller elsewhere wants an event of each participant.
             self.tell_of_all()
         if status != statuses.SUCCESS:
             self.name_gone(status)
@@ -482,8 +482,8 @@ class _Connect(_Joint):
             records.form(made.nspace, made.procs, connection)
         self._answer(callers, said, spaces)
         if records is not None:
-            # Who has ended in the meantime has left a vacant rank.
-            records.bury(made.procs)
+            # A proc that has ended in the meantime leaves its rank vacant.
+            records.remove_ended(made.procs)
             records.review(made.nspace)
 
     def _answer(
@@ -521,7 +521,7 @@ class _Disconnect(_Joint):
         if self.lacks():
             return
         for connection in self._connections():
-            self.connecting.records().mourn(connection.nspace)
+            self.connecting.records().report_ended(connection.nspace)
             connection.leaving = True
         self.submit(Disconnect(*self.submitted()))
 
@@ -572,7 +572,7 @@ def _checked_id(infos: tuple[Info, ...]) -> str:
     """Return what a connect is called, empty where it has no name.
 
     Raises:
-        PMIxError: That is no name (`ERR_BAD_PARAM`).
+        PMIxError: That is not a valid id (`ERR_BAD_PARAM`).
     """
     given = [info.value.data for info in infos if info.key == CONNECT_ID]
     if not given:

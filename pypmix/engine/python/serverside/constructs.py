@@ -3,11 +3,11 @@
 All callers name the same procs. A construct is a collective operation (see `pypmix.engine.collective.machine`) with
 more that may happen between the last caller and the host's decision:
 
-- **Failures.** Where a leader has declared itself or callers want to hear of failures, those who are left are told of a
+- **Failures.** If a leader has declared itself or callers want events of failures, the remaining callers are told of a
   proc that ends, and libraries of pypmix answer with a reaction: go on, abort, or claim to lead. The host is asked only
   when all reactions are there (`HEARS`). Among procs of this server alone the first claimant leads; with other servers
-  the host chooses, which hears of all claims.
-- **Added procs.** Members may add procs that call the same construct without naming anybody (`Bootstrap`). Where
+  the host chooses, which gets all claims.
+- **Added procs.** Members may add procs that call the same construct without naming any (`Bootstrap`). Where
   all of these are of this server it waits for them (`ADDS`); otherwise bringing them together is the host's business.
 - **Rounds.** The host may answer that procs of other servers are absent of which callers here have not heard. They are
   told, may react, and the host is asked again: the next round.
@@ -124,7 +124,7 @@ class Construct(NodeMeaning):
         plan: The request of all callers, where that is the same.
         flags: Those of `CONSTRUCT_FT` that any caller has given.
         lacking: Procs that it adds and that have not come.
-        leader: Who leads: the first caller that has declared itself, or who has been chosen since; of any server.
+        leader: The leader: the first caller that has declared itself, or the one chosen since; of any server.
         declared: The caller of this server that has declared itself.
         reacting: The callers whose library tells how they react to failures.
         told: Whose failure the callers have been told of.
@@ -354,13 +354,13 @@ class Construct(NodeMeaning):
         return None
 
     def _again(self, infos: tuple[Info, ...]) -> None:
-        """Procs elsewhere have ended, and the callers here have not heard of it: they may react to that."""
+        """Procs elsewhere have ended, and the callers here do not know: they may react to that."""
         self.collective.step(Life.AGAIN)
         self.round += 1
         self.leader = found(infos, GROUP_LEADER_PROC, Proc)
         self.claims.clear()
         absent = listed(infos, ABSENT)
-        # Servers come again because callers want to hear of members that end, or for a leader alone.
+        # Servers come again because callers want events of members that end, or for a leader alone.
         notify = (
             keys.GROUP_NOTIFY_TERMINATION in self.flags
             or is_set(infos, keys.GROUP_NOTIFY_TERMINATION)
@@ -406,7 +406,7 @@ class Construct(NodeMeaning):
             members += tuple([each for each in self.added() if each not in everyone and not membership.others])
         members, context_id, shared = self._groups.read(infos, self._shared, members)
         if absent and not self.alone:
-            # Who has ended since is a member on the other servers.
+            # Procs that have ended since are members on the other servers.
             absent = tuple([each for each in absent if each not in members])
         elif absent:
             members = tuple([each for each in members if each not in absent])
@@ -463,9 +463,9 @@ class Construct(NodeMeaning):
         return keys.GROUP_NOTIFY_TERMINATION in self.flags, keys.GROUP_FT_COLLECTIVE in self.flags
 
     def dropped(self) -> None:
-        """Nobody is left of those who had called."""
+        """All callers have gone."""
         self._groups.over(self, statuses.GROUP_CONSTRUCT_ABORT, None)
-        # Where other servers take part, the host learns from deaths that nobody is left.
+        # Where other servers take part, the host learns from deaths that no caller is left.
         if self.collective.asked and not self.collective.membership.others:
             self._cancel()
 
@@ -494,7 +494,7 @@ class Construct(NodeMeaning):
         self._groups.cancel(self.name, status)
 
     def abort(self, quiet: bool = False) -> None:
-        """Somebody wants no such group, or nobody leads it: it ends so for all.
+        """A participant aborts it, or no one leads it: it ends so for all.
 
         Args:
             quiet: The procs are not told by an event.
@@ -549,7 +549,7 @@ class Construct(NodeMeaning):
     # Failures, and what callers make of them
 
     def look(self) -> None:
-        """Tell of failures here that callers have not heard of, where nobody elsewhere has a say in it."""
+        """Tell callers of failures here that they do not know, unless procs elsewhere take part."""
         collective = self.collective
         if collective.membership.others or not collective.gone:
             return
@@ -627,7 +627,7 @@ class Construct(NodeMeaning):
             self.abort(quiet=True)
 
     def _select(self, winner: Proc | None) -> None:
-        """Tell who leads, or that nobody does."""
+        """Announce the leader, or that there is none."""
         self.leader = winner
         if winner is not None:
             self.collective.ft = True

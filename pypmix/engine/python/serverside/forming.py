@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     Shared = dict[Proc, tuple[Info, ...]]
 
 MAX_OWED = 4096
-"""For how many names it is kept who is owed a failure."""
+"""The most names for which procs that are owed a failure are remembered."""
 
 INFO_IN_REPLY = (6, 0, 0)
 """The first release whose clients get the others' group info with the reply.
@@ -65,7 +65,7 @@ class Outcome:
         members: They, by group rank.
         context_id: Its context id, None for none.
         shared: What each member says of itself.
-        leader: Who leads it, None where nobody does.
+        leader: Its leader, None if it has none.
         partial: Whether some were left out of a construct that allows that.
     """
 
@@ -151,7 +151,7 @@ class Forming(Topic):
     def number(self, peer: Peer, answer: Callable[[Any, BaseException | None], None]) -> None:
         """Give a group of an invitation its context id, as inviters ask for it by a job control."""
         self._numbered += 1
-        # A group of its leader alone, which nobody hears of: so every host has one number for each.
+        # A group of its leader alone, which is announced to no proc: so every host has one number for each.
         name = f"pypmix.number.{peer.process.proc}.{self._numbered}"[-MAX_NSLEN:]
         alone = (peer.process.proc,)
 
@@ -186,7 +186,7 @@ class Forming(Topic):
         """
         number = info.value.data
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
-            raise ValueError(f"{number!r} is no context id")
+            raise ValueError(f"{number!r} is not a valid context id")
         self._last_context_id = max(self._last_context_id, number)
         return number
 
@@ -209,7 +209,7 @@ class Forming(Topic):
             data = info.value.data
             if info.key == keys.GROUP_MEMBERSHIP:
                 if not isinstance(data, DataArray) or data.type != codes.PROC:
-                    raise ValueError("the membership is no array of procs")
+                    raise ValueError("the membership is not an array of procs")
                 members = tuple(dict.fromkeys(data.items))
             elif info.key == keys.GROUP_CONTEXT_ID:
                 context_id = self.number_in(info)
@@ -244,9 +244,9 @@ class Forming(Topic):
     def stands_as_asked(
         self, name: str, collective: Collective[Process, Call], plan: Plan, outcome: Outcome, group: Group
     ) -> bool:
-        """Answer who has constructed a group that is just what all have asked for, and note it; return whether it is.
+        """Answer the callers of a group that is just what all have asked for, and record it; tell whether it is.
 
-        The answers go first: who has them goes on in the meantime.
+        The answers go first: the callers continue in the meantime.
         """
         store = self.server.store
         if len(plan.nspaces) > 1 or len(collective.arrived) < len(plan.members):
@@ -284,7 +284,7 @@ class Forming(Topic):
             name: Its name.
             outcome: What it is.
             group: What is noted of it.
-            callers: Who is to be answered.
+            callers: The calls to answer.
             agreed: Whether other servers know of these very members.
         """
         store = self.server.store
@@ -305,7 +305,7 @@ class Forming(Topic):
                 self._keep(each, items, outcome.context_id, group)
         if agreed:
             self.reply(callers, outcome, outcome.members)
-        self.records.bury(outcome.members)
+        self.records.remove_ended(outcome.members)
         self.records.catch_up(key)
         self.records.review(key)
         if not agreed:

@@ -30,9 +30,9 @@ MAX_INVITED = 1 << 20
 """Bound of the procs that are invited to one group."""
 
 MAX_KEPT = 65536
-"""Bound of the values that are kept of members of groups that are no more.
+"""Bound of the values that are kept of members of destructed groups.
 
-MPI libraries take a group apart at once, and ask for them when two procs first talk to each other.
+MPI libraries destruct a group at once, and ask for these values when two procs first talk to each other.
 """
 
 MAX_EARLY = 4096
@@ -95,7 +95,7 @@ class Records:
         self._groups[name] = group
 
     def dissolve(self, name: str) -> None:
-        """A group is no more."""
+        """A group no longer exists."""
         self._server.store.forget_group(name)
         group = self._groups.pop(name, None)
         self._server.collectives.dissolved(name)
@@ -112,14 +112,14 @@ class Records:
             process.discard(key)
 
     def inviter(self, name: str) -> Proc | None:
-        """Return who has invited to a group that does not stand yet."""
+        """Return the proc that has invited to a group that is not complete yet."""
         invitation = self._invitations.get(name)
         return None if invitation is None else invitation.inviter
 
     # Who goes
 
-    def bury(self, members: Iterable[Proc]) -> None:
-        """Take those out of a group that have ended while it was being made."""
+    def remove_ended(self, members: Iterable[Proc]) -> None:
+        """Remove members that have ended while their group was under construction."""
         for member in members:
             process = self._server.store.here(member)
             if process is not None and process.left:
@@ -146,8 +146,8 @@ class Records:
             )
             self._server.host.upcall(NotifyEvent(statuses.TALK, RANGE_CUSTOM, infos), ignore)
 
-    def mourn(self, name: str) -> None:
-        """Tell of members of this server who have ended, before a group is taken apart because of that."""
+    def report_ended(self, name: str) -> None:
+        """Report members of this server that have ended, before a group is destructed because of that."""
         for member in self._server.store.groups.get(name, ()):
             if self._has_ended(member) and member in self._server.store.groups.get(name, ()):
                 self._lose(name, member)
@@ -239,7 +239,7 @@ class Records:
         return name in self._invitations or self._is_made(name)
 
     def catch_up(self, key: str) -> None:
-        """A group stands: what was heard of it before takes effect."""
+        """A group is complete: apply the events about it that came before."""
         if self._early:
             name = key.partition("\0")[0]
             early = [event for other, event in self._early if other == name]
@@ -283,7 +283,7 @@ class Records:
         infos = (*invitation.infos, *event.infos)
         flags = is_set(infos, keys.GROUP_NOTIFY_TERMINATION), is_set(infos, keys.GROUP_FT_COLLECTIVE)
         self.form(name, members, Group(event.source, *flags, found(event.infos, keys.GROUP_CONTEXT_ID, int)))
-        self.bury(members)
+        self.remove_ended(members)
         self.catch_up(name)
 
     def _aborted(self, name: str, event: Notification) -> None:
@@ -297,7 +297,7 @@ class Records:
             invitation.procs = rest
         else:
             del self._invitations[name]
-            # Who has a handler from now on is to hear of no invitation that is over.
+            # Handlers that are registered later must not get an invitation that is over.
             self._server.events.forget(
                 lambda kept: (
                     (kept.code, kept.source, found(kept.infos, keys.GROUP_ID, str))
@@ -343,7 +343,7 @@ class Records:
             self._change(name, tuple([member for member in members if member not in lost]))
 
     def _learn(self, name: str, event: Notification, members: tuple[Proc, ...]) -> None:
-        """A group of which nobody here was a member has taken in a proc of this server."""
+        """A group without members here has admitted a proc of this server."""
         added = listed(event.infos, ADDED)
         store = self._server.store
         free = store.get(name) is None and not store.keys_of(name) and len(store.groups) < MAX_GROUPS

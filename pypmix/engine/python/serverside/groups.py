@@ -59,7 +59,7 @@ class _Destruct(NodeMeaning):
         self.submit(GroupUpcall(GROUP_DESTRUCT, name, members, directives))
 
     def ended(self, status: int) -> None:
-        """Answer the callers; the group is no more, unless it has failed."""
+        """Answer the callers; the group no longer exists, unless the destruct has failed."""
         name, records = self.collective.membership.group, self._groups.records
         if self.collective.asked:
             self._groups.cancel(name.partition("\0")[0], status)
@@ -67,9 +67,9 @@ class _Destruct(NodeMeaning):
             self.fail(status)
             return
         if self.collective.gone:
-            records.mourn(name)
+            records.report_ended(name)
         if status == statuses.SUCCESS:
-            # Who has the answer goes on in the meantime.
+            # The callers continue in the meantime.
             self.succeed()
             records.dissolve(name)
             return
@@ -233,7 +233,7 @@ class Groups(Constructing):
         if name is None or name in store.connections:
             if name is not None or not store.keys_of(called):
                 raise NotFound(f"there is no group {called!r}")
-            raise PMIxError(f"it is no member of {called!r}", status=statuses.ERR_NOT_A_MEMBER)
+            raise PMIxError(f"it is not a member of {called!r}", status=statuses.ERR_NOT_A_MEMBER)
         group = self.records.get(name)
         for key, on in ((keys.GROUP_NOTIFY_TERMINATION, group.notify), (keys.GROUP_FT_COLLECTIVE, group.ft)):
             if on and not is_set(infos, key):
@@ -329,7 +329,7 @@ _INFOS = itemgetter(1)
 
 
 def _alike(some: frozenset[Proc], others: frozenset[Proc]) -> bool:
-    """Tell whether these may be the same procs: whoever is on other servers may be named by the wildcard."""
+    """Tell whether these may be the same procs: those on other servers may be named by the wildcard."""
     if some == others:
         return True
     whole = {each.nspace for each in some | others if each.rank == RANK_WILDCARD}
