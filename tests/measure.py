@@ -1,6 +1,6 @@
 """Measure the source code of pypmix: sizes, import circles, habits, and the functions on the way of four operations.
 
-Usage: python tests/measure.py [--root FOLDER] [--json] [--steps] | --sites HABIT | --page | --accept
+Usage: python tests/measure.py [--root FOLDER] [--json] [--steps] | --sites HABIT | --words | --page | --accept
 
 FOLDER is a checkout, by default this one, with the native engine built in it.
 """
@@ -81,6 +81,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--steps", action="store_true", help="print each function on the way of the operations")
     parser.add_argument("--sites", choices=figures.HABITS, help="print only where a habit is met with")
+    parser.add_argument("--words", action="store_true", help="print only where words to avoid are met with")
     parser.add_argument(
         "--page", action="store_true", help='write "Also on the way" of docs/explanation/how-it-works.md'
     )
@@ -97,6 +98,10 @@ def main() -> None:
         for each in figures.written(figures.sources(given.root)):
             for site in figures.HABITS[given.sites](each):
                 print(f"pypmix/{site.path}:{site.line}: {site.text}")
+        return
+    if given.words:
+        for word, site in figures.words(given.root, figures.sources(given.root)):
+            print(f"{site.path}:{site.line}: {word}: {site.text}")
         return
     found = measure(given.root.resolve(), given.steps)
     if given.json:

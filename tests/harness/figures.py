@@ -243,16 +243,26 @@ def avoided(glossary: str) -> dict[str, re.Pattern[str]]:
     return found
 
 
-def texts(root: Path, files: list[Source]) -> dict[str, str]:
-    """Return the texts in which words count, by package: what is written by hand, C, and the docs."""
-    found: dict[str, str] = {}
-    for each in written(files):
-        package = Site(each.path, 0, "").package
-        found[package] = found.get(package, "") + each.text
+def texts(root: Path, files: list[Source]) -> list[Site]:
+    """Return the texts in which words count: what is written by hand, C, and the docs; a site stands for a file."""
+    found = [Site(f"pypmix/{each.path}", 1, each.text) for each in written(files)]
     native = [*sorted((root / "native").rglob("*.c")), *sorted((root / "native").rglob("*.h"))]
-    found["native"] = "\n".join([path.read_text() for path in native])
     pages = [*sorted((root / "docs").rglob("*.md")), root / "README.md", root / "CONTRIBUTING.md"]
-    found["docs"] = "\n".join([page.read_text() for page in pages if page != GLOSSARY])
+    for path in (*native, *pages):
+        if path != GLOSSARY:
+            found.append(Site(path.relative_to(root).as_posix(), 1, path.read_text()))
+    return found
+
+
+def words(root: Path, files: list[Source]) -> list[tuple[str, Site]]:
+    """Return each word to avoid that is met with, and where."""
+    found = []
+    patterns = avoided(GLOSSARY.read_text())
+    for text in texts(root, files):
+        for word, pattern in patterns.items():
+            for hit in pattern.finditer(text.text):
+                line = text.text.count("\n", 0, hit.start())
+                found.append((word, Site(text.path, line + 1, text.text.split("\n")[line].strip())))
     return found
 
 
@@ -261,8 +271,9 @@ def limited(root: Path) -> dict[str, dict[str, int]]:
     files = sources(root)
     found = {"habits": {name: sum(counts.values()) for name, counts in count(files).items()}}
     found["habits"]["modules in circles"] = sum(map(len, circles(files)))
-    patterns = avoided(GLOSSARY.read_text())
-    for package, text in sorted(texts(root, files).items()):
-        words = {word: len(pattern.findall(text)) for word, pattern in patterns.items()}
-        found[f"words in {package}"] = {word: number for word, number in words.items() if number}
+    for word, site in words(root, files):
+        top, _, path = site.path.partition("/")
+        package = Site(path, 0, "").package if top == "pypmix" else top if top == "native" else "docs"
+        counts = found.setdefault(f"words in {package}", {})
+        counts[word] = counts.get(word, 0) + 1
     return found

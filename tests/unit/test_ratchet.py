@@ -22,7 +22,7 @@ def test_nothing_grows() -> None:
         for name, number in counts.items()
         if number > (limit := LIMITS.get(topic, {}).get(name, 0))
     ]
-    assert not grown, "see `python tests/measure.py --sites` and docs/reference/glossary.md"
+    assert not grown, "see `python tests/measure.py --sites` and `--words`, and docs/reference/glossary.md"
 
 
 def source(text: str, path: str = "a.py") -> Source:
