@@ -233,6 +233,9 @@ class Connection:
         readable.register(self._fd, select.POLLIN)
         # A thread that sleeps in a read of a Unix-domain socket is woken when the server takes what was sent, too.
         self._readable = readable.poll
+        self._either = select.poll()
+        """The socket, and the nudge once there is one."""
+        self._either.register(self._fd, select.POLLIN)
         self._helper: _Helper | None = None
         self._stuck = False
         """Whether there is something to send that neither the reader nor a sender waits for."""
@@ -264,7 +267,10 @@ class Connection:
                 waits = call.outcome is None
                 if waits:
                     if call.guided and self._nudge < 0:
-                        self._nudge = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                        nudge = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                        # In this order: a nudge that is known is listened to, whenever a signal handler raises.
+                        self._either.register(nudge, select.POLLIN)
+                        self._nudge = nudge
                     self._waiters.append(waiter)
                     self._flush()
                     leading = self._place(waiter)
@@ -476,10 +482,12 @@ class Connection:
                 self._settle()
 
     def _watch(self, events: int, deadline: float | None, guided: bool) -> int:
-        poll = select.poll()
-        poll.register(self._fd, events)
-        if guided:
-            poll.register(self._nudge, select.POLLIN)
+        poll = self._either
+        if not guided or events != select.POLLIN:
+            poll = select.poll()
+            poll.register(self._fd, events)
+            if guided:
+                poll.register(self._nudge, select.POLLIN)
         timeout = None if deadline is None else sleep_for(deadline - monotonic()) * 1000
         found = dict(poll.poll(timeout))
         if found.pop(self._nudge, 0):
