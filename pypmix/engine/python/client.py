@@ -485,7 +485,7 @@ class Client:
         return False
 
     def quiet(self) -> bool:
-        """Tell whether nobody has to look after the connection: nothing is under way, due or listened to."""
+        """Tell whether the connection needs no attention: nothing is under way, due or listened to."""
         under_way = self._calls or self._opening or self._parting or self.out[0]
         return not (under_way or self.listeners or self._timed or self.timers)
 
