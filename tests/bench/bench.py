@@ -188,7 +188,8 @@ def main() -> int:
             show(ranks, table, figures)
             for (server, client), medians_ in table.items():
                 for figure, median in medians_.items():
-                    times.setdefault(figure, {}).setdefault(server, {}).setdefault(client, {})[str(ranks)] = median
+                    if median == median:
+                        times.setdefault(figure, {}).setdefault(server, {}).setdefault(client, {})[str(ranks)] = median
 
         compare("topics", 2, ["200", "10"], TOPICS)
         for ranks in map(int, options.ranks.split(",")):

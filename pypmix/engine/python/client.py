@@ -486,7 +486,7 @@ class Client:
 
     def quiet(self) -> bool:
         """Tell whether the connection needs no attention: nothing is under way, due or listened to."""
-        under_way = self._calls or self._opening or self._parting or self.out[0]
+        under_way = self._calls or self._opening or self._finalizing or self.out[0]
         return not (under_way or self.listeners or self._timed or self.timers)
 
     @property
