@@ -42,6 +42,7 @@ void pypmix_get_optional(
 void pypmix_fence(
     pypmix_call *call, pypmix_queue *queue, pmix_proc_t *procs, size_t nprocs, pmix_info_t *infos, size_t ninfos,
     double timeout);
+void pypmix_fence_all(pypmix_call *call, pypmix_queue *queue, bool collect);
 void pypmix_wait(pypmix_call *call, double timeout);
 pmix_status_t pypmix_get_submit(
     pypmix_queue *queue, uint64_t token, const char *nspace, pmix_rank_t rank, const char *key, pmix_info_t *infos,

@@ -453,19 +453,29 @@ void pypmix_get(
     }
 }
 
-/* A get that asks no server: PMIX_OPTIONAL is made here because it is the most frequent directive of all. */
+/* A directive that is true; made here because those of most calls are. */
+static pmix_info_t *directive(const char *key)
+{
+    pmix_info_t *info = calloc(1, sizeof(*info));
+
+    if (NULL != info) {
+        strcpy(info->key, key);
+        info->value.type = 1;
+        info->value.data.flag = true;
+    }
+    return info;
+}
+
+/* A get that asks no server. */
 void pypmix_get_optional(
     pypmix_call *call, pypmix_queue *queue, const char *nspace, pmix_rank_t rank, const char *key)
 {
-    pmix_info_t *optional = calloc(1, sizeof(*optional));
+    pmix_info_t *optional = directive("pmix.optional");
 
     if (NULL == optional) {
         call->status = PMIX_ERR_NOMEM;
         return;
     }
-    strcpy(optional->key, "pmix.optional");
-    optional->value.type = 1;
-    optional->value.data.flag = true;
     pypmix_get(call, queue, nspace, rank, key, optional, 1, -1);
 }
 
@@ -479,6 +489,18 @@ void pypmix_fence(
     if (PMIX_SUCCESS == call->status) {
         pypmix_drop_inputs(call);
     }
+}
+
+/* A fence with all of the job, and with their data or without, which is how it is called most. */
+void pypmix_fence_all(pypmix_call *call, pypmix_queue *queue, bool collect)
+{
+    pmix_info_t *collects = collect ? directive("pmix.collect") : NULL;
+
+    if (collect && NULL == collects) {
+        call->status = PMIX_ERR_NOMEM;
+        return;
+    }
+    pypmix_fence(call, queue, NULL, 0, collects, collect ? 1 : 0, -1);
 }
 
 pmix_status_t pypmix_get_submit(

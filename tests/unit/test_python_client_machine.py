@@ -180,6 +180,19 @@ def test_a_fence_names_the_nspace_and_asks_for_data_once() -> None:
     assert [info.key for info in infos] == ["pmix.collect"]
 
 
+@pytest.mark.parametrize("collect", [False, True])
+def test_a_fence_with_all_is_the_same_request_each_time(collect: bool) -> None:
+    wire = Wire()
+    requests = []
+    for op in (Fence(collect=not collect), Fence((ME,), collect=not collect), *[Fence(collect=collect)] * 2):
+        wire.start(op)
+        requests.append(wire.request()[1])
+    *other, first, second = requests
+    procs, infos = decode_fence(first, 1)
+    assert (procs, [info.key for info in infos]) == ((ALL,), ["pmix.collect"] if collect else [])
+    assert first == second and first not in other
+
+
 def test_an_abort_names_code_message_and_procs() -> None:
     wire = Wire()
     call = wire.start(Abort(5, "sorry", (PEER,)))

@@ -1,4 +1,4 @@
-"""Proves that a thread that waits for an answer is not woken by anything else."""
+"""Proves that a thread that waits for an answer is not woken by anything else, and who looks after what comes later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pypmix.engine.python.client import Client, ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.transport import Connection
 from pypmix.standard.types import Proc
-from pypmix.wire.frames import FrameReader, frame
+from pypmix.wire.frames import TAG_NOTIFY, FrameReader, frame, tags
 from pypmix.wire.jobinfo import encode_jobinfo
 from unit.fake_server import NSPACE, RELEASE, job
 
@@ -47,6 +47,24 @@ def test_a_thread_that_waits_sleeps_until_the_answer_comes_over_a_unix_socket() 
         theirs.sendall(frame(0, tag, encode_jobinfo(job(), 1, RELEASE)))
         thread.join(10)
         assert call.outcome == (None, None)
+    finally:
+        theirs.close()
+        connection.close()
+
+
+def test_what_comes_after_a_blocking_call_is_taken_where_something_listens() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(10)
+    me = Proc(NSPACE, 0)
+    machine = Client(me, DataStore(me, "n0", RELEASE), ServerInfo("server.0", RELEASE, 1, False))
+    connection = Connection(ours, machine)
+    try:
+        theirs.sendall(frame(0, next(tags()), encode_jobinfo(job(), 1, RELEASE)))
+        came = threading.Event()
+        machine.listeners[TAG_NOTIFY] = lambda payload: came.set()
+        connection.open(machine.begin(b"", None))
+        theirs.sendall(frame(0, TAG_NOTIFY, b"something"))
+        assert came.wait(10)
     finally:
         theirs.close()
         connection.close()

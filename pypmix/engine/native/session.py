@@ -436,12 +436,18 @@ class NativeSession(Connection):
     def _fence(self, op: ops.Fence) -> None:
         if self._alone(op):
             return
-        procs, count, infos, ninfos, limit = self._fence_arguments(op)
-        call = self.call()
-        lib.pypmix_fence(call, self.queue, procs, count, infos, ninfos, limit)
-        status = self.ended(call, limit)
-        if status:
-            raise self._fence_error(op, status)
+        if op.procs or op.directives or self.slurm:
+            procs, count, infos, ninfos, limit = self._fence_arguments(op)
+            call = self.call()
+            lib.pypmix_fence(call, self.queue, procs, count, infos, ninfos, limit)
+        else:
+            limit = NO_LIMIT
+            call = self.call()
+            lib.pypmix_fence_all(call, self.queue, op.collect)
+        if call.status:
+            status = self.ended(call, limit)
+            if status:
+                raise self._fence_error(op, status)
         self._spare.append(call)
         if op.collect:
             self._collected()

@@ -277,7 +277,7 @@ class Call:
         self.reason = ""
         self.failure: PMIxError | None = None
         self.sent: Iterable[tuple[int, dict[str, bytes]]] = ()
-        self.followers: list[Call] = []
+        self.followers: tuple[Call, ...] = ()
 
     @property
     def because(self) -> str:
@@ -355,6 +355,8 @@ class Client:
         self._calls: dict[int, Call] = {}
         self._timed: list[Call] = []
         self._gets: dict[Proc, Call] = {}
+        self._fences: dict[bool, bytes] = {}
+        """The requests of fences with all of the job, without and with their data."""
         self._tags = tags()
         self._pindex = 0
         self.half_closing = False
@@ -481,6 +483,11 @@ class Client:
             if call.outcome is None and (call.done is not None or call.inside is not None):
                 return True
         return False
+
+    def quiet(self) -> bool:
+        """Tell whether the connection needs no attention: nothing is under way, due or listened to."""
+        under_way = self._calls or self._opening or self._finalizing or self.out[0]
+        return not (under_way or self.listeners or self._timed or self.timers)
 
     @property
     def deadline(self) -> float | None:
@@ -676,12 +683,16 @@ class Client:
                 procs=self._procs_of(call.op),
                 hint="put less before each commit" if isinstance(call.op, Commit) else "",
             )
-        tag = self._free_tag()
+        tag = self._free_tag() if self._calls else next(self._tags)
         message = frame(self._pindex, tag, payload)
         self._calls[tag] = call
-        self._push(message)
+        if self.out[0]:
+            self._push(message)
+        else:
+            self.out = message, []
         call.tag = tag
-        self._calls.pop(old, None)
+        if old:
+            self._calls.pop(old, None)
 
     def send(self, payload: bytes, tag: int = 0) -> None:
         """Send a message, and ignore an answer."""
@@ -783,7 +794,7 @@ class Client:
                 own = PMIxError(failure.detail, hint=failure.hint)
                 own.__cause__ = error
                 self.end(each, error=self.named(own, each.op))
-        call.followers.clear()
+        call.followers = ()
         self._gets = {proc: get for proc, get in self._gets.items() if get is not call}
 
     def _dispatch(self, tag: int, payload: bytes) -> None:
@@ -1074,6 +1085,9 @@ class Client:
             else:
                 self.alone(call)
             return
+        if not op.procs and not op.directives and not self.slurm:
+            self._fence_all(call, op)
+            return
         if op.procs and all(proc[0] != self.proc[0] for proc in op.procs) and self._refused_fence(call, op.procs):
             return
         infos = op.directives
@@ -1093,6 +1107,17 @@ class Client:
         call.infos = infos
         self.limit(call, _timeout_of(op))
         self.request(call, encode_fence(self.buffer_type, procs, infos, self.release))
+
+    def _fence_all(self, call: Call, op: Fence) -> None:
+        """Fence with all of the job, which every rank of a job does again and again: the request is always the same."""
+        if op.collect:
+            call.infos = (_COLLECT,)
+        payload = self._fences.get(op.collect)
+        if payload is None:
+            payload = self._fences[op.collect] = encode_fence(
+                self.buffer_type, self._everybody, call.infos, self.release
+            )
+        self.request(call, payload)
 
     def _refused_fence(self, call: Call, procs: tuple[Proc, ...]) -> bool:
         """End a fence that no server can: one of a group, perhaps, that the caller is not in any more."""
@@ -1124,7 +1149,9 @@ class Client:
     def read_missing(self, call: Call, payload: bytes) -> Ended:
         """Return the status of the answer to a collective, and who had not come to one that failed."""
         status = decode_status(payload, self.buffer_type)
-        missing = None if status in SUCCESSES else decode_late(payload, self.buffer_type)
+        if status in SUCCESSES:
+            return status, None
+        missing = decode_late(payload, self.buffer_type)
         return status, None if missing is None else frozenset(missing)
 
     def miss(self, call: Call, reply: Ended, detail: str) -> None:
@@ -1170,7 +1197,7 @@ class Client:
             first = self._gets.get(proc)
             if first is not None and first.outcome is None:
                 # The reply brings all that there is of the proc.
-                first.followers.append(call)
+                first.followers += (call,)
                 return
             self._gets[proc] = call
         self._ask(call, op, Proc.unchecked(proc[0], rank))
@@ -1215,9 +1242,9 @@ class Client:
             self._get_failed(call, op, status)
         if self._gets.get(proc) is call:
             del self._gets[proc]
-        for follower in list(call.followers):
+        for follower in call.followers:
             self._follow(follower, proc)
-        call.followers.clear()
+        call.followers = ()
 
     def _follow(self, call: Call, proc: Proc) -> None:
         op = call.op

@@ -373,6 +373,8 @@ class DataStore:
             procs: The participants, whole jobs by their wildcards; none means all of the own job. Names of groups and
                 connections stand for anybody.
         """
+        if not self._fetched:
+            return
         named = frozenset(procs) or (Proc.unchecked(self.proc[0], _WILDCARD),)
         jobs = {self.proc[0], *[proc[0] for proc in self._fetched]}
         anybody = any(proc[0] not in jobs for proc in procs)

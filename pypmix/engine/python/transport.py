@@ -201,7 +201,8 @@ class _Waiter:
         self.lock: Any = None
 
     def wake(self) -> None:
-        if self.lock is not None and self.lock.locked():
+        """Have it look again; it has a lock once it has found another reader."""
+        if self.lock.locked():
             self.lock.release()
 
 
@@ -232,6 +233,9 @@ class Connection:
         readable.register(self._fd, select.POLLIN)
         # A thread that sleeps in a read of a Unix-domain socket is woken when the server takes what was sent, too.
         self._readable = readable.poll
+        self._either = select.poll()
+        """The socket, and the nudge once there is one."""
+        self._either.register(self._fd, select.POLLIN)
         self._helper: _Helper | None = None
         self._stuck = False
         """Whether there is something to send that neither the reader nor a sender waits for."""
@@ -249,35 +253,42 @@ class Connection:
         with self.lock:
             self._waiters.append(waiter)
             self._flush()
-        self._wait(waiter, call)
+            leading = self._place(waiter)
+        self._wait(waiter, call, leading)
 
     def run(self, op: Op[Any]) -> Any:
         """See `ClientSession.run`."""
         self._check(op)
         waiter = _Waiter()
+        machine = self._machine
         try:
             with self.lock:
-                call = waiter.call = self._machine.start(op, None, monotonic())
-                if call.outcome is None:
+                call = waiter.call = machine.start(op, None, monotonic())
+                waits = call.outcome is None
+                if waits:
                     if call.guided and self._nudge < 0:
-                        self._nudge = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                        nudge = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                        # In this order: a nudge that is known is listened to, whenever a signal handler raises.
+                        self._either.register(nudge, select.POLLIN)
+                        self._nudge = nudge
                     self._waiters.append(waiter)
                     self._flush()
-                elif self._machine.out[0]:
+                    leading = self._place(waiter)
+                elif machine.out[0]:
                     # A message without an answer.
                     self._flush()
-                    self._stuck = bool(self._machine.out[0])
+                    self._stuck = bool(machine.out[0])
                     self._arrange()
-            if call.outcome is None:
-                self._wait(waiter, call)
+            if waits:
+                self._wait(waiter, call, leading)
         except BaseException:
             self._withdraw(waiter)
             raise
         assert call.outcome is not None
         result, error = call.outcome
-        if self._machine.finished:
+        if machine.finished:
             self._deliver()
-        if self._machine.closed is not None:
+        if machine.closed is not None:
             self._hang_up()
         if error is not None:
             raise error
@@ -399,36 +410,41 @@ class Connection:
             hint="open a client of its own in the child",
         )
 
-    def _wait(self, waiter: _Waiter, call: Call) -> None:
+    def _wait(self, waiter: _Waiter, call: Call, leading: bool) -> None:
         """Block until the call has ended, as the reader or behind another one."""
-        while True:
-            with self.lock:
-                if call.outcome is not None:
-                    self._leave(waiter)
-                    break
-                leading = self._reader is None or self._reader is waiter
-                if leading:
-                    if self._reader is None:
-                        self._reader = waiter
-                        if self._helper is not None or self._stuck or self._machine.deadline is not None:
-                            self._arrange()
-                else:
-                    if waiter.lock is None:
-                        waiter.lock = _thread.allocate_lock()
-                        waiter.lock.acquire()
-                    if self._machine.out[0]:
-                        # The reader may be asleep and not know that there is something to send.
-                        self._stuck = True
-                        self._arrange()
-            if leading:
-                self._lead(call)
-            else:
+        while call.outcome is None:
+            if not leading:
                 self._follow(waiter, call)
+            elif self._lead(waiter, call):
+                return
+            with self.lock:
+                leading = call.outcome is None and self._place(waiter)
+        with self.lock:
+            self._leave(waiter)
 
-    def _lead(self, call: Call) -> None:
-        """Read once, and deal with what came."""
-        unsent = self._machine.out[0]
-        chunks = self._machine.intake.chunks
+    def _place(self, waiter: _Waiter) -> bool:
+        """Tell whether a thread whose call is under way is the reader, which it becomes where there is none."""
+        if self._reader is None:
+            self._reader = waiter
+            if self._helper is not None or self._stuck or self._machine.deadline is not None:
+                self._arrange()
+            return True
+        if self._reader is waiter:
+            return True
+        if waiter.lock is None:
+            waiter.lock = _thread.allocate_lock()
+            waiter.lock.acquire()
+        if self._machine.out[0]:
+            # The reader may be asleep and not know that there is something to send.
+            self._stuck = True
+            self._arrange()
+        return False
+
+    def _lead(self, waiter: _Waiter, call: Call) -> bool:
+        """Read once, and deal with what came; tell whether the call has ended, and another one leads."""
+        machine = self._machine
+        unsent = machine.out[0]
+        chunks = machine.intake.chunks
         ready = True
         if unsent or call.deadline is not None or call.guided:
             events = select.POLLIN | (select.POLLOUT if unsent else 0)
@@ -445,11 +461,15 @@ class Connection:
             if unsent:
                 self._flush()
             if ready:
-                self._machine.take(monotonic())
+                machine.take(monotonic())
             if call.deadline is not None:
-                self._machine.tick(monotonic())
+                machine.tick(monotonic())
             self._settle()
+            if call.outcome is not None and not machine.finished:
+                self._leave(waiter)
+                return True
         self._deliver()
+        return False
 
     def _follow(self, waiter: _Waiter, call: Call) -> None:
         """Wait until the reader has the reply, or hands on its role."""
@@ -462,10 +482,12 @@ class Connection:
                 self._settle()
 
     def _watch(self, events: int, deadline: float | None, guided: bool) -> int:
-        poll = select.poll()
-        poll.register(self._fd, events)
-        if guided:
-            poll.register(self._nudge, select.POLLIN)
+        poll = self._either
+        if not guided or events != select.POLLIN:
+            poll = select.poll()
+            poll.register(self._fd, events)
+            if guided:
+                poll.register(self._nudge, select.POLLIN)
         timeout = None if deadline is None else sleep_for(deadline - monotonic()) * 1000
         found = dict(poll.poll(timeout))
         if found.pop(self._nudge, 0):
@@ -480,14 +502,16 @@ class Connection:
             self._waiters.remove(waiter)
         if self._reader is waiter:
             self._reader = None
-            self._elect()
+            if self._waiters or self._helper is not None or not self._machine.quiet():
+                self._elect()
 
     def _elect(self) -> None:
         """Find the next reader: a thread that is blocked anyway, or the helper."""
         for waiter in self._waiters:
             if waiter.call is not None and waiter.call.outcome is None:
                 self._reader = waiter
-                waiter.wake()
+                if waiter.lock is not None:
+                    waiter.wake()
                 return
         self._arrange()
 
@@ -563,7 +587,8 @@ class Connection:
         """Wake the threads whose calls have ended, and see which thread is needed now."""
         for waiter in self._waiters:
             if waiter.call is not None and waiter.call.outcome is not None:
-                waiter.wake()
+                if waiter.lock is not None:
+                    waiter.wake()
                 if waiter is self._reader and self._nudge >= 0 and waiter.ident != _thread.get_ident():
                     os.eventfd_write(self._nudge, 1)
         if self._machine.half_closing and self._fd >= 0:

@@ -108,8 +108,7 @@ class ClientEvents:
         else:
             self.handlers.remove(self._registering.pop(call).id)
             self._client.settle(call, status, failures=_FAILURES)
-        followers = call.followers[:]
-        call.followers.clear()
+        followers, call.followers = call.followers, ()
         for follower in followers:
             self._advance(follower)
 
@@ -152,7 +151,7 @@ class ClientEvents:
             return
         for interest in interests.values():
             if interest.leader is not None:
-                interest.leader.followers.append(call)
+                interest.leader.followers += (call,)
                 return
         del self._registering[call]
         if call.outcome is not None:
