@@ -6,12 +6,52 @@ import _socket
 import os
 import struct
 
+from pypmix.standard.record import Record
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _SIZE = struct.Struct("=I")
 _FILES = 3
+
+
+class Start(Record):
+    """A rank that a fork server is to start.
+
+    Args:
+        kind: `file`, `module` or `command`: what the target is.
+        target: A path, the name of a module, or code.
+        argv: `sys.argv`.
+        command: The whole command line, `sys.orig_argv`.
+        env: The whole environment.
+        wdir: The working directory; empty for the fork server's own.
+        session: Whether it begins a session, instead of a process group alone.
+    """
+
+    kind: str
+    target: str
+    argv: tuple[str, ...]
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    wdir: str = ""
+    session: bool = False
+
+    def write(self) -> list[str]:
+        """Return it as words."""
+        return [
+            self.kind, self.target, self.wdir, "1" if self.session else "", str(len(self.argv)), *self.argv,
+            str(len(self.command)), *self.command, *[f"{name}={text}" for name, text in self.env.items()],
+        ]  # fmt: skip
+
+    @classmethod
+    def read(cls, words: Sequence[str]) -> Start:
+        """Return what `write` has written."""
+        rest = iter(words)
+        kind, target, wdir, session = (next(rest) for _ in range(4))
+        argv, command = (tuple([next(rest) for _ in range(int(next(rest)))]) for _ in range(2))
+        env = {name: text for name, _, text in [word.partition("=") for word in rest]}
+        return cls(kind, target, argv, command, env, wdir, bool(session))
 
 
 def send(link: _socket.socket, fields: Sequence[str], files: Sequence[int] = ()) -> None:

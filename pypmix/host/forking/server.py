@@ -1,31 +1,35 @@
 """The fork server: a process that has imported what ranks need, and forks them.
 
 It has one thread, and its requests come one after the other on descriptor 0; see the package for who sends them. All
-that makes a child the rank that was asked for happens in `_become` and `_run`: its process group, descriptors,
+that makes a child the rank that was asked for happens in `Server._fork` and `_run`: its process group, descriptors,
 environment, signals, folder, random numbers, `sys.argv`, `sys.path` and `__main__` are those of a process of its own.
 What remains of the server's is the seed of `hash()` (PYTHONHASHSEED) and what the named modules have kept.
+
+A rank pays for each page of memory that it writes to, 2 us on a virtual machine, and each object that it looks at is on
+such a page. So what can be done before a fork is done there, and what ranks do not need is not imported: `threading`
+alone costs each of them a third of a millisecond at the fork.
 """
 
 from __future__ import annotations
 
+import _signal
 import _socket
 import gc
 import io
 import os
-import signal
 import sys
 from importlib.machinery import SourceFileLoader
+from stat import S_ISREG
 
-from pypmix.host.forking.frames import receive, send
+from pypmix.host.forking.frames import Start, receive, send
 from pypmix.host.forking.leaving import Leaving
-from pypmix.host.forking.programs import Start
 from pypmix.host.forking.safety import REFUSED, open_files, trouble
 from pypmix.host.outcome import CANNOT_EXECUTE
 from pypmix.lazy import load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from types import CodeType
     from typing import Any
 
@@ -49,7 +53,9 @@ START = "start"
 COLLECT = "collect"
 CALL = "call"
 
-_HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2)
+_HELD = (
+    _signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGTSTP, _signal.SIGUSR1, _signal.SIGUSR2,
+)  # fmt: skip
 """Signals that are sent to all processes of a job: ranks take them, and the server goes on for those that clean up."""
 
 
@@ -73,9 +79,8 @@ def main() -> None:
     except Unsafe as error:
         send(link, [str(error)])
         os._exit(1)
-    handlers = {signum: signal.getsignal(signum) for signum in _HELD}
-    for signum in _HELD:
-        signal.signal(signum, signal.SIG_IGN)
+    # One that a rank is sent before it takes them is not lost.
+    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _HELD)
     gc.collect()
     # What is here is not looked through again, so that its pages stay shared.
     gc.freeze()
@@ -83,8 +88,7 @@ def main() -> None:
     server = Server(link)
     start, code = server.serve()
     leaving = server.leaving
-    for signum, handler in handlers.items():
-        signal.signal(signum, handler)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
     try:
         _run(start, code)
     except SystemExit as end:
@@ -133,6 +137,9 @@ class Server:
     def __init__(self, link: _socket.socket) -> None:
         self._link = link
         self._codes: dict[str, tuple[tuple[int, int, int], CodeType]] = {}
+        self._own = [os.dup(fd) for fd in range(3)]
+        self._env = dict(os.environ)
+        self._kinds: list[tuple[int, int, int]] = [(0, 0, 0)] * 3
         self.leaving = Leaving()
 
     def serve(self) -> tuple[Start, CodeType | None]:
@@ -161,11 +168,10 @@ class Server:
                 if not pid:
                     return start, code
                 send(link, [str(pid)])
-            for fd in files:
-                os.close(fd)
 
     def _call(self, module: str, function: str, argument: str) -> str:
         """Call a function of a module, so that ranks have what it makes; return what it returns."""
+        _set_environment(self._env)
         try:
             return str(load(module, function)(argument))
         except BaseException as error:
@@ -178,6 +184,7 @@ class Server:
     def _keep(self) -> None:
         gc.collect()
         gc.freeze()
+        self._env = dict(os.environ)
         self.leaving = Leaving()
 
     def _code(self, path: str) -> CodeType | None:
@@ -194,21 +201,20 @@ class Server:
 
     def _fork(self, start: Start, files: list[int]) -> int:
         """Fork; returns the pid of the child once it has its place among processes, and 0 in the child."""
-        gone = list(os.environ.keys() - start.env.keys())
-        new = [(name, text) for name, text in start.env.items() if os.environ.get(name) != text]
-        folder = os.open(start.wdir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if start.wdir else -1
-        # Only the child can begin its session: its end is closed then. Signals for the rank find it from then on.
-        placed, place = os.pipe2(os.O_CLOEXEC) if start.session else (-1, -1)
+        child = False
+        folder = placed = place = -1
         try:
+            if start.wdir:
+                folder = os.open(start.wdir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            if start.session:
+                # Only the child can begin its session: its end is closed then. Signals for the rank find it from then.
+                placed, place = os.pipe2(os.O_CLOEXEC)
+            self._dress(start, files)
             pid = os.fork()
             if not pid:
+                child = True
                 try:
-                    self._link.close()
-                    if start.session:
-                        os.setsid()
-                    else:
-                        os.setpgid(0, 0)
-                    _become(files, folder, gone, new)
+                    self._become(start, folder)
                 except BaseException:
                     # Never back to what the server does.
                     os._exit(CANNOT_EXECUTE)
@@ -224,6 +230,38 @@ class Server:
             for fd in (placed, place, folder):
                 if fd >= 0:
                     os.close(fd)
+            if not child:
+                for number, fd in enumerate(self._own):
+                    os.dup2(fd, number)
+
+    def _dress(self, start: Start, files: list[int]) -> None:
+        """Take on the descriptors, standard files and environment of a rank, which its process has then."""
+        try:
+            for number, fd in enumerate(files):
+                os.dup2(fd, number)
+        finally:
+            for fd in files:
+                os.close(fd)
+        for number in range(3):
+            found = os.fstat(number)
+            kind = found.st_mode, found.st_rdev, found.st_blksize
+            # What was made for another descriptor of this kind is as good, but a file has a position.
+            if kind != self._kinds[number] or S_ISREG(found.st_mode):
+                _open_standard_file(number)
+                self._kinds[number] = kind
+        _set_environment(start.env)
+
+    def _become(self, start: Start, folder: int) -> None:
+        """Be a process of its own, after a fork."""
+        self._link.close()
+        for fd in self._own:
+            os.close(fd)
+        if start.session:
+            os.setsid()
+        else:
+            os.setpgid(0, 0)
+        if folder >= 0:
+            os.fchdir(folder)
 
 
 def _collected(pid: int) -> bool:
@@ -234,22 +272,8 @@ def _collected(pid: int) -> bool:
     return True
 
 
-def _become(files: list[int], folder: int, gone: list[str], new: list[tuple[str, str]]) -> None:
-    """Take on the descriptors, the folder and the environment of a rank."""
-    for number, fd in enumerate(files):
-        os.dup2(fd, number)
-        os.close(fd)
-    if folder >= 0:
-        os.fchdir(folder)
-    for name in gone:
-        del os.environ[name]
-    for name, text in new:
-        os.environ[name] = text
-
-
 def _run(start: Start, code: CodeType | None) -> None:
     """Be the program: what it raises passes through, as its interpreter would have it."""
-    _open_standard_files()
     _seed()
     _name(start)
     sys.argv = list(start.argv)
@@ -309,27 +333,36 @@ def _without_ours(error: BaseException) -> None:
     sys.excepthook = hook
 
 
-def _open_standard_files() -> None:
-    """Make `sys.stdin` and its like anew: what they are now may be a terminal, or a file."""
-    for fd, name in enumerate(("stdin", "stdout", "stderr")):
-        former = getattr(sys, name)
-        if former is None:
-            continue
-        # As -u has it.
-        direct = fd > 0 and former.write_through
-        raw: Any = open(fd, "wb" if fd else "rb", 0 if direct else -1, closefd=False)  # noqa: SIM115
-        getattr(raw, "raw", raw).name = f"<{name}>"
-        made: Any = io.TextIOWrapper(
-            raw,
-            encoding=former.encoding,
-            errors=former.errors,
-            newline="\n",
-            line_buffering=not direct and (fd == 2 or raw.isatty()),
-            write_through=former.write_through,
-        )
-        made.mode = "w" if fd else "r"
-        setattr(sys, name, made)
-        setattr(sys, f"__{name}__", made)
+def _set_environment(env: Mapping[str, str]) -> None:
+    """Make the environment another one."""
+    for name in os.environ.keys() - env.keys():
+        del os.environ[name]
+    for name, text in env.items():
+        if os.environ.get(name) != text:
+            os.environ[name] = text
+
+
+def _open_standard_file(fd: int) -> None:
+    """Make `sys.stdin` or its like anew: what it is now may be a terminal, or a file."""
+    name = ("stdin", "stdout", "stderr")[fd]
+    former = getattr(sys, name)
+    if former is None:
+        return
+    # As -u has it.
+    direct = fd > 0 and former.write_through
+    raw: Any = open(fd, "wb" if fd else "rb", 0 if direct else -1, closefd=False)  # noqa: SIM115
+    getattr(raw, "raw", raw).name = f"<{name}>"
+    made: Any = io.TextIOWrapper(
+        raw,
+        encoding=former.encoding,
+        errors=former.errors,
+        newline="\n",
+        line_buffering=not direct and (fd == 2 or raw.isatty()),
+        write_through=former.write_through,
+    )
+    made.mode = "w" if fd else "r"
+    setattr(sys, name, made)
+    setattr(sys, f"__{name}__", made)
 
 
 def _seed() -> None:
@@ -342,8 +375,9 @@ def _seed() -> None:
 def _name(start: Start) -> None:
     """Have tools such as `top` and `ps -o comm` name the process by its program."""
     try:
-        with open("/proc/self/comm", "wb") as file:
-            file.write(os.fsencode(os.path.basename(start.target) if start.kind != "command" else "python -c"))
+        file = os.open("/proc/self/comm", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(file, os.fsencode(os.path.basename(start.target) if start.kind != "command" else "python -c"))
+        os.close(file)
     except OSError:
         # A sandbox without /proc, or one that is read-only.
         return

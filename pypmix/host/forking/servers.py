@@ -10,7 +10,7 @@ import time
 
 from pypmix.host import launch
 from pypmix.host.forking import frames
-from pypmix.host.forking.programs import Program, Start, find
+from pypmix.host.forking.programs import Program, find
 from pypmix.host.loop import READ
 from pypmix.host.outcome import signal_text
 
@@ -79,7 +79,7 @@ class ForkServer:
         """Whether it has ended."""
         return bool(self._end)
 
-    def start(self, start: Start, files: Sequence[int]) -> int:
+    def start(self, start: frames.Start, files: Sequence[int]) -> int:
         """Have it fork a rank, and return the pid.
 
         Args:
