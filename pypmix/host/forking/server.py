@@ -26,6 +26,7 @@ from pypmix.host.forking.leaving import Leaving
 from pypmix.host.forking.safety import REFUSED, open_files, trouble
 from pypmix.host.outcome import CANNOT_EXECUTE
 from pypmix.lazy import load
+from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def main() -> None:
     except Unsafe as error:
         send(link, [str(error)])
         os._exit(1)
+    _warm_up()
     # One that a rank is sent before it takes them is not lost.
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _HELD)
     gc.collect()
@@ -123,6 +125,19 @@ def prepare(modules: Iterable[str]) -> None:
             why = trouble(before)
         if why:
             raise Unsafe(f"{name} cannot be imported before ranks are forked: {why}")
+
+
+def _warm_up() -> None:
+    from pypmix.host.forking.rehearsal import rehearse
+
+    env = dict(os.environ)
+    try:
+        rehearse()
+    except (PMIxError, OSError):
+        # Ranks are slower then, and say themselves why they cannot have a client.
+        pass
+    finally:
+        _set_environment(env)
 
 
 class Server:
