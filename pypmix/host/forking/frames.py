@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 _SIZE = struct.Struct("=I")
 _FILES = 3
 
+START, AGAIN, COLLECT, CALL = "start", "again", "collect", "call"
+"""What a host asks for: a rank; one like the last, but for some variables; that ranks are collected; a call."""
+
 
 class Start(Record):
     """A rank that a fork server is to start.
@@ -44,14 +47,26 @@ class Start(Record):
             str(len(self.command)), *self.command, *[f"{name}={text}" for name, text in self.env.items()],
         ]  # fmt: skip
 
+    def changes(self, last: Start | None) -> list[str] | None:
+        """Return the variables that differ from those of another rank, as words; None where more does."""
+        if last is None or self.env.keys() != last.env.keys():
+            return None
+        if (self.target, self.argv, self.command, self.kind, self.wdir, self.session) != (
+            last.target, last.argv, last.command, last.kind, last.wdir, last.session
+        ):  # fmt: skip
+            return None
+        former = last.env
+        return [f"{name}={text}" for name, text in self.env.items() if former[name] != text]
+
     @classmethod
-    def read(cls, words: Sequence[str]) -> Start:
+    def read(cls, words: list[str]) -> Start:
         """Return what `write` has written."""
-        rest = iter(words)
-        kind, target, wdir, session = (next(rest) for _ in range(4))
-        argv, command = (tuple([next(rest) for _ in range(int(next(rest)))]) for _ in range(2))
-        env = {name: text for name, _, text in [word.partition("=") for word in rest]}
-        return cls(kind, target, argv, command, env, wdir, bool(session))
+        kind, target, wdir, session, size = words[:5]
+        end = 5 + int(size)
+        argv, size = tuple(words[5:end]), words[end]
+        begin, end = end + 1, end + 1 + int(size)
+        env = dict([word.split("=", 1) for word in words[end:]])
+        return cls(kind, target, argv, tuple(words[begin:end]), env, wdir, bool(session))
 
 
 def send(link: _socket.socket, fields: Sequence[str], files: Sequence[int] = ()) -> None:

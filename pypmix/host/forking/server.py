@@ -21,7 +21,7 @@ import sys
 from importlib.machinery import SourceFileLoader
 from stat import S_ISREG
 
-from pypmix.host.forking.frames import Start, receive, send
+from pypmix.host.forking.frames import AGAIN, CALL, COLLECT, Start, receive, send
 from pypmix.host.forking.leaving import Leaving
 from pypmix.host.forking.safety import REFUSED, open_files, trouble
 from pypmix.host.outcome import CANNOT_EXECUTE
@@ -50,9 +50,6 @@ CLIENT = (
 """The modules that a rank imports to open a client and to finalize."""
 
 READY = "ready"
-START = "start"
-COLLECT = "collect"
-CALL = "call"
 
 _HELD = (
     _signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGTSTP, _signal.SIGUSR1, _signal.SIGUSR2,
@@ -137,7 +134,7 @@ def _warm_up() -> None:
         # Ranks are slower then, and say themselves why they cannot have a client.
         pass
     finally:
-        _set_environment(env)
+        _have(*_differences(env))
 
 
 class Server:
@@ -160,6 +157,7 @@ class Server:
     def serve(self) -> tuple[Start, CodeType | None]:
         """Answer requests; returns in a child, with what it is to run."""
         link = self._link
+        start: Any = None
         while True:
             try:
                 fields, files = receive(link)
@@ -173,10 +171,14 @@ class Server:
             if fields[0] == CALL:
                 send(link, ["returned", self._call(*fields[1:])])
                 continue
-            start = Start.read(fields[1:])
+            if fields[0] == AGAIN:
+                gone, new = [], [word.split("=", 1) for word in fields[1:]]
+            else:
+                start = Start.read(fields[1:])
+                gone, new = _differences(start.env)
             code = self._code(start.target) if start.kind == "file" else None
             try:
-                pid = self._fork(start, files)
+                pid = self._fork(start, files, gone, new)
             except OSError as error:
                 send(link, ["0", str(error.errno), error.strerror or "", os.fsdecode(error.filename or "")])
             else:
@@ -186,7 +188,7 @@ class Server:
 
     def _call(self, module: str, function: str, argument: str) -> str:
         """Call a function of a module, so that ranks have what it makes; return what it returns."""
-        _set_environment(self._env)
+        _have(*_differences(self._env))
         try:
             return str(load(module, function)(argument))
         except BaseException as error:
@@ -214,7 +216,7 @@ class Server:
             return None
         return known[1]
 
-    def _fork(self, start: Start, files: list[int]) -> int:
+    def _fork(self, start: Start, files: list[int], gone: list[str], new: list[list[str]]) -> int:
         """Fork; returns the pid of the child once it has its place among processes, and 0 in the child."""
         child = False
         folder = placed = place = -1
@@ -224,7 +226,7 @@ class Server:
             if start.session:
                 # Only the child can begin its session: its end is closed then. Signals for the rank find it from then.
                 placed, place = os.pipe2(os.O_CLOEXEC)
-            self._dress(start, files)
+            self._dress(files, gone, new)
             pid = os.fork()
             if not pid:
                 child = True
@@ -242,21 +244,17 @@ class Server:
                 os.setpgid(pid, pid)
             return pid
         finally:
-            for fd in (placed, place, folder):
+            for fd in (*files, placed, place, folder):
                 if fd >= 0:
                     os.close(fd)
             if not child:
                 for number, fd in enumerate(self._own):
                     os.dup2(fd, number)
 
-    def _dress(self, start: Start, files: list[int]) -> None:
+    def _dress(self, files: list[int], gone: list[str], new: list[list[str]]) -> None:
         """Take on the descriptors, standard files and environment of a rank, which its process has then."""
-        try:
-            for number, fd in enumerate(files):
-                os.dup2(fd, number)
-        finally:
-            for fd in files:
-                os.close(fd)
+        for number, fd in enumerate(files):
+            os.dup2(fd, number)
         for number in range(3):
             found = os.fstat(number)
             kind = found.st_mode, found.st_rdev, found.st_blksize
@@ -264,7 +262,7 @@ class Server:
             if kind != self._kinds[number] or S_ISREG(found.st_mode):
                 _open_standard_file(number)
                 self._kinds[number] = kind
-        _set_environment(start.env)
+        _have(gone, new)
 
     def _become(self, start: Start, folder: int) -> None:
         """Be a process of its own, after a fork."""
@@ -348,13 +346,18 @@ def _without_ours(error: BaseException) -> None:
     sys.excepthook = hook
 
 
-def _set_environment(env: Mapping[str, str]) -> None:
-    """Make the environment another one."""
-    for name in os.environ.keys() - env.keys():
+def _differences(env: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+    """Return the variables that this process has and another environment has not, and those that differ."""
+    own = dict(os.environ)
+    return list(own.keys() - env.keys()), [[name, text] for name, text in env.items() if own.get(name) != text]
+
+
+def _have(gone: list[str], new: list[list[str]]) -> None:
+    """Change the environment."""
+    for name in gone:
         del os.environ[name]
-    for name, text in env.items():
-        if os.environ.get(name) != text:
-            os.environ[name] = text
+    for name, text in new:
+        os.environ[name] = text
 
 
 def _open_standard_file(fd: int) -> None:

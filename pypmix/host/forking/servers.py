@@ -65,6 +65,8 @@ class ForkServer:
         self._python = program.interpreter
         self._modules = modules
         self._ready = False
+        self._last: frames.Start | None = None
+        """The last rank that was started, whose environment the fork server has."""
         self._end = ""
         self.pidfd = launch.open_pidfd(self.pid)
         self.session = launch.has_terminal()
@@ -90,10 +92,14 @@ class ForkServer:
             OSError: The system does not let it; or the fork server has ended, or cannot import a module.
         """
         self._await_ready()
-        answer = self._ask(["start", *start.write()], files)
+        changes = start.changes(self._last)
+        words = [frames.START, *start.write()] if changes is None else [frames.AGAIN, *changes]
+        self._last = None
+        answer = self._ask(words, files)
         pid = int(answer[0])
         if not pid:
             raise OSError(int(answer[1]), answer[2], answer[3] or None)
+        self._last = start
         return pid
 
     def call(self, module: str, function: str, argument: str) -> str:
@@ -106,14 +112,15 @@ class ForkServer:
             ForkServerError: The fork server has ended, or cannot import a module.
         """
         self._await_ready()
-        return self._ask(["call", module, function, argument])[1]
+        self._last = None
+        return self._ask([frames.CALL, module, function, argument])[1]
 
     def collect(self, pids: Iterable[int]) -> None:
         """Have it collect ranks that have ended, or are about to."""
         words = [str(pid) for pid in pids]
         if words and not self._end:
             try:
-                self._ask(["collect", *words])
+                self._ask([frames.COLLECT, *words])
             except ForkServerError:
                 # Another process has collected them then.
                 return
