@@ -132,8 +132,11 @@ class ForkServer:
             ChildProcessError: That cannot be learnt any more.
         """
         try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                words = file.read().rpartition(b")")[2].split()
+            file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                words = os.read(file, 4096).rpartition(b")")[2].split()
+            finally:
+                os.close(file)
         except (FileNotFoundError, ProcessLookupError):
             raise ChildProcessError(f"the process {pid} is not there any more") from None
         if words[0] not in (b"Z", b"X"):
