@@ -12,14 +12,13 @@ alone costs each of them a third of a millisecond at the fork.
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import _socket
 import gc
 import io
 import os
 import sys
 from importlib.machinery import SourceFileLoader
-from stat import S_ISREG
 
 from pypmix.host.forking.frames import AGAIN, CALL, COLLECT, Start, receive, send
 from pypmix.host.forking.leaving import Leaving
@@ -30,9 +29,12 @@ from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import CodeType
     from typing import Any
+
+    from pypmix.engine.base import ClientSession
+    from pypmix.standard.types import Info
 
 CLIENT = (
     "collections.abc",
@@ -50,6 +52,9 @@ CLIENT = (
 """The modules that a rank imports to open a client and to finalize."""
 
 READY = "ready"
+
+REHEARSALS = 8
+"""How often a client is opened before the first fork: CPython specialises a function when it is called so often."""
 
 _HELD = (
     _signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGTSTP, _signal.SIGUSR1, _signal.SIGUSR2,
@@ -77,7 +82,11 @@ def main() -> None:
     except Unsafe as error:
         send(link, [str(error)])
         os._exit(1)
-    _warm_up()
+    try:
+        rehearse()
+    except (PMIxError, OSError):
+        # Ranks are slower then, and say themselves why they cannot have a client.
+        pass
     # One that a rank is sent before it takes them is not lost.
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _HELD)
     gc.collect()
@@ -124,16 +133,25 @@ def prepare(modules: Iterable[str]) -> None:
             raise Unsafe(f"{name} cannot be imported before ranks are forked: {why}")
 
 
-def _warm_up() -> None:
-    from pypmix.host.forking.rehearsal import rehearse
+def rehearse() -> None:
+    """Open and finalize clients, so that what this leaves in the interpreter is there in each rank."""
+    from pypmix import client
+    from pypmix.engine import select
+
+    def opener(engine: str | None, env: Mapping[str, str] | None, directives: tuple[Info, ...]) -> ClientSession:
+        select.choose(engine, env)
+        return open_rehearsal(os.environ, directives)
 
     env = dict(os.environ)
+    open_rehearsal: Callable[..., ClientSession] = load("pypmix.engine.python.rehearsal", "open_rehearsal")
+    former, select.opener = select.opener, opener
     try:
-        rehearse()
-    except (PMIxError, OSError):
-        # Ranks are slower then, and say themselves why they cannot have a client.
-        pass
+        os.environ.update(load("pypmix.engine.python.rehearsal", "ENVIRONMENT"))
+        for _ in range(REHEARSALS):
+            with client.Client() as me:
+                assert (me.rank, me.job.size) == (0, 1)
     finally:
+        select.opener = former
         _have(*_differences(env))
 
 
@@ -172,7 +190,8 @@ class Server:
                 send(link, ["returned", self._call(*fields[1:])])
                 continue
             if fields[0] == AGAIN:
-                gone, new = [], [word.split("=", 1) for word in fields[1:]]
+                gone: list[str] = []
+                new = [word.split("=", 1) for word in fields[1:]]
             else:
                 start = Start.read(fields[1:])
                 gone, new = _differences(start.env)
@@ -258,8 +277,8 @@ class Server:
         for number in range(3):
             found = os.fstat(number)
             kind = found.st_mode, found.st_rdev, found.st_blksize
-            # What was made for another descriptor of this kind is as good, but a file has a position.
-            if kind != self._kinds[number] or S_ISREG(found.st_mode):
+            # What was made for another descriptor of this kind, and has not been used, is as good.
+            if kind != self._kinds[number]:
                 _open_standard_file(number)
                 self._kinds[number] = kind
         _have(gone, new)

@@ -7,11 +7,8 @@ would do that again on pages of its own. Nobody is asked: the other end of the c
 from __future__ import annotations
 
 import _socket
-import os
 
-from pypmix import client
 from pypmix._version import __version__
-from pypmix.engine import select
 from pypmix.engine.peeruid import check_server
 from pypmix.engine.python.session import lone_job, open_client
 from pypmix.engine.python.transport import Connection
@@ -19,7 +16,7 @@ from pypmix.standard import codes, statuses
 from pypmix.standard.releases import release_text
 from pypmix.standard.types import Proc
 from pypmix.wire.codec import PLAIN, Packer
-from pypmix.wire.frames import HEADER, TAG_DYNAMIC, frame
+from pypmix.wire.frames import TAG_DYNAMIC, frame
 from pypmix.wire.handshake import encode_reply
 from pypmix.wire.jobinfo import encode_jobinfo
 
@@ -31,39 +28,29 @@ if TYPE_CHECKING:
     from pypmix.engine.python.client import Client
     from pypmix.standard.types import Info
 
-TIMES = 8
-"""How often it is done: CPython specialises a function when it is called so often."""
-
 _PROC = Proc("rehearsal@1", 0)
 _SERVER = "rehearsal@0"
 _RELEASE = (7, 0, 0)
 
+ENVIRONMENT = {
+    "PMIX_NAMESPACE": _PROC.nspace,
+    "PMIX_RANK": str(_PROC.rank),
+    "PMIX_SERVER_URI41": f"{_SERVER}.0;tcp4://127.0.0.1:1",
+    "PMIX_VERSION": release_text(_RELEASE),
+    "PMIX_SECURITY_MODE": "native",
+    "PMIX_BFROP_BUFFER_TYPE": "PMIX_BFROP_BUFFER_NON_DESC",
+    "PMIX_GDS_MODULE": "hash",
+    "PMIX_HOSTNAME": "localhost",
+    "PYPMIX_SERVER": f"{_SERVER} {__version__}",
+    "PYPMIX_SERVER_ENGINE": "python",
+    "PYPMIX_ENGINE": "auto",
+}
+"""What a client finds that is to be opened by `open_rehearsal`."""
 
-def rehearse() -> None:
-    """Open and finalize clients.
 
-    The environment is that of a client when it returns.
-    """
-    os.environ.update(
-        PMIX_NAMESPACE=_PROC.nspace,
-        PMIX_RANK=str(_PROC.rank),
-        PMIX_SERVER_URI41=f"{_SERVER}.0;tcp4://127.0.0.1:1",
-        PMIX_VERSION=release_text(_RELEASE),
-        PMIX_SECURITY_MODE="native",
-        PMIX_BFROP_BUFFER_TYPE="PMIX_BFROP_BUFFER_NON_DESC",
-        PMIX_GDS_MODULE="hash",
-        PMIX_HOSTNAME="localhost",
-        PYPMIX_SERVER=f"{_SERVER} {__version__}",
-        PYPMIX_SERVER_ENGINE="python",
-        PYPMIX_ENGINE="auto",
-    )
-    former, select.opener = select.opener, _open
-    try:
-        for _ in range(TIMES):
-            with client.Client() as me:
-                assert (me.rank, me.job.size) == (0, 1)
-    finally:
-        select.opener = former
+def open_rehearsal(env: Mapping[str, str], directives: tuple[Info, ...]) -> ClientSession:
+    """Open a client of the job in `ENVIRONMENT`."""
+    return open_client(env, directives, dial=_dial)
 
 
 class _Answered(_socket.socket):
@@ -78,11 +65,6 @@ class _Answered(_socket.socket):
         if not self.answers:
             self.other.close()
         return sent
-
-
-def _open(engine: str | None, env: Mapping[str, str] | None, directives: tuple[Info, ...]) -> ClientSession:
-    select.choose(engine, env)
-    return open_client(env, directives, dial=_dial)
 
 
 def _dial(machine: Client) -> Connection:
