@@ -3,8 +3,8 @@
     python tests/bench/warm.py [--ranks 64,512] [--rounds 5] [--realtime] [--json FILE]
 
 Each rank opens a client, says hello and finalizes. A round runs all one after the other, so that a noisy machine is
-noisy for all: `pypmix run`, `pypmix run --warm`, a batch of as many ranks in a host of this process whose fork server is
-there already, as many forks of an interpreter that has imported a client, and as many interpreters that are started.
+noisy for all: `pypmix run`, `pypmix run --warm`, a batch of as many ranks in a host of this process whose fork server
+is there already, as many forks of an interpreter that has imported a client, and as many interpreters that are started.
 
 The CPU time depends less on what else runs than the elapsed time does. That of a batch is parted: the ranks, with their
 end in the kernel; the fork server; the host's thread; and the server's. `--realtime` has all of it run before all else.

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from plugin.test_plugin import installed
 
 from harness import machine, provision
+from plugin.test_plugin import installed
 
 SECONDS = 300
 

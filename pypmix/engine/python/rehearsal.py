@@ -1,7 +1,8 @@
-"""A client that is opened and finalized before ranks are forked: what that leaves in the interpreter is there in each.
+"""A client without a server, opened and finalized before ranks are forked to warm up the interpreter.
 
-Functions that have run are specialised, attributes are in the cache of types, symbols of libraries are bound: each rank
-would do that again on pages of its own. Nobody is asked: the other end of the connection answers as a server of ours.
+Functions that have run are specialised, attributes are in the type cache, symbols of libraries are bound. Otherwise
+each rank would repeat that on its own copy of the pages. The other end of the connection answers like a server of this
+engine.
 """
 
 from __future__ import annotations
