@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import time
 
-from pypmix.standard.logtext import printable
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -45,6 +43,9 @@ def exit_code(status: int) -> int:
 
 def signal_text(signum: int) -> str:
     """Return a signal as people know it, `signal 11 (SIGSEGV)`."""
+    # Not at the top: a fork server, each page of which costs its ranks time, has no use for it, nor for the next.
+    import signal
+
     try:
         return f"signal {signum} ({signal.Signals(signum).name})"
     except ValueError:
@@ -59,6 +60,8 @@ def listed(items: Sequence[str]) -> str:
 
 def pending_text(pending: Sequence[Pending], who: Callable[[Proc], str]) -> list[str]:
     """Return one line for each collective or request that has not ended: the missing procs, and since when."""
+    from pypmix.standard.logtext import printable
+
     now = time.monotonic()
     lines: list[str] = []
     for item in pending:

@@ -1,9 +1,9 @@
 """A launcher whose nodes are daemons on this machine: each has an address of loopback and a TMPDIR of its own.
 
 Usage: launcher.py JSON, with `folder`, `nodes` (name to slots), `apps` (lists of [np, word...]), and of `terms`,
-`timeout`, `grace`, `warm`, `python`, `env`, `patience` and `preload` what the test needs. With `elastic` it obtains any
-node; with `words` it says what is written to the file of that name: lines of JSON such as `["join", "n3"]`. The last
-line on standard error is `OUTCOME code reason`.
+`timeout`, `grace`, `warm`, `faults`, `python`, `env`, `patience` and `preload` what the test needs. With `elastic` it
+obtains any node; with `words` it says what is written to the file of that name: lines of JSON such as `["join", "n3"]`.
+The last line on standard error is `OUTCOME code reason`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pypmix.host.local import LocalHost
 from pypmix.host.placing import Node, Wanted
 from pypmix.host.session import NodeSession
 from pypmix.host.terms import Terms
+from pypmix.host.trying import Fault
 from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
@@ -113,6 +114,7 @@ def main() -> int:
             timeout=given.get("timeout", 60.0),
             grace=given.get("grace", 2.0),
             warm=given.get("warm", False),
+            faults=[Fault(*words) for words in given.get("faults", ())],
         )
         outcome = host.run()
     except (PMIxError, OSError) as error:

@@ -243,6 +243,13 @@ def test_a_node_that_is_lost_ends_the_job(session: Start) -> None:
     assert "was lost with node n1" in run.outcome and "2 other ranks were ended" in run.outcome
 
 
+def test_a_node_is_lost_on_demand(session: Start) -> None:
+    run = session(shell(4, "sleep 3; echo went on"), terms={"keep_going": True}, faults=[["lose", "n1", 0.2]])
+    assert run.end() == 137, run.told()
+    assert run.out == ["went on"] * 2, run.told()
+    assert "was lost with node n1" in run.outcome and "as --lose n1@0.2s had asked" in run.told(), run.told()
+
+
 def dying(order: str) -> list[str]:
     """Return the command of a daemon that is killed when it gets an order."""
     text = f"import os, pypmix.host.daemon as d; d.Daemon.{order} = lambda *_: os.kill(os.getpid(), 9); d.main()"

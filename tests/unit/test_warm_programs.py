@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pypmix.host.forking.programs import Program, Start, find
+from pypmix.host.forking.frames import Start
+from pypmix.host.forking.programs import Program, find
 from pypmix.host.forking.server import Unsafe, _seed, prepare
 
 PYTHON = "/opt/bin/python3.12"

@@ -6,12 +6,67 @@ import _socket
 import os
 import struct
 
+from pypmix.standard.record import Record
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _SIZE = struct.Struct("=I")
 _FILES = 3
+
+START, AGAIN, COLLECT, CALL = "start", "again", "collect", "call"
+"""What a host asks for: a rank; one like the last, but for some variables; that ranks are collected; a call."""
+
+
+class Start(Record):
+    """A rank that a fork server is to start.
+
+    Args:
+        kind: `file`, `module` or `command`: what the target is.
+        target: A path, the name of a module, or code.
+        argv: `sys.argv`.
+        command: The whole command line, `sys.orig_argv`.
+        env: The whole environment.
+        wdir: The working directory; empty for the fork server's own.
+        session: Whether it begins a session, instead of a process group alone.
+    """
+
+    kind: str
+    target: str
+    argv: tuple[str, ...]
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    wdir: str = ""
+    session: bool = False
+
+    def write(self) -> list[str]:
+        """Return it as words."""
+        return [
+            self.kind, self.target, self.wdir, "1" if self.session else "", str(len(self.argv)), *self.argv,
+            str(len(self.command)), *self.command, *[f"{name}={text}" for name, text in self.env.items()],
+        ]  # fmt: skip
+
+    def changes(self, last: Start | None) -> list[str] | None:
+        """Return the variables that differ from those of another rank, as words; None where more does."""
+        if last is None or self.env.keys() != last.env.keys():
+            return None
+        if (self.target, self.argv, self.command, self.kind, self.wdir, self.session) != (
+            last.target, last.argv, last.command, last.kind, last.wdir, last.session
+        ):  # fmt: skip
+            return None
+        former = last.env
+        return [f"{name}={text}" for name, text in self.env.items() if former[name] != text]
+
+    @classmethod
+    def read(cls, words: list[str]) -> Start:
+        """Return what `write` has written."""
+        kind, target, wdir, session, size = words[:5]
+        end = 5 + int(size)
+        argv, size = tuple(words[5:end]), words[end]
+        begin, end = end + 1, end + 1 + int(size)
+        env = dict([word.split("=", 1) for word in words[end:]])
+        return cls(kind, target, argv, tuple(words[begin:end]), env, wdir, bool(session))
 
 
 def send(link: _socket.socket, fields: Sequence[str], files: Sequence[int] = ()) -> None:

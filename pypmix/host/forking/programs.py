@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from pypmix.host.forking.frames import Start
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -18,44 +19,6 @@ _VALUES = frozenset("WX")
 """Options with one."""
 _ARCHIVES = (".pyc", ".pyz", ".zip", ".whl", ".egg")
 _HEAD = 4096
-
-
-class Start(Record):
-    """A rank that a fork server is to start.
-
-    Args:
-        kind: `file`, `module` or `command`: what the target is.
-        target: A path, the name of a module, or code.
-        argv: `sys.argv`.
-        command: The whole command line, `sys.orig_argv`.
-        env: The whole environment.
-        wdir: The working directory; empty for the fork server's own.
-        session: Whether it begins a session, instead of a process group alone.
-    """
-
-    kind: str
-    target: str
-    argv: tuple[str, ...]
-    command: tuple[str, ...]
-    env: Mapping[str, str]
-    wdir: str = ""
-    session: bool = False
-
-    def write(self) -> list[str]:
-        """Return it as words."""
-        return [
-            self.kind, self.target, self.wdir, "1" if self.session else "", str(len(self.argv)), *self.argv,
-            str(len(self.command)), *self.command, *[f"{name}={text}" for name, text in self.env.items()],
-        ]  # fmt: skip
-
-    @classmethod
-    def read(cls, words: Sequence[str]) -> Start:
-        """Return what `write` has written."""
-        rest = iter(words)
-        kind, target, wdir, session = (next(rest) for _ in range(4))
-        argv, command = (tuple([next(rest) for _ in range(int(next(rest)))]) for _ in range(2))
-        env = {name: text for name, _, text in [word.partition("=") for word in rest]}
-        return cls(kind, target, argv, command, env, wdir, bool(session))
 
 
 class Program(Record):

@@ -1,33 +1,40 @@
 """The fork server: a process that has imported what ranks need, and forks them.
 
 It has one thread, and its requests come one after the other on descriptor 0; see the package for who sends them. All
-that makes a child the rank that was asked for happens in `_become` and `_run`: its process group, descriptors,
+that makes a child the rank that was asked for happens in `Server._fork` and `_run`: its process group, descriptors,
 environment, signals, folder, random numbers, `sys.argv`, `sys.path` and `__main__` are those of a process of its own.
 What remains of the server's is the seed of `hash()` (PYTHONHASHSEED) and what the named modules have kept.
+
+A rank pays for each page of memory that it writes to, 2 us on a virtual machine, and each object that it looks at is on
+such a page. So what can be done before a fork is done there, and what ranks do not need is not imported: `threading`
+alone costs each of them a third of a millisecond at the fork.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import _socket
 import gc
 import io
 import os
-import signal
 import sys
 from importlib.machinery import SourceFileLoader
 
-from pypmix.host.forking.frames import receive, send
+from pypmix.host.forking.frames import AGAIN, CALL, COLLECT, Start, receive, send
 from pypmix.host.forking.leaving import Leaving
-from pypmix.host.forking.programs import Start
 from pypmix.host.forking.safety import REFUSED, open_files, trouble
 from pypmix.host.outcome import CANNOT_EXECUTE
 from pypmix.lazy import load
+from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from types import CodeType
     from typing import Any
+
+    from pypmix.engine.base import ClientSession
+    from pypmix.standard.types import Info
 
 CLIENT = (
     "collections.abc",
@@ -45,11 +52,13 @@ CLIENT = (
 """The modules that a rank imports to open a client and to finalize."""
 
 READY = "ready"
-START = "start"
-COLLECT = "collect"
-CALL = "call"
 
-_HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2)
+REHEARSALS = 8
+"""How often a client is opened before the first fork: CPython specialises a function when it is called so often."""
+
+_HELD = (
+    _signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGTSTP, _signal.SIGUSR1, _signal.SIGUSR2,
+)  # fmt: skip
 """Signals that are sent to all processes of a job: ranks take them, and the server goes on for those that clean up."""
 
 
@@ -73,9 +82,13 @@ def main() -> None:
     except Unsafe as error:
         send(link, [str(error)])
         os._exit(1)
-    handlers = {signum: signal.getsignal(signum) for signum in _HELD}
-    for signum in _HELD:
-        signal.signal(signum, signal.SIG_IGN)
+    try:
+        rehearse()
+    except (PMIxError, OSError):
+        # Ranks are slower then, and say themselves why they cannot have a client.
+        pass
+    # One that a rank is sent before it takes them is not lost.
+    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _HELD)
     gc.collect()
     # What is here is not looked through again, so that its pages stay shared.
     gc.freeze()
@@ -83,8 +96,7 @@ def main() -> None:
     server = Server(link)
     start, code = server.serve()
     leaving = server.leaving
-    for signum, handler in handlers.items():
-        signal.signal(signum, handler)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
     try:
         _run(start, code)
     except SystemExit as end:
@@ -121,6 +133,28 @@ def prepare(modules: Iterable[str]) -> None:
             raise Unsafe(f"{name} cannot be imported before ranks are forked: {why}")
 
 
+def rehearse() -> None:
+    """Open and finalize clients, so that what this leaves in the interpreter is there in each rank."""
+    from pypmix import client
+    from pypmix.engine import select
+
+    def opener(engine: str | None, env: Mapping[str, str] | None, directives: tuple[Info, ...]) -> ClientSession:
+        select.choose(engine, env)
+        return open_rehearsal(os.environ, directives)
+
+    env = dict(os.environ)
+    open_rehearsal: Callable[..., ClientSession] = load("pypmix.engine.python.rehearsal", "open_rehearsal")
+    former, select.opener = select.opener, opener
+    try:
+        os.environ.update(load("pypmix.engine.python.rehearsal", "ENVIRONMENT"))
+        for _ in range(REHEARSALS):
+            with client.Client() as me:
+                assert (me.rank, me.job.size) == (0, 1)
+    finally:
+        select.opener = former
+        _have(*_differences(env))
+
+
 class Server:
     """Answers a host, and forks.
 
@@ -133,11 +167,15 @@ class Server:
     def __init__(self, link: _socket.socket) -> None:
         self._link = link
         self._codes: dict[str, tuple[tuple[int, int, int], CodeType]] = {}
+        self._own = [os.dup(fd) for fd in range(3)]
+        self._env = dict(os.environ)
+        self._kinds: list[tuple[int, int, int]] = [(0, 0, 0)] * 3
         self.leaving = Leaving()
 
     def serve(self) -> tuple[Start, CodeType | None]:
         """Answer requests; returns in a child, with what it is to run."""
         link = self._link
+        start: Any = None
         while True:
             try:
                 fields, files = receive(link)
@@ -151,21 +189,25 @@ class Server:
             if fields[0] == CALL:
                 send(link, ["returned", self._call(*fields[1:])])
                 continue
-            start = Start.read(fields[1:])
+            if fields[0] == AGAIN:
+                gone: list[str] = []
+                new = [word.split("=", 1) for word in fields[1:]]
+            else:
+                start = Start.read(fields[1:])
+                gone, new = _differences(start.env)
             code = self._code(start.target) if start.kind == "file" else None
             try:
-                pid = self._fork(start, files)
+                pid = self._fork(start, files, gone, new)
             except OSError as error:
                 send(link, ["0", str(error.errno), error.strerror or "", os.fsdecode(error.filename or "")])
             else:
                 if not pid:
                     return start, code
                 send(link, [str(pid)])
-            for fd in files:
-                os.close(fd)
 
     def _call(self, module: str, function: str, argument: str) -> str:
         """Call a function of a module, so that ranks have what it makes; return what it returns."""
+        _have(*_differences(self._env))
         try:
             return str(load(module, function)(argument))
         except BaseException as error:
@@ -178,6 +220,7 @@ class Server:
     def _keep(self) -> None:
         gc.collect()
         gc.freeze()
+        self._env = dict(os.environ)
         self.leaving = Leaving()
 
     def _code(self, path: str) -> CodeType | None:
@@ -192,23 +235,22 @@ class Server:
             return None
         return known[1]
 
-    def _fork(self, start: Start, files: list[int]) -> int:
+    def _fork(self, start: Start, files: list[int], gone: list[str], new: list[list[str]]) -> int:
         """Fork; returns the pid of the child once it has its place among processes, and 0 in the child."""
-        gone = list(os.environ.keys() - start.env.keys())
-        new = [(name, text) for name, text in start.env.items() if os.environ.get(name) != text]
-        folder = os.open(start.wdir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if start.wdir else -1
-        # Only the child can begin its session: its end is closed then. Signals for the rank find it from then on.
-        placed, place = os.pipe2(os.O_CLOEXEC) if start.session else (-1, -1)
+        child = False
+        folder = placed = place = -1
         try:
+            if start.wdir:
+                folder = os.open(start.wdir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            if start.session:
+                # Only the child can begin its session: its end is closed then. Signals for the rank find it from then.
+                placed, place = os.pipe2(os.O_CLOEXEC)
+            self._dress(files, gone, new)
             pid = os.fork()
             if not pid:
+                child = True
                 try:
-                    self._link.close()
-                    if start.session:
-                        os.setsid()
-                    else:
-                        os.setpgid(0, 0)
-                    _become(files, folder, gone, new)
+                    self._become(start, folder)
                 except BaseException:
                     # Never back to what the server does.
                     os._exit(CANNOT_EXECUTE)
@@ -221,9 +263,37 @@ class Server:
                 os.setpgid(pid, pid)
             return pid
         finally:
-            for fd in (placed, place, folder):
+            for fd in (*files, placed, place, folder):
                 if fd >= 0:
                     os.close(fd)
+            if not child:
+                for number, fd in enumerate(self._own):
+                    os.dup2(fd, number)
+
+    def _dress(self, files: list[int], gone: list[str], new: list[list[str]]) -> None:
+        """Take on the descriptors, standard files and environment of a rank, which its process has then."""
+        for number, fd in enumerate(files):
+            os.dup2(fd, number)
+        for number in range(3):
+            found = os.fstat(number)
+            kind = found.st_mode, found.st_rdev, found.st_blksize
+            # What was made for another descriptor of this kind, and has not been used, is as good.
+            if kind != self._kinds[number]:
+                _open_standard_file(number)
+                self._kinds[number] = kind
+        _have(gone, new)
+
+    def _become(self, start: Start, folder: int) -> None:
+        """Be a process of its own, after a fork."""
+        self._link.close()
+        for fd in self._own:
+            os.close(fd)
+        if start.session:
+            os.setsid()
+        else:
+            os.setpgid(0, 0)
+        if folder >= 0:
+            os.fchdir(folder)
 
 
 def _collected(pid: int) -> bool:
@@ -234,22 +304,8 @@ def _collected(pid: int) -> bool:
     return True
 
 
-def _become(files: list[int], folder: int, gone: list[str], new: list[tuple[str, str]]) -> None:
-    """Take on the descriptors, the folder and the environment of a rank."""
-    for number, fd in enumerate(files):
-        os.dup2(fd, number)
-        os.close(fd)
-    if folder >= 0:
-        os.fchdir(folder)
-    for name in gone:
-        del os.environ[name]
-    for name, text in new:
-        os.environ[name] = text
-
-
 def _run(start: Start, code: CodeType | None) -> None:
     """Be the program: what it raises passes through, as its interpreter would have it."""
-    _open_standard_files()
     _seed()
     _name(start)
     sys.argv = list(start.argv)
@@ -309,27 +365,41 @@ def _without_ours(error: BaseException) -> None:
     sys.excepthook = hook
 
 
-def _open_standard_files() -> None:
-    """Make `sys.stdin` and its like anew: what they are now may be a terminal, or a file."""
-    for fd, name in enumerate(("stdin", "stdout", "stderr")):
-        former = getattr(sys, name)
-        if former is None:
-            continue
-        # As -u has it.
-        direct = fd > 0 and former.write_through
-        raw: Any = open(fd, "wb" if fd else "rb", 0 if direct else -1, closefd=False)  # noqa: SIM115
-        getattr(raw, "raw", raw).name = f"<{name}>"
-        made: Any = io.TextIOWrapper(
-            raw,
-            encoding=former.encoding,
-            errors=former.errors,
-            newline="\n",
-            line_buffering=not direct and (fd == 2 or raw.isatty()),
-            write_through=former.write_through,
-        )
-        made.mode = "w" if fd else "r"
-        setattr(sys, name, made)
-        setattr(sys, f"__{name}__", made)
+def _differences(env: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+    """Return the variables that this process has and another environment has not, and those that differ."""
+    own = dict(os.environ)
+    return list(own.keys() - env.keys()), [[name, text] for name, text in env.items() if own.get(name) != text]
+
+
+def _have(gone: list[str], new: list[list[str]]) -> None:
+    """Change the environment."""
+    for name in gone:
+        del os.environ[name]
+    for name, text in new:
+        os.environ[name] = text
+
+
+def _open_standard_file(fd: int) -> None:
+    """Make `sys.stdin` or its like anew: what it is now may be a terminal, or a file."""
+    name = ("stdin", "stdout", "stderr")[fd]
+    former = getattr(sys, name)
+    if former is None:
+        return
+    # As -u has it.
+    direct = fd > 0 and former.write_through
+    raw: Any = open(fd, "wb" if fd else "rb", 0 if direct else -1, closefd=False)  # noqa: SIM115
+    getattr(raw, "raw", raw).name = f"<{name}>"
+    made: Any = io.TextIOWrapper(
+        raw,
+        encoding=former.encoding,
+        errors=former.errors,
+        newline="\n",
+        line_buffering=not direct and (fd == 2 or raw.isatty()),
+        write_through=former.write_through,
+    )
+    made.mode = "w" if fd else "r"
+    setattr(sys, name, made)
+    setattr(sys, f"__{name}__", made)
 
 
 def _seed() -> None:
@@ -342,8 +412,9 @@ def _seed() -> None:
 def _name(start: Start) -> None:
     """Have tools such as `top` and `ps -o comm` name the process by its program."""
     try:
-        with open("/proc/self/comm", "wb") as file:
-            file.write(os.fsencode(os.path.basename(start.target) if start.kind != "command" else "python -c"))
+        file = os.open("/proc/self/comm", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(file, os.fsencode(os.path.basename(start.target) if start.kind != "command" else "python -c"))
+        os.close(file)
     except OSError:
         # A sandbox without /proc, or one that is read-only.
         return

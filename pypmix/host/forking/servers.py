@@ -10,7 +10,7 @@ import time
 
 from pypmix.host import launch
 from pypmix.host.forking import frames
-from pypmix.host.forking.programs import Program, Start, find
+from pypmix.host.forking.programs import Program, find
 from pypmix.host.loop import READ
 from pypmix.host.outcome import signal_text
 
@@ -65,6 +65,8 @@ class ForkServer:
         self._python = program.interpreter
         self._modules = modules
         self._ready = False
+        self._last: frames.Start | None = None
+        """The last rank that was started, whose environment the fork server has."""
         self._end = ""
         self.pidfd = launch.open_pidfd(self.pid)
         self.session = launch.has_terminal()
@@ -79,7 +81,7 @@ class ForkServer:
         """Whether it has ended."""
         return bool(self._end)
 
-    def start(self, start: Start, files: Sequence[int]) -> int:
+    def start(self, start: frames.Start, files: Sequence[int]) -> int:
         """Have it fork a rank, and return the pid.
 
         Args:
@@ -90,10 +92,14 @@ class ForkServer:
             OSError: The system does not let it; or the fork server has ended, or cannot import a module.
         """
         self._await_ready()
-        answer = self._ask(["start", *start.write()], files)
+        changes = start.changes(self._last)
+        words = [frames.START, *start.write()] if changes is None else [frames.AGAIN, *changes]
+        self._last = None
+        answer = self._ask(words, files)
         pid = int(answer[0])
         if not pid:
             raise OSError(int(answer[1]), answer[2], answer[3] or None)
+        self._last = start
         return pid
 
     def call(self, module: str, function: str, argument: str) -> str:
@@ -106,14 +112,15 @@ class ForkServer:
             ForkServerError: The fork server has ended, or cannot import a module.
         """
         self._await_ready()
-        return self._ask(["call", module, function, argument])[1]
+        self._last = None
+        return self._ask([frames.CALL, module, function, argument])[1]
 
     def collect(self, pids: Iterable[int]) -> None:
         """Have it collect ranks that have ended, or are about to."""
         words = [str(pid) for pid in pids]
         if words and not self._end:
             try:
-                self._ask(["collect", *words])
+                self._ask([frames.COLLECT, *words])
             except ForkServerError:
                 # Another process has collected them then.
                 return
@@ -125,8 +132,11 @@ class ForkServer:
             ChildProcessError: That cannot be learnt any more.
         """
         try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                words = file.read().rpartition(b")")[2].split()
+            file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                words = os.read(file, 4096).rpartition(b")")[2].split()
+            finally:
+                os.close(file)
         except (FileNotFoundError, ProcessLookupError):
             raise ChildProcessError(f"the process {pid} is not there any more") from None
         if words[0] not in (b"Z", b"X"):

@@ -1,0 +1,124 @@
+"""mpi4py and torch inside of tests on several ranks, and workers of mpi4py's pools that are forked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import machine, provision
+from plugin.test_plugin import installed
+
+SECONDS = 300
+
+pytestmark = pytest.mark.timeout(2 * SECONDS)
+
+MPI = """
+import pytest
+
+@pytest.fixture(scope="module")
+def world():
+    from mpi4py import MPI
+    return MPI.COMM_WORLD
+
+@pytest.mark.pmix(ranks=3)
+@pytest.mark.parametrize("factor", [1, 2])
+def test_sum(world, factor, pmix_ranks):
+    assert world.size == pmix_ranks == 3
+    assert world.allreduce(world.rank * factor) == 3 * factor
+
+@pytest.mark.pmix(ranks=2)
+def test_both(world, pmix):
+    assert (world.rank, world.size) == (pmix.rank, pmix.job.size)
+    assert world.allgather(world.rank) == [0, 0]
+"""
+
+TORCH = """
+import pytest
+
+@pytest.mark.pmix(ranks=[1, 2])
+def test_sum(pmix_ranks):
+    import torch
+    import torch.distributed as dist
+    import pypmix.torch
+    dist.init_process_group("gloo", init_method="pmix://")
+    try:
+        value = torch.tensor([dist.get_rank() + 1])
+        dist.all_reduce(value)
+        assert dist.get_world_size() == pmix_ranks
+        assert value.item() == sum(range(1, pmix_ranks + 1))
+    finally:
+        dist.destroy_process_group()
+
+@pytest.mark.pmix(ranks=2)
+def test_wrong():
+    import torch
+    assert torch.tensor([1]).item() == 2
+"""
+
+POOL = """
+import os
+from mpi4py.futures import MPIPoolExecutor
+
+def place(number):
+    with open(f"/proc/{os.getppid()}/cmdline") as file:
+        return number * number, "pypmix.host.forking.server" in file.read()
+
+if __name__ == "__main__":
+    with MPIPoolExecutor(2) as pool:
+        print(list(pool.map(place, range(4))))
+"""
+
+
+def environment(folder: Path) -> dict[str, str]:
+    # What the tests' Python has, for another one of the same version.
+    path = os.pathsep.join([str(machine.ROOT), *filter(None, sys.path)])
+    settings = {"OMP_NUM_THREADS": "1", "OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
+    return {**machine.clean_environment(), "PYTHONPATH": path, "TMPDIR": str(folder), **settings}
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    (folder / "tmp").mkdir()
+    return subprocess.run(
+        words, cwd=folder, env=environment(folder / "tmp"), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+
+
+def outcome(folder: Path, python: str, text: str) -> str:
+    (folder / "test_it.py").write_text(text)
+    plugin = () if installed() else ("-p", "pypmix.testing.plugin")
+    ended = run(folder, python, "-m", "pytest", "-p", "no:cacheprovider", *plugin, "-q", "test_it.py")
+    return ended.stdout + ended.stderr
+
+
+@pytest.fixture
+def mpi() -> str:
+    """The Python that has mpi4py."""
+    found = provision.mpi4py()
+    if found is None or not list(found.parents[1].glob(f"lib/python3.{sys.version_info.minor}")):
+        machine.lacking("Open MPI with mpi4py for this Python, which tests/harness/provision.py fetches")
+    return str(found)
+
+
+def test_mpi4py_in_tests(mpi: str, tmp_path: Path) -> None:
+    """Fixtures of a module, parameters, and a failure with its ranks."""
+    out = outcome(tmp_path, mpi, MPI)
+    assert "1 failed, 2 passed" in out, out
+    assert "ranks 0-1 of 2" in out and "assert [0, 1] == [0, 0]" in out, out
+
+
+def test_torch_in_tests(tmp_path: Path) -> None:
+    python = provision.FOLDER / "torch" / "bin" / "python"
+    if not list(python.parents[1].glob("installed-*")):
+        machine.lacking("torch, which tests/harness/provision_frameworks.py fetches")
+    out = outcome(tmp_path, str(python), TORCH)
+    assert "1 failed, 2 passed" in out and "assert 1 == 2" in out, out
+
+
+def test_workers_of_a_pool_are_warm(mpi: str, tmp_path: Path) -> None:
+    (tmp_path / "pool.py").write_text(POOL)
+    done = run(tmp_path, sys.executable, "-m", "pypmix", "run", "--warm", "-n", "1", mpi, "pool.py")
+    assert done.stdout.strip() == str([(number * number, True) for number in range(4)]), done.stdout + done.stderr
