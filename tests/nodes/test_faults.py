@@ -369,7 +369,10 @@ def shaken(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> 
         yield found
     finally:
         found.close()
-        if slurm is not None:
+        if slurm is not None and what == "the engine":
+            # The allocation of an srun that was killed stays until somebody cancels it.
+            slurm.cancel()
+        elif slurm is not None:
             # It takes a while to notice that its own processes were killed.
             slurm.settle(LOST)
 
