@@ -31,7 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         gc.disable()
         from pypmix.host.daemon import main as serve
 
-        gc.enable()
         os._exit(serve())
     if arguments == ["relay"]:
         from pypmix.host.rosters.relay import main as relay

@@ -190,7 +190,7 @@ OPTIONS = (
         "Words of the application that are FILE become the path of the copy. Repeatable.",
         per_app=True,
     ),
-    Option("tagged", ("--tag-output",), "", "Start each line of output with its rank and stream."),
+    Option("tagged", ("--tag-output",), "", "Start each line of output with its rank, node and stream."),
     Option("stamped", ("--timestamp-output",), "", "Start each line of output with the time."),
     Option("merged", ("--merge-stderr",), "", "Send stderr to where stdout goes."),
     Option(

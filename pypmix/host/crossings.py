@@ -52,7 +52,7 @@ class Exchanging:
     def register(self, job: RunningJob) -> None:
         """Make a job known before the server knows it."""
         places = {rank: node.hostname for node in job.job.nodes for rank in node.ranks}
-        self._crossing.register(job.job.info(), places)
+        self._crossing.register(job.job, places)
 
     def deregister(self, nspace: str) -> None:
         """Forget a job."""
@@ -153,9 +153,8 @@ class Crossings(Exchanging):
 
     def register(self, job: RunningJob) -> None:
         places = {rank.proc.rank: self._exchanges[rank.node.number].name for rank in job.ranks}
-        info = job.job.info()
         for crossing in self._crossings:
-            crossing.register(info, places)
+            crossing.register(job.job, places)
 
     def deregister(self, nspace: str) -> None:
         for crossing in self._crossings:

@@ -18,6 +18,7 @@ Threads. Requests of the server come on its engine's thread, messages on the car
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import signal
@@ -792,6 +793,9 @@ def main() -> int:
         return 1
     hostname = socket.gethostname()
     _say({"ready": given.node, "pid": os.getpid(), "cpus": usable_cpus(), "hostname": hostname, "version": __version__})
+    # What is there by now stays: no search for garbage looks at it.
+    gc.freeze()
+    gc.enable()
     daemon.run()
     return 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import selectors
+import select
 import time
 from collections import deque
 
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
             """Carry out what has been posted by now."""
 
 
-READ = selectors.EVENT_READ
-WRITE = selectors.EVENT_WRITE
+READ = select.EPOLLIN
+WRITE = select.EPOLLOUT
 
 ROUND = 64
 """The number of posted calls that are carried out before descriptors and timers have their turn."""
@@ -97,23 +97,30 @@ class Loop:
     """
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        self._epoll = select.epoll()
+        self._watched: dict[int, tuple[int, Callback]] = {}
         self._timers = Heap()
         self._posted: deque[Callback] = deque()
-        self._paused: dict[int, selectors.SelectorKey] = {}
+        self._paused: dict[int, tuple[int, Callback]] = {}
         self._awake = False
         """Whether the loop has been woken for what is posted, and has not looked yet."""
         self._wake_read, self.wake_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._selector.register(self._wake_read, READ, self._woken)
+        self.watch(self._wake_read, READ, self._woken)
 
     def watch(self, fd: int, events: int, callback: Callback) -> None:
         """Call `callback` whenever `fd` is ready."""
-        self._selector.register(fd, events, callback)
+        self._epoll.register(fd, events)
+        self._watched[fd] = events, callback
 
     def unwatch(self, fd: int) -> None:
         """Forget `fd`; to be called before it is closed."""
         if self._paused.pop(fd, None) is None:
-            self._selector.unregister(fd)
+            del self._watched[fd]
+            try:
+                self._epoll.unregister(fd)
+            except OSError:
+                # It has been closed all the same, and watches nothing any more.
+                return
 
     def later(self, delay: float, callback: Callback) -> Alarm:
         """Call `callback` after `delay` seconds."""
@@ -156,24 +163,29 @@ class Loop:
             return False
         return True
 
-    def _pause(self, key: selectors.SelectorKey) -> None:
-        if self._selector.get_map().get(key.fd) is key:
-            self._selector.unregister(key.fd)
-            self._paused[key.fd] = key
-            self.later(PAUSE, lambda: self._resume(key))
+    def _pause(self, fd: int) -> None:
+        watched = self._watched[fd]
+        self.unwatch(fd)
+        self._paused[fd] = watched
+        self.later(PAUSE, lambda: self._resume(fd, watched))
 
-    def _resume(self, key: selectors.SelectorKey) -> None:
-        if self._paused.get(key.fd) is key:
-            del self._paused[key.fd]
-            self._selector.register(key.fd, key.events, key.data)
+    def _resume(self, fd: int, watched: tuple[int, Callback]) -> None:
+        if self._paused.get(fd) is watched:
+            del self._paused[fd]
+            self.watch(fd, *watched)
 
     def run(self, until: Callable[[], bool], every: float | None = None) -> None:
         """Run until the condition holds; it is asked after each round, and at least each `every` seconds."""
+        ready = self._watched.get
         while not until():
-            for key, _ in self._selector.select(self._wait(every)):
-                # A callback of this round may have forgotten a descriptor that is ready too.
-                if self._selector.get_map().get(key.fd) is key and not self._call(key.data):
-                    self._pause(key)
+            found = [(fd, ready(fd)) for fd, _ in self._epoll.poll(self._wait(every))]
+            for fd, watched in found:
+                # A callback of this round may have forgotten a descriptor that is ready too, or watch another one as
+                # the same number.
+                if watched is None or ready(fd) is not watched or self._call(watched[1]):
+                    continue
+                if ready(fd) is watched:
+                    self._pause(fd)
             self.run_posted(ROUND)
             now = time.monotonic()
             while callback := self._timers.take(now):
@@ -196,6 +208,6 @@ class Loop:
 
     def close(self) -> None:
         """Close the loop's own descriptors."""
-        self._selector.close()
+        self._epoll.close()
         os.close(self._wake_read)
         os.close(self.wake_fd)

@@ -609,8 +609,9 @@ class Launch:
             if terms.directory:
                 copy = job.open_copy(f"{terms.directory}/{job.number}/rank.{rank.proc.rank}/{NAMES[kind]}")
             sink = self.host.sink(number) if terms.shown[number - 1] else None
-            where = f"{job.mark}:" if job.mark else ""
-            tag = f"[{where}{rank.proc.rank}]<{NAMES[kind]}>: " if terms.tagged else ""
+            which = f"{job.mark}:{rank.proc.rank}" if job.mark else str(rank.proc.rank)
+            where = "" if rank.node.here else f"@{rank.node.hostname}"
+            tag = f"[{which}{where}]<{NAMES[kind]}>: " if terms.tagged else ""
             stream = Stream(
                 self.host.loop,
                 read(kind, sink),

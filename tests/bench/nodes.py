@@ -1,10 +1,13 @@
 """Times fences across nodes in one run: `pypmix run` beside `prterun`, with as many daemons and the same C client.
 
-    PYPMIX_TEST_PRTERUN=... python tests/bench/nodes.py [--nodes 2,4,8,16,32] [--rounds 3] [--count 200] [--out FILE]
+    PYPMIX_TEST_PRTERUN=... python tests/bench/nodes.py [--nodes 2,4,8,16,32] [--bytes 0,1000] [--rounds 3]
+                                                        [--count 200] [--out results/nodes/DATE.json]
 
 Each "node" is a daemon of its own on this machine with one rank; both launchers start theirs by a command in the place
 of ssh, and the daemons reach each other by TCP over loopback. The rounds of the two take turns, since machines have
-other things to do. `PYPMIX_TEST_PRTERUN` names the prterun of an Open MPI wheel, whose libpmix the clients use.
+other things to do. With bytes, each rank puts so many before each fence, which collects them. `chart.py` makes the
+table of the page on performance of what `--out` writes. `PYPMIX_TEST_PRTERUN` names the prterun of an Open MPI wheel,
+whose libpmix the clients use.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from bench import build
+from bench import build, here
 from groups import run
 
 AGENT = '#!/bin/sh\nshift\nexec sh -c "$*"\n'
@@ -41,6 +45,7 @@ def main() -> int:
     """Time all numbers of nodes and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", default="2,4,8,16,32")
+    parser.add_argument("--bytes", default="0,1000", help="what each rank puts before a fence; 0 for a plain one")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--count", type=int, default=200, help="fences in each round")
     parser.add_argument("--out", type=Path)
@@ -58,30 +63,44 @@ def main() -> int:
         if program is None:
             print("no C compiler or no PMIx headers: nothing to compare with", file=sys.stderr)
             return 1
-        print("microseconds of a fence without data, median of the rounds (best), one rank on each node")
-        print(f"{'nodes':>6} {'prterun':>20} {'pypmix':>20} {'ratio':>14} {'load':>6}")
+        print("microseconds of a fence, median of the rounds (best), one rank on each node")
+        print(f"{'nodes':>6} {'bytes':>6} {'prterun':>20} {'pypmix':>20} {'ratio':>14} {'load':>6}")
         for count in map(int, options.nodes.split(",")):
-            found: dict[str, list[float]] = {"prterun": [], "pypmix": []}
-            for _ in range(options.rounds):
-                for launcher, command in commands(Path(prterun), Path(name), count).items():
-                    try:
-                        results = run([*command, str(program), str(options.count)], {**os.environ, **extra}, count)
-                    except RuntimeError as error:
-                        # A machine with much else to do may not get all daemons to start in time.
-                        print(f"  {error}", file=sys.stderr)
-                        continue
-                    found[launcher].append(statistics.median([float(each["fence"]) for each in results]))  # type: ignore[arg-type]
-            if not all(found.values()):
-                continue
-            middle, best = ([pick(found[each]) for each in found] for pick in (statistics.median, min))
-            cells = [f"{one:10.0f} ({two:7.0f})" for one, two in zip(middle, best, strict=True)]
-            ratios = middle[1] / middle[0], best[1] / best[0]
-            rows.append({"nodes": count, **found, "ratio": ratios[0], "ratio of the best": ratios[1]})
-            load = os.getloadavg()[0]
-            print(f"{count:>6} {cells[0]} {cells[1]}  {ratios[0]:5.2f} ({ratios[1]:5.2f}) {load:6.1f}", flush=True)
+            for size in map(int, options.bytes.split(",")):
+                found: dict[str, list[float]] = {"prterun": [], "pypmix": []}
+                for _ in range(options.rounds):
+                    for launcher, command in commands(Path(prterun), Path(name), count).items():
+                        words = [*command, str(program), str(options.count), "50", str(size)]
+                        try:
+                            results = run(words, {**os.environ, **extra}, count)
+                        except RuntimeError as error:
+                            # A machine with much else to do may not get all daemons to start in time.
+                            print(f"  {error}", file=sys.stderr)
+                            continue
+                        times = [float(each["fence"]) for each in results]  # type: ignore[arg-type]
+                        found[launcher].append(round(statistics.median(times)))
+                if all(found.values()):
+                    rows.append({"nodes": count, "bytes": size, **found})
+                    show(rows[-1])
     if options.out is not None:
-        options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        keep(options.out, "fences", rows)
     return 0
+
+
+def show(row: dict[str, Any]) -> None:
+    """Print the figures of one number of nodes."""
+    middle, best = ([pick(row[each]) for each in ("prterun", "pypmix")] for pick in (statistics.median, min))
+    cells = [f"{one:10.0f} ({two:7.0f})" for one, two in zip(middle, best, strict=True)]
+    ratios = f"{middle[1] / middle[0]:5.2f} ({best[1] / best[0]:5.2f})"
+    print(f"{row['nodes']:>6} {row['bytes']:>6} {cells[0]} {cells[1]}  {ratios} {os.getloadavg()[0]:6.1f}", flush=True)
+
+
+def keep(path: Path, what: str, rows: list[dict[str, Any]]) -> None:
+    """Write figures to a file, which may hold those of the other benchmark on several nodes."""
+    held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    text = json.dumps({**held, what: {**here(), "load": round(os.getloadavg()[0]), "rows": rows}}, indent=1)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

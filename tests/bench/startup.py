@@ -1,6 +1,7 @@
 """Times the start of a job on several machines, in one run: `pypmix run`, `prterun` and `mpirun` over the same ssh.
 
     python tests/bench/startup.py [--nodes 8] [--ranks 8] [--rounds 5] [--program true|client]
+                                  [--out results/nodes/DATE.json]
 
 As root: the machines are namespaces of this kernel with a `sshd` each (`tests/harness/cluster.py`), all on the same
 cores. Every round runs all launchers one after the other, so that a noisy machine is noisy for all of them. A run is
@@ -23,6 +24,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 from bench import build  # noqa: E402
+from nodes import keep  # noqa: E402
 
 from harness.cluster import Cluster, lacking  # noqa: E402
 
@@ -83,6 +85,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=8, help="on each node")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--program", choices=("true", "client"), default="true")
+    parser.add_argument("--out", type=Path, help="where to write the figures, for `chart.py`")
     options = parser.parse_args()
     if lacking():
         print(lacking(), file=sys.stderr)
@@ -97,7 +100,7 @@ def main() -> int:
             if built is None:
                 print("no C compiler or no PMIx headers", file=sys.stderr)
                 return 1
-            program = [str(built), "1"]
+            program = [str(built), "1", "0"]
         nodes = Path(folder, "nodes")
         nodes.mkdir()
         cluster = Cluster(options.nodes, nodes, [Path(folder)])
@@ -115,6 +118,10 @@ def main() -> int:
         finally:
             cluster.close()
     show(options, found)
+    if options.out is not None:
+        size = {"nodes": options.nodes, "ranks": options.ranks, "program": options.program}
+        runs = {name: [[round(figure, 2) for figure in run] for run in runs] for name, runs in found.items()}
+        keep(options.out, "starts", [{**size, **runs}])
     return 0
 
 

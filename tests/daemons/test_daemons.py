@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -181,7 +182,7 @@ def test_output_comes_whole_and_tagged(session: Start) -> None:
     run = session(shell(2, text), nodes={"n0": 1, "n1": 1}, terms={"tagged": True})
     assert run.end() == 0, run.told()
     for rank in (0, 1):
-        mine = [line.partition(": ")[2] for line in run.out if line.startswith(f"[{rank}]<stdout>")]
+        mine = [line.partition(": ")[2] for line in run.out if re.match(rf"\[{rank}@n[01]\]<stdout>", line)]
         assert len(mine) == 6000000 // 17 + 1
         assert set(mine[:-1]) == {"0123456789abcdef"} and mine[-1].endswith(f"end{rank}")
 

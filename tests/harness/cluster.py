@@ -349,11 +349,14 @@ class Cluster:
             "resolv.conf": "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
             "ssh_config": SSH_CONFIG.format(folder=keys),
             "sshd_config": SSHD_CONFIG.format(folder=keys),
+            "bashrc": "",
         }
         (keys / "known_hosts").write_text("".join(f"{address},{name} {known}" for address, name in names))
         for name, text in texts.items():
             (self.folder / name).write_text(text)
         places = {"hosts": "/etc/hosts", "resolv.conf": "/etc/resolv.conf", "ssh_config": "/etc/ssh/ssh_config"}
+        # A shell that sshd starts would read what this user has it do; the nodes would wait for each other there.
+        places["bashrc"] = os.path.expanduser("~/.bashrc")
         return [[str(self.folder / name), place] for name, place in places.items() if os.path.exists(place)]
 
     def listening(self, node: Node, port: int) -> bool:

@@ -352,8 +352,9 @@ def test_exit_codes(over: Runner, rank: int, how: str, code: int) -> None:
 def test_output_is_tagged(over: Runner) -> None:
     job = succeeded(over(4, "sh", "-c", "echo out; echo err >&2", options=(*BY_TWO, "--tag-output")))
     for rank in range(4):
-        assert re.search(rf"(?m)^\[[^]\n]*\b{rank}\b[^]\n]*\].*\bout$", job.stdout), job.report()
-        assert re.search(rf"(?m)^\[[^]\n]*\b{rank}\b[^]\n]*\].*\berr$", job.stderr), job.report()
+        for stream, word in (("stdout", "out"), ("stderr", "err")):
+            line = f"[{rank}@n{1 + rank // 2}]<{stream}>: {word}"
+            assert line in getattr(job, stream).splitlines(), job.report()
 
 
 @ways("ssh", "salloc", "symmetric")

@@ -669,6 +669,32 @@ def test_servers_that_come_late_are_told_everything(world):
     assert [end.code for end in (asked.end, *ends)] == [PARTIAL] * 3
 
 
+class Described:
+    """A job that makes its info when it is asked for."""
+
+    nspace = "late"
+    made = 0
+
+    def info(self):
+        self.made += 1
+        return JobInfo(self.nspace, (attrs.JOB_SIZE(1),))
+
+
+def test_the_info_of_a_job_is_made_once_another_server_asks(world):
+    job = Described()
+    world.crossings["c"].register(job, {0: "c"})
+    world.hub.run()
+    both = (Proc("job", 0), Proc("late", 0))
+    fenced = FenceUpcall(both, (), b"")
+    assert world.all_ask(fenced, "ac") == [b""] * 2
+    assert job.made == 0
+    for _ in range(2):
+        assert world.all_ask(Connect(both), "ac") == [None, None]
+        assert world.servers["a"].jobs["late"] == JobInfo("late", (attrs.JOB_SIZE(1),))
+        world.all_ask(Disconnect(both), "ac")
+    assert job.made == 1
+
+
 def test_job_infos_and_places_survive_the_way():
     for job in (JOB, JobInfo("empty")):
         assert JOBS.read(JOBS.write(job)) == job

@@ -18,6 +18,11 @@ def test_the_table_is_of_the_stored_results() -> None:
     assert found == [chart.table(chart.newest())], "run `python tests/bench/chart.py`"
 
 
+def test_the_tables_of_several_nodes_are_of_the_stored_results() -> None:
+    found = chart.NODES.findall(chart.PAGE.read_text())
+    assert found == [chart.nodes_tables(chart.newest_nodes())], "run `python tests/bench/chart.py`"
+
+
 def test_the_page_says_when_and_where() -> None:
     results = chart.newest()
     text = chart.PAGE.read_text()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done, Upcall
     from pypmix.engine.common import Pending
     from pypmix.host.exchange.codec import Groups
-    from pypmix.host.exchange.crossing import ServerLike
+    from pypmix.host.exchange.crossing import Described, ServerLike
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.standard.ops import Notification, Op
 
@@ -198,7 +198,7 @@ class Border:
         """As `Crossing.answers`."""
         return self._crossing.answers(op)
 
-    def register(self, job: JobInfo, places: Mapping[int, str]) -> None:
+    def register(self, job: JobInfo | Described, places: Mapping[int, str]) -> None:
         """As `Crossing.register`.
 
         Raises:
@@ -207,7 +207,8 @@ class Border:
         if split_nspace(job.nspace)[0] is not None:
             raise ValueError(f"the nspace {job.nspace!r} of a job in a cluster holds no colon")
         cluster_nspace(self.names.cluster, job.nspace)
-        self._crossing.register(renamed(job, self.names.out), places)
+        info = job if isinstance(job, JobInfo) else job.info()
+        self._crossing.register(renamed(info, self.names.out), places)
 
     def deregister(self, nspace: str) -> None:
         """As `Crossing.deregister`."""

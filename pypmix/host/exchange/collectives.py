@@ -31,6 +31,7 @@ from pypmix.host.exchange.places import LAST
 from pypmix.host.exchange.queries import Record
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotSupported, PMIxError, RemoteProtocolError, error_for
+from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Connect, Disconnect, FenceUpcall, GroupUpcall
 from pypmix.standard.ops.connecting import CONNECT_ID
 from pypmix.standard.ops.events import is_set, number_in, procs_in
@@ -51,10 +52,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Upcall
+    from pypmix.host.exchange.crossing import Described
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.kinds import OnAnswer, Outcome
     from pypmix.host.exchange.places import Incarnations, Party, Places
-    from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.types import Proc
 
     Answer = Callable[[Upcall, Any], None]
@@ -98,7 +99,7 @@ class Collectives:
         exchange: Exchange,
         places: Places,
         incarnations: Incarnations,
-        jobs: dict[str, JobInfo],
+        jobs: dict[str, JobInfo | Described],
         borrow: Borrow,
         tell_gone: Callable[[Iterable[Proc]], None],
         lacks: Callable[[str], bool],
@@ -322,6 +323,8 @@ class Collectives:
 
     def _asked_job(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
         job = self._jobs.get(TEXT.read(data))
+        if job is not None and not isinstance(job, JobInfo):
+            job = self._jobs[job.nspace] = job.info()
         answer(b"" if job is None else JOB.write(job), None)
 
     def _reply_connected(self, upcall: Upcall, outcome: Outcome) -> None:

@@ -40,6 +40,14 @@ if TYPE_CHECKING:
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import Op
 
+    class Described(Protocol):
+        """A job of which the job info can be had."""
+
+        @property
+        def nspace(self) -> str: ...
+
+        def info(self) -> JobInfo: ...
+
     class ServerLike(Protocol):
         """The calls that a crossing makes to a server; `pypmix.Server` and the sessions of both engines have it."""
 
@@ -132,7 +140,7 @@ class Crossing:
         self._places = Places(where)
         self._announcements = Announcements(exchange, self._places, self._happened)
         self._incarnations = Incarnations()
-        self._jobs: dict[str, JobInfo] = {}
+        self._jobs: dict[str, JobInfo | Described] = {}
         self._borrowed: set[str] = set()
         self._modexes: dict[Proc, dict[_Asked, None]] = {}
         self._collectives = Collectives(
@@ -182,11 +190,12 @@ class Crossing:
         """Tell whether an upcall of this operation is answered here."""
         return type(op) in self._answers and (not isinstance(op, QueryInfo) or self._queries.answers(op))
 
-    def register(self, job: JobInfo, places: Mapping[int, str]) -> None:
+    def register(self, job: JobInfo | Described, places: Mapping[int, str]) -> None:
         """Make a job known; each server that has procs of it, or its job info, does so before it registers the nspace.
 
         Args:
-            job: The job info, which the clients of other servers get when they connect with procs of the job.
+            job: The job info, which the clients of other servers get when they connect with procs of the job; or what
+                makes it, once another server asks.
             places: The name of the server of each rank, all ranks.
         """
         self._exchange.soon(self._register, job, dict(places))
@@ -234,7 +243,7 @@ class Crossing:
 
     # Jobs and procs
 
-    def _register(self, job: JobInfo, places: dict[int, str]) -> None:
+    def _register(self, job: JobInfo | Described, places: dict[int, str]) -> None:
         self._jobs[job.nspace] = job
         self._announcements.register(job.nspace, places)
 
