@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Nodes", "nodes", "world"]
 
-THREADS = 4
-"""Calls of an agent at a time: one that waits for its daemon, and those that begin and stop it."""
+THREADS = 6
+"""Calls of an agent at a time: one that waits for its daemon, those that begin and stop it, and carry its messages."""
 
 
 def nodes(
@@ -58,6 +58,7 @@ def nodes(
     runtime_env: Mapping[str, Any] | None = None,
     timeout: float = 60.0,
     interface: str = "",
+    direct: bool | None = None,
 ) -> Nodes:
     """Return actors as nodes: `with pypmix.ray.nodes(4, num_cpus=8) as nodes: ...`.
 
@@ -73,6 +74,8 @@ def nodes(
         runtime_env: The environment that Ray makes for the actors.
         timeout: Seconds that Ray has to place them.
         interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
+        direct: Whether nodes and this program talk to each other by connections of their own, or over those of Ray; by
+            default where they reach each other.
 
     Raises:
         PMIxError: Ray has no room for them, or pypmix is not there.
@@ -88,7 +91,7 @@ def nodes(
     except BaseException:
         engine.close()
         raise
-    return Nodes(engine, made, interface=interface)
+    return Nodes(engine, made, interface=interface, direct=direct)
 
 
 def world(
@@ -99,6 +102,7 @@ def world(
     runtime_env: Mapping[str, Any] | None = None,
     timeout: float = 60.0,
     interface: str = "",
+    direct: bool | None = None,
 ) -> World:
     """Make actors the ranks of MPI, one rank beside each, until the block is left.
 
@@ -115,16 +119,17 @@ def world(
         runtime_env: The environment that Ray makes for them.
         timeout: Seconds that actors have to answer, which they do between two methods.
         interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
+        direct: As for `nodes`.
 
     Raises:
         PMIxError: An actor has ended or does not answer, or cannot be a rank; the text says why.
     """
     if isinstance(actors, int):
-        found = nodes(actors, runtime_env=runtime_env, timeout=timeout, interface=interface)
+        found = nodes(actors, runtime_env=runtime_env, timeout=timeout, interface=interface, direct=direct)
     else:
         engine = _Ray(1, {"num_cpus": 0, "runtime_env": dict(runtime_env or {})}, "", timeout)
         try:
-            found = Nodes(engine, engine.beside(actors), interface=interface)
+            found = Nodes(engine, engine.beside(actors), interface=interface, direct=direct)
         except BaseException:
             engine.close()
             raise
@@ -188,6 +193,8 @@ class _Ray:
         strategy: How they are placed.
         timeout: Seconds that Ray has to place them.
     """
+
+    name = "Ray"
 
     def __init__(self, slots: int, options: Mapping[str, Any], strategy: str, timeout: float) -> None:
         self._slots = slots

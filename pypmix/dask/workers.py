@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Nodes", "nodes", "world"]
 
+OPERATION = "pypmix"
+CARRYING = ("pull", "push")
+"""An operation that workers are taught, for the methods that carry messages: Dask logs each call of `Client.run`."""
+
 _agents: dict[str, Agent] = {}
 """The agents in this worker whose daemons run, by the nodes of clients that they are for."""
 
@@ -50,6 +54,7 @@ def nodes(
     n: int | None = None,
     slots: int | None = None,
     interface: str = "",
+    direct: bool | None = None,
 ) -> Nodes:
     """Return workers as nodes: `with pypmix.dask.nodes(client) as nodes: ...`.
 
@@ -62,6 +67,8 @@ def nodes(
         n: How many of them to take.
         slots: How many ranks each is meant to run; as many as it has threads by default.
         interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
+        direct: Whether nodes and this program talk to each other by connections of their own, or over those of Dask; by
+            default where they reach each other.
 
     Raises:
         PMIxError: There are not as many, or pypmix is not there.
@@ -75,7 +82,7 @@ def nodes(
     found = {address: about for address, about in known.items() if workers is None or wanted & _names(address, about)}
     if not found or len(found) < max(n or 0, len(wanted)):
         raise PMIxError(f"the cluster has {len(known)} workers, and {len(found)} of them are such as are wanted")
-    return Nodes(engine, engine.lend(dict(list(found.items())[:n])), interface=interface)
+    return Nodes(engine, engine.lend(dict(list(found.items())[:n])), interface=interface, direct=direct)
 
 
 def world(
@@ -86,6 +93,7 @@ def world(
     mpi: bool = True,
     env: Mapping[str, str] | None = None,
     interface: str = "",
+    direct: bool | None = None,
 ) -> World:
     """Make workers the ranks of MPI, one rank on each, until the block is left.
 
@@ -101,11 +109,12 @@ def world(
             otherwise a `pypmix.Group`.
         env: What is added to the environment that ranks have of their worker.
         interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
+        direct: As for `nodes`.
 
     Raises:
         PMIxError: There are not as many workers, or one cannot be a rank; the text says why.
     """
-    found = nodes(client, workers=workers, n=n, slots=1, interface=interface)
+    found = nodes(client, workers=workers, n=n, slots=1, interface=interface, direct=direct)
     return found.world(mpi=mpi, env=env, release=found.close)
 
 
@@ -121,6 +130,8 @@ class _Dask:
         slots: How many ranks each worker is meant to run; None for as many as it has threads.
         whole: Whether workers that join the cluster become nodes as well.
     """
+
+    name = "Dask"
 
     def __init__(self, client: Client, slots: int | None, whole: bool) -> None:
         self._client = client
@@ -196,17 +207,29 @@ class _Dask:
     def call(self, node: str, method: str, *arguments: Any) -> Any:
         """Have the agent of a worker carry out a method; raises where the worker or the cluster is lost."""
         address = self._addresses[node]
-        return self._client.run(_call, self._key + address, method, *arguments, workers=[address])[address]
+        key = self._key + address
+        if method in CARRYING:
+            message = {"op": OPERATION, "key": key, "method": method, "arguments": list(arguments)}
+            return self._client.sync(self._client.scheduler.proxy, msg=message, worker=address)
+        return self._client.run(_call, key, method, *arguments, workers=[address])[address]
 
     def close(self) -> None:
         """Nothing was taken: workers forget their agent with the daemon's end."""
 
 
-async def _call(key: str, method: str, *arguments: Any) -> Any:
+async def _call(key: str, method: str, *arguments: Any, dask_worker: Any = None) -> Any:
     """Carry out a method of an agent; in a worker."""
+    if dask_worker is not None:
+        dask_worker.handlers.setdefault(OPERATION, _carry)
     agent = _agents.setdefault(key, Agent())
     try:
         return await elsewhere(partial(getattr(agent, method), *arguments))
     finally:
         if agent.idle:
             _agents.pop(key, None)
+
+
+async def _carry(key: str, method: str, arguments: list[bytes]) -> bytes:
+    """Carry messages of a daemon; in a worker."""
+    data: bytes | None = await _call(key, method, *arguments)
+    return data or b""

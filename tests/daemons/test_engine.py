@@ -29,6 +29,8 @@ class Engine:
         broken: What `begin` raises, by node.
     """
 
+    name = "an engine"
+
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}
         self.broken: dict[str, Exception] = {}
