@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from nodes import test_run
+from nodes.conftest import launcher_command
 from nodes.test_run import LIMIT, Runner, succeeded, ways
 
 from harness import machine
@@ -194,3 +198,32 @@ def test_slurm_has_no_further_node(over: Runner, nodes_with_slurm: Slurm) -> Non
 def test_a_machine_is_added_by_ssh(over: Runner) -> None:
     grown(over(4, sys.executable, "-c", GROWS, "n3:2", "4", options=("--map-by", "ppr:2:node")))
     assert over.cluster.wait_gone() == ""
+
+
+@contextlib.contextmanager
+def dvm(cluster: Cluster, hosts: str) -> Iterator[None]:
+    """A DVM of PRRTE, started on the first machine."""
+    prterun, *_, prefix = launcher_command("prterun")
+    command = [prterun.replace("bin/prterun", "bin/prte"), "--allow-run-as-root", "--host", hosts]
+    found = cluster["n1"].start(*command, env={"PRTE_PREFIX": prefix}, stdout=-1)
+    try:
+        assert "ready" in found.stdout.readline()
+        yield
+    finally:
+        found.send_signal(signal.SIGTERM)
+        found.communicate(timeout=30)
+    assert cluster.wait_gone() == ""
+
+
+@pytest.mark.timeout(200)
+@ways("prrte")
+def test_a_dvm_starts_processes_on_a_further_node(over: Runner) -> None:
+    with dvm(over.cluster, "n1:4,n2:4,n3:4"):
+        grown(over(4, sys.executable, "-c", GROWS, "", "4", options=("--map-by", "ppr:2:node")))
+        started = over.begin(2, "sleep", "120")
+        over.cluster.until("a session", lambda: '"rank"' in json.dumps(_ranks(over)), 40)
+        assert "n9: it has n1, n2, n3, and is started" in command(over.cluster, "n1", "grow n9", check=False)
+        assert "1 of its nodes are not" in command(over.cluster, "n1", "grow --nodes 2", check=False)
+        assert command(over.cluster, "n1", "grow n3:1") == "n3\n"
+        started.launcher.send_signal(signal.SIGTERM)
+        assert started.launcher.wait().exit_code == 143
