@@ -221,9 +221,21 @@ def test_a_dvm_starts_processes_on_a_further_node(over: Runner) -> None:
     with dvm(over.cluster, "n1:4,n2:4,n3:4"):
         grown(over(4, sys.executable, "-c", GROWS, "", "4", options=("--map-by", "ppr:2:node")))
         started = over.begin(2, "sleep", "120")
-        over.cluster.until("a session", lambda: '"rank"' in json.dumps(_ranks(over)), 40)
-        assert "n9: it has n1, n2, n3, and is started" in command(over.cluster, "n1", "grow n9", check=False)
-        assert "1 of its nodes are not" in command(over.cluster, "n1", "grow --nodes 2", check=False)
-        assert command(over.cluster, "n1", "grow n3:1") == "n3\n"
+        found: list[str] = []
+
+        def there() -> bool:
+            # The DVM is a server of this user, too.
+            found[:] = re.findall(r'"(pypmix-[^"]+)@1"', json.dumps(_ranks(over)))
+            return bool(found)
+
+        over.cluster.until("a session", there, 40)
+        session = f"{found[0]}@0"
+
+        def grow(what: str, check: bool) -> str:
+            return command(over.cluster, "n1", f"grow {what} --nspace {session}", check)
+
+        assert "n9: it has n1, n2, n3, and is started" in grow("n9", False)
+        assert "1 of its nodes are not" in grow("--nodes 2", False)
+        assert grow("n3:1", True) == "n3\n"
         started.launcher.send_signal(signal.SIGTERM)
         assert started.launcher.wait().exit_code == 143
