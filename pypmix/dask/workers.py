@@ -13,6 +13,8 @@ cluster has TLS. It needs `pypmix-hpc[dask]` here, and pypmix on the workers.
 from __future__ import annotations
 
 import os
+import threading
+import time
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -38,6 +40,11 @@ if TYPE_CHECKING:
     Worker = dict[str, Any]
 
 __all__ = ["Nodes", "nodes", "world"]
+
+START_SECONDS = 60.0
+"""Seconds that workers have to come that the cluster is asked to start."""
+
+LOOK_SECONDS = 0.1
 
 OPERATION = "pypmix"
 CARRYING = ("pull", "push")
@@ -138,7 +145,10 @@ class _Dask:
         self._slots = slots
         self._whole = whole
         self._seen: set[str] = set()
+        self._started: set[str] = set()
+        """The addresses of workers that were started for the session."""
         self._addresses: dict[str, str] = {}
+        self._gate = threading.Lock()
         self._key = os.urandom(8).hex()
 
     def workers(self) -> dict[str, Worker]:
@@ -177,32 +187,78 @@ class _Dask:
         """Return the workers that have joined the cluster, if it takes part as a whole."""
         if not self._whole:
             return None
+        with self._gate:
+            return self._joined()
+
+    def _joined(self) -> list[Node]:
         new = {address: about for address, about in self.workers().items() if address not in self._seen}
         return self.lend(new) if new else []
 
     def more(self, wanted: Wanted) -> list[Node]:
-        """Take workers of the cluster that are not nodes yet.
+        """Take workers of the cluster that are not nodes yet; where there are not enough, have it start some.
 
         Raises:
             PMIxError: It has not as many.
         """
+        chosen, lacking = self._choose(wanted)
+        if lacking:
+            chosen = self._start(wanted, lacking)
+        return self.lend(chosen)
+
+    def _choose(self, wanted: Wanted) -> tuple[dict[str, Worker], int]:
+        """Return workers that are not nodes yet, and how many are lacking."""
         lent = set(self._addresses.values())
-        free = {address: about for address, about in self.workers().items() if address not in lent}
         names = {name for name, _ in wanted.hosts}
         chosen: dict[str, Worker] = {}
         cpus = 0
-        for address, about in free.items():
+        known = self.workers()
+        for address, about in known.items():
             enough = bool(chosen) and len(chosen) >= wanted.nodes and cpus >= wanted.cpus
-            if names & _names(address, about) if names else not enough:
+            if address not in lent and (names & _names(address, about) if names else not enough):
                 chosen[address] = about
                 cpus += self._ranks(about)
-        if not chosen or len(chosen) < max(wanted.nodes, len(names)) or cpus < wanted.cpus:
-            raise PMIxError(f"the cluster has {len(free)} further workers, and not such as are wanted")
-        return self.lend(chosen)
+        each = max([self._ranks(about) for about in known.values()], default=1)
+        lacking = -(-max(0, wanted.cpus - cpus) // each)
+        return chosen, max(lacking, wanted.nodes - len(chosen), len(names) - len(chosen), int(not chosen))
+
+    def _start(self, wanted: Wanted, lacking: int) -> dict[str, Worker]:
+        """Have the cluster start workers, and wait for them; return those that are wanted."""
+        cluster: Any = self._client.cluster
+        before = self.workers()
+        text = f"the cluster lacks {lacking} further workers such as are wanted"
+        if wanted.hosts or not hasattr(cluster, "scale"):
+            # Workers that are to come have no names yet; and a client that was given an address has no cluster.
+            raise PMIxError(text, hint="start them as the cluster was started, and ask again")
+        with self._gate:
+            # They are this request's, and do not join by themselves.
+            cluster.scale(len(before) + lacking)
+            deadline = time.monotonic() + START_SECONDS
+            while time.monotonic() < deadline:
+                chosen, left = self._choose(wanted)
+                if not left:
+                    self._started.update(chosen.keys() - before.keys())
+                    self._seen.update(chosen)
+                    return chosen
+                time.sleep(LOOK_SECONDS)
+            cluster.scale(len(before))
+        raise PMIxError(f"{text}, and started none in {START_SECONDS:g} s", hint="see what the cluster logs")
 
     def release(self, node: Node) -> None:
-        """The worker leaves the session; it stays in the cluster."""
-        self._addresses.pop(node.name, None)
+        """The worker leaves the session; it stays in the cluster, unless it was started for the session."""
+        address = self._addresses.pop(node.name, None)
+        if address in self._started:
+            self._started.discard(address)
+            threading.Thread(target=self._retire, args=(address,), name="pypmix-retire", daemon=True).start()
+
+    def _retire(self, address: str) -> None:
+        cluster: Any = self._client.cluster
+        about = self.workers().get(address)
+        if about is None:
+            return
+        if hasattr(cluster, "scale_down"):
+            cluster.sync(cluster.scale_down, [about.get("name")])
+        else:
+            self._client.retire_workers([address])
 
     def call(self, node: str, method: str, *arguments: Any) -> Any:
         """Have the agent of a worker carry out a method; raises where the worker or the cluster is lost."""

@@ -138,6 +138,8 @@ def nodes_of(kind: str, address: str, count: int | None = None, direct: bool | N
         security = Security.temporary()
         here = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, security=security)
         return pypmix.dask.nodes(Client(here), direct=direct)
+    if address == "scaled":
+        return pypmix.dask.nodes(Client(LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)))
     return pypmix.dask.nodes(Client(address), n=count, direct=direct)
 
 
@@ -169,6 +171,13 @@ def main(kind: str, address: str, what: str, *words: str) -> None:
         if what in ("grows", "joined"):
             outcome = nodes.run(["python", "-c", GROWS if what == "grows" else JOINED], n=1)
             print("outcome", outcome.code, outcome.reason, nodes, flush=True)
+            if address == "scaled":
+                from distributed import get_client
+
+                deadline = time.monotonic() + 60
+                while (left := len(get_client().scheduler_info()["workers"])) > 1 and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                print("workers", left, flush=True)
         if what == "waits":
             terms = Terms(stdin=None, keep_going=True)
             outcome = nodes.run(["python", "-c", WAITS, words[0]], terms=terms)

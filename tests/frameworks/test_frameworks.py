@@ -101,6 +101,16 @@ def test_a_worker_that_joins_the_cluster_becomes_a_node(dask: Dask) -> None:
     dask.gone(60.0)
 
 
+def test_a_cluster_starts_a_worker_for_a_job_and_ends_it(frameworks: None) -> None:
+    env = {**machine.clean_environment(), "PYTHONPATH": str(machine.ROOT)}
+    command = [FRAMEWORKS / "python", DRIVER, "dask", "scaled", "grows"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    new = re.findall(r"^grown (\S+)$", done.stdout, re.MULTILINE)
+    assert len(new) == 1 and f"spawned on {new[0]}\nreleased\n" in done.stdout, done.stdout
+    assert done.stdout.endswith("workers 1\n"), f"{done.stdout}\n{done.stderr}"
+
+
 def test_a_cluster_with_tls(frameworks: None) -> None:
 
     env = {**machine.clean_environment(), "PYTHONPATH": str(machine.ROOT)}
