@@ -204,6 +204,8 @@ class _Ray:
         self._groups: list[PlacementGroup] = []
         self._actors: list[Any] = []
         self._by_name: dict[str, Any] = {}
+        self._own: dict[str, PlacementGroup] = {}
+        """The reservations that are for one node alone."""
 
     def reserve(self, count: int) -> list[Node]:
         """Have Ray place so many actors, all at once, and return their nodes.
@@ -279,17 +281,29 @@ class _Ray:
         """
         if wanted.hosts:
             raise PMIxError("Ray chooses the machines: ask for a number of nodes or CPUs")
-        made = []
-        for _ in range(max(wanted.nodes, -(-wanted.cpus // self._slots), 1)):
-            made += self.reserve(1)
+        made: list[Node] = []
+        try:
+            for _ in range(max(wanted.nodes, -(-wanted.cpus // self._slots), 1)):
+                made += self.reserve(1)
+                self._own[made[-1].name] = self._groups[-1]
+        except PMIxError:
+            # All of them, or none.
+            for node in made:
+                self.release(node)
+            remove_placement_group(self._groups.pop())
+            raise
         return made
 
     def release(self, node: Node) -> None:
-        """End the actor of a node."""
+        """End the actor of a node, and give back what Ray has reserved for it alone."""
         actor = self._by_name.pop(node.name, None)
         if actor is not None:
             self._actors.remove(actor)
             ray.kill(actor)
+        group = self._own.pop(node.name, None)
+        if group is not None:
+            self._groups.remove(group)
+            remove_placement_group(group)
 
     def call(self, node: str, method: str, *arguments: Any) -> Any:
         """Have an actor carry out a method; raises where it is lost."""

@@ -171,6 +171,14 @@ def main(kind: str, address: str, what: str, *words: str) -> None:
         if what in ("grows", "joined"):
             outcome = nodes.run(["python", "-c", GROWS if what == "grows" else JOINED], n=1)
             print("outcome", outcome.code, outcome.reason, nodes, flush=True)
+            if kind == "ray":
+                import ray
+
+                # What was reserved for the further node is free again, without which no autoscaler takes it back.
+                deadline = time.monotonic() + 60
+                while (free := ray.available_resources().get("CPU", 0)) < 2 and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                print("free", free, flush=True)
             if address == "scaled":
                 from distributed import get_client
 
