@@ -239,3 +239,17 @@ def test_a_dvm_starts_processes_on_a_further_node(over: Runner) -> None:
         assert grow("n3:1", True) == "n3\n"
         started.launcher.send_signal(signal.SIGTERM)
         assert started.launcher.wait().exit_code == 143
+
+
+@ways("ssh")
+def test_the_other_hosts_of_a_hostfile_are_spare(over: Runner, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("n1 slots=4\nn2 slots=4\nn3 slots=2\n")
+    options = ("--hostfile", str(hosts), "--map-by", "ppr:2:node")
+    grown(over(4, sys.executable, "-c", GROWS, "", "4", options=options))
+    started = over.begin(2, "sleep", "120", options=("--hostfile", str(hosts)))
+    over.cluster.until("a session", lambda: '"rank"' in json.dumps(_ranks(over)), 40)
+    assert "1 further nodes are known" in command(over.cluster, "n1", "grow --nodes 2", check=False)
+    started.launcher.send_signal(signal.SIGTERM)
+    assert started.launcher.wait().exit_code == 143
+    assert over.cluster.wait_gone() == ""
