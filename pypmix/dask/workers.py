@@ -278,10 +278,13 @@ async def _call(key: str, method: str, *arguments: Any, dask_worker: Any = None)
     if dask_worker is not None:
         dask_worker.handlers.setdefault(OPERATION, _carry)
     agent = _agents.setdefault(key, Agent())
+    agent.calls += 1
     try:
         return await elsewhere(partial(getattr(agent, method), *arguments))
     finally:
-        if agent.idle:
+        agent.calls -= 1
+        # One that waits for the daemon's start is called before that.
+        if agent.idle and not agent.calls:
             _agents.pop(key, None)
 
 

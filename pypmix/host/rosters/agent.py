@@ -78,9 +78,14 @@ class Ended(Record):
 
 
 class Agent:
-    """Runs one daemon at a time. An engine calls its methods, each on a thread of its own."""
+    """Runs one daemon at a time. An engine calls its methods, each on a thread of its own.
+
+    Attributes:
+        calls: How many calls are under way, where the engine counts them.
+    """
 
     def __init__(self) -> None:
+        self.calls = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._calls: Calls | None = None
         self._probe: Probe | None = None
