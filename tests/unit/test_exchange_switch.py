@@ -181,22 +181,22 @@ def test_a_second_server_of_a_name_is_refused(switch):
     assert other.next() == (MESSAGE, "a", b"still here")
 
 
-def test_a_carrier_whose_switch_is_silent_or_gone_has_lost_all():
-    for gone in (False, True):
-        ours, theirs = socket.socketpair()
-        carrier = module.SwitchCarrier("a", theirs, keep_alive=0.4 if not gone else PATIENCE)
-        changes = SimpleQueue()
-        carrier.listen(lambda *_: None, lambda *change: changes.put(change))
-        ours.sendall(frame(HERE, "b"))
-        assert changes.get(timeout=PATIENCE) == ("b", True)
-        assert carrier.members == ("a", "b")
-        if gone:
-            ours.close()
-        assert changes.get(timeout=PATIENCE) == ("b", False)
-        assert carrier.members == ("a",) and carrier.reason("b")
-        carrier.send("b", b"lost")
-        carrier.close()
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_carrier_whose_switch_is_silent_or_gone_has_lost_all(gone):
+    ours, theirs = socket.socketpair()
+    carrier = module.SwitchCarrier("a", theirs, keep_alive=PATIENCE if gone else 0.4)
+    changes = SimpleQueue()
+    carrier.listen(lambda *_: None, lambda *change: changes.put(change))
+    ours.sendall(frame(HERE, "b"))
+    assert changes.get(timeout=PATIENCE) == ("b", True)
+    assert carrier.members == ("a", "b")
+    if gone:
         ours.close()
+    assert changes.get(timeout=PATIENCE) == ("b", False)
+    assert carrier.members == ("a",) and carrier.reason("b")
+    carrier.send("b", b"lost")
+    carrier.close()
+    ours.close()
 
 
 def test_a_carrier_gives_up_a_switch_that_takes_nothing():

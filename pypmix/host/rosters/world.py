@@ -272,7 +272,8 @@ def returned(found: Mapping[int, bytes], size: int, reason: str) -> list[Any]:
         if error is None:
             raise PMIxError(f"{text}: {told}")
         error.add_note(f"{text}:\n{told}")
-        if missing and reason and isinstance(error, PartialSuccess):
+        known = reason and not any(reason.startswith(f"rank {each} ") for each in results)
+        if missing and known and isinstance(error, PartialSuccess):
             # It names those who had gone then: the one that was lost, or others, which were ended for it.
             raise PMIxError(reason) from error
         raise error
