@@ -91,6 +91,7 @@ class Agent:
         self._probe: Probe | None = None
         self._stream: SocketStream | None = None
         self._drained = threading.Event()
+        self._pushing = threading.Lock()
         self._begun = threading.Condition()
         self._errors = b""
         self._reader: threading.Thread | None = None
@@ -124,10 +125,11 @@ class Agent:
 
     def push(self, data: bytes) -> None:
         """Give the daemon what the switch sends it; waits while it does not read."""
-        stream = self._stream
-        if stream is None:
-            raise OSError("the daemon has ended")
-        stream.write(data)
+        with self._pushing:
+            stream = self._stream
+            if stream is None:
+                raise OSError("the daemon has ended")
+            stream.write(data)
 
     def begin(self, line: bytes, function: bytes | None = None, switched: bool = False) -> bytes:
         """Start the daemon, and return its answer; does not raise, as engines log what they have called then.
@@ -208,7 +210,12 @@ class Agent:
             # What the daemon has sent last is pulled, if the launcher is still there.
             self._drained.wait(CLOSE_SECONDS)
             self._stream.close()
-        self._process = self._calls = self._stream = None
+            # A pull and a push that wait there end with that.
+            self._drained.wait(1.0)
+            with self._pushing:
+                self._stream.release()
+        with self._pushing:
+            self._process = self._calls = self._stream = None
         return Ended(code, self._errors.decode(errors="replace"), results)
 
     @property
