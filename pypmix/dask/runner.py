@@ -121,7 +121,7 @@ class PMIxRunner(BaseRunner):  # type: ignore[misc]
         try:
             self._me.fence(timeout=self._timeout)
         except PartialSuccess as error:
-            # Servers that do not tell who is missing end the job with the first that fails.
+            # Servers that do not tell which ranks are missing end the job with the first that fails.
             missing = {proc.rank for proc in error.missing or () if proc in self._me.job}
             self._absent = len([rank for rank in missing if rank >= len(self._roles)])
         except PMIxError as error:

@@ -205,7 +205,7 @@ class Nodes:
         self._direct = direct
         self._tried: tuple[Node, ...] = ()
         self._apart = ""
-        """Who of the nodes that were tried does not reach whom."""
+        """A text that names one of the nodes that were tried, and one that it does not reach; empty where there is none."""
 
     def __enter__(self) -> Self:
         return self
@@ -355,8 +355,7 @@ class Nodes:
             switch=switch,
         )
         over = threading.Event()
-        looking = threading.Thread(target=self._look, args=(session, over), name="pypmix-engine", daemon=True)
-        looking.start()
+        looking = self._looking(session, over)
         try:
             # Standard input is this program's own, such as a notebook's.
             host = LocalHost([app], terms=terms or Terms(stdin=None), timeout=timeout, remote=session)
@@ -387,6 +386,11 @@ class Nodes:
         return not self._apart
 
     # Nodes that come and go while a job runs
+
+    def _looking(self, session: NodeSession, over: threading.Event) -> threading.Thread:
+        thread = threading.Thread(target=self._look, args=(session, over), name="pypmix-engine", daemon=True)
+        thread.start()
+        return thread
 
     def _look(self, session: NodeSession, over: threading.Event) -> None:
         while not over.wait(LOOK):

@@ -19,7 +19,7 @@ import time
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError
 from pypmix.host.rosters.names import expand
-from pypmix.host.rosters.slurm import Group, allocated, number
+from pypmix.host.rosters.slurm_group import Group, allocated, number
 from pypmix.standard.logtext import printable
 
 TYPE_CHECKING = False
@@ -44,7 +44,7 @@ ALIKE = (
     ("SLURM_MEM_PER_NODE", "--mem"),
     ("SLURM_MEM_PER_CPU", "--mem-per-cpu"),
 )
-"""What further jobs have of this one."""
+"""Variables of this job, and the options that give further ones the same."""
 
 MAX_JOBS = 1024
 """The most further jobs of a request."""
@@ -90,7 +90,7 @@ class Job:
         if not told.endswith(b"\0\0"):
             said = errors.read(1 << 16).decode(errors="replace").strip().splitlines()
             raise RosterError(f"Slurm allocates no further node: {printable(said[-1]) if said else 'salloc has ended'}")
-        # Whoever writes there later is not to be stopped by a full pipe.
+        # A full pipe would stop what writes there later.
         threading.Thread(target=errors.read, name="pypmix-salloc", daemon=True).start()
         pairs = [each.partition(b"=") for each in told.split(b"\0") if each]
         env = {os.fsdecode(key): os.fsdecode(value) for key, _, value in pairs}
