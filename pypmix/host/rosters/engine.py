@@ -205,7 +205,7 @@ class Nodes:
         self._direct = direct
         self._tried: tuple[Node, ...] = ()
         self._apart = ""
-        """A text that names one of the nodes that were tried, and one that it does not reach; empty where there is none."""
+        """One of the nodes that were tried, and one that it does not reach, in words; empty where there is none."""
 
     def __enter__(self) -> Self:
         return self
