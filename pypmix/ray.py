@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Nodes", "nodes", "world"]
 
-THREADS = 4
-"""Calls of an agent at a time: one that waits for its daemon, and those that begin and stop it."""
+THREADS = 6
+"""Calls of an agent at a time: one that waits for its daemon, those that begin and stop it, and carry its messages."""
 
 
 def nodes(
@@ -58,6 +58,7 @@ def nodes(
     runtime_env: Mapping[str, Any] | None = None,
     timeout: float = 60.0,
     interface: str = "",
+    direct: bool | None = None,
 ) -> Nodes:
     """Return actors as nodes: `with pypmix.ray.nodes(4, num_cpus=8) as nodes: ...`.
 
@@ -73,6 +74,8 @@ def nodes(
         runtime_env: The environment that Ray makes for the actors.
         timeout: Seconds that Ray has to place them.
         interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
+        direct: Whether nodes and this program talk to each other by connections of their own, or over those of Ray; by
+            default where they reach each other.
 
     Raises:
         PMIxError: Ray has no room for them, or pypmix is not there.
@@ -88,7 +91,7 @@ def nodes(
     except BaseException:
         engine.close()
         raise
-    return Nodes(engine, made, interface=interface)
+    return Nodes(engine, made, interface=interface, direct=direct)
 
 
 def world(
@@ -99,6 +102,7 @@ def world(
     runtime_env: Mapping[str, Any] | None = None,
     timeout: float = 60.0,
     interface: str = "",
+    direct: bool | None = None,
 ) -> World:
     """Make actors the ranks of MPI, one rank beside each, until the block is left.
 
@@ -115,16 +119,17 @@ def world(
         runtime_env: The environment that Ray makes for them.
         timeout: Seconds that actors have to answer, which they do between two methods.
         interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
+        direct: As for `nodes`.
 
     Raises:
         PMIxError: An actor has ended or does not answer, or cannot be a rank; the text says why.
     """
     if isinstance(actors, int):
-        found = nodes(actors, runtime_env=runtime_env, timeout=timeout, interface=interface)
+        found = nodes(actors, runtime_env=runtime_env, timeout=timeout, interface=interface, direct=direct)
     else:
         engine = _Ray(1, {"num_cpus": 0, "runtime_env": dict(runtime_env or {})}, "", timeout)
         try:
-            found = Nodes(engine, engine.beside(actors), interface=interface)
+            found = Nodes(engine, engine.beside(actors), interface=interface, direct=direct)
         except BaseException:
             engine.close()
             raise
@@ -189,6 +194,8 @@ class _Ray:
         timeout: Seconds that Ray has to place them.
     """
 
+    name = "Ray"
+
     def __init__(self, slots: int, options: Mapping[str, Any], strategy: str, timeout: float) -> None:
         self._slots = slots
         self._options = options
@@ -197,6 +204,8 @@ class _Ray:
         self._groups: list[PlacementGroup] = []
         self._actors: list[Any] = []
         self._by_name: dict[str, Any] = {}
+        self._own: dict[str, PlacementGroup] = {}
+        """The reservations that are for one node alone."""
 
     def reserve(self, count: int) -> list[Node]:
         """Have Ray place so many actors, all at once, and return their nodes.
@@ -272,17 +281,29 @@ class _Ray:
         """
         if wanted.hosts:
             raise PMIxError("Ray chooses the machines: ask for a number of nodes or CPUs")
-        made = []
-        for _ in range(max(wanted.nodes, -(-wanted.cpus // self._slots), 1)):
-            made += self.reserve(1)
+        made: list[Node] = []
+        try:
+            for _ in range(max(wanted.nodes, -(-wanted.cpus // self._slots), 1)):
+                made += self.reserve(1)
+                self._own[made[-1].name] = self._groups[-1]
+        except PMIxError:
+            # All of them, or none.
+            for node in made:
+                self.release(node)
+            remove_placement_group(self._groups.pop())
+            raise
         return made
 
     def release(self, node: Node) -> None:
-        """End the actor of a node."""
+        """End the actor of a node, and give back what Ray has reserved for it alone."""
         actor = self._by_name.pop(node.name, None)
         if actor is not None:
             self._actors.remove(actor)
             ray.kill(actor)
+        group = self._own.pop(node.name, None)
+        if group is not None:
+            self._groups.remove(group)
+            remove_placement_group(group)
 
     def call(self, node: str, method: str, *arguments: Any) -> Any:
         """Have an actor carry out a method; raises where it is lost."""

@@ -44,7 +44,7 @@ class Cluster:
         given = {"python": where.python} if where.python else {}
         settings = Settings(
             env, where.hosts, where.agent, symmetric=where.symmetric, meet=where.meet, secret_file=where.secret_file,
-            interface=where.interface, patience=where.patience, **given,
+            interface=where.interface, patience=where.patience, others=where.others, **given,
         )  # fmt: skip
         try:
             found = choose(settings, where.roster)

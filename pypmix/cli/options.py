@@ -416,6 +416,7 @@ class Where(Record):
     Attributes:
         roster: The roster's name; empty for what is found out.
         hosts: The nodes of `--host` and `--hostfile`.
+        others: Those of the hostfile that `--host` has not chosen.
         agent: The command that runs a command on a node; empty for the roster's own.
         python: The Python there; empty for the path of this one.
         interface: The network that nodes reach each other by.
@@ -440,6 +441,7 @@ class Where(Record):
     patience: float = 30.0
     keep_alive: float = KEEP_ALIVE_SECONDS
     plain: bool = False
+    others: tuple[Host, ...] = ()
 
 
 class Request(Record):
@@ -596,9 +598,11 @@ def _where(job: dict[str, Any]) -> Where:
     mapping = mapping.replace(rank_by=job.pop("rank_by", ""), crowded=job.pop("crowded", False) or mapping.crowded)
     hosts = job.pop("hosts", ())
     hostfile = job.pop("hostfile", ())
+    others: tuple[Host, ...] = ()
     if hosts and hostfile:
         # As mpirun has it: --host chooses from the hostfile.
         known = {host.name: host for host in hostfile}
+        others = tuple([host for host in hostfile if host.name not in [each.name for each in hosts]])
         missing = [host.name for host in hosts if host.name not in known]
         if missing:
             raise UsageError(f"--host names {', '.join(missing):.200}, which the hostfile does not have")
@@ -620,7 +624,7 @@ def _where(job: dict[str, Any]) -> Where:
         raise UsageError("--symmetric needs a place to meet: --symmetric 0/2 --meet n1:7777")
     if job.get("nodes", 1) > 1 and (hosts or hostfile or given):
         raise UsageError("--nodes simulates nodes on this machine: leave it out to run on others")
-    return Where(hosts=hosts or hostfile, mapping=mapping, **given)
+    return Where(hosts=hosts or hostfile, others=others, mapping=mapping, **given)
 
 
 def _segments(words: Sequence[str]) -> list[list[str]]:

@@ -23,6 +23,7 @@ import asyncio
 import atexit
 import contextlib
 import json
+import threading
 from functools import partial
 
 from pypmix.client import Client
@@ -30,7 +31,8 @@ from pypmix.dask.threads import elsewhere
 from pypmix.host.addresses import REACH_SECONDS, all_addresses, is_loopback, with_port
 from pypmix.lazy import missing
 from pypmix.standard.enums import EventCode
-from pypmix.standard.errors import NotSupported, PMIxError, Unreachable
+from pypmix.standard.errors import NotSupported, PartialSuccess, PMIxError, Unreachable
+from pypmix.standard.logtext import get_logger
 
 try:
     from dask_jobqueue.runner import BaseRunner, Role
@@ -41,11 +43,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from distributed import Scheduler
+    from distributed import Scheduler, Worker
 
     from pypmix.events import Event
 
 __all__ = ["PMIxRunner"]
+
+_log = get_logger("pypmix.dask")
 
 LOOPBACK = "127.0.0.1"
 
@@ -68,9 +72,6 @@ class PMIxRunner(BaseRunner):  # type: ignore[misc]
             `scheduler=False` where another scheduler is used, `client=False` where another program is the client;
             `asynchronous=True` for `async with`.
 
-    Attributes:
-        n_workers: The number of workers.
-
     Raises:
         PMIxError: There are too few ranks, a rank has failed before it came, or the scheduler cannot be reached.
         OperationTimeout: Not all have come in time; `missing` names the others, if the server tells.
@@ -83,8 +84,8 @@ class PMIxRunner(BaseRunner):  # type: ignore[misc]
         self._me = Client().open()
         self._timeout = timeout
         roles = [*(["scheduler"] if scheduler else []), *(["client"] if client else [])]
-        self.n_workers = self._me.job.size - len(roles)
-        if self.n_workers < 1:
+        self._workers = self._me.job.size - len(roles)
+        if self._workers < 1:
             raise PMIxError(
                 f"a Dask cluster takes {len(roles) + 1} ranks or more, for {', '.join([*roles, 'workers'])}: "
                 f"this job has {self._me.job.size}",
@@ -92,6 +93,8 @@ class PMIxRunner(BaseRunner):  # type: ignore[misc]
             )
         self._roles = roles
         self._lost: set[int] = set()
+        self._come = threading.Event()
+        self._absent = 0
         given = options["scheduler_options"] = dict(options.get("scheduler_options") or {})
         self._everywhere = not given.keys() & {"host", "interface"}
         if self._everywhere and len(self._me.node.local_procs) == self._me.job.size:
@@ -101,6 +104,43 @@ class PMIxRunner(BaseRunner):  # type: ignore[misc]
         if self.role == Role.client and not options.get("asynchronous"):
             # Where the script ends without having left the block.
             atexit.register(self.close)
+
+    @property
+    def n_workers(self) -> int:
+        """The number of workers, without those that have failed before they came; it waits until the others have."""
+        if self.role == Role.client:
+            self._come.wait()
+        return self._workers - self._absent
+
+    def _gather(self) -> None:
+        """Wait, on a thread of its own, until all are parts of the Dask cluster, without those that have failed."""
+        if "client" in self._roles:
+            threading.Thread(target=self._meet, name="pypmix-runner", daemon=True).start()
+
+    def _meet(self) -> None:
+        try:
+            self._me.fence(timeout=self._timeout)
+        except PartialSuccess as error:
+            # Servers that do not tell which ranks are missing end the job with the first that fails.
+            missing = {proc.rank for proc in error.missing or () if proc in self._me.job}
+            self._absent = len([rank for rank in missing if rank >= len(self._roles)])
+        except PMIxError as error:
+            # One that is late may still come: Dask waits for it, as for any.
+            _log.warning("the workers of the Dask cluster have not all come: %s", error)
+        finally:
+            self._come.set()
+
+    async def on_scheduler_start(self, scheduler: Scheduler) -> None:
+        """The scheduler runs."""
+        self._gather()
+
+    async def before_client_start(self) -> None:
+        """The scheduler can be reached."""
+        self._gather()
+
+    async def on_worker_start(self, worker: Worker) -> None:
+        """The scheduler knows this worker."""
+        self._gather()
 
     async def _watch(self) -> None:
         """Learn of ranks that fail."""
@@ -113,7 +153,7 @@ class PMIxRunner(BaseRunner):  # type: ignore[misc]
         job, roles = self._me.job, self._roles
         self._lost |= {proc.rank for proc in event.affected if proc in job}
         needed = [role for rank, role in enumerate(roles) if rank in self._lost]
-        if needed or len(self._lost) == self.n_workers:
+        if needed or len(self._lost) == self._workers:
             self._me.abort(1, f"the {needed[0] if needed else 'last worker'} of the Dask cluster has failed")
 
     async def get_role(self) -> Role:

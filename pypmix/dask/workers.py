@@ -13,6 +13,8 @@ cluster has TLS. It needs `pypmix-hpc[dask]` here, and pypmix on the workers.
 from __future__ import annotations
 
 import os
+import threading
+import time
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -39,6 +41,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Nodes", "nodes", "world"]
 
+START_SECONDS = 60.0
+"""Seconds that workers have to come that the cluster is asked to start."""
+
+LOOK_SECONDS = 0.1
+
+OPERATION = "pypmix"
+CARRYING = ("pull", "push")
+"""An operation that workers are taught, for the methods that carry messages: Dask logs each call of `Client.run`."""
+
 _agents: dict[str, Agent] = {}
 """The agents in this worker whose daemons run, by the nodes of clients that they are for."""
 
@@ -50,6 +61,7 @@ def nodes(
     n: int | None = None,
     slots: int | None = None,
     interface: str = "",
+    direct: bool | None = None,
 ) -> Nodes:
     """Return workers as nodes: `with pypmix.dask.nodes(client) as nodes: ...`.
 
@@ -62,6 +74,8 @@ def nodes(
         n: How many of them to take.
         slots: How many ranks each is meant to run; as many as it has threads by default.
         interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
+        direct: Whether nodes and this program talk to each other by connections of their own, or over those of Dask; by
+            default where they reach each other.
 
     Raises:
         PMIxError: There are not as many, or pypmix is not there.
@@ -75,7 +89,7 @@ def nodes(
     found = {address: about for address, about in known.items() if workers is None or wanted & _names(address, about)}
     if not found or len(found) < max(n or 0, len(wanted)):
         raise PMIxError(f"the cluster has {len(known)} workers, and {len(found)} of them are such as are wanted")
-    return Nodes(engine, engine.lend(dict(list(found.items())[:n])), interface=interface)
+    return Nodes(engine, engine.lend(dict(list(found.items())[:n])), interface=interface, direct=direct)
 
 
 def world(
@@ -86,6 +100,7 @@ def world(
     mpi: bool = True,
     env: Mapping[str, str] | None = None,
     interface: str = "",
+    direct: bool | None = None,
 ) -> World:
     """Make workers the ranks of MPI, one rank on each, until the block is left.
 
@@ -101,11 +116,12 @@ def world(
             otherwise a `pypmix.Group`.
         env: What is added to the environment that ranks have of their worker.
         interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
+        direct: As for `nodes`.
 
     Raises:
         PMIxError: There are not as many workers, or one cannot be a rank; the text says why.
     """
-    found = nodes(client, workers=workers, n=n, slots=1, interface=interface)
+    found = nodes(client, workers=workers, n=n, slots=1, interface=interface, direct=direct)
     return found.world(mpi=mpi, env=env, release=found.close)
 
 
@@ -122,12 +138,17 @@ class _Dask:
         whole: Whether workers that join the cluster become nodes as well.
     """
 
+    name = "Dask"
+
     def __init__(self, client: Client, slots: int | None, whole: bool) -> None:
         self._client = client
         self._slots = slots
         self._whole = whole
         self._seen: set[str] = set()
+        self._started: set[str] = set()
+        """The addresses of workers that were started for the session."""
         self._addresses: dict[str, str] = {}
+        self._gate = threading.Lock()
         self._key = os.urandom(8).hex()
 
     def workers(self) -> dict[str, Worker]:
@@ -166,47 +187,108 @@ class _Dask:
         """Return the workers that have joined the cluster, if it takes part as a whole."""
         if not self._whole:
             return None
+        with self._gate:
+            return self._joined()
+
+    def _joined(self) -> list[Node]:
         new = {address: about for address, about in self.workers().items() if address not in self._seen}
         return self.lend(new) if new else []
 
     def more(self, wanted: Wanted) -> list[Node]:
-        """Take workers of the cluster that are not nodes yet.
+        """Take workers of the cluster that are not nodes yet; where there are not enough, have it start some.
 
         Raises:
             PMIxError: It has not as many.
         """
+        chosen, lacking = self._choose(wanted)
+        if lacking:
+            chosen = self._start(wanted, lacking)
+        return self.lend(chosen)
+
+    def _choose(self, wanted: Wanted) -> tuple[dict[str, Worker], int]:
+        """Return workers that are not nodes yet, and how many are lacking."""
         lent = set(self._addresses.values())
-        free = {address: about for address, about in self.workers().items() if address not in lent}
         names = {name for name, _ in wanted.hosts}
         chosen: dict[str, Worker] = {}
         cpus = 0
-        for address, about in free.items():
+        known = self.workers()
+        for address, about in known.items():
             enough = bool(chosen) and len(chosen) >= wanted.nodes and cpus >= wanted.cpus
-            if names & _names(address, about) if names else not enough:
+            if address not in lent and (names & _names(address, about) if names else not enough):
                 chosen[address] = about
                 cpus += self._ranks(about)
-        if not chosen or len(chosen) < max(wanted.nodes, len(names)) or cpus < wanted.cpus:
-            raise PMIxError(f"the cluster has {len(free)} further workers, and not such as are wanted")
-        return self.lend(chosen)
+        each = max([self._ranks(about) for about in known.values()], default=1)
+        lacking = -(-max(0, wanted.cpus - cpus) // each)
+        return chosen, max(lacking, wanted.nodes - len(chosen), len(names) - len(chosen), int(not chosen))
+
+    def _start(self, wanted: Wanted, lacking: int) -> dict[str, Worker]:
+        """Have the cluster start workers, and wait for them; return those that are wanted."""
+        cluster: Any = self._client.cluster
+        before = self.workers()
+        text = f"the cluster lacks {lacking} further workers such as are wanted"
+        if wanted.hosts or not hasattr(cluster, "scale"):
+            # Workers that are to come have no names yet; and a client that was given an address has no cluster.
+            raise PMIxError(text, hint="start them as the cluster was started, and ask again")
+        with self._gate:
+            # They are this request's, and do not join by themselves.
+            cluster.scale(len(before) + lacking)
+            deadline = time.monotonic() + START_SECONDS
+            while time.monotonic() < deadline:
+                chosen, left = self._choose(wanted)
+                if not left:
+                    self._started.update(chosen.keys() - before.keys())
+                    self._seen.update(chosen)
+                    return chosen
+                time.sleep(LOOK_SECONDS)
+            cluster.scale(len(before))
+        raise PMIxError(f"{text}, and started none in {START_SECONDS:g} s", hint="see what the cluster logs")
 
     def release(self, node: Node) -> None:
-        """The worker leaves the session; it stays in the cluster."""
-        self._addresses.pop(node.name, None)
+        """The worker leaves the session; it stays in the cluster, unless it was started for the session."""
+        address = self._addresses.pop(node.name, None)
+        if address in self._started:
+            self._started.discard(address)
+            threading.Thread(target=self._retire, args=(address,), name="pypmix-retire", daemon=True).start()
+
+    def _retire(self, address: str) -> None:
+        cluster: Any = self._client.cluster
+        about = self.workers().get(address)
+        if about is None:
+            return
+        if hasattr(cluster, "scale_down"):
+            cluster.sync(cluster.scale_down, [about.get("name")])
+        else:
+            self._client.retire_workers([address])
 
     def call(self, node: str, method: str, *arguments: Any) -> Any:
         """Have the agent of a worker carry out a method; raises where the worker or the cluster is lost."""
         address = self._addresses[node]
-        return self._client.run(_call, self._key + address, method, *arguments, workers=[address])[address]
+        key = self._key + address
+        if method in CARRYING:
+            message = {"op": OPERATION, "key": key, "method": method, "arguments": list(arguments)}
+            return self._client.sync(self._client.scheduler.proxy, msg=message, worker=address)
+        return self._client.run(_call, key, method, *arguments, workers=[address])[address]
 
     def close(self) -> None:
         """Nothing was taken: workers forget their agent with the daemon's end."""
 
 
-async def _call(key: str, method: str, *arguments: Any) -> Any:
+async def _call(key: str, method: str, *arguments: Any, dask_worker: Any = None) -> Any:
     """Carry out a method of an agent; in a worker."""
+    if dask_worker is not None:
+        dask_worker.handlers.setdefault(OPERATION, _carry)
     agent = _agents.setdefault(key, Agent())
+    agent.calls += 1
     try:
         return await elsewhere(partial(getattr(agent, method), *arguments))
     finally:
-        if agent.idle:
+        agent.calls -= 1
+        # One that waits for the daemon's start is called before that.
+        if agent.idle and not agent.calls:
             _agents.pop(key, None)
+
+
+async def _carry(key: str, method: str, arguments: list[bytes]) -> bytes:
+    """Carry messages of a daemon; in a worker."""
+    data: bytes | None = await _call(key, method, *arguments)
+    return data or b""

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import OnUpcall, Upcall
     from pypmix.host.exchange.kinds import OnAnswer
+    from pypmix.host.exchange.switch import SwitchCarrier
     from pypmix.host.feeding import Input
     from pypmix.host.nodes import HostNode
     from pypmix.host.orders import Fault
@@ -114,6 +115,8 @@ class Orders(Record):
         relayed: Whether a relay has started it, which may be lost without the launcher.
         warm: The modules that warm ranks have imported already; None where ranks are not warm.
         trace: Whether the launcher writes a trace.
+        switch: The descriptor of a connection to the switch of the session (`pypmix.host.exchange.switch`), which the
+            process that starts the daemon has made; -1 where servers talk to each other by TCP.
     """
 
     node: str
@@ -131,6 +134,7 @@ class Orders(Record):
     relayed: bool = False
     warm: tuple[str, ...] | None = None
     trace: bool = False
+    switch: int = -1
 
 
 class Ready(Record):
@@ -202,6 +206,7 @@ def read_orders(line: bytes) -> Orders:
             found.get("relayed") is True,
             None if found.get("warm") is None else tuple([_text(name) for name in found["warm"]]),
             found.get("trace") is True,
+            int(found.get("switch", -1)),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         # Not the value itself: it may be the secret.
@@ -319,10 +324,7 @@ class Daemon(ServingManager):
         self.loop: Loop
         self._launcher = given.launcher[0]
         self._addresses = given.launcher[1]
-        address = listening_address(given.interface, self._addresses)
-        self._carrier = TCPCarrier(
-            given.node, given.secret, listen=(address, 0), keep_alive=given.keep_alive, encrypt=given.encrypt
-        )
+        self._carrier = _carrier(given)
         self._exchange = Exchange(self._carrier)
         self._trace = _tracing() if given.trace else None
 
@@ -396,7 +398,8 @@ class Daemon(ServingManager):
         """Take part until the launcher is gone; nothing is left here when this returns."""
         try:
             self._exchange.start()
-            self._carrier.meet(self._launcher, self._addresses)
+            if isinstance(self._carrier, TCPCarrier):
+                self._carrier.meet(self._launcher, self._addresses)
             self.loop.watch(0, READ, self._input)
             self._listening = True
             self.loop.later(REACH, self._late)
@@ -457,7 +460,9 @@ class Daemon(ServingManager):
         if name != self._launcher:
             return
         if here:
-            listens = orders.ADDRESSES.write((self._carrier.address,))
+            # A switch tells all of all others.
+            places = (self._carrier.address,) if isinstance(self._carrier, TCPCarrier) else ()
+            listens = orders.ADDRESSES.write(places)
             self._exchange.request(self._launcher, orders.HERE, listens, self._met)
         else:
             self._post(lambda: self.leave("the connection with the launcher has ended"))
@@ -467,8 +472,9 @@ class Daemon(ServingManager):
             self._post(lambda: self.leave(f"the launcher refuses this node: {error}"))
             return
         self._has_met = True
-        for name, addresses in orders.PEERS.read(data):
-            self._carrier.meet(name, addresses)
+        if isinstance(self._carrier, TCPCarrier):
+            for name, addresses in orders.PEERS.read(data):
+                self._carrier.meet(name, addresses)
 
     def _close(self) -> None:
         if self._strays(signal.SIGTERM):
@@ -749,6 +755,15 @@ class Daemon(ServingManager):
             self._exchange.request(self._launcher, orders.ASK, orders.UPCALL.write(packed), answered)
         except RuntimeError:
             upcall.fail(LostConnection("the node's daemon leaves", operation=upcall.op.name))
+
+
+def _carrier(given: Orders) -> TCPCarrier | SwitchCarrier:
+    if given.switch >= 0:
+        from pypmix.host.exchange.switch import SwitchCarrier
+
+        return SwitchCarrier(given.node, socket.socket(fileno=given.switch), keep_alive=given.keep_alive)
+    address = listening_address(given.interface, given.launcher[1])
+    return TCPCarrier(given.node, given.secret, listen=(address, 0), keep_alive=given.keep_alive, encrypt=given.encrypt)
 
 
 def _tracing() -> NodeTrace:

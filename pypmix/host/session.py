@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Upcall
     from pypmix.engine.common import Pending
     from pypmix.host.exchange.kinds import OnAnswer
+    from pypmix.host.exchange.switch import Switch, SwitchCarrier
     from pypmix.host.loop import Loop
     from pypmix.host.nodes import HostNode
     from pypmix.host.placing import Node, Obtain
@@ -116,6 +117,8 @@ class NodeSession:
         obtain: Obtains further nodes while the session runs; None where the nodes are fixed.
         release: Told of a node that has left.
         encrypt: Whether launcher and daemons talk to each other encrypted; where that leaves a machine by default.
+        switch: Passes on the messages of launcher and daemons, where these do not reach each other; `start` gives each
+            daemon a stream to it.
     """
 
     def __init__(
@@ -133,6 +136,7 @@ class NodeSession:
         obtain: Obtain | None = None,
         release: Callable[[Node], None] = lambda _node: None,
         encrypt: bool | None = None,
+        switch: Switch | None = None,
     ) -> None:
         names = [node.name for node in nodes]
         if len(set(names)) != len(names):
@@ -151,6 +155,7 @@ class NodeSession:
         self.obtain = obtain
         self.release = release
         self.encrypt = encrypt
+        self.switch = switch
         self._words: Queue[Word] = Queue()
         self._heard: Callable[[], None] = lambda: None
 
@@ -265,7 +270,7 @@ class Fleet:
         self._secret = b""
         self._launcher: tuple[str, tuple[tuple[str, int], ...]] = (LAUNCHER, ())
         self._there: dict[str, tuple[tuple[str, int], ...]] = {}
-        self._carrier: TCPCarrier | None = None
+        self._carrier: TCPCarrier | SwitchCarrier | None = None
         self._exchange: Exchange | None = None
         self._failed: PMIxError | None = None
         self._closing = False
@@ -279,18 +284,12 @@ class Fleet:
         """
         session = self.session
         self._secret = os.urandom(32)
-        carrier = TCPCarrier(
-            LAUNCHER, self._secret, listen=(session.listen, 0), keep_alive=session.keep_alive, encrypt=session.encrypt
-        )
-        self._carrier = carrier
-        self._exchange = exchange = Exchange(carrier)
+        self._carrier = self._listening(session) if session.switch is None else session.switch.carrier(LAUNCHER)
+        self._exchange = exchange = Exchange(self._carrier)
         crossing = Crossing(self._host.server, exchange)
         self._host.next_context_id = ContextIds(f"{LAUNCHER} host").take
         self._listen(exchange)
         exchange.start()
-        host, port = carrier.address
-        named = session.addresses or ((socket.gethostname(),) if host in ("0.0.0.0", "::") else (host,))
-        self._launcher = LAUNCHER, tuple([(each, port) for each in named])
         for node in self.nodes:
             self._start(node, exchange)
         session.follow(lambda: self._post(lambda: session.carry_out(self)))
@@ -306,6 +305,16 @@ class Fleet:
         self.complete = True
         return Launching(self._host, crossing, self)
 
+    def _listening(self, session: NodeSession) -> TCPCarrier:
+        """Return a carrier to which the daemons connect."""
+        carrier = TCPCarrier(
+            LAUNCHER, self._secret, listen=(session.listen, 0), keep_alive=session.keep_alive, encrypt=session.encrypt
+        )
+        host, port = carrier.address
+        named = session.addresses or ((socket.gethostname(),) if host in ("0.0.0.0", "::") else (host,))
+        self._launcher = LAUNCHER, tuple([(each, port) for each in named])
+        return carrier
+
     def _tell_progress(self, after: float) -> None:
         """Say at a terminal which nodes have not come, and again after twice the time."""
         missing = [name for name, daemon in self._daemons.items() if not daemon.present]
@@ -319,6 +328,8 @@ class Fleet:
 
     def _advice(self) -> str:
         where = self._launcher[1]
+        if not where:
+            return "what has started them is to pass on what they send: does it run, and answer?"
         dialed = f"{', '.join([each for each, _ in where])} port {where[0][1]}"
         return f"their daemons dial {dialed}: is there a route, and no firewall?"
 

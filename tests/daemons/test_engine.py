@@ -29,6 +29,8 @@ class Engine:
         broken: What `begin` raises, by node.
     """
 
+    name = "an engine"
+
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}
         self.broken: dict[str, Exception] = {}
@@ -55,14 +57,19 @@ class Engine:
         self.closed = True
 
 
-def nodes_of(engine: Engine) -> Nodes:
-    return Nodes(engine, named([("n1", 2, ("127.0.0.1",)), ("n1", 1, ("127.0.0.1",))]), interface="127.0.0.0/8")
+def nodes_of(engine: Engine, direct: bool | None = None) -> Nodes:
+    found = named([("n1", 2, ("127.0.0.1",)), ("n1", 1, ("127.0.0.1",))])
+    return Nodes(engine, found, interface="127.0.0.0/8", direct=direct)
 
 
-def test_jobs_run_one_after_the_other_and_leave_nothing(tmp_path: Path) -> None:
+DIRECT = pytest.mark.parametrize("direct", [True, False], ids=["direct", "switched"])
+
+
+@DIRECT
+def test_jobs_run_one_after_the_other_and_leave_nothing(tmp_path: Path, direct: bool) -> None:
     engine = Engine()
     terms = Terms(stdin=None, shown=(False, False), file=str(tmp_path / "out"))
-    with leftovers.nothing_left(), nodes_of(engine) as nodes:
+    with leftovers.nothing_left(), nodes_of(engine, direct) as nodes:
         assert nodes.slots == 3 and repr(nodes) == "<nodes n1 (2), n1-2 (1)>"
         for _ in range(2):
             outcome = nodes.run(["sh", "-c", "echo $PMIX_RANK on $PMIX_HOSTNAME $MORE"], env={"MORE": "x"}, terms=terms)
@@ -94,7 +101,8 @@ def test_a_node_whose_call_fails_is_named() -> None:
     agent.wait()
 
 
-def test_a_job_asks_for_nodes(tmp_path: Path) -> None:
+@DIRECT
+def test_a_job_asks_for_nodes(tmp_path: Path, direct: bool) -> None:
     code = """
 from pypmix import AllocDirective, Client, PMIxError, attrs
 with Client() as me:
@@ -108,13 +116,37 @@ with Client() as me:
 """
     engine = Engine()
     terms = Terms(stdin=None, shown=(False, False), file=str(tmp_path / "out"))
-    with leftovers.nothing_left(), nodes_of(engine) as nodes:
+    with leftovers.nothing_left(), nodes_of(engine, direct) as nodes:
         outcome = nodes.run([sys.executable, "-c", code], n=1, terms=terms)
         assert outcome.code == 0, outcome
         assert [node.name for node in nodes.nodes] == ["n1", "n1-2"]
     assert engine.released == ["n1-3"]
     told = "".join([path.read_text() for path in tmp_path.glob("out*")])
     assert "refused" in told and "the cluster is full" in told, told
+
+
+def test_a_node_that_is_lost_is_told_where_messages_go_by_calls(tmp_path: Path) -> None:
+    """Of what the daemon has sent, nothing comes after that."""
+    code = """
+import os, signal
+from pypmix import Client, PartialSuccess
+with Client() as me:
+    me.fence(timeout=60)
+    if me.node.hostname == "n1-2":
+        os.kill(os.getppid(), signal.SIGKILL)
+        signal.pause()
+    try:
+        me.fence(timeout=60)
+    except PartialSuccess as error:
+        print("without", [proc.rank for proc in error.missing])
+"""
+    terms = Terms(stdin=None, shown=(False, False), file=str(tmp_path / "out"), keep_going=True)
+    with leftovers.nothing_left(), nodes_of(Engine(), False) as nodes:
+        outcome = nodes.run([sys.executable, "-c", code], terms=terms)
+        assert outcome.code == 137 and "n1-2" in outcome.reason, outcome
+        assert nodes.run(["true"], n=1).code == 0
+    told = "".join([path.read_text() for path in tmp_path.glob("out*")])
+    assert told.count("without [2]") == 2, told
 
 
 def test_functions_reach_ranks_and_results_come_back() -> None:

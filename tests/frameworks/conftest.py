@@ -25,6 +25,15 @@ DRIVER = str(Path(__file__).with_name("driver.py"))
 OURS = re.compile(r"-m pypmix node|pypmix-guard|rosters\.calling|import Client|_Actor")
 """Command lines of what belongs to a session: daemons, guards, ranks, and actors."""
 
+EPHEMERAL = 32768
+"""The ports from here on are those that the system gives to programs that name none."""
+
+PORTS = (
+    "node-manager", "object-manager", "metrics-export", "runtime-env-agent", "dashboard-agent-grpc",
+    "dashboard-agent-listen",
+)  # fmt: skip
+"""What of a node of Ray listens, besides its workers."""
+
 UP = 120.0
 SECONDS = 200.0
 
@@ -41,6 +50,34 @@ class Framework:
     """
 
     kind = ""
+    walled = False
+
+    def wall(self) -> None:
+        """Have a firewall on each machine that lets only ports below `EPHEMERAL` be dialed on others, as the engine's.
+
+        What is sent to other ports is dropped without a word, or refused on the last machine.
+        """
+        self.walled = True
+        for node in self.cluster:
+            network = f"{clusters.NETWORK}.0/24"
+            nowhere = f"{clusters.NETWORK}.250"
+            node.run("ip", "neigh", "add", nowhere, "lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "permanent")
+            node.run("ip", "route", "add", "default", "via", nowhere, "dev", "eth0", "table", "99")
+            refuse = ["prohibit"] if node.name == "n3" else ["lookup", "99"]
+            for place, words in enumerate(
+                (
+                    ["sport", f"1-{EPHEMERAL - 1}", "lookup", "main"],
+                    ["dport", f"{EPHEMERAL}-65534", *refuse],
+                )
+            ):
+                node.run("ip", "rule", "add", "pref", str(100 + place), "to", network, "ipproto", "tcp", *words)
+
+    def _unwall(self) -> None:
+        for node in self.cluster:
+            for place in (100, 101):
+                node.run("ip", "rule", "del", "pref", str(place))
+            node.run("ip", "route", "flush", "table", "99")
+            node.run("ip", "neigh", "del", f"{clusters.NETWORK}.250", "dev", "eth0")
 
     def open(self) -> None:
         raise NotImplementedError
@@ -120,6 +157,8 @@ class Framework:
         return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in self.folder.glob("*.log"))
 
     def close(self) -> None:
+        if self.walled:
+            self._unwall()
         for process in self._started:
             process.kill()
         for node in self.cluster:
@@ -163,6 +202,8 @@ class Dask(Framework):
         """Start a worker."""
         name = f"w-{node.name}{more}"
         words = ["--host", node.address, "--nthreads", "2", "--no-nanny", "--no-dashboard", "--name", name]
+        if self.walled:
+            words += ["--worker-port", "9000"]
         self.serve(node, name, "dask", "worker", self.address, *words)
 
 
@@ -182,6 +223,9 @@ class Ray(Framework):
                 "80000000",
                 "--block",
             ]
+            if self.walled:
+                more += [f"--{name}-port={6400 + place}" for place, name in enumerate(PORTS)]
+                more += ["--min-worker-port=10002", "--max-worker-port=10100"]
             if node is first:
                 self.serve(node, "ray", "ray", "start", "--head", "--port=6379", "--include-dashboard=false", *more)
                 self.cluster.until("Ray's head", lambda: self.cluster.listening(first, 6379), UP)

@@ -37,6 +37,52 @@ with Client() as me:
     print("released", flush=True)
 """
 
+MEETS = """
+import os, sys
+from pypmix import Client, EventCode, Proc, Range, Rank, attrs
+
+LOAD = EventCode.custom(-4242)
+BLOB = 3 << 20
+
+with Client() as me:
+    if len(sys.argv) > 1:
+        partner = sys.argv[1]
+    else:
+        with me.events(LOAD) as events:
+            me.put("blob", bytes([me.rank]) * BLOB)
+            me.fence(collect=True, timeout=60)
+            blobs = {me.get("blob", proc=proc) for proc in me.job.procs}
+            assert blobs == {bytes([rank]) * BLOB for rank in range(me.job.size)}
+            if me.rank == 0:
+                me.notify(LOAD, range=Range.NAMESPACE, info={"acme.load": 0.75})
+            print("load", events.get(timeout=60).info["acme.load"], flush=True)
+            if me.rank == 0:
+                hosts = {attrs.HOST: "n2,n3", attrs.MAPBY: "node"}
+                partner = me.spawn(["python", "-c", os.environ["MEETS"], me.nspace], n=2, info=hosts).nspace
+                me.put("partner", partner)
+                me.commit()
+            else:
+                partner = me.get("partner", me.job[0], timeout=60)
+    with me.connect([Proc(me.nspace, Rank.WILDCARD), Proc(partner, Rank.WILDCARD)], timeout=60) as both:
+        me.fence(both, timeout=60)
+        print("together", both.rank, me.node.hostname, flush=True)
+"""
+
+SPEED = """
+import time
+from pypmix import Client
+
+with Client() as me:
+    me.fence(timeout=60)
+    times = []
+    for _ in range(60):
+        began = time.perf_counter()
+        me.fence(timeout=60)
+        times.append(time.perf_counter() - began)
+    if me.rank == 0:
+        print("fence", sorted(times)[30], flush=True)
+"""
+
 JOINED = """
 import time
 from pypmix import Client, attrs
@@ -74,14 +120,14 @@ def fails() -> None:
         time.sleep(300)
 
 
-def nodes_of(kind: str, address: str, count: int | None = None) -> Nodes:
+def nodes_of(kind: str, address: str, count: int | None = None, direct: bool | None = None) -> Nodes:
     if kind == "ray":
         import ray
 
         import pypmix.ray
 
         ray.init(address=address, log_to_driver=False)
-        return pypmix.ray.nodes(count or 3, num_cpus=2)
+        return pypmix.ray.nodes(count or 3, num_cpus=2, direct=direct)
     from distributed import Client, LocalCluster
 
     import pypmix.dask
@@ -91,14 +137,25 @@ def nodes_of(kind: str, address: str, count: int | None = None) -> Nodes:
 
         security = Security.temporary()
         here = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, security=security)
-        return pypmix.dask.nodes(Client(here))
-    return pypmix.dask.nodes(Client(address), n=count)
+        return pypmix.dask.nodes(Client(here), direct=direct)
+    if address == "scaled":
+        return pypmix.dask.nodes(Client(LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)))
+    return pypmix.dask.nodes(Client(address), n=count, direct=direct)
 
 
 def main(kind: str, address: str, what: str, *words: str) -> None:
-    with nodes_of(kind, address, 2 if what == "grows" else None) as nodes:
+    direct = False if what == "switched" else None
+    with nodes_of(kind, address, 2 if what == "grows" else None, direct) as nodes:
         print(nodes, flush=True)
-        if what in ("calls", "all"):
+        if what == "meets":
+            outcome = nodes.run(["python", "-c", MEETS], env={"MEETS": MEETS})
+            print("outcome", outcome.code, outcome.reason, flush=True)
+        if what == "speed":
+            for _ in range(int(words[0])):
+                for nodes._direct in (True, False):
+                    print("direct" if nodes._direct else "switched", flush=True)
+                    nodes.run(["python", "-c", SPEED])
+        if what in ("calls", "all", "switched"):
             print("returned", nodes.call(together, 10, more=3), flush=True)
             try:
                 nodes.call(fails)
@@ -114,6 +171,21 @@ def main(kind: str, address: str, what: str, *words: str) -> None:
         if what in ("grows", "joined"):
             outcome = nodes.run(["python", "-c", GROWS if what == "grows" else JOINED], n=1)
             print("outcome", outcome.code, outcome.reason, nodes, flush=True)
+            if kind == "ray":
+                import ray
+
+                # What was reserved for the further node is free again, without which no autoscaler takes it back.
+                deadline = time.monotonic() + 60
+                while (free := ray.available_resources().get("CPU", 0)) < 2 and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                print("free", free, flush=True)
+            if address == "scaled":
+                from distributed import get_client
+
+                deadline = time.monotonic() + 60
+                while (left := len(get_client().scheduler_info()["workers"])) > 1 and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                print("workers", left, flush=True)
         if what == "waits":
             terms = Terms(stdin=None, keep_going=True)
             outcome = nodes.run(["python", "-c", WAITS, words[0]], terms=terms)

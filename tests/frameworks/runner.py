@@ -16,12 +16,20 @@ def killed(pid: int = 0) -> None:
     os.kill(pid or os.getpid(), signal.SIGKILL)
 
 
+class Runner(PMIxRunner):
+    """One of its workers ends when it knows the scheduler, which does not know it yet."""
+
+    async def before_worker_start(self) -> None:
+        if os.environ["PMIX_RANK"] == "2":
+            killed()
+
+
 def main(what: str) -> None:
     if what == "early" and os.environ["PMIX_RANK"] == "0":
         os._exit(3)
     if what == "late" and os.environ["PMIX_RANK"] == "2":
         time.sleep(300)
-    runner = PMIxRunner(timeout=3 if what == "late" else 100)
+    runner = (Runner if what == "between" else PMIxRunner)(timeout=3 if what == "late" else 100)
     client = Client(runner)
     client.wait_for_workers(runner.n_workers)
     print("ready", flush=True)

@@ -61,8 +61,10 @@ def _words(framework: Framework, *words: str) -> list[str]:
 def test_a_job_asks_for_a_node_and_gives_it_back(framework: Framework) -> None:
     out = framework.run(DRIVER, *_words(framework, "grows"))
     new = re.findall(r"^grown (n\d)$", out, re.MULTILINE)
+    assert framework.kind == "dask" or "free 2.0\n" in out, out
     assert len(new) == 1 and f"spawned on {new[0]}\nreleased\n" in out, out
-    assert re.search(r"outcome 0 +<nodes n\d \(2\), n\d \(2\)>", out) and f"{new[0]} (2)>" not in out.splitlines()[-1]
+    end = out.split("outcome")[1]
+    assert re.match(r" 0 +<nodes n\d \(2\), n\d \(2\)>", end) and f"{new[0]} (2)>" not in end
 
 
 def test_the_users_program_is_killed(framework: Framework) -> None:
@@ -99,6 +101,16 @@ def test_a_worker_that_joins_the_cluster_becomes_a_node(dask: Dask) -> None:
     out, err = process.communicate(timeout=200)
     assert "joined n3\n" in out and "outcome 0" in out, f"{out}\n{err}"
     dask.gone(60.0)
+
+
+def test_a_cluster_starts_a_worker_for_a_job_and_ends_it(frameworks: None) -> None:
+    env = {**machine.clean_environment(), "PYTHONPATH": str(machine.ROOT)}
+    command = [FRAMEWORKS / "python", DRIVER, "dask", "scaled", "grows"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    new = re.findall(r"^grown (\S+)$", done.stdout, re.MULTILINE)
+    assert len(new) == 1 and f"spawned on {new[0]}\nreleased\n" in done.stdout, done.stdout
+    assert done.stdout.endswith("workers 1\n"), f"{done.stdout}\n{done.stderr}"
 
 
 def test_a_cluster_with_tls(frameworks: None) -> None:

@@ -108,6 +108,12 @@ def test_a_rank_does_not_come(cluster: Cluster) -> None:
     assert re.search(r"OperationTimeout: .* still missing: .*:2\b", err), err
 
 
+def test_a_worker_fails_before_it_is_one(cluster: Cluster) -> None:
+    """It is not waited for."""
+    code, out, err = run(cluster, *RUN, "-n", "4", "--keep-going", *ranks(FAULTS, "between"), check=False)
+    assert code and out == "ready\nresult 45\n", f"{out}\n{err}"
+
+
 def test_a_worker_fails(cluster: Cluster) -> None:
     """The launcher ends the job; told not to, Dask goes on with the other one, and all end with the script."""
     code, out, err = run(cluster, *RUN, "-n", "4", *ranks(FAULTS, "worker"), check=False)

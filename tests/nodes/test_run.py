@@ -132,6 +132,9 @@ class Runner:
             return ["salloc", "--quiet", *slots, f"--ntasks-per-node={SLOTS}", *RUN, *words]
         if self.way == "srun":
             return ["srun", *slots, "--ntasks-per-node=1", f"--cpus-per-task={SLOTS}", *RUN, *words]
+        if self.way == "prrte":
+            slots = ",".join(f"{node}:{SLOTS}" for node in nodes)
+            return [*RUN, "--roster", "prrte", "--host", slots, "--node-timeout", "60", *words]
         return [*RUN, *self._symmetric(0, nodes), *words]
 
     def _symmetric(self, place: int, nodes: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from queue import SimpleQueue
 import pytest
 
 from pypmix.host.exchange import Hub, TCPCarrier
+from pypmix.host.exchange.switch import Switch
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -49,7 +50,20 @@ class FolderSession:
         pass
 
 
-CARRIERS = {"hub": HubSession, "tcp": FolderSession}
+class SwitchSession:
+    """Carriers that a switch connects."""
+
+    def __init__(self, _tmp_path):
+        self._switch = Switch()
+
+    def carrier(self, name):
+        return self._switch.carrier(name)
+
+    def close(self):
+        self._switch.close()
+
+
+CARRIERS = {"hub": HubSession, "tcp": FolderSession, "switch": SwitchSession}
 
 
 class Listener:

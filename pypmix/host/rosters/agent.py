@@ -17,15 +17,20 @@ import threading
 
 from pypmix._version import __version__
 from pypmix.engine.faults import fault
+from pypmix.host.exchange.switch import SocketStream
 from pypmix.host.nodes import usable_cpus
+from pypmix.host.rosters.reach import Probe, unreached
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import IO
 
+    from pypmix.host.addresses import Address
+
 CLOSE_SECONDS = 5.0
-"""Seconds that the results of ranks that have ended get to be read."""
+"""Seconds that the results of ranks that have ended get to be read, and what their daemon has sent last."""
 
 BEGIN_SECONDS = 300.0
 """Seconds that a call for ranks waits for the start of their daemon."""
@@ -74,11 +79,20 @@ class Ended(Record):
 
 
 class Agent:
-    """Runs one daemon at a time. An engine calls its methods, each on a thread of its own."""
+    """Runs one daemon at a time. An engine calls its methods, each on a thread of its own.
+
+    Attributes:
+        calls: How many calls are under way, where the engine counts them.
+    """
 
     def __init__(self) -> None:
+        self.calls = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._calls: Calls | None = None
+        self._probe: Probe | None = None
+        self._stream: SocketStream | None = None
+        self._drained = threading.Event()
+        self._pushing = threading.Lock()
         self._begun = threading.Condition()
         self._errors = b""
         self._reader: threading.Thread | None = None
@@ -87,21 +101,60 @@ class Agent:
         """Say what this process is."""
         return About(socket.gethostname(), os.getpid(), usable_cpus(), __version__)
 
-    def begin(self, line: bytes, function: bytes | None = None) -> bytes:
+    def offer(self, interface: str, launcher: Sequence[Address]) -> Address | str:
+        """Listen where the daemon would, for `reach` on other nodes; return the address, or why that cannot be."""
+        self._probe = Probe()
+        return self._probe.offer(interface, launcher)
+
+    def reach(self, places: Sequence[Sequence[Address]]) -> list[int]:
+        """Return which of some processes cannot be reached from here, by their places in a list of their addresses."""
+        return unreached(places)
+
+    def rest(self) -> None:
+        """Listen no more."""
+        if self._probe is not None:
+            self._probe.close()
+            self._probe = None
+
+    def pull(self) -> bytes:
+        """Return what the daemon sends to the switch, and wait for it; nothing when it has ended."""
+        stream = self._stream
+        data = b"" if stream is None else stream.read()
+        if not data:
+            self._drained.set()
+        return data
+
+    def push(self, data: bytes) -> None:
+        """Give the daemon what the switch sends it; waits while it does not read."""
+        with self._pushing:
+            stream = self._stream
+            if stream is None:
+                raise OSError("the daemon has ended")
+            stream.write(data)
+
+    def begin(self, line: bytes, function: bytes | None = None, switched: bool = False) -> bytes:
         """Start the daemon, and return its answer; does not raise, as engines log what they have called then.
 
         Args:
             line: The daemon's line, which holds a secret.
             function: What ranks that ask for a function are given; if it is empty, they stay for `call_in_ranks`.
+            switched: Whether what the daemon sends goes by `pull` and `push`.
         """
         try:
-            return self._begin(line, function)
+            return self._begin(line, function, switched)
         except OSError as error:
             text = f"its daemon cannot be started: {error}"
             return json.dumps({"error": text, "version": __version__}).encode() + b"\n"
 
-    def _begin(self, line: bytes, function: bytes | None) -> bytes:
+    def _begin(self, line: bytes, function: bytes | None, switched: bool) -> bytes:
         self.stop()
+        given: tuple[int, ...] = ()
+        if switched:
+            ours, theirs = socket.socketpair()
+            self._stream = SocketStream(ours)
+            self._drained.clear()
+            given = (theirs.fileno(),)
+            line = json.dumps({**json.loads(line), "switch": theirs.fileno()}).encode() + b"\n"
         # `python` is this one for ranks as well.
         path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
         env = {**os.environ, "PATH": path, PYTHON: sys.executable}
@@ -115,8 +168,10 @@ class Agent:
         # A group of its own: Ctrl-C in front of the engine is for the engine.
         process = self._process = subprocess.Popen(
             [sys.executable, "-m", "pypmix", "node"],
-            stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=env, process_group=0,
+            stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=env, process_group=0, pass_fds=given,
         )  # fmt: skip
+        if switched:
+            theirs.close()
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         self._reader = threading.Thread(target=self._read, args=(process.stderr,), daemon=True)
         self._reader.start()
@@ -156,13 +211,22 @@ class Agent:
                 if file is not None:
                     file.close()
         results = {} if calls is None else calls.close()
-        self._process = self._calls = None
+        if self._stream is not None:
+            # What the daemon has sent last is pulled, if the launcher is still there.
+            self._drained.wait(CLOSE_SECONDS)
+            self._stream.close()
+            # A pull and a push that wait there end with that.
+            self._drained.wait(1.0)
+            with self._pushing:
+                self._stream.release()
+        with self._pushing:
+            self._process = self._calls = self._stream = None
         return Ended(code, self._errors.decode(errors="replace"), results)
 
     @property
     def idle(self) -> bool:
         """Whether there is neither a daemon nor anything that is kept for its ranks."""
-        return self._process is None and self._calls is None
+        return self._process is None and self._calls is None and self._probe is None
 
     def call_in_ranks(self, function: bytes, count: int) -> dict[int, bytes]:
         """Have the ranks of this node call a function; return what they have given back, by their numbers.

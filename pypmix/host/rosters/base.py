@@ -45,6 +45,7 @@ class Settings(Record):
     Attributes:
         env: The launcher's environment.
         hosts: The nodes of `--host` and `--hostfile`; empty where none were named.
+        others: Further nodes of `--hostfile`, which `--host` has not chosen.
         agent: The template of `--launch-agent`; empty for the roster's own.
         python: The Python that runs the daemons, `--remote-python`.
         symmetric: This process's place among those that were started alike, and their number; None if not given.
@@ -63,6 +64,7 @@ class Settings(Record):
     secret_file: str = ""
     interface: str = ""
     patience: float = PATIENCE
+    others: tuple[Host, ...] = ()
 
     @property
     def daemon(self) -> list[str]:

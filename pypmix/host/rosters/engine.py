@@ -12,16 +12,18 @@ import os
 import threading
 
 from pypmix.host.addresses import ANYWHERE, is_loopback, own_addresses
+from pypmix.host.exchange.switch import Switch
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
 from pypmix.host.outcome import Outcome
 from pypmix.host.placing import Node
 from pypmix.host.rosters.agent import Ended
+from pypmix.host.rosters.reach import apart
 from pypmix.host.rosters.world import World, returned
 from pypmix.host.session import LEAVING, NOT_OURS, NodeSession
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import PMIxError
-from pypmix.standard.logtext import get_logger
+from pypmix.standard.logtext import get_logger, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +34,13 @@ if TYPE_CHECKING:
     from pypmix.host.placing import Obtained, Wanted
 
     class Engine(Protocol):
-        """The engine, as the nodes know it."""
+        """The engine, as the nodes know it.
+
+        Attributes:
+            name: What people call it.
+        """
+
+        name: str
 
         def call(self, node: str, method: str, *arguments: Any) -> Any:
             """Have the agent of a node (`agent.Agent`) carry out a method; raises where the node is lost."""
@@ -71,6 +79,7 @@ class Lent:
         line: The daemon's line.
         function: What ranks are given that ask for a function; None for programs.
         tell: Told why the node is lost.
+        switch: What passes on the daemon's messages; None where it sends them itself.
 
     Attributes:
         name: The node's name.
@@ -81,14 +90,21 @@ class Lent:
     """
 
     def __init__(
-        self, engine: Engine, node: Node, line: bytes, function: bytes | None, tell: Callable[[str], None]
+        self,
+        engine: Engine,
+        node: Node,
+        line: bytes,
+        function: bytes | None,
+        tell: Callable[[str], None],
+        switch: Switch | None = None,
     ) -> None:
         self.stdin = NOT_OURS
         self.stdout, self._writer = os.pipe2(os.O_CLOEXEC)
         self.end: Ended | None = None
         self._engine = engine
         self.name = node.name
-        self._given = line, function
+        self._given = line, function, switch is not None
+        self._switch = switch
         self._tell = tell
         self.lost = False
         self._trouble = ""
@@ -100,6 +116,8 @@ class Lent:
         call, name = self._engine.call, self.name
         try:
             answer: bytes = call(name, "begin", *self._given)
+            if self._switch is not None:
+                self._switch.attach(_Stream(self._engine, name))
             if answer:
                 os.write(self._writer, answer)
             self.end = call(name, "wait")
@@ -140,6 +158,29 @@ class Lent:
         self._thread.join(timeout)
 
 
+class _Stream:
+    """The stream of a daemon to the switch, by calls of the engine (`pypmix.host.exchange.switch.Stream`)."""
+
+    def __init__(self, engine: Engine, node: str) -> None:
+        self._engine = engine
+        self._node = node
+
+    def read(self) -> bytes:
+        """Return what the daemon has sent, and wait for it."""
+        data: bytes = self._engine.call(self._node, "pull")
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Give the daemon what is sent to it."""
+        self._engine.call(self._node, "push", data)
+
+    def close(self) -> None:
+        """Calls end with the daemon, or with the node."""
+
+    def release(self) -> None:
+        """Nothing is held here."""
+
+
 class Nodes:
     """Nodes that run programs and functions as the ranks of jobs. A context manager, which gives them back.
 
@@ -148,15 +189,23 @@ class Nodes:
         nodes: The nodes.
         interface: What daemons listen on: the name of an interface, an address or a CIDR; what leads to the launcher by
             default.
+        direct: Whether daemons and this process talk to each other by connections of their own, or over those of the
+            engine; by default where they reach each other.
 
     Attributes:
         nodes: The nodes that are left: what the engine has lost in a job is not among them.
     """
 
-    def __init__(self, engine: Engine, nodes: Sequence[Node], *, interface: str = "") -> None:
+    def __init__(
+        self, engine: Engine, nodes: Sequence[Node], *, interface: str = "", direct: bool | None = None
+    ) -> None:
         self.nodes = tuple(nodes)
         self._engine = engine
         self._interface = interface
+        self._direct = direct
+        self._tried: tuple[Node, ...] = ()
+        self._apart = ""
+        """One of the nodes that were tried, and one that it does not reach, in words; empty where there is none."""
 
     def __enter__(self) -> Self:
         return self
@@ -283,25 +332,30 @@ class Nodes:
         begun: Callable[[LocalHost], None] = lambda _host: None,
     ) -> tuple[Outcome, dict[int, bytes]]:
         lent: list[Lent] = []
+        addresses = launcher_addresses([node.addresses[-1] for node in self.nodes if node.addresses])
+        switch = None if self._is_direct(addresses) else Switch()
 
         def start(node: Node, line: bytes) -> Lent:
-            lent.append(Lent(self._engine, node, line, function, lambda reason: session.lost(node.name, reason)))
+            def tell(reason: str) -> None:
+                session.lost(node.name, reason)
+
+            lent.append(Lent(self._engine, node, line, function, tell, switch))
             return lent[-1]
 
         session = NodeSession(
             self.nodes,
             start,
             listen=ANYWHERE,
-            addresses=launcher_addresses([node.addresses[-1] for node in self.nodes if node.addresses]),
+            addresses=addresses,
             interface=self._interface,
             env=env,
             patience=patience,
             obtain=self._obtain,
             release=self._release,
+            switch=switch,
         )
         over = threading.Event()
-        looking = threading.Thread(target=self._look, args=(session, over), name="pypmix-engine", daemon=True)
-        looking.start()
+        looking = self._looking(session, over)
         try:
             # Standard input is this program's own, such as a notebook's.
             host = LocalHost([app], terms=terms or Terms(stdin=None), timeout=timeout, remote=session)
@@ -312,11 +366,31 @@ class Nodes:
             for each in lent:
                 each.join(LEAVING)
             looking.join(LEAVING)
+            if switch is not None:
+                switch.close()
             lost = [each.name for each in lent if each.lost]
             self.nodes = tuple([node for node in self.nodes if node.name not in lost])
         return outcome, {rank: data for each in lent if each.end for rank, data in each.end.results.items()}
 
+    def _is_direct(self, addresses: Sequence[str]) -> bool:
+        """Tell whether daemons and this process talk to each other by connections of their own."""
+        if self._direct is not None:
+            return self._direct
+        if all(is_loopback(address) for address in addresses):
+            return True
+        if set(self.nodes) - set(self._tried):
+            self._tried = self.nodes
+            self._apart = apart([node.name for node in self.nodes], self._engine.call, addresses, self._interface)
+            if self._apart:
+                _log.warning("%s: messages go over the connections of %s", printable(self._apart), self._engine.name)
+        return not self._apart
+
     # Nodes that come and go while a job runs
+
+    def _looking(self, session: NodeSession, over: threading.Event) -> threading.Thread:
+        thread = threading.Thread(target=self._look, args=(session, over), name="pypmix-engine", daemon=True)
+        thread.start()
+        return thread
 
     def _look(self, session: NodeSession, over: threading.Event) -> None:
         while not over.wait(LOOK):

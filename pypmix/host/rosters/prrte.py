@@ -1,7 +1,8 @@
 """The nodes of a DVM of PRRTE, on each of which it starts one process that becomes the node's daemon.
 
-The launcher is a tool of the DVM: it asks for its daemons' nodes, and spawns the processes. PRRTE passes standard input
-to the first one alone, which tells the others by a fence where to meet, and a secret. They dial the launcher.
+The launcher is a tool of the DVM: it asks for its daemons' nodes, and spawns the processes. Where to meet, and a
+secret, is in a variable of their environment: PRRTE passes standard input to the first one alone. They dial the
+launcher.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from pypmix.host.addresses import own_addresses
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError
+from pypmix.host.rosters.follow import TOLD
 from pypmix.host.rosters.meet import Meeting
 from pypmix.host.rosters.proof import Secret
 from pypmix.requests.spawning import app
@@ -23,12 +25,12 @@ from pypmix.tool import Tool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pypmix.host.rosters.base import Lost, Settings
+    from pypmix.host.placing import Obtained, Wanted
+    from pypmix.host.rosters.base import Lost, Members, Settings
     from pypmix.host.rosters.meet import Follower
     from pypmix.host.session import StartedDaemon
-    from pypmix.operations.spawning import SpawnedJob
 
 FOLLOW = ("-m", "pypmix.host.rosters.follow", "PMIX_RANK")
 
@@ -39,8 +41,105 @@ LEAVE = 5.0
 """Seconds that the processes have to end with the session."""
 
 
+class Group:
+    """Processes that the DVM starts, one on each of some nodes, to become their daemons.
+
+    Args:
+        tool: The launcher, as a tool of the DVM.
+        settings: What the command line says.
+        names: The nodes.
+        chosen: Whether these alone are meant, and not all nodes of the DVM.
+
+    Attributes:
+        followers: The processes, by the names of their nodes.
+
+    Raises:
+        PMIxError: The DVM does not start them.
+    """
+
+    def __init__(self, tool: Tool, settings: Settings, names: Sequence[str], chosen: bool) -> None:
+        self.followers: dict[str, Follower] = {}
+        self._tool = tool
+        self._settings = settings
+        try:
+            self._meet(names, chosen)
+        except PMIxError:
+            if chosen or len(names) < 2:
+                raise
+            # The DVM's first daemon may be on a node that is not for processes.
+            self._meet(names[1:], chosen)
+
+    def _meet(self, names: Sequence[str], chosen: bool) -> None:
+        """Start a process on each node, and listen for them."""
+        settings, count = self._settings, len(names)
+        common = os.urandom(32)
+        self._meeting = Meeting(count + 1, Secret(common))
+        told = {
+            "meet": [[host, self._meeting.port] for host in own_addresses(names[-1])],
+            "secret": common.hex(),
+            "size": count + 1,
+            "patience": settings.patience,
+        }
+        info = {attrs.MAPBY: "ppr:1:node", attrs.BINDTO: "none", attrs.FWD_STDERR: True}
+        # PRRTE takes it of an application, not of a job.
+        hosts = {attrs.HOST: ",".join(names)} if chosen else None
+        env = {**settings.env, TOLD: json.dumps(told)}
+        try:
+            apps = (app([settings.python, *FOLLOW], n=count, env=env, info=hosts),)
+            self._job = self._tool.spawn(apps, timeout=settings.patience, info=info)
+        except PMIxError:
+            self._meeting.close()
+            raise
+
+    def wait(self, deadline: float) -> None:
+        """Wait until a process has come from each node.
+
+        Raises:
+            RosterError: Some have not come.
+        """
+        came = self._meeting.wait(deadline, (), self._broken)
+        self.followers = {follower.hello.name: follower for _, follower in sorted(came.items())}
+        if len(self.followers) < len(came):
+            raise RosterError(f"the DVM has started two processes on one node ({', '.join(self.followers):.200})")
+
+    def nodes(self, slots: Mapping[str, int]) -> list[Node]:
+        """Return the nodes, with as many slots as they are to have, or as they have CPUs."""
+        return [
+            Node(name, slots.get(name) or found.hello.cpus, found.addresses, found.hello.cpus)
+            for name, found in self.followers.items()
+        ]
+
+    def watch(self, lost: Lost) -> None:
+        """Tell of all nodes that are left when the DVM says that the job has ended."""
+
+        def wait() -> None:
+            try:
+                reason = f"the DVM says that its processes have ended with exit code {self._job.wait()}"
+            except PMIxError as error:
+                reason = f"the DVM is lost: {error.detail}"
+            for name in list(self.followers):
+                lost(name, reason)
+
+        threading.Thread(target=wait, name="pypmix-prrte", daemon=True).start()
+
+    def close(self) -> None:
+        """End the processes.
+
+        Raises:
+            PMIxError: The DVM has gone, and with it what it has started.
+        """
+        self._meeting.close()
+        try:
+            self._job.wait(LEAVE)
+        except PMIxError:
+            self._job.kill()
+
+    def _broken(self) -> str:
+        return "" if self._tool.is_connected else "the DVM has gone"
+
+
 class PRRTERoster:
-    """The nodes of a DVM, or those of them that the command line names.
+    """The nodes of a DVM, or those of them that the command line names; further ones are others of the DVM.
 
     Args:
         settings: What the command line and the environment say.
@@ -50,10 +149,10 @@ class PRRTERoster:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._followers: dict[str, Follower] = {}
-        self._meeting: Meeting | None = None
         self._tool: Tool | None = None
-        self._job: SpawnedJob | None = None
+        self._groups: list[Group] = []
+        self._gate = threading.Lock()
+        self._lost: Lost = lambda _name, _reason: None
 
     @classmethod
     def found(cls, settings: Settings) -> str:
@@ -72,101 +171,90 @@ class PRRTERoster:
         try:
             self._tool = Tool(env=settings.env, engine="python", timeout=min(COME, settings.patience)).open()
             names = list(given) or self._names(self._tool)
-            self._job = self._spawn(self._tool, names)
-            common = os.urandom(32)
-            self._meeting = Meeting(self._job.size + 1, Secret(common))
-            told = {
-                "meet": [[host, self._meeting.port] for host in own_addresses(names[-1])],
-                "secret": common.hex(),
-                "size": self._job.size + 1,
-                "patience": settings.patience,
-            }
-            with self._tool.input(self._job) as stdin:
-                stdin.write(json.dumps(told).encode() + b"\n")
+            group = Group(self._tool, settings, names, bool(given))
         except PMIxError as error:
             raise RosterError(
                 f"no DVM of PRRTE starts processes for this run: {error.detail}; start one on this machine "
                 "(prte --daemonize --host n1,n2), or name it (PMIX_LAUNCHER_RNDZ_FILE)"
             ) from None
-        came = self._meeting.wait(deadline, (), self._broken)
-        self._followers = {follower.hello.name: follower for _, follower in sorted(came.items())}
-        if len(self._followers) < len(came):
-            raise RosterError(f"the DVM has started two processes on one node ({', '.join(self._followers):.200})")
-        return [
-            Node(name, given.get(name) or found.hello.cpus, found.addresses, found.hello.cpus)
-            for name, found in self._followers.items()
-        ]
+        self._groups.append(group)
+        group.wait(deadline)
+        return group.nodes(given)
 
     def start(self, node: Node, line: bytes) -> StartedDaemon:
         """Have the process on a node become its daemon."""
-        follower = self._followers[node.name]
+        with self._gate:
+            follower = next(group.followers[node.name] for group in self._groups if node.name in group.followers)
         follower.begin(line)
         return follower
 
     def watch(self, lost: Lost) -> None:
-        """Tell of all nodes when the DVM says that the job has ended."""
-        job = self._job
-        if job is None:
-            return
+        """Tell of nodes when the DVM says that their processes have ended."""
+        self._lost = lost
+        for group in self._groups:
+            group.watch(lost)
 
-        def wait() -> None:
+    def attend(self, members: Members) -> None:
+        """The DVM gives no node that was not asked for."""
+
+    def obtain(self, wanted: Wanted, done: Obtained) -> None:
+        """Have the DVM start processes on further nodes, on a thread."""
+
+        def obtain() -> None:
             try:
-                reason = f"the DVM says that its processes have ended with exit code {job.wait()}"
-            except PMIxError as error:
-                reason = f"the DVM is lost: {error.detail}"
-            for name in self._followers:
-                lost(name, reason)
+                found = self._more(wanted)
+            except (RosterError, PMIxError) as error:
+                done((), f"the DVM of PRRTE has no such nodes: {getattr(error, 'detail', error)}")
+            else:
+                done(found, "")
 
-        threading.Thread(target=wait, name="pypmix-prrte", daemon=True).start()
+        threading.Thread(target=obtain, name="pypmix-obtain", daemon=True).start()
+
+    def _more(self, wanted: Wanted) -> list[Node]:
+        deadline = time.monotonic() + self._settings.patience
+        tool = self._tool
+        assert tool is not None
+        slots = dict(wanted.hosts)
+        known = self._names(tool)
+        if not slots:
+            with self._gate:
+                taken = {name for group in self._groups for name in group.followers}
+            free = [name for name in known if name not in taken]
+            if wanted.cpus or len(free) < wanted.nodes:
+                raise RosterError(f"{len(free)} of its nodes are not of this run yet, and it counts no CPUs")
+            slots = dict.fromkeys(free[: wanted.nodes], 0)
+        # PRRTE 3.0 gets the hosts of a spawn that adds some, never answers it, and may crash at the next one.
+        others = [name for name in slots if name not in known]
+        if others:
+            raise RosterError(
+                f"{', '.join(others):.200}: it has {', '.join(known):.200}, and is started with all of them"
+            )
+        group = Group(tool, self._settings, list(slots), True)
+        with self._gate:
+            self._groups.append(group)
+        group.wait(deadline)
+        group.watch(self._lost)
+        return group.nodes(slots)
+
+    def release(self, node: Node) -> None:
+        """A node has left: it stays one of the DVM."""
+        with self._gate:
+            for group in self._groups:
+                group.followers.pop(node.name, None)
 
     def close(self) -> None:
         """End the processes, and leave the DVM."""
-        if self._meeting is not None:
-            self._meeting.close()
-        if self._tool is None:
-            return
         try:
-            if self._job is not None:
-                self._end(self._job)
-            self._tool.close()
+            for group in self._groups:
+                group.close()
+            if self._tool is not None:
+                self._tool.close()
         except PMIxError:
             # The DVM has gone, and with it what it has started.
             return
-
-    @staticmethod
-    def _end(job: SpawnedJob) -> None:
-        try:
-            job.wait(LEAVE)
-        except PMIxError:
-            job.kill()
 
     @staticmethod
     def _names(tool: Tool) -> list[str]:
         """Return the nodes of the DVM, by its daemons."""
         (server, *_) = tool.get_servers()
         return [info.hostname or "" for info in tool.query(attrs.QUERY_PROC_TABLE, nspace=server.nspace)]
-
-    def _spawn(self, tool: Tool, names: Sequence[str]) -> SpawnedJob:
-        """Start a process on each node."""
-        settings = self._settings
-        info = {attrs.MAPBY: "ppr:1:node", attrs.BINDTO: "none", attrs.FWD_STDERR: True}
-        # PRRTE takes it of an application, not of a job.
-        hosts = {attrs.HOST: ",".join(names)} if settings.hosts else None
-        words = [settings.python, *FOLLOW]
-
-        def spawn(count: int) -> SpawnedJob:
-            apps = (app(words, n=count, env=settings.env, info=hosts),)
-            return tool.spawn(apps, timeout=settings.patience, stdin=True, info=info)
-
-        try:
-            return spawn(len(names))
-        except PMIxError:
-            if settings.hosts or len(names) < 2:
-                raise
-            # The DVM's first daemon may be on a node that is not for processes.
-            return spawn(len(names) - 1)
-
-    def _broken(self) -> str:
-        if self._job is not None and self._tool is not None and not self._tool.is_connected:
-            return "the DVM has gone"
-        return ""

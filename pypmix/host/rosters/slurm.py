@@ -9,45 +9,24 @@ runs without munge.
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import threading
 import time
 
-from pypmix.host.addresses import own_addresses
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError
-from pypmix.host.rosters.meet import Meeting
-from pypmix.host.rosters.names import expand, repeated
-from pypmix.host.rosters.proof import Munge, Secret
+from pypmix.host.rosters.names import expand
+from pypmix.host.rosters.proof import Munge
+from pypmix.host.rosters.slurm_group import Group, allocated, number, srun
 from pypmix.host.rosters.symmetric import SECRET_FILE, Place, SymmetricRoster, meeting_point, ports, secret
-from pypmix.standard.types import decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pypmix.host.rosters.base import Lost, Settings
-    from pypmix.host.rosters.meet import Follower
+    from pypmix.host.placing import Obtained, Wanted
+    from pypmix.host.rosters.base import Lost, Members, Settings
     from pypmix.host.rosters.proof import Proof
+    from pypmix.host.rosters.slurm_further import Further
     from pypmix.host.session import StartedDaemon
-
-FOLLOW = ("-m", "pypmix.host.rosters.follow", "SLURM_PROCID")
-
-
-def number(env: Mapping[str, str], name: str) -> int:
-    """Return the number that a variable holds, 0 where it is not there.
-
-    Raises:
-        RosterError: It holds something else.
-    """
-    text = env.get(name, "0")
-    found = decimal(text, 1 << 40)
-    if found is None:
-        raise RosterError(f"{name} is to be a number, and is {text!r:.80}")
-    return found
 
 
 def symmetric(env: Mapping[str, str]) -> bool:
@@ -58,24 +37,6 @@ def symmetric(env: Mapping[str, str]) -> bool:
 def shares(env: Mapping[str, str]) -> bool:
     """Tell whether this process is one of several tasks of a step that share a node."""
     return "SLURM_STEP_ID" in env and number(env, "SLURM_STEP_NUM_TASKS") > 1 and not symmetric(env)
-
-
-def allocated(env: Mapping[str, str]) -> list[Node]:
-    """Return the nodes of the job, with as many slots as Slurm would start tasks there.
-
-    Raises:
-        RosterError: Slurm's variables cannot be read.
-    """
-    try:
-        names = expand(env["SLURM_JOB_NODELIST"])
-        tasks = repeated(env["SLURM_TASKS_PER_NODE"])
-    except KeyError as error:
-        raise RosterError(f"{error.args[0]} is not set: is this inside of salloc, sbatch or srun?") from None
-    except ValueError as error:
-        raise RosterError(f"the nodes of the Slurm job cannot be read: {error}") from None
-    if len(names) != len(tasks):
-        raise RosterError(f"Slurm names {len(names)} nodes, and the numbers of tasks of {len(tasks)}")
-    return [Node(name, slots) for name, slots in zip(names, tasks, strict=True)]
 
 
 class Step(SymmetricRoster):
@@ -111,6 +72,8 @@ class Step(SymmetricRoster):
 class SlurmRoster:
     """The nodes of an allocation, on which `srun` starts the daemons, or those of a step, on which they are started.
 
+    Further ones are nodes of further jobs.
+
     Args:
         settings: What the command line and the environment say.
     """
@@ -127,9 +90,11 @@ class SlurmRoster:
         self._step = Step(settings) if symmetric(settings.env) else None
         self._allocated = [] if self._step is not None else allocated(settings.env)
         self._settings = settings
-        self._followers: dict[str, Follower] = {}
-        self._meeting: Meeting | None = None
-        self._srun: subprocess.Popen[bytes] | None = None
+        self._group: Group | None = None
+        self._further: Further | None = None
+        self._left: dict[str, Node] = {}
+        """Nodes of the first job that have left the session."""
+        self._lost: Lost = lambda _name, _reason: None
 
     @classmethod
     def found(cls, settings: Settings) -> str:
@@ -157,29 +122,25 @@ class SlurmRoster:
         if self._step is not None:
             return self._step.nodes()
         nodes = self._allocated
-        common = os.urandom(32)
-        self._meeting = Meeting(len(nodes) + 1, Secret(common))
-        self._begin([node.name for node in nodes], common)
-        deadline = time.monotonic() + self._settings.patience
-        came = self._meeting.wait(deadline, ["", *[node.name for node in nodes]], self._broken)
-        self._followers = {follower.hello.name: follower for follower in came.values()}
-        missing = [node.name for node in nodes if node.name not in self._followers]
-        if missing:
-            raise RosterError(f"srun has started no process on {', '.join(missing):.200}")
-        return [node.replace(cpus=self._followers[node.name].hello.cpus) for node in nodes]
+        self._group = Group(self._settings, [node.name for node in nodes], self._settings.env)
+        self._group.wait(time.monotonic() + self._settings.patience)
+        return [node.replace(cpus=self._group.followers[node.name].hello.cpus) for node in nodes]
 
     def start(self, node: Node, line: bytes) -> StartedDaemon:
         """Have the process on a node become its daemon."""
-        if self._step is not None:
+        follower = self._further.follower(node.name) if self._further is not None else None
+        if follower is None and self._step is not None:
             return self._step.start(node, line)
-        follower = self._followers[node.name]
+        if follower is None:
+            assert self._group is not None
+            follower = self._group.followers[node.name]
         follower.begin(line)
         return follower
 
     def commands(self, words: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]:
         """Return the command lines that run `words` on the nodes of the allocation, and which these are."""
         names = tuple([node.name for node in self._allocated])
-        return [(names, _srun(names, words))] if names else []
+        return [(names, srun(names, words))] if names else []
 
     def explain(self, node: str, code: int | None, errors: str) -> str:
         """Say why the command of a node has ended, or, where the code is None, does not get on."""
@@ -188,69 +149,35 @@ class SlurmRoster:
         return ": ".join([f"{node}: srun {how}", *said])
 
     def watch(self, lost: Lost) -> None:
-        """Tell of all nodes when `srun` ends: Slurm has ended the step then."""
-        if self._srun is not None:
-            threading.Thread(target=self._wait, args=(self._srun, lost), name="pypmix-srun", daemon=True).start()
+        """Tell of all nodes of a job when its `srun` ends."""
+        self._lost = lost
+        if self._group is not None:
+            self._group.watch(lost)
+
+    def attend(self, members: Members) -> None:
+        """Slurm gives no node that was not asked for."""
+
+    def obtain(self, wanted: Wanted, done: Obtained) -> None:
+        """Have Slurm start a further job for each node."""
+        if self._further is None:
+            from pypmix.host.rosters.slurm_further import Further
+
+            self._further = Further(self._settings, self._allocated, self._left, self._lost)
+        self._further.obtain(wanted, done)
+
+    def release(self, node: Node) -> None:
+        """End the job of a further node; one of the first job stays allocated to it, and may be obtained again."""
+        if self._further is None or not self._further.release(node.name):
+            if self._group is not None:
+                self._group.followers.pop(node.name, None)
+            if self._step is None:
+                self._left[node.name] = node
 
     def close(self) -> None:
-        """End the step."""
+        """End the steps, and the further jobs."""
+        if self._further is not None:
+            self._further.close()
         if self._step is not None:
             self._step.close()
-        if self._meeting is not None:
-            self._meeting.close()
-        if self._srun is not None:
-            try:
-                self._srun.wait(5)
-            except subprocess.TimeoutExpired:
-                # Upon the second one it ends the step by force.
-                self._srun.terminate()
-                self._srun.terminate()
-                try:
-                    self._srun.wait(5)
-                except subprocess.TimeoutExpired:
-                    self._srun.kill()
-                    self._srun.wait()
-
-    def _begin(self, names: Sequence[str], common: bytes) -> None:
-        """Start a process on each node, and tell all where to meet."""
-        assert self._meeting is not None
-        count = len(names)
-        words = _srun(names, [self._settings.python, *FOLLOW])
-        if shutil.which("srun", path=self._settings.env.get("PATH")) is None:
-            raise RosterError("there is no srun here to start the daemons with")
-        self._srun = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=dict(self._settings.env), process_group=0
-        )
-        told = {
-            "meet": [[host, self._meeting.port] for host in own_addresses(names[0])],
-            "secret": common.hex(),
-            "size": count + 1,
-            "patience": self._settings.patience,
-        }
-        assert self._srun.stdin is not None
-        try:
-            self._srun.stdin.write(json.dumps(told).encode() + b"\n")
-            self._srun.stdin.close()
-        except BrokenPipeError:
-            # It has ended already, which shows.
-            return
-
-    def _broken(self) -> str:
-        assert self._srun is not None
-        code = self._srun.poll()
-        return "" if code is None else f"srun ended with exit code {code}, and has said why"
-
-    def _wait(self, srun: subprocess.Popen[bytes], lost: Lost) -> None:
-        code = srun.wait()
-        for name in self._followers:
-            lost(name, f"srun ended with exit code {code}")
-
-
-def _srun(names: Sequence[str], words: Sequence[str]) -> list[str]:
-    """Return the command line that runs `words` once on each node, with the same standard input."""
-    count = len(names)
-    return [
-        "srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", f"--nodelist={','.join(names)}",
-        "--input=all", "--mpi=none", "--cpu-bind=none", "--overlap", "--overcommit", "--kill-on-bad-exit=0",
-        "--job-name=pypmix", *words,
-    ]  # fmt: skip
+        if self._group is not None:
+            self._group.close()

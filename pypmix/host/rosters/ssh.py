@@ -91,8 +91,8 @@ class SSHRoster:
         first = command(self._agent, "", [])[0]
         if shutil.which(first, path=settings.env.get("PATH")) is None:
             raise RosterError(f"there is no program {first!r:.80} here to start daemons with (--launch-agent)")
-        self._released: dict[str, Host] = {}
-        """Nodes that have left the session."""
+        self._spare = {host.name.rpartition("@")[2]: host for host in settings.others}
+        """Nodes of the hostfile that were not chosen, and those that have left the session."""
         self._errors = process.Errors()
         self._waiting: dict[str, process.Started | OSError] = {}
         """Daemons that the session has not asked for yet."""
@@ -152,22 +152,29 @@ class SSHRoster:
         """Nodes come and go by the word of others alone."""
 
     def obtain(self, wanted: Wanted, done: Obtained) -> None:
-        """Name nodes: those that are wanted by name, or those that have been released."""
-        hosts = [Host(name, slots) for name, slots in wanted.hosts] or list(self._released.values())
+        """Name nodes: those that are wanted by name, or spare ones."""
+        hosts = [self._host(name, slots) for name, slots in wanted.hosts] or list(self._spare.values())
         if wanted.nodes:
             hosts = hosts[: wanted.nodes]
         nodes = [self._node(host) for host in hosts]
         if not nodes or len(nodes) < wanted.nodes or sum([node.slots or 1 for node in nodes]) < wanted.cpus:
-            done((), "the nodes to add have to be named, such as n3:4: only those that were released are known")
+            done((), f"{len(self._spare)} further nodes are known: others have to be named, such as n3:4")
             return
         for host, node in zip(hosts, nodes, strict=True):
             self._hosts[node.name] = host
-            self._released.pop(node.name, None)
+            self._spare.pop(node.name, None)
         done(nodes, "")
+
+    def _host(self, name: str, slots: int) -> Host:
+        """Return a node that is wanted by name, which the hostfile may reach as another user."""
+        known = self._spare.get(name)
+        if known is None:
+            return Host(name, slots)
+        return known.replace(slots=slots, most=known.most and max(known.most, slots))
 
     def release(self, node: Node) -> None:
         """Keep a node for those who want one of any name."""
-        self._released[node.name] = self._hosts.pop(node.name)
+        self._spare[node.name] = self._hosts.pop(node.name)
 
     def watch(self, lost: Lost) -> None:
         """The ends of the agents are all that is known of nodes, and these tell of their own."""

@@ -20,7 +20,7 @@ from queue import Empty, SimpleQueue
 
 from pypmix.host.rosters.calling import within
 from pypmix.host.session import LEAVING
-from pypmix.standard.errors import OperationTimeout, PMIxError
+from pypmix.standard.errors import OperationTimeout, PartialSuccess, PMIxError
 from pypmix.standard.types import Proc
 
 TYPE_CHECKING = False
@@ -264,6 +264,7 @@ def returned(found: Mapping[int, bytes], size: int, reason: str) -> list[Any]:
     import cloudpickle
 
     results = {rank: cloudpickle.loads(each) for rank, each in found.items()}
+    missing = [rank for rank in range(size) if rank not in results]
     failed = sorted([(when, rank) for rank, (fine, _, _, when) in results.items() if not fine])
     if failed:
         rank = failed[0][1]
@@ -272,8 +273,11 @@ def returned(found: Mapping[int, bytes], size: int, reason: str) -> list[Any]:
         if error is None:
             raise PMIxError(f"{text}: {told}")
         error.add_note(f"{text}:\n{told}")
+        known = reason and not any(reason.startswith(f"rank {each} ") for each in results)
+        if missing and known and isinstance(error, PartialSuccess):
+            # It names those who had gone then: the one that was lost, or others, which were ended for it.
+            raise PMIxError(reason) from error
         raise error
-    missing = [rank for rank in range(size) if rank not in results]
     if missing:
         raise PMIxError(reason or f"no result has come of {_ranks(missing)}")
     return [results[rank][1] for rank in range(size)]

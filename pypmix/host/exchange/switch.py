@@ -1,0 +1,585 @@
+"""The carrier of servers that do not reach each other, but all reach one process, their switch.
+
+Each server has one stream of bytes to the switch and from it, such as a socket. The switch passes messages on, and
+tells all servers who comes and who goes: what it says is so for all. Where a stream ends, its server has gone.
+
+A frame on a stream is a kind, a name and data. A server says first who it is (`HELLO`). It is told of those that are
+there (`HERE`), before any message of theirs, and of those that go (`GONE`), after the last one. A message (`MESSAGE`)
+has the name of its receiver on the way to the switch, and of its sender from there on.
+
+Nothing waits for one that is slow but what is sent to it: while much waits for a server at the switch, those that send
+to it are not read. So the switch keeps a bounded amount for each.
+
+Time is counted in turns, each an eighth of the time limit, as `keepalive` does. The switch pings each server once in a
+turn, which answers; one that is silent for seven turns is lost. So is the switch for a server that hears nothing from
+it, unless the process of the switch has said that it stops itself (`AWAY`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+from collections import deque
+
+from pypmix.engine.faults import fault
+from pypmix.engine.times import KEEP_ALIVE_SECONDS
+from pypmix.host.exchange.carrier import MAX_MESSAGE
+from pypmix.host.exchange.errors import log
+from pypmix.host.exchange.keepalive import LOST, SUSPECTED, TURNS
+from pypmix.host.exchange.limits import LINGER_SECONDS
+from pypmix.host.loop import READ, WRITE, Loop
+from pypmix.host.naming import check_name
+from pypmix.standard.errors import RemoteProtocolError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Protocol
+
+    from pypmix.host.exchange.carrier import OnChange, OnMessage
+
+    class Stream(Protocol):
+        """The stream of a server, at the switch; each method is called on one thread."""
+
+        def read(self) -> bytes:
+            """Return what has come, and wait for it; nothing at the end. Raises an exception that says why it broke."""
+
+        def write(self, data: bytes) -> None:
+            """Pass bytes on, and wait while they are not taken. Raises an exception that says why it broke."""
+
+        def close(self) -> None:
+            """End it; `read` and `write` end then, too. From any thread, and more than once."""
+
+        def release(self) -> None:
+            """Nothing is called any more."""
+
+
+MAX_BACKLOG = 2 * MAX_MESSAGE
+"""The most bytes that may wait at a server for the switch to take them."""
+
+MAX_WAITING = 16 << 20
+"""The bytes that wait at the switch for a server, from which on those that send to it are not read."""
+
+PIECE = 1 << 20
+"""The most bytes that are written to a stream, and read from it, at a time."""
+
+HELLO, HERE, GONE, MESSAGE, PING, ANSWER, AWAY, GOODBYE = range(1, 9)
+
+_HEADER = struct.Struct("!IBB")
+
+
+def frame(kind: int, name: str = "", data: bytes = b"") -> bytes:
+    """Return a frame."""
+    called = name.encode("utf-8", "surrogateescape")
+    return b"".join((_HEADER.pack(len(data), kind, len(called)), called, data))
+
+
+class Frames:
+    """The frames of a stream of bytes.
+
+    Args:
+        longest: The longest data of a frame.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._data = bytearray()
+
+    def take(self, piece: bytes) -> Iterator[tuple[int, str, bytes]]:
+        """Return the frames that are complete with these bytes: kind, name and data.
+
+        Raises:
+            RemoteProtocolError: It is none.
+        """
+        data = self._data
+        data += piece
+        while len(data) >= _HEADER.size:
+            size, kind, length = _HEADER.unpack_from(data)
+            if size > self._longest or not HELLO <= kind <= GOODBYE:
+                raise RemoteProtocolError(f"a frame of kind {kind} and {size} bytes on the way over the switch")
+            begin = _HEADER.size + length
+            if len(data) < begin + size:
+                return
+            name = data[_HEADER.size : begin].decode("utf-8", "surrogateescape")
+            found = bytes(data[begin : begin + size])
+            del data[: begin + size]
+            yield kind, name, found
+
+
+class Backlog:
+    """Bytes that wait to be written; the caller has a lock."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[memoryview] = deque()
+        self.size = 0
+
+    def add(self, data: bytes) -> None:
+        """Add a frame."""
+        self._waiting.append(memoryview(data))
+        self.size += len(data)
+
+    def take(self) -> bytes:
+        """Return what is to be written next, nothing if there is nothing."""
+        found: list[memoryview] = []
+        room = PIECE
+        while self._waiting and room:
+            data = self._waiting.popleft()
+            if len(data) > room:
+                self._waiting.appendleft(data[room:])
+                data = data[:room]
+            found.append(data)
+            room -= len(data)
+        self.size -= PIECE - room
+        return b"".join(found)
+
+    def back(self, data: bytes) -> None:
+        """Put back what could not be written."""
+        self._waiting.appendleft(memoryview(data))
+        self.size += len(data)
+
+
+class SwitchCarrier:
+    """The `Carrier` of a server that has a stream to a switch; it has a thread of its own.
+
+    Args:
+        name: This server's name.
+        connection: The socket that leads to the switch, or to what passes its bytes on.
+        max_message: The longest message, in bytes.
+        max_backlog: How many bytes may wait for the switch before it is given up.
+        keep_alive: Seconds after which the switch is lost that says nothing, and with it all other servers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        connection: socket.socket,
+        *,
+        max_message: int = MAX_MESSAGE,
+        max_backlog: int = MAX_BACKLOG,
+        keep_alive: float = KEEP_ALIVE_SECONDS,
+    ) -> None:
+        self.name = check_name(name)
+        connection.setblocking(False)
+        # Not for those that this process starts.
+        os.set_inheritable(connection.fileno(), False)
+        self._connection = connection
+        self._max_message = max_message
+        self._max_backlog = max_backlog
+        self._backlog = Backlog()
+        self._every = keep_alive / TURNS
+        self._present: dict[str, None] = {}
+        self._reasons: dict[str, str] = {}
+        self._frames = Frames(max_message)
+        self._on_message: OnMessage | None = None
+        self._on_change: OnChange | None = None
+        self._heard = self._away = self._ended = False
+        self._silent = 0
+        self._closing = 0.0
+        self._gate = threading.Lock()
+        self._watched = 0
+        self._loop = Loop()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The names of all servers that are there, sorted."""
+        return tuple(sorted((self.name, *self._present.copy())))
+
+    def listen(self, on_message: OnMessage, on_change: OnChange) -> None:
+        """Begin to call these, on a thread of the carrier, and say to the switch that this server is there."""
+        self._on_message, self._on_change = on_message, on_change
+        self._put(frame(HELLO, self.name))
+        self._thread = threading.Thread(target=self._run, name=f"pypmix-carrier-{self.name}", daemon=True)
+        self._thread.start()
+
+    def send(self, to: str, message: bytes) -> None:
+        """Send a message.
+
+        Raises:
+            OverflowError: It is longer than this carrier takes.
+            ValueError: It is empty.
+        """
+        if not message:
+            raise ValueError("a message is not empty")
+        if len(message) > self._max_message:
+            raise OverflowError(f"a message of {len(message)} bytes is longer than {self._max_message}")
+        if to in self._present and not self._closing:
+            self._put(frame(MESSAGE, to, message))
+
+    def away(self, going: bool) -> None:
+        """Tell the others that this process, with the switch in it, will be stopped for an unknown time, or is back."""
+        self._put(frame(AWAY, data=b"\1" if going else b"\0"))
+
+    def reason(self, name: str) -> str:
+        """Return why a server has gone; empty if it has left, or is there."""
+        return self._reasons.get(name, "")
+
+    def close(self) -> None:
+        """Send what was given, for a second at most, and leave; waits for it, unless the carrier itself calls."""
+        if not self._closing:
+            self._closing = time.monotonic() + LINGER_SECONDS
+            if self._thread is None:
+                self._end()
+            else:
+                self._put(frame(GOODBYE))
+                with self._gate:
+                    if not self._ended:
+                        self._loop.post(self._linger)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    # The carrier's thread
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+            self._loop.later(self._every, self._turn)
+            self._loop.run(self._over)
+        except BaseException as error:
+            fault(f"the carrier of {self.name}", error)
+        finally:
+            self._lose("this carrier has ended")
+            self._end()
+
+    def _end(self) -> None:
+        with self._gate:
+            self._ended = True
+            self._connection.close()
+            self._loop.close()
+
+    def _linger(self) -> None:
+        # Which is when the loop looks again whether it is over.
+        self._loop.later(LINGER_SECONDS, lambda: None)
+
+    def _over(self) -> bool:
+        return bool(self._closing) and (not self._backlog.size or time.monotonic() >= self._closing)
+
+    def _put(self, data: bytes) -> None:
+        """Send a frame; from any thread."""
+        with self._gate:
+            if self._ended or self._watched < 0:
+                return
+            self._backlog.add(data)
+            if not self._watched & WRITE:
+                self._write()
+            if self._backlog.size > self._max_backlog:
+                self._loop.post(lambda: self._break(f"the switch does not take {self._max_backlog} bytes"))
+            elif self._backlog.size and not self._watched & WRITE:
+                self._loop.post(self._watch)
+
+    def _write(self) -> None:
+        """Write what can be written; with the lock."""
+        while piece := self._backlog.take():
+            try:
+                written = self._connection.send(piece)
+            except BlockingIOError:
+                written = 0
+            except OSError:
+                # What reads it finds the end.
+                return
+            if written < len(piece):
+                self._backlog.back(piece[written:])
+                return
+
+    def _watch(self) -> None:
+        """Wait for room to write while something waits to be written."""
+        with self._gate:
+            if self._ended or self._watched < 0:
+                return
+            events = READ | WRITE if self._backlog.size else READ
+            if events != self._watched:
+                if self._watched:
+                    self._loop.unwatch(self._connection.fileno())
+                self._watched = events
+                self._loop.watch(self._connection.fileno(), events, self._ready)
+
+    def _ready(self) -> None:
+        with self._gate:
+            self._write()
+        self._watch()
+        try:
+            piece = self._connection.recv(PIECE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._break(f"the stream to the switch is broken: {error}")
+            return
+        if not piece:
+            self._break("the switch has gone")
+            return
+        self._heard = True
+        try:
+            for kind, name, data in self._frames.take(piece):
+                self._take(kind, name, data)
+        except RemoteProtocolError as error:
+            self._break(str(error))
+
+    def _take(self, kind: int, name: str, data: bytes) -> None:
+        if kind == PING:
+            self._put(frame(ANSWER))
+        elif kind == AWAY:
+            self._away = data == b"\1"
+        elif self._closing:
+            return
+        elif kind == MESSAGE and name in self._present:
+            self._call(self._on_message, name, data)
+        elif kind == HERE:
+            self._present[name] = None
+            self._reasons.pop(name, None)
+            self._call(self._on_change, name, True)
+        elif kind == GONE and name in self._present:
+            self._leave(name, data.decode(errors="replace"))
+
+    def _leave(self, name: str, reason: str) -> None:
+        del self._present[name]
+        self._reasons[name] = reason
+        if reason:
+            log.warning("%s: %s has gone: %s", self.name, name, reason)
+        self._call(self._on_change, name, False)
+
+    def _turn(self) -> None:
+        self._silent = 0 if self._heard or self._away else self._silent + 1
+        self._heard = False
+        if self._silent >= LOST:
+            self._break(f"the switch has said nothing for {self._silent * self._every:.3g} s")
+        self._loop.later(self._every, self._turn)
+
+    def _break(self, reason: str) -> None:
+        """The switch is lost, and with it all other servers."""
+        with self._gate:
+            if self._watched < 0 or self._ended:
+                return
+            if self._watched:
+                self._loop.unwatch(self._connection.fileno())
+            self._watched = -1
+            self._backlog = Backlog()
+            # The other end is to see it, too.
+            try:
+                self._connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        self._lose(reason)
+
+    def _lose(self, reason: str) -> None:
+        for name in list(self._present):
+            if self._closing:
+                del self._present[name]
+            else:
+                self._leave(name, reason)
+
+    def _call(self, function: OnMessage | OnChange | None, *args: object) -> None:
+        if function is None:
+            return
+        try:
+            function(*args)  # type: ignore[arg-type]
+        except Exception:
+            log.exception("%s: a callback failed", self.name)
+
+
+class _Line:
+    """A server's stream at the switch.
+
+    Attributes:
+        name: The server's name, empty until it has said it.
+        signs: How often it has sent something, or taken a whole piece.
+        held: Whether it is not read, since too much waits for one that it sends to.
+        gone: Whether it has left or is lost.
+    """
+
+    def __init__(self, stream: Stream, gate: threading.Lock) -> None:
+        self.stream = stream
+        self.name = ""
+        self.signs = self.seen = self.silent = 0
+        self.held = self.gone = False
+        self.backlog = Backlog()
+        self.changed = threading.Condition(gate)
+        self.writer: threading.Thread | None = None
+
+
+class Switch:
+    """Passes on the messages of servers that each have a stream to it, with two threads for each.
+
+    Args:
+        max_message: The longest message, in bytes.
+        keep_alive: Seconds after which a server is lost that does not answer.
+    """
+
+    def __init__(self, *, max_message: int = MAX_MESSAGE, keep_alive: float = KEEP_ALIVE_SECONDS) -> None:
+        self._max_message = max_message
+        self._keep_alive = keep_alive
+        self._gate = threading.Lock()
+        self._lines: list[_Line] = []
+        self._by_name: dict[str, _Line] = {}
+        self._away = False
+        self._closed = threading.Event()
+        self._turning: threading.Thread | None = None
+
+    def carrier(self, name: str) -> SwitchCarrier:
+        """Return the carrier of a server of this process."""
+        ours, theirs = socket.socketpair()
+        self.attach(SocketStream(ours))
+        return SwitchCarrier(name, theirs, max_message=self._max_message, keep_alive=self._keep_alive)
+
+    def attach(self, stream: Stream) -> None:
+        """Serve one more server, until its stream ends."""
+        line = _Line(stream, self._gate)
+        line.writer = threading.Thread(target=self._write, args=(line,), name="pypmix-switch", daemon=True)
+        with self._gate:
+            closed = self._closed.is_set()
+            if not closed:
+                self._lines.append(line)
+                if self._turning is None:
+                    self._turning = threading.Thread(target=self._turn, name="pypmix-switch", daemon=True)
+                    self._turning.start()
+        if closed:
+            stream.close()
+            stream.release()
+            return
+        line.writer.start()
+        threading.Thread(target=self._read, args=(line,), name="pypmix-switch", daemon=True).start()
+
+    def close(self) -> None:
+        """End all streams."""
+        self._closed.set()
+        for line in list(self._lines):
+            self._lose(line, "")
+
+    def _read(self, line: _Line) -> None:
+        frames = Frames(self._max_message)
+        reason = "its stream has ended"
+        try:
+            while not line.gone and (piece := line.stream.read()):
+                line.signs += 1
+                for kind, name, data in frames.take(piece):
+                    self._take(line, kind, name, data)
+        except Exception as error:
+            # Streams have exceptions of many kinds for what is lost.
+            lines = str(error).strip().splitlines()
+            reason = f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+        self._lose(line, reason)
+        assert line.writer is not None
+        line.writer.join()
+        line.stream.release()
+
+    def _write(self, line: _Line) -> None:
+        while True:
+            with self._gate:
+                line.changed.wait_for(lambda: line.gone or line.backlog.size)
+                if line.gone:
+                    return
+                piece = line.backlog.take()
+                line.changed.notify_all()
+            try:
+                line.stream.write(piece)
+            except Exception:
+                # It may have left, which its last words say: what reads them finds the end, or nothing.
+                return
+            if len(piece) == PIECE:
+                # A small one may only have been put aside.
+                line.signs += 1
+
+    def _take(self, line: _Line, kind: int, name: str, data: bytes) -> None:
+        with self._gate:
+            if line.gone:
+                return
+            if kind == HELLO and not line.name:
+                if name in self._by_name:
+                    raise RemoteProtocolError(f"there is a server {name:.80} already")
+                line.name = check_name(name)
+                for other, each in self._by_name.items():
+                    self._put(line, frame(HERE, other))
+                    self._put(each, frame(HERE, name))
+                self._by_name[name] = line
+            elif kind == MESSAGE and line.name:
+                to = self._by_name.get(name)
+                if to is not None:
+                    line.held = True
+                    to.changed.wait_for(lambda: to.backlog.size < MAX_WAITING or to.gone or line.gone)
+                    line.held = False
+                    if not line.gone:
+                        self._put(to, frame(MESSAGE, line.name, data))
+            elif kind == AWAY:
+                self._away = data == b"\1"
+                for each in self._by_name.values():
+                    self._put(each, frame(AWAY, data=data))
+            elif kind == GOODBYE:
+                self._remove(line, "")
+
+    @staticmethod
+    def _put(line: _Line, data: bytes) -> None:
+        if not line.gone:
+            line.backlog.add(data)
+            line.changed.notify_all()
+
+    def _lose(self, line: _Line, reason: str) -> None:
+        with self._gate:
+            self._remove(line, reason)
+            line.gone = True
+            for each in self._lines:
+                each.changed.notify_all()
+            if line in self._lines:
+                self._lines.remove(line)
+        line.stream.close()
+
+    def _remove(self, line: _Line, reason: str) -> None:
+        """A server has gone: tell the others."""
+        if self._by_name.get(line.name) is line:
+            del self._by_name[line.name]
+            for each in self._by_name.values():
+                self._put(each, frame(GONE, line.name, reason.encode()))
+
+    def _turn(self) -> None:
+        every = self._keep_alive / TURNS
+        began = time.monotonic()
+        while not self._closed.wait(every):
+            stopped, began = time.monotonic() - began > SUSPECTED * every, time.monotonic()
+            silent = []
+            with self._gate:
+                for line in self._lines:
+                    # A switch that was stopped itself has heard nothing meanwhile.
+                    quiet = line.seen == line.signs and not (line.held or self._away or stopped)
+                    line.seen = line.signs
+                    line.silent = line.silent + 1 if quiet else 0
+                    if line.silent >= LOST:
+                        silent.append(line)
+                    else:
+                        self._put(line, frame(PING))
+            for line in silent:
+                self._lose(line, f"it has not answered for {line.silent * every:.3g} s")
+
+
+class SocketStream:
+    """The stream of a server over a socket.
+
+    Args:
+        connection: The socket.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def read(self) -> bytes:
+        """Return what has come; nothing at the end."""
+        try:
+            return self._connection.recv(PIECE)
+        except ConnectionResetError:
+            return b""
+
+    def write(self, data: bytes) -> None:
+        """Pass bytes on."""
+        self._connection.sendall(data)
+
+    def close(self) -> None:
+        """End both directions, for those who wait there as well."""
+        try:
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # It has ended already.
+            return
+
+    def release(self) -> None:
+        """Give the descriptor back."""
+        self._connection.close()

@@ -1,0 +1,273 @@
+"""Further nodes of a run in a Slurm job: each is a Slurm job of its own, which ends when the node leaves the session.
+
+`salloc` waits for the node as long as the launcher is patient, and runs a command that tells the variables of the job,
+and ends with its standard input: so the job ends with the launcher, however that ends. `srun` starts the process there
+that becomes the daemon, as on the first nodes.
+
+A node of the first job that has left stays allocated to it. It is the first one to be taken again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+from pypmix.host.placing import Node
+from pypmix.host.rosters.base import RosterError
+from pypmix.host.rosters.names import expand
+from pypmix.host.rosters.slurm_group import Group, allocated, number
+from pypmix.standard.logtext import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pypmix.host.placing import Obtained, Wanted
+    from pypmix.host.rosters.base import Lost, Settings
+    from pypmix.host.rosters.meet import Follower
+
+KEEPER = ("sh", "-c", "env -0; printf '\\0'; exec cat >/dev/null")
+"""Tells its environment, and ends with its standard input."""
+
+KEPT = ("SLURM_CONF", "SLURM_JWT")
+"""Variables of Slurm that are not about the job or the step of this process."""
+
+ALIKE = (
+    ("SLURM_JOB_PARTITION", "--partition"),
+    ("SLURM_JOB_ACCOUNT", "--account"),
+    ("SLURM_JOB_QOS", "--qos"),
+    ("SLURM_JOB_RESERVATION", "--reservation"),
+    ("SLURM_MEM_PER_NODE", "--mem"),
+    ("SLURM_MEM_PER_CPU", "--mem-per-cpu"),
+)
+"""Variables of this job, and the options that give further ones the same."""
+
+MAX_JOBS = 1024
+"""The most further jobs of a request."""
+
+
+class Job:
+    """A further job of Slurm, with a process on each of its nodes.
+
+    Args:
+        settings: What the command line says.
+        options: Those of `salloc`.
+
+    Attributes:
+        nodes: The nodes, once they are there.
+    """
+
+    def __init__(self, settings: Settings, options: Sequence[str]) -> None:
+        self._settings = settings
+        self.nodes: list[Node] = []
+        self.group: Group | None = None
+        env = {key: value for key, value in settings.env.items() if not key.startswith("SLURM_") or key in KEPT}
+        self._salloc = subprocess.Popen(
+            ["salloc", *options, *KEEPER],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, process_group=0,
+        )  # fmt: skip
+        self._base = env
+
+    def wait(self, deadline: float) -> None:
+        """Wait until Slurm has allocated it, and a process has come from each node.
+
+        Raises:
+            RosterError: That does not come about.
+        """
+        pipe, errors = self._salloc.stdout, self._salloc.stderr
+        assert pipe is not None and errors is not None
+        watch = threading.Timer(max(0.0, deadline - time.monotonic()) + 5.0, self._salloc.terminate)
+        watch.daemon = True
+        watch.start()
+        told = b""
+        while not told.endswith(b"\0\0") and (piece := os.read(pipe.fileno(), 1 << 16)):
+            told += piece
+        watch.cancel()
+        if not told.endswith(b"\0\0"):
+            said = errors.read(1 << 16).decode(errors="replace").strip().splitlines()
+            raise RosterError(f"Slurm allocates no further node: {printable(said[-1]) if said else 'salloc has ended'}")
+        # A full pipe would stop what writes there later.
+        threading.Thread(target=errors.read, name="pypmix-salloc", daemon=True).start()
+        pairs = [each.partition(b"=") for each in told.split(b"\0") if each]
+        env = {os.fsdecode(key): os.fsdecode(value) for key, _, value in pairs}
+        granted = {key: value for key, value in env.items() if key.startswith("SLURM_")}
+        found = allocated(granted)
+        self.group = Group(self._settings, [node.name for node in found], {**self._base, **granted})
+        self.group.wait(deadline)
+        self.nodes = [node.replace(cpus=self.group.followers[node.name].hello.cpus) for node in found]
+
+    def watch(self, lost: Lost) -> None:
+        """Tell of its nodes when Slurm has ended it."""
+        assert self.group is not None
+        self.group.watch(lost)
+
+    def close(self) -> None:
+        """End it, and give its nodes back."""
+        if self.group is not None:
+            self.group.close()
+        assert self._salloc.stdin is not None
+        self._salloc.stdin.close()
+        try:
+            self._salloc.wait(5)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._salloc.pid, signal.SIGTERM)
+            try:
+                self._salloc.wait(5)
+            except subprocess.TimeoutExpired:
+                self._salloc.kill()
+                self._salloc.wait()
+
+
+class Further:
+    """The further nodes of a run.
+
+    Args:
+        settings: What the command line and the environment say.
+        first: The nodes of the first job.
+        left: Those of them that have left the session.
+        lost: Told of a node that is lost.
+    """
+
+    def __init__(self, settings: Settings, first: Sequence[Node], left: dict[str, Node], lost: Lost) -> None:
+        self._settings = settings
+        self._first = first
+        self._left = left
+        self._lost = lost
+        self._gate = threading.Lock()
+        self._jobs: list[Job] = []
+        self._again: list[Group] = []
+        self._closed = False
+
+    def obtain(self, wanted: Wanted, done: Obtained) -> None:
+        """Obtain nodes, on a thread."""
+
+        def obtain() -> None:
+            try:
+                found = self._obtain(wanted)
+            except (RosterError, OSError) as error:
+                done((), str(error))
+            else:
+                done(found, "")
+
+        threading.Thread(target=obtain, name="pypmix-obtain", daemon=True).start()
+
+    def follower(self, name: str) -> Follower | None:
+        """Return the process on a further node."""
+        with self._gate:
+            groups = [*self._again, *[job.group for job in self._jobs if job.group is not None]]
+        for group in groups:
+            if name in group.followers:
+                return group.followers[name]
+        return None
+
+    def release(self, name: str) -> bool:
+        """Give a node back, and tell whether it was a further one."""
+        with self._gate:
+            jobs = [job for job in self._jobs if name in [node.name for node in job.nodes]]
+            for job in jobs:
+                assert job.group is not None
+                job.group.followers.pop(name, None)
+            over = [job for job in jobs if job.group is not None and not job.group.followers]
+            self._jobs = [job for job in self._jobs if job not in over]
+            for group in self._again:
+                group.followers.pop(name, None)
+        for job in over:
+            threading.Thread(target=job.close, name="pypmix-release").start()
+        return bool(jobs)
+
+    def close(self) -> None:
+        """End all further jobs."""
+        with self._gate:
+            self._closed = True
+            closing = [threading.Thread(target=job.close) for job in self._jobs]
+            closing += [threading.Thread(target=group.close) for group in self._again]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join()
+
+    def _obtain(self, wanted: Wanted) -> list[Node]:
+        deadline = time.monotonic() + self._settings.patience
+        names = [name for name, _ in wanted.hosts] or list(self._left)[: wanted.nodes]
+        if names and len(names) >= wanted.nodes and not wanted.cpus and all(name in self._left for name in names):
+            return self._take_again(dict(wanted.hosts) or dict.fromkeys(names, 0), deadline)
+        if shutil.which("salloc", path=self._settings.env.get("PATH")) is None:
+            raise RosterError("there is no salloc here to ask Slurm for further nodes")
+        requests = self._requests(wanted)
+        jobs: list[Job] = []
+        try:
+            for options in requests:
+                jobs.append(Job(self._settings, options))
+            for job in jobs:
+                job.wait(deadline)
+        except BaseException:
+            for job in jobs:
+                job.close()
+            raise
+        with self._gate:
+            closed = self._closed
+            self._jobs += [] if closed else jobs
+        if closed:
+            for job in jobs:
+                job.close()
+            raise RosterError("the session has ended")
+        for job in jobs:
+            job.watch(self._lost)
+        slots = dict(wanted.hosts)
+        return [node.replace(slots=slots.get(node.name) or node.slots) for job in jobs for node in job.nodes]
+
+    def _take_again(self, slots: Mapping[str, int], deadline: float) -> list[Node]:
+        """Take nodes of the first job, which have left."""
+        group = Group(self._settings, list(slots), self._settings.env)
+        try:
+            group.wait(deadline)
+        except BaseException:
+            group.close()
+            raise
+        with self._gate:
+            self._again.append(group)
+        group.watch(self._lost)
+        known = [self._left.pop(name) for name in slots]
+        return [node.replace(slots=slots[node.name] or node.slots) for node in known]
+
+    def _requests(self, wanted: Wanted) -> list[list[str]]:
+        """Return the options of `salloc` for each further job."""
+        env, settings = self._settings.env, self._settings
+        usual = max([node.slots or 1 for node in self._first], default=0) or number(env, "SLURM_CPUS_ON_NODE") or 1
+        common = [f"--immediate={max(1, int(settings.patience))}", "--job-name=pypmix", "--wait-all-nodes=1", "--quiet"]
+        common += [f"{option}={env[name]}" for name, option in ALIKE if env.get(name)]
+        if self._first and (cpus := env.get("SLURM_CPUS_PER_TASK")):
+            # Slots are tasks, and not the CPUs of the only task of a node.
+            common.append(f"--cpus-per-task={cpus}")
+        if left := self._time_left():
+            common.append(f"--time={left}")
+        if wanted.hosts:
+            each = [[f"--nodelist={name}", "--nodes=1", f"--ntasks={slots or usual}"] for name, slots in wanted.hosts]
+        elif wanted.cpus:
+            nodes = [f"--nodes={wanted.nodes}"] if wanted.nodes else []
+            each = [[*nodes, f"--ntasks={max(wanted.cpus, wanted.nodes)}"]]
+        else:
+            each = [["--nodes=1", f"--ntasks={usual}"]] * wanted.nodes
+        if len(each) > MAX_JOBS:
+            raise RosterError(f"a request for {len(each)} nodes is for more than {MAX_JOBS}")
+        # A node may have room for another job beside this one.
+        there = {node.name for job in self._jobs for node in job.nodes} | set(expand(env.get("SLURM_JOB_NODELIST", "")))
+        excluded = [] if wanted.hosts else [f"--exclude={','.join(sorted(there))}"]
+        return [[*common, *excluded, *options] for options in each]
+
+    def _time_left(self) -> str:
+        """Return how long this job may still run, as Slurm says it; empty where it does not, or sets no limit."""
+        job = self._settings.env.get("SLURM_JOB_ID", "")
+        words = ["squeue", "--noheader", f"--jobs={job}", "--format=%L"]
+        try:
+            done = subprocess.run(
+                words, env=dict(self._settings.env), capture_output=True, text=True, timeout=self._settings.patience
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        left = done.stdout.strip()
+        return left if left[:1].isdigit() else ""

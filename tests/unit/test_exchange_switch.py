@@ -1,0 +1,214 @@
+"""The switch and its carriers, as far as other carriers do not do the same: slow, silent and broken streams."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from queue import SimpleQueue
+
+import pytest
+
+from pypmix.host.exchange import switch as module
+from pypmix.host.exchange.switch import ANSWER, HELLO, HERE, MESSAGE, PIECE, PING, Backlog, Frames, Switch, frame
+
+pytestmark = pytest.mark.timeout(60)
+
+PATIENCE = 20
+
+
+class Stream:
+    """A stream whose other end is the test: what the switch writes is taken when the test says so."""
+
+    def __init__(self):
+        self.come = SimpleQueue()
+        self.written = SimpleQueue()
+        self.reads = threading.Semaphore(1 << 20)
+        self.released = threading.Event()
+
+    def read(self):
+        found = self.come.get()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def write(self, data):
+        self.reads.acquire()
+        self.written.put(data)
+
+    def close(self):
+        self.come.put(b"")
+        self.reads.release()
+
+    def release(self):
+        self.released.set()
+
+
+class Server:
+    """A server at a switch, by frames."""
+
+    def __init__(self, switch, name):
+        self.stream = Stream()
+        self.name = name
+        self._frames = Frames(1 << 30)
+        self._taken = []
+        self.say(HELLO, name)
+        switch.attach(self.stream)
+
+    def say(self, kind, name="", data=b""):
+        self.stream.come.put(frame(kind, name, data))
+
+    def next(self, kind=None):
+        """Return the next frame but for pings, which are answered."""
+        while True:
+            while not self._taken:
+                self._taken += self._frames.take(self.stream.written.get(timeout=PATIENCE))
+            found = self._taken.pop(0)
+            if found[0] == PING and kind != PING:
+                self.say(ANSWER)
+                continue
+            return found
+
+
+@pytest.fixture
+def switch():
+    made = Switch(keep_alive=PATIENCE)
+    yield made
+    made.close()
+
+
+def test_frames_are_whole_however_they_come():
+    data = frame(HELLO, "a") + frame(MESSAGE, "\udce4", b"x" * 300)
+    frames = Frames(300)
+    found = [each for place in range(len(data)) for each in frames.take(data[place : place + 1])]
+    assert found == [(HELLO, "a", b""), (MESSAGE, "\udce4", b"x" * 300)]
+    for wrong in (frame(MESSAGE, "a", b"x" * 301), frame(99, "a")):
+        with pytest.raises(module.RemoteProtocolError):
+            list(Frames(300).take(wrong))
+
+
+def test_what_waits_is_written_in_pieces():
+    backlog = Backlog()
+    data = bytes(range(256)) * (3 * PIECE // 256) + b"end"
+    backlog.add(data[:5])
+    backlog.add(data[5:])
+    pieces = []
+    while piece := backlog.take():
+        assert len(piece) <= PIECE
+        if len(pieces) == 1:
+            backlog.back(piece[10:])
+            piece = piece[:10]
+        pieces.append(piece)
+    assert b"".join(pieces) == data and backlog.size == 0
+
+
+def test_those_who_send_to_a_slow_server_are_held_and_no_one_else(switch, monkeypatch):
+    monkeypatch.setattr(module, "MAX_WAITING", 1000)
+    slow, sender, other = (Server(switch, name) for name in ("slow", "sender", "other"))
+    assert {sender.next()[1], sender.next()[1]} == {"slow", "other"}
+    assert {slow.next()[1], slow.next()[1]} == {"sender", "other"}
+    slow.stream.reads = threading.Semaphore(0)
+    for number in range(20):
+        sender.say(MESSAGE, "slow", b"%4d" % number * 100)
+    deadline = time.monotonic() + PATIENCE
+    while sender.stream.come.qsize() > 16 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    # Some are being written, three wait, and one is held.
+    assert sender.stream.come.qsize() >= 10
+    other.say(MESSAGE, "sender", b"hello")
+    assert sender.next() == (MESSAGE, "other", b"hello")
+    slow.stream.reads.release(100)
+    for number in range(20):
+        assert slow.next() == (MESSAGE, "sender", b"%4d" % number * 100)
+
+
+def test_a_silent_server_is_lost_and_one_that_answers_is_not():
+    switch = Switch(keep_alive=0.8)
+    silent, fine = Server(switch, "silent"), Server(switch, "fine")
+    assert fine.next() == (HERE, "silent", b"")
+    kind, name, reason = fine.next()
+    assert (kind, name) == (module.GONE, "silent") and reason.startswith(b"it has not answered for 0.")
+    assert silent.stream.released.wait(PATIENCE)
+    assert not fine.stream.released.is_set()
+    switch.close()
+    assert fine.stream.released.wait(PATIENCE)
+
+
+def test_nobody_is_lost_while_the_process_of_the_switch_is_away():
+    switch = Switch(keep_alive=0.4)
+    carrier = switch.carrier("launcher")
+    changes = SimpleQueue()
+    silent = Server(switch, "silent")
+    carrier.listen(lambda *_: None, lambda *change: changes.put(change))
+    assert changes.get(timeout=PATIENCE) == ("silent", True)
+    carrier.away(True)
+    time.sleep(1.0)
+    assert changes.empty()
+    carrier.away(False)
+    assert changes.get(timeout=PATIENCE) == ("silent", False)
+    assert "it has not answered" in carrier.reason("silent")
+    carrier.close()
+    switch.close()
+    assert silent.stream.released.wait(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (OSError("the wire is cut\nfor good"), b"OSError: the wire is cut"),
+        (b"", b"its stream has ended"),
+        (frame(99), b"RemoteProtocolError: PMIx: a frame of kind 99"),
+        (frame(module.GOODBYE), b""),
+    ],
+)
+def test_a_stream_that_ends_is_a_server_that_has_gone(switch, broken, reason):
+    one, other = Server(switch, "one"), Server(switch, "other")
+    assert other.next() == (HERE, "one", b"")
+    one.stream.come.put(broken)
+    one.stream.come.put(b"")
+    kind, name, told = other.next()
+    assert (kind, name) == (module.GONE, "one") and told.startswith(reason) and bool(told) == bool(reason)
+    assert one.stream.released.wait(PATIENCE)
+
+
+def test_a_second_server_of_a_name_is_refused(switch):
+    first, other = Server(switch, "a"), Server(switch, "b")
+    assert other.next() == (HERE, "a", b"")
+    second = Server(switch, "a")
+    assert second.stream.released.wait(PATIENCE)
+    first.say(MESSAGE, "b", b"still here")
+    assert other.next() == (MESSAGE, "a", b"still here")
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_carrier_whose_switch_is_silent_or_gone_has_lost_all(gone):
+    ours, theirs = socket.socketpair()
+    carrier = module.SwitchCarrier("a", theirs, keep_alive=PATIENCE if gone else 0.4)
+    changes = SimpleQueue()
+    carrier.listen(lambda *_: None, lambda *change: changes.put(change))
+    ours.sendall(frame(HERE, "b"))
+    assert changes.get(timeout=PATIENCE) == ("b", True)
+    assert carrier.members == ("a", "b")
+    if gone:
+        ours.close()
+    assert changes.get(timeout=PATIENCE) == ("b", False)
+    assert carrier.members == ("a",) and carrier.reason("b")
+    carrier.send("b", b"lost")
+    carrier.close()
+    ours.close()
+
+
+def test_a_carrier_gives_up_a_switch_that_takes_nothing():
+    ours, theirs = socket.socketpair()
+    carrier = module.SwitchCarrier("a", theirs, max_backlog=1 << 20)
+    changes = SimpleQueue()
+    carrier.listen(lambda *_: None, lambda *change: changes.put(change))
+    ours.sendall(frame(HERE, "b"))
+    assert changes.get(timeout=PATIENCE) == ("b", True)
+    for _ in range(40):
+        carrier.send("b", bytes(1 << 16))
+    assert changes.get(timeout=PATIENCE) == ("b", False)
+    assert "does not take" in carrier.reason("b")
+    carrier.close()
+    ours.close()
