@@ -16,8 +16,8 @@ count alike, since they make the same calls in the same order.
 - A step that timed out is not counted: those who have not come call it later. Any other end of the fence counts.
 - The counts belong to the process, so that they go on when a client is closed and another one opened. When procs join a
   group, they and the others begin to count anew, under other keys; when procs are lost or leave, the others count on.
-  All who destruct a group forget its count: they have read all steps by then, and begin anew if they form it again. Only
-  where a step needs a new key does that count go on.
+  All who destruct a group forget its count: they have read all steps by then, and begin anew if they form it again.
+  Only where a step needs a new key does that count go on.
 
 Nothing here waits.
 """

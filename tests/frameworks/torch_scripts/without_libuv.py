@@ -6,7 +6,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-import pypmix.torch
+import pypmix.torch  # noqa: F401
 
 module = sys.modules["pypmix.torch.rendezvous"]
 real, asked = module.TCPStore, []
