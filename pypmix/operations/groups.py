@@ -8,7 +8,7 @@ from pypmix.operations.base import Asks
 from pypmix.operations.exchanging import Among, Exchanging
 from pypmix.operations.streams import Stream
 from pypmix.requests import MISSING
-from pypmix.requests.exchanging import Steps, steps_of
+from pypmix.requests.exchanging import Steps, forget_steps, steps_of
 from pypmix.requests.groups import (
     automatic_name,
     construct_op,
@@ -162,6 +162,9 @@ class Group(GroupView, Exchanging):
         except NotFound:
             if self.is_open:
                 raise
+        else:
+            if self._client.supports("get.refresh"):
+                forget_steps(self._client.proc, self._name)
         self._results = None
 
     def leave(self, *, info: Infos = None) -> None:
@@ -261,7 +264,7 @@ class Group(GroupView, Exchanging):
 
     def _among(self) -> Among:
         own, now = self._client.proc, self.state().members
-        if self._steps is None:
+        if self._steps is None or self._steps.over:
             self._steps = steps_of(own, self._name, self._formed().members or now)
         if not self._steps.members.issuperset(now):
             # New members do not know how often the others have called.

@@ -14,9 +14,10 @@ count alike, since they make the same calls in the same order.
   two steps before is replaced by nothing then: its key stays, a few dozen bytes. So is all that is long, in any case.
 - A call that a rank cannot take part in, since its value has no PMIx type, is told to the others in its head.
 - A step that timed out is not counted: those who have not come call it later. Any other end of the fence counts.
-- The counts belong to the process, so that they go on when a client is closed and another one opened, or a group formed
-  again. When procs join a group, they and the others begin to count anew, under other keys; when procs are lost or
-  leave, the others count on.
+- The counts belong to the process, so that they go on when a client is closed and another one opened. When procs join a
+  group, they and the others begin to count anew, under other keys; when procs are lost or leave, the others count on.
+  All who destruct a group forget its count: they have read all steps by then, and begin anew if they form it again.
+  Only where a step needs a new key does that count go on.
 
 Nothing here waits.
 """
@@ -165,6 +166,8 @@ class Steps:
             # Others of the same name may have been before, and libraries keep what they have read of them.
             self.base += f".{crc32(' '.join(sorted(map(str, self.members))).encode()):08x}"
         self.done = 0
+        self.over = False
+        """Whether the group was destructed: its next one counts anew."""
         self._keys: list[list[str]] = []
 
     def follow(self, keys: list[str]) -> list[str]:
@@ -182,13 +185,19 @@ class Steps:
         return f"{self.base}.{step % 2 if renews else step}" + ("" if whom is None else f".{whom}")
 
 
-_all: dict[tuple[Proc, str, frozenset[Proc]], Steps] = {}
+_all: dict[tuple[Proc, str], dict[frozenset[Proc], Steps]] = {}
 
 
 def steps_of(proc: Proc, name: str = "", members: Iterable[Proc] = ()) -> Steps:
     """Return the steps among procs, which all clients of a process count together."""
     new = Steps(name, members)
-    return _all.setdefault((proc, name, new.members), new)
+    return _all.setdefault((proc, name), {}).setdefault(new.members, new)
+
+
+def forget_steps(proc: Proc, name: str) -> None:
+    """Forget the steps of a group that all of its members have destructed."""
+    for steps in _all.pop((proc, name), {}).values():
+        steps.over = True
 
 
 class Collective:

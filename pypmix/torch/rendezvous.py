@@ -41,6 +41,7 @@ from pypmix.torch.world import client, environment, losses
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Any
 
     from torch.distributed import Store
 
@@ -55,6 +56,9 @@ TOKEN = "pypmix/rendezvous"
 
 TRY_SECONDS = 5.0
 """Seconds until one of several addresses is taken for one that cannot be reached from here, and for one try there."""
+
+STORE_SECONDS = 8.0
+"""Seconds for a store to connect, which asks for the names of addresses: resolvers try again after five."""
 
 CONNECT_SECONDS = 60.0
 """Seconds that the store at an address has to answer."""
@@ -207,17 +211,23 @@ def listening(interface: str, alone: bool) -> tuple[socket.socket, list[str]]:
 def opened(listener: socket.socket, token: str) -> TCPStore:
     """Return a new store with a token, which takes a socket over that listens."""
     own, port = listener.getsockname()[:2]
-    store = TCPStore(
-        own if own not in (ANYWHERE, "0.0.0.0") else "localhost",
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        multi_tenant=True,
-        # The store closes it.
-        master_listen_fd=listener.detach(),
-    )
+    place = own if own not in (ANYWHERE, "0.0.0.0") else "localhost"
+    # The store closes the socket.
+    store = _store(place, port, is_master=True, multi_tenant=True, master_listen_fd=listener.detach())
     store.set(TOKEN, token)
     return store
+
+
+def _store(place: str, port: int, **options: Any) -> TCPStore:
+    """Return a TCPStore, of libuv where torch has that and the user does not say otherwise."""
+    if os.environ.get("USE_LIBUV", "1") == "1":
+        try:
+            return TCPStore(place, port, wait_for_workers=False, **options)
+        except RuntimeError as error:
+            # A torch without it, such as Debian's, says so before it looks at the socket.
+            if "without libuv" not in str(error):
+                raise
+    return TCPStore(place, port, wait_for_workers=False, use_libuv=False, **options)
 
 
 def _reach(me: Client, deadline: float) -> tuple[TCPStore | None, str]:
@@ -246,9 +256,9 @@ def connected(place: str, port: int, token: str, seconds: float = CONNECT_SECOND
         # torch would try again and again where nothing listens any more.
         with socket.create_connection((place, port), min(seconds, TRY_SECONDS)) as probe:
             address = probe.getpeername()[0]
-        limit = timedelta(seconds=TRY_SECONDS)
+        limit = timedelta(seconds=STORE_SECONDS)
         try:
-            store = TCPStore(address, port, is_master=False, timeout=limit, wait_for_workers=False)
+            store = _store(address, port, is_master=False, timeout=limit)
         except RuntimeError:
             if time.monotonic() > end:
                 raise

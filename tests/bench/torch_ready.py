@@ -5,10 +5,16 @@ and the least time from when all ranks are let go until the last one is ready, a
 in the same round. A "cold" rank has imported torch and no more: the import of `pypmix.torch` and the client's opening
 count. An "open" one has done both. The ways take turns. The port of `env://` is one that was free a moment before.
 
+`--launch [RANKS [ROUNDS]]` starts a program from nothing: by `torchrun` with its back end c10d, by hand with `env://`
+(as many processes with the variables set, and a port that was free), and by `pypmix run` with `pmix://`. It takes the
+time from there until the last rank has a process group, and the CPU time of all processes to the end of the job.
+
 `--torchrun [AGENTS [ROUNDS]]` has torchrun's back ends take turns: agents that have imported torch are let go, and it
 takes the time until the last worker runs, and until the last one has a process group.
 
 `--race STARTS [JOBS]` has jobs side by side make so many rendezvous, and counts those that fail.
+
+With `--first` jobs come before what else the machine does; `--out FILE` adds the figures to a file.
 
 It takes the Python of `tests/harness/provision_frameworks.py`.
 """
@@ -16,6 +22,7 @@ It takes the Python of `tests/harness/provision_frameworks.py`.
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import statistics
 import subprocess
@@ -24,6 +31,8 @@ import tempfile
 import time
 from datetime import timedelta
 from pathlib import Path
+
+from first import REALTIME, keep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +54,30 @@ with open(sys.argv[1] + os.environ["RANK"], "w") as file:
     file.write(f"{begun} {ready}")
 dist.destroy_process_group()
 """
+
+
+BEFORE: list[str] = []
+"""What jobs are started by."""
+
+out = ""
+"""The file to which figures are added."""
+
+LAUNCHES = ("env:// by hand", "torchrun c10d", "pypmix run")
+
+PROGRAM = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+if sys.argv[1] == "pmix://":
+    import pypmix.torch
+dist.init_process_group("gloo", init_method=sys.argv[1])
+ready = time.monotonic()
+with open(sys.argv[2] + os.environ["RANK"], "w") as file:
+    file.write(str(ready))
+dist.barrier()
+dist.destroy_process_group()
+"""
+"""What each rank runs; the URL and the beginning of a file's name are its arguments."""
 
 
 def rank(path: str) -> None:
@@ -167,21 +200,67 @@ class Ranks:
             line.sendall(f"{text(number)}\n".encode())
 
 
-def start(ranks: int, *words: str) -> subprocess.Popen[str]:
-    """Start a job of this program's ranks."""
+def interpreter() -> str:
+    """Return the Python that has torch."""
     cache = os.environ.get("PYPMIX_TEST_CACHE") or ROOT / ".tox" / "native"
-    python = os.environ.get("TORCH_PYTHON") or str(Path(cache) / "torch" / "bin" / "python")
+    return os.environ.get("TORCH_PYTHON") or str(Path(cache) / "torch" / "bin" / "python")
+
+
+def variables() -> dict[str, str]:
+    """Return the environment of jobs."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     # An installed pypmix has been compiled.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    command = [sys.executable, "-m", "pypmix", "run", "-n", str(ranks), python, __file__, *words]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    return environment
+
+
+def start(ranks: int, *words: str) -> subprocess.Popen[str]:
+    """Start a job of this program's ranks."""
+    command = [*BEFORE, sys.executable, "-m", "pypmix", "run", "-n", str(ranks), interpreter(), __file__, *words]
+    return subprocess.Popen(command, env=variables(), stdout=subprocess.PIPE, text=True)
+
+
+def launch(way: str, ranks: int, program: str, told: Path) -> tuple[float, float]:
+    """Start a job; return the seconds until all have a process group, and the CPU time of all.
+
+    Raises:
+        RuntimeError: The job has failed.
+    """
+    python, environment = interpreter(), variables()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    places = [environment]
+    if way == "env:// by hand":
+        shared = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        places = [{**environment, **shared, "RANK": str(number)} for number in range(ranks)]
+        command = [python, program, "env://"]
+    elif way == "torchrun c10d":
+        size = ["--nnodes", "1", "--nproc-per-node", str(ranks), "--rdzv-id", f"job{port}"]
+        place = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}"]
+        command = [python, "-m", "torch.distributed.run", *size, *place, program, "env://"]
+    else:
+        command = [sys.executable, "-m", "pypmix", "run", "-n", str(ranks), python, program, "pmix://"]
+    files = [Path(f"{told}{number}") for number in range(ranks)]
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begun = time.monotonic()
+    running = [subprocess.Popen([*BEFORE, *command, str(told)], env=place) for place in places]
+    if codes := [code for job in running if (code := job.wait(LIMIT))]:
+        raise RuntimeError(f"{way}: exit codes {codes}")
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ready = max([float(file.read_text()) for file in files])
+    for file in files:
+        file.unlink()
+    if BEFORE:
+        # Others on the machine get a turn.
+        time.sleep(ready - begun)
+    return ready - begun, spent.ru_utime + spent.ru_stime - used.ru_utime - used.ru_stime
 
 
 def table(title: str, times: dict[str, list[float]]) -> None:
     """Print the times of several ways, of which the first one is what the others are compared with."""
     print(f"{title:<28} {'median ms':>10} {'least ms':>10} {'ratio':>6}")
     first = next(iter(times.values()))
+    keep(out, f"torch {title}", times)
     for way, taken in times.items():
         ratio = statistics.median([one / other for one, other in zip(taken, first, strict=True)])
         print(f"{way:<28} {statistics.median(taken) * 1e3:>10.1f} {min(taken) * 1e3:>10.1f} {ratio:>6.2f}")
@@ -225,6 +304,23 @@ def agents(count: int, rounds: int, folder: str) -> None:
     table(f"{count} agents' group is ready", ready)
 
 
+def launches(ranks: int, rounds: int, folder: str) -> None:
+    """Compare ways to start a job."""
+    program, told = Path(folder, "program.py"), Path(folder, "told")
+    program.write_text(PROGRAM)
+    ready: dict[str, list[float]] = {way: [] for way in LAUNCHES}
+    spent: dict[str, list[float]] = {way: [] for way in LAUNCHES}
+    for number in range(rounds + 1):
+        for way in LAUNCHES[number % 3 :] + LAUNCHES[: number % 3]:
+            taken, cpu = launch(way, ranks, str(program), told)
+            # In the first round modules are compiled and read from the disk.
+            if number:
+                ready[way].append(taken)
+                spent[way].append(cpu)
+    table(f"launch, {ranks} ranks", ready)
+    table(f"CPU time, {ranks} ranks", spent)
+
+
 def races(starts: int, jobs: int) -> None:
     """Have jobs side by side make rendezvous."""
     running = [start(2, "--racing", str(-(-starts // jobs))) for _ in range(jobs)]
@@ -235,6 +331,14 @@ def races(starts: int, jobs: int) -> None:
 
 
 def main(words: list[str]) -> None:
+    global out
+    if "--out" in words:
+        place = words.index("--out")
+        out = words[place + 1]
+        del words[place : place + 2]
+    if "--first" in words:
+        words.remove("--first")
+        BEFORE[:] = REALTIME
     kind = words.pop(0) if words and words[0].startswith("-") else ""
     if kind == "--rank":
         rank(words[0])
@@ -243,7 +347,7 @@ def main(words: list[str]) -> None:
     elif kind == "--race":
         races(int(words[0]), int(words[1]) if words[1:] else 4)
     else:
-        compare = agents if kind == "--torchrun" else groups
+        compare = {"--torchrun": agents, "--launch": launches}.get(kind, groups)
         with tempfile.TemporaryDirectory() as folder:
             compare(int(words[0]) if words else 2, int(words[1]) if words[1:] else 10, folder)
 

@@ -131,6 +131,13 @@ def test_a_rank_that_cannot_reach_the_store() -> None:
         assert f"{rank} of 3: 3\n" in out, out
 
 
+def test_a_torch_without_libuv() -> None:
+    """Each store is asked for it once; where the user says that there is none, not at all."""
+    for setting, asked in {"1": "[True, False]", "0": "[False]"}.items():
+        out = run(*PYPMIX_RUN, "-n", "2", PYTHON, str(SCRIPTS / "without_libuv.py"), USE_LIBUV=setting)
+        assert out.count(f"total 3 {asked}\n") == 2, out
+
+
 def test_the_store_over_pmix_alone() -> None:
     """Its contract, a process group over it, and a rank that is killed: the others do not wait for it."""
     out = run(*PYPMIX_RUN, "-n", "3", "--keep-going", PYTHON, str(SCRIPTS / "store.py"), check=False)

@@ -96,6 +96,13 @@ def test_a_group_goes_on_without_a_member_that_has_left(run):
 
 
 @groups
+@pytest.mark.needs("groups")
+def test_a_group_that_is_formed_again(run):
+    """Its values are those of its new life, and nothing of the old one is left in the process."""
+    assert run("exchanging.formed_again", ranks=3, rounds=4) == [(0, [])] * 3
+
+
+@groups
 @pytest.mark.promise("request")
 @pytest.mark.needs("groups")
 def test_a_group_that_somebody_has_joined(run):

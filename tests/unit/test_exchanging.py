@@ -18,6 +18,7 @@ from pypmix.requests.exchanging import (
     decode_piece,
     decode_value,
     encode_value,
+    forget_steps,
     steps_of,
 )
 
@@ -103,6 +104,8 @@ def test_counts_belong_to_the_members() -> None:
     other = steps_of(ME, "team", [ME, PEER, Proc("job", 2)])
     assert other is not first and other.base != first.base
     assert steps_of(PEER, "team", [ME, PEER]).base == first.base
+    forget_steps(ME, "team")
+    assert first.over and other.over and steps_of(ME, "team", [ME, PEER]) is not first
 
 
 def read(call: Collective, piece: Piece, step: int = 4, index: int = 0) -> str:

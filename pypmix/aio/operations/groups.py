@@ -8,7 +8,7 @@ from pypmix.aio.operations.streams import Stream
 from pypmix.aio.waits import shielded
 from pypmix.group import Change, GroupView, change_of
 from pypmix.requests import MISSING
-from pypmix.requests.exchanging import Steps, steps_of
+from pypmix.requests.exchanging import Steps, forget_steps, steps_of
 from pypmix.requests.groups import (
     automatic_name,
     construct_op,
@@ -161,6 +161,9 @@ class Group(GroupView, Exchanging):
         except NotFound:
             if self.is_open:
                 raise
+        else:
+            if self._client.supports("get.refresh"):
+                forget_steps(self._client.proc, self._name)
         self._results = None
 
     async def leave(self, *, info: Infos = None) -> None:
@@ -260,7 +263,7 @@ class Group(GroupView, Exchanging):
 
     def _among(self) -> Among:
         own, now = self._client.proc, self.state().members
-        if self._steps is None:
+        if self._steps is None or self._steps.over:
             self._steps = steps_of(own, self._name, self._formed().members or now)
         if not self._steps.members.issuperset(now):
             # New members do not know how often the others have called.

@@ -9,6 +9,7 @@ import signal
 
 from harness.aio import hear, sleep, tell
 from pypmix import GroupEvent, PMIxError, Proc, uint32
+from pypmix.requests.exchanging import _all
 
 
 async def outcome(call):
@@ -172,6 +173,24 @@ async def left(me):
     after = await team.allgather(me.rank, timeout=40), await again(me, 2, team)
     await me.barrier(timeout=40)
     return before, after
+
+
+async def formed_again(me, rounds):
+    """A group is destructed and formed again; how many of its counts are left, and what is wrong.
+
+    An odd number of steps, so that a count that goes on would use the other key.
+    """
+    wrong, other = [], me.group("acme.again", me.job.procs, timeout=40)
+    for number in range(rounds):
+        team = me.group("acme.again", me.job.procs, timeout=40) if number % 2 else other
+        await team.construct()
+        for each in range(1 + 2 * (number % 2)):
+            seen = await team.bcast([number, each] if me.rank == 0 else None, codec=json, timeout=40)
+            if seen != [number, each]:
+                wrong.append(seen)
+        await team.destruct()
+    left = [steps for (proc, name), steps in _all.items() if (proc, name) == (me.proc, "acme.again")]
+    return len(left) if me.supports("get.refresh") else 0, wrong
 
 
 async def joined(me):
