@@ -221,6 +221,8 @@ class Server:
         gc.collect()
         gc.freeze()
         self._env = dict(os.environ)
+        # What was called may have used the standard files.
+        self._kinds = [(0, 0, 0)] * 3
         self.leaving = Leaving()
 
     def _code(self, path: str) -> CodeType | None:
