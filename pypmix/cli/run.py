@@ -116,7 +116,6 @@ def _run(request: Request, make: Callable[..., LocalHost]) -> int:
     except OSError as error:
         say(f"what servers ask cannot be recorded: {error}")
         return 1
-    gc.freeze()
     gc.enable()
     try:
         outcome = host.run()

@@ -49,16 +49,24 @@ from pypmix.standard.types import Info
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
+    from typing import Any, Protocol
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.exchange.crossing import Described
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.kinds import OnAnswer, Outcome
     from pypmix.host.exchange.places import Incarnations, Party, Places
     from pypmix.standard.types import Proc
 
     Answer = Callable[[Upcall, Any], None]
+
+    class Described(Protocol):
+        """A job of which the job info can be had."""
+
+        @property
+        def nspace(self) -> str: ...
+
+        def info(self) -> JobInfo: ...
+
     Borrow = Callable[[JobInfo], None]
 
 JOB_INFO = "pypmix.job"

@@ -34,19 +34,12 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done, Upcall
     from pypmix.host.exchange.announcing import News
     from pypmix.host.exchange.codec import Groups
+    from pypmix.host.exchange.collectives import Described
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.kinds import OnAnswer, Timer
     from pypmix.host.exchange.places import Where
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import Op
-
-    class Described(Protocol):
-        """A job of which the job info can be had."""
-
-        @property
-        def nspace(self) -> str: ...
-
-        def info(self) -> JobInfo: ...
 
     class ServerLike(Protocol):
         """The calls that a crossing makes to a server; `pypmix.Server` and the sessions of both engines have it."""
