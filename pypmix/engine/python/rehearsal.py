@@ -46,7 +46,7 @@ ENVIRONMENT = {
     "PYPMIX_SERVER_ENGINE": "python",
     "PYPMIX_ENGINE": "auto",
 }
-"""What a client finds that is to be opened by `open_rehearsal`."""
+"""The environment of a client that is to be opened by `open_rehearsal`."""
 
 
 def open_rehearsal(env: Mapping[str, str], directives: tuple[Info, ...]) -> ClientSession:

@@ -426,13 +426,13 @@ class Switch:
     def attach(self, stream: Stream) -> None:
         """Serve one more server, until its stream ends."""
         line = _Line(stream, self._gate)
-        line.writer = threading.Thread(target=self._write, args=(line,), name="pypmix-switch", daemon=True)
+        line.writer = threading.Thread(target=self._send_all, args=(line,), name="pypmix-switch", daemon=True)
         with self._gate:
             closed = self._closed.is_set()
             if not closed:
                 self._lines.append(line)
                 if self._turning is None:
-                    self._turning = threading.Thread(target=self._turn, name="pypmix-switch", daemon=True)
+                    self._turning = threading.Thread(target=self._watch_lines, name="pypmix-switch", daemon=True)
                     self._turning.start()
         if closed:
             stream.close()
@@ -464,7 +464,7 @@ class Switch:
         line.writer.join()
         line.stream.release()
 
-    def _write(self, line: _Line) -> None:
+    def _send_all(self, line: _Line) -> None:
         while True:
             with self._gate:
                 line.changed.wait_for(lambda: line.gone or line.backlog.size)
@@ -531,24 +531,30 @@ class Switch:
             for each in self._by_name.values():
                 self._put(each, frame(GONE, line.name, reason.encode()))
 
-    def _turn(self) -> None:
+    def _watch_lines(self) -> None:
         every = self._keep_alive / TURNS
         began = time.monotonic()
         while not self._closed.wait(every):
             stopped, began = time.monotonic() - began > SUSPECTED * every, time.monotonic()
-            silent = []
-            with self._gate:
-                for line in self._lines:
-                    # A switch that was stopped itself has heard nothing meanwhile.
-                    quiet = line.seen == line.signs and not (line.held or self._away or stopped)
-                    line.seen = line.signs
-                    line.silent = line.silent + 1 if quiet else 0
-                    if line.silent >= LOST:
-                        silent.append(line)
-                    else:
-                        self._put(line, frame(PING))
-            for line in silent:
-                self._lose(line, f"it has not answered for {line.silent * every:.3g} s")
+            try:
+                self._turn(every, stopped)
+            except Exception as error:
+                fault("the keep-alive of a switch", error)
+
+    def _turn(self, every: float, stopped: bool) -> None:
+        silent = []
+        with self._gate:
+            for line in self._lines:
+                # A switch that was stopped itself has received nothing meanwhile.
+                quiet = line.seen == line.signs and not (line.held or self._away or stopped)
+                line.seen = line.signs
+                line.silent = line.silent + 1 if quiet else 0
+                if line.silent >= LOST:
+                    silent.append(line)
+                else:
+                    self._put(line, frame(PING))
+        for line in silent:
+            self._lose(line, f"it has not answered for {line.silent * every:.3g} s")
 
 
 class SocketStream:

@@ -16,7 +16,7 @@ _SIZE = struct.Struct("=I")
 _FILES = 3
 
 START, AGAIN, COLLECT, CALL = "start", "again", "collect", "call"
-"""What a host asks for: a rank; one like the last, but for some variables; that ranks are collected; a call."""
+"""The requests of a host: a rank; one like the last, but for some variables; that ranks are collected; a call."""
 
 
 class Start(Record):

@@ -54,7 +54,7 @@ CLIENT = (
 READY = "ready"
 
 REHEARSALS = 8
-"""How often a client is opened before the first fork: CPython specialises a function when it is called so often."""
+"""The times that a client is opened before the first fork: CPython specialises functions that are called so often."""
 
 _HELD = (
     _signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGTSTP, _signal.SIGUSR1, _signal.SIGUSR2,
