@@ -516,9 +516,11 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     """
     apps: list[Application] = []
     job: dict[str, Any] = {}
+    counted = True
     parser = _parser(words)
     for segment in _segments(words):
         given, program = _options(parser, segment)
+        counted = counted and "np" in given
         if not program:
             raise UsageError("no program to run was given" + (" after ':'" if apps else ""))
         wdir = given.pop("wdir", "")
@@ -541,6 +543,10 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     server_engine, library = job.pop("server_engine", "python"), job.pop("library", None)
     limits = job.pop("limits", "") or env.get(VARIABLE, "")
     where = _where(job)
+    if where.mapping.each and not counted:
+        raise UsageError(
+            f"--map-by ppr:{where.mapping.each}:node says how many ranks a node takes, not how many there are: add -n"
+        )
     cluster, join, address = [job.pop(field, "") for field in ("cluster", "join", "join_address")]
     if join and not cluster:
         raise UsageError("runs that are joined are clusters, and each has a name of its own: add --cluster NAME")

@@ -139,6 +139,10 @@ def test_a_node_that_cannot_be_reached(command: Command, sshd: Server, host: str
             ["--symmetric", "0/2", "--meet", "n1:7777"],
             "the processes need a secret that they share: --secret-file FILE",
         ),
+        (
+            ["--map-by", "ppr:2:node"],
+            "--map-by ppr:2:node says how many ranks a node takes, not how many there are: add -n",
+        ),
         (["--map-by", "core"], "--map-by: ranks are mapped by slot, node or ppr:N:node, not by 'core'"),
         (["--pset", "a,b"], "the name of a process set holds no comma"),
         (["--host", "n1", "--nodes", "2"], "--nodes simulates nodes on this machine"),
