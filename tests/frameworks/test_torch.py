@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from plugin.test_frameworks import outcome
 
 from harness import cluster as clusters
 from harness import machine, provision, slurm
@@ -236,3 +237,32 @@ def test_what_is_wrong_with_the_url() -> None:
 def test_importing_pypmix_loads_no_torch() -> None:
     out = run(PYTHON, "-c", "import sys, pypmix; pypmix.Client; print('torch' in sys.modules)")
     assert "False" in out
+
+
+IN_TESTS = """
+import pytest
+
+@pytest.mark.pmix(ranks=[1, 2])
+def test_sum(pmix_ranks):
+    import torch
+    import torch.distributed as dist
+    import pypmix.torch
+    dist.init_process_group("gloo", init_method="pmix://")
+    try:
+        value = torch.tensor([dist.get_rank() + 1])
+        dist.all_reduce(value)
+        assert dist.get_world_size() == pmix_ranks
+        assert value.item() == sum(range(1, pmix_ranks + 1))
+    finally:
+        dist.destroy_process_group()
+
+@pytest.mark.pmix(ranks=2)
+def test_wrong():
+    import torch
+    assert torch.tensor([1]).item() == 2
+"""
+
+
+def test_marked_tests_use_torch(tmp_path: Path) -> None:
+    out = outcome(tmp_path, PYTHON, IN_TESTS)
+    assert "1 failed, 2 passed" in out and "assert 1 == 2" in out, out

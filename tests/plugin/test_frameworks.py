@@ -1,4 +1,4 @@
-"""mpi4py and torch inside of tests on several ranks, and workers of mpi4py's pools that are forked."""
+"""mpi4py inside of tests on several ranks, and workers of mpi4py's pools that are forked."""
 
 from __future__ import annotations
 
@@ -34,29 +34,6 @@ def test_sum(world, factor, pmix_ranks):
 def test_both(world, pmix):
     assert (world.rank, world.size) == (pmix.rank, pmix.job.size)
     assert world.allgather(world.rank) == [0, 0]
-"""
-
-TORCH = """
-import pytest
-
-@pytest.mark.pmix(ranks=[1, 2])
-def test_sum(pmix_ranks):
-    import torch
-    import torch.distributed as dist
-    import pypmix.torch
-    dist.init_process_group("gloo", init_method="pmix://")
-    try:
-        value = torch.tensor([dist.get_rank() + 1])
-        dist.all_reduce(value)
-        assert dist.get_world_size() == pmix_ranks
-        assert value.item() == sum(range(1, pmix_ranks + 1))
-    finally:
-        dist.destroy_process_group()
-
-@pytest.mark.pmix(ranks=2)
-def test_wrong():
-    import torch
-    assert torch.tensor([1]).item() == 2
 """
 
 POOL = """
@@ -108,14 +85,6 @@ def test_mpi4py_in_tests(mpi: str, tmp_path: Path) -> None:
     out = outcome(tmp_path, mpi, MPI)
     assert "1 failed, 2 passed" in out, out
     assert "ranks 0-1 of 2" in out and "assert [0, 1] == [0, 0]" in out, out
-
-
-def test_torch_in_tests(tmp_path: Path) -> None:
-    python = provision.FOLDER / "torch" / "bin" / "python"
-    if not list(python.parents[1].glob("installed-*")):
-        machine.lacking("torch, which tests/harness/provision_frameworks.py fetches")
-    out = outcome(tmp_path, str(python), TORCH)
-    assert "1 failed, 2 passed" in out and "assert 1 == 2" in out, out
 
 
 def test_workers_of_a_pool_are_warm(mpi: str, tmp_path: Path) -> None:
