@@ -55,8 +55,9 @@ with pypmix.Client() as me:
 
 def test_a_child_knows_its_parent_and_ranks_of_the_node_do_not_collide(command: Command) -> None:
     (command.folder / "child.py").write_text(CHILD)
-    text = "if me.rank == 1:\n  job = me.spawn([App(sys.executable, ('python', 'child.py'), (), None, 2), "
-    text += "App(sys.executable, ('python', 'child.py'))])\n  job.wait(20)\n  print('parent', me.proc)\nme.fence()"
+    text = "words = os.path.basename(sys.executable), 'child.py'\n"
+    text += "if me.rank == 1:\n  job = me.spawn([App(sys.executable, words, (), None, 2), "
+    text += "App(sys.executable, words)])\n  job.wait(20)\n  print('parent', me.proc)\nme.fence()"
     ended = spawner(command, text, ranks=2)
     assert ended.code == 0, ended.err
     lines = sorted(ended.lines)
