@@ -224,3 +224,18 @@ def test_a_line_that_cannot_be_read_is_answered() -> None:
     agent = Agent()
     assert b"error" in agent.begin(b"not a launcher's line\n")
     assert agent.wait().code == 1
+
+
+def test_a_daemon_that_has_ended_takes_nothing_and_no_fault_is_logged_by_the_engine() -> None:
+    agent = Agent()
+    assert b"error" in agent.begin(b'{"not": "a launcher\'s line"}\n', switched=True)
+    process = agent._process
+    assert process is not None
+    process.wait(60)
+    for _ in range(2):
+        agent.push(b"\0" * 64)
+    while agent.pull():
+        pass
+    assert agent.wait().code == 1
+    agent.push(b"\0" * 64)
+    assert agent.idle

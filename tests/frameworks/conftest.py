@@ -195,8 +195,13 @@ class Dask(Framework):
         self.serve(first, "scheduler", "dask", "scheduler", "--host", first.address, "--no-dashboard")
         for node in self.cluster:
             self.add(node)
-        code = "import sys; from distributed import Client; Client(sys.argv[1], timeout=100).wait_for_workers(3, 100)"
-        self.run("-c", code, self.address)
+        self.complete()
+
+    def complete(self, workers: int = 3) -> None:
+        """Wait until the scheduler has so many workers: one that was started is no node before that."""
+        code = "import sys; from distributed import Client\n"
+        code += "Client(sys.argv[1], timeout=100).wait_for_workers(int(sys.argv[2]), 100)"
+        self.run("-c", code, self.address, str(workers))
 
     def add(self, node: Node, more: str = "") -> None:
         """Start a worker."""

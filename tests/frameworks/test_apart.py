@@ -76,6 +76,7 @@ def test_a_worker_is_killed(apart: Framework) -> None:
     apart.gone(60.0)
     if isinstance(apart, Dask):
         apart.add(apart.cluster["n3"])
+        apart.complete()
 
 
 def test_the_users_program_is_killed(apart: Framework) -> None:

@@ -31,6 +31,7 @@ def framework(
     for found in opened(request.param(three_nodes, tmp_path_factory.mktemp("worlds"))):
         if isinstance(found, Dask):
             found.add(three_nodes["n1"], "-more")
+            found.complete(4)
         yield found
 
 

@@ -125,12 +125,18 @@ class Agent:
         return data
 
     def push(self, data: bytes) -> None:
-        """Give the daemon what the switch sends it; waits while it does not read."""
+        """Give the daemon what the switch sends it; waits while it does not read.
+
+        Does not raise for a daemon that has ended, as engines log that: `pull` and `wait` tell of the end.
+        """
         with self._pushing:
             stream = self._stream
             if stream is None:
-                raise OSError("the daemon has ended")
-            stream.write(data)
+                return
+            try:
+                stream.write(data)
+            except OSError:
+                return
 
     def begin(self, line: bytes, function: bytes | None = None, switched: bool = False) -> bytes:
         """Start the daemon, and return its answer; does not raise, as engines log what they have called then.
