@@ -55,6 +55,9 @@ ALONE: dict[str, Any] = {
     "maxprocesses": None,
     "tx": [],
     "usepdb": False,
+    "setupshow": False,
+    "setuponly": False,
+    "setupplan": False,
     "pmix_on_rank": True,
 }
 """Options that are for the process that shows the results alone."""

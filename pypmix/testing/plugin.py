@@ -87,6 +87,9 @@ class _Remote:
     def setup(self) -> None:
         """Run the test on its ranks."""
         item = self._item
+        if item.config.option.setuponly:
+            # Fixtures are evaluated on ranks, which begin with the test.
+            return
         stash = item.config.stash
         if _jobs not in stash:
             from pypmix.testing.job import Jobs

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from pypmix.testing import template
+from pypmix.testing.results import hide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
     from typing import Any
 
 _folder = ""
@@ -55,6 +56,18 @@ class Reporter:
             data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
             self.reports.append(data)
         return True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Add which ranks a failure says are missing."""
+        hide()
+        report = yield
+        if call.excinfo is not None:
+            missing = getattr(call.excinfo.value, "missing", None) or ()
+            vars(report)["pmix_missing"] = [proc.rank for proc in missing]
+        return report
 
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
         """Keep a warning of the test; those of the configuration and the collection come where results are shown."""
@@ -105,6 +118,7 @@ def _run(made: template.Template, nodeid: str, base: str) -> bool:
         if made.capture is not None:
             made.capture.stop_global_capturing()
     with open(f"{base}.new", "w") as file:
-        json.dump({"reports": reporter.reports, "warnings": reporter.warnings}, file)
+        # Properties that a test records may be anything.
+        json.dump({"reports": reporter.reports, "warnings": reporter.warnings}, file, default=repr)
     os.rename(f"{base}.new", f"{base}.json")
     return not any(report["outcome"] == "failed" for report in reporter.reports)

@@ -24,6 +24,16 @@ CALLER = os.path.join("_pytest", "python.py")
 
 PHASES = ("setup", "call", "teardown")
 
+UNEXPECTED = "[XPASS(strict)]"
+"""The beginning of what pytest reports of a rank that has passed and was to fail."""
+
+
+def hide() -> None:
+    """Have pytest show no frames of pypmix without --full-trace: a traceback ends with the call that failed."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "pypmix" and module is not None:
+            vars(module)["__tracebackhide__"] = True
+
 
 class Crash:
     """The line of the summary for a test."""
@@ -63,6 +73,8 @@ class Failures(TerminalRepr):
         from _pytest._io import TerminalWriter
 
         stream = StringIO()
+        # All that a summary has of it, where it has passed from one process to another, as of pytest-xdist.
+        stream.write(f"{self.reprcrash.message}\n")
         self.toterminal(TerminalWriter(file=stream))
         return stream.getvalue().strip()
 
@@ -70,6 +82,7 @@ class Failures(TerminalRepr):
 def shown(item: pytest.Item, parts: Iterable[tuple[str, BaseException | str]]) -> Failures:
     """Return failures of ranks in this process, as pytest shows them."""
     found: list[tuple[str, Any]] = []
+    hide()
     for where, each in parts:
         known = each if isinstance(each, str) else item.repr_failure(pytest.ExceptionInfo.from_exception(each))
         found.append((where, known))
@@ -121,6 +134,10 @@ class Results:
         reports = self._reports[report.when]
         failed = {rank: each for rank, each in reports.items() if each.failed}
         skipped = [each for each in reports.values() if each.skipped]
+        expected = [each for each in skipped if hasattr(each, "wasxfail")]
+        if expected:
+            # A test that was to fail has done so if it has on any rank.
+            failed = {rank: each for rank, each in failed.items() if UNEXPECTED not in each.longreprtext}
         # How far a rank has come that has not reported is not known, but that another one could not be set up is.
         unset = any(each.failed for each in self._reports["setup"].values())
         silent = self._silent if report.when == ("setup" if unset else "call") else {}
@@ -128,6 +145,8 @@ class Results:
         vars(report).pop("wasxfail", None)
         if failed or silent:
             report.outcome, report.longrepr = "failed", Failures(self._parts(failed, silent))
+        elif expected:
+            report.outcome, report.longrepr = "skipped", expected[0].longrepr
         elif skipped and len(skipped) == len(reports):
             why = skipped[0].longrepr
             # JSON has no tuples.
@@ -136,6 +155,9 @@ class Results:
             if hasattr(each, "wasxfail") and report.outcome != "failed":
                 report.wasxfail = each.wasxfail
         report.sections = [*self._sections(reports), *report.sections]
+        # Those that several ranks have recorded alike once; JSON makes lists of them.
+        recorded = {str(each): (str(each[0]), each[1]) for one in reports.values() for each in one.user_properties}
+        report.user_properties = [*report.user_properties, *recorded.values()]
         longest = {
             phase: max([each.duration for each in self._reports[phase].values()], default=0.0) for phase in PHASES
         }
@@ -145,9 +167,18 @@ class Results:
             report.duration = max(longest["setup"], self._seconds - longest["call"] - longest["teardown"])
 
     def _parts(self, failed: Mapping[int, pytest.TestReport], silent: Mapping[int, str]) -> list[tuple[str, Any]]:
-        """Return the failures with their ranks: those that came first at first, equal ones once."""
+        """Return the failures with their ranks: those that came first at first, equal ones once.
+
+        Failures of ranks that lack one that has failed by itself come after that, which ends later than they do where
+        it is its end that tells them.
+        """
+
+        def place(rank: int) -> tuple[bool, float]:
+            missing = getattr(failed[rank], "pmix_missing", ())
+            return bool(set(missing) & failed.keys()), failed[rank].stop
+
         equal: dict[object, list[int]] = {}
-        for rank in sorted(failed, key=lambda rank: failed[rank].stop):
+        for rank in sorted(failed, key=place):
             equal.setdefault(_alike(failed[rank]), []).append(rank)
         parts = [(named(ranks, self._size), failed[ranks[0]].longrepr) for ranks in equal.values()]
         late = [(named(range(self._size), self._size), self._late)] if self._late and silent else []

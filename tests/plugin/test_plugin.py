@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -76,6 +77,23 @@ def leaving():
 def test_teardown(leaving):
     pass
 
+@pytest.mark.pmix(ranks=3)
+@pytest.mark.xfail(strict=True)
+def test_expected_on_one(pmix):
+    assert pmix.rank != 1
+
+@pytest.mark.pmix
+@pytest.mark.xfail(strict=True, reason="never")
+def test_unexpected():
+    pass
+
+@pytest.mark.pmix(ranks=3)
+def test_ends(pmix, record_property):
+    record_property("object", object)
+    if pmix.rank == 1:
+        raise SystemExit(4)
+    pmix.fence(timeout=60)
+
 @pytest.mark.pmix(ranks=2, engine="python")
 class TestClass:
     def test_method(self, pmix, pmix_ranks):
@@ -148,7 +166,7 @@ def ended(runs: Runs) -> Ended:
 def test_each_test_is_counted_once(ended: Ended) -> None:
     assert ended.code == 1
     summary = ended.out.splitlines()[-1]
-    for count in ("4 failed", "2 passed", "1 skipped", "1 xfailed", "2 errors", "1 warning"):
+    for count in ("6 failed", "2 passed", "1 skipped", "2 xfailed", "2 errors", "1 warning"):
         assert count in summary, ended.out
 
 
@@ -183,6 +201,37 @@ def test_a_time_limit_names_who_is_missing_and_shows_all_stacks(ended: Ended) ->
 
 def test_a_rank_that_dies_is_named(ended: Ended) -> None:
     assert "was killed by signal 9 (SIGKILL)" in ended.part("test_dies").partition("- rank 1 of 2 -")[2]
+
+
+def test_the_cause_comes_before_what_it_does_to_others_and_without_frames_of_pypmix(ended: Ended) -> None:
+    part = ended.part("test_ends")
+    cause, _, rest = part.partition("- ranks 0, 2 of 3 -")
+    assert "- rank 1 of 3 -" in cause and re.search(r"^E +SystemExit: 4$", cause, re.MULTILINE)
+    assert re.search(r">       pmix.fence\(timeout=60\)\nE .*PartialSuccess: .*; still missing: .*:1\n", rest), part
+    assert "/pypmix/" not in part
+    assert "FAILED test_all.py::test_ends - rank 1 of 3: SystemExit: 4" in ended.out
+
+
+def test_a_test_that_was_to_fail_does_so_on_one_rank(ended: Ended) -> None:
+    assert "XFAIL test_all.py::test_expected_on_one" in ended.out
+    assert "- ranks 0-1 of 2 -" in ended.part("test_unexpected") and "[XPASS(strict)] never" in ended.out
+
+
+def test_other_ways_to_show_a_run(runs: Runs, ended: Ended) -> None:
+    """A report that has passed from one process to another has its line of the summary; properties stay."""
+    (runs.folder / "test_few.py").write_text(
+        "import pytest\n"
+        "pytestmark = pytest.mark.pmix\n"
+        "def test_fails(record_property):\n"
+        "    record_property('color', 'red')\n"
+        "    assert 0, 'told'\n"
+    )
+    found = runs("-n", 1, "test_few.py")
+    assert "FAILED test_few.py::test_fails - ranks 0-1 of 2: AssertionError: told" in found.out
+    found = runs("--setup-show", "--full-trace", "--junit-xml", "few.xml", "test_few.py")
+    assert "1 failed" in found.out and "AssertionError: told" in found.out
+    assert (runs.folder / "few.xml").read_text().count('<property name="color" value="red"') == 1
+    assert runs("--setup-plan", "test_few.py").code == 0
 
 
 def test_fixtures_fail_in_their_phase(ended: Ended) -> None:
