@@ -41,6 +41,11 @@ def named(ranks: Iterable[int], size: int) -> str:
     return f"rank{'s' if len(found) > 1 or found[0][0] != found[0][1] else ''} {text} of {size}"
 
 
+def no_rank(rank: object, size: int) -> ValueError:
+    """Return the error for a rank that is not there."""
+    return ValueError(f"there is no rank {rank!r:.80}: the ranks are 0 to {size - 1}")
+
+
 class Restored:
     """A fault of a link; in a `with` block it ends with the block."""
 
@@ -65,15 +70,27 @@ class Cluster:
     """
 
     def kill(self, rank: int) -> None:
-        """Kill a rank; returns when it is gone. That it does not end its test is not a failure."""
+        """Kill a rank; returns when it is gone. That it does not end its test is not a failure.
+
+        Raises:
+            ValueError: There is no such rank.
+        """
         raise NotImplementedError
 
     def stop(self, rank: int) -> None:
-        """Stop a rank; returns when it stands still. It does not hang in the eyes of its server: it is slow."""
+        """Stop a rank; returns when it stands still. It does not hang in the eyes of its server: it is slow.
+
+        Raises:
+            ValueError: There is no such rank.
+        """
         raise NotImplementedError
 
     def resume(self, rank: int) -> None:
-        """Have a rank go on that was stopped."""
+        """Have a rank go on that was stopped.
+
+        Raises:
+            ValueError: There is no such rank.
+        """
         raise NotImplementedError
 
     def lose(self, node: int | str) -> None:
@@ -223,8 +240,15 @@ class RealCluster(Cluster):
             yield
 
     def pid(self, rank: int) -> int:
-        """Return the pid of a rank."""
-        return int((self._folder / f".pid.{rank}").read_text())
+        """Return the pid of a rank.
+
+        Raises:
+            ValueError: There is no such rank.
+        """
+        path = self._folder / f".pid.{rank}"
+        if not isinstance(rank, int) or not path.exists():
+            raise no_rank(rank, len(list(self._folder.glob(".pid.*"))))
+        return int(path.read_text())
 
     def now(self) -> float:
         """Return the time of `time.monotonic`."""
@@ -232,18 +256,19 @@ class RealCluster(Cluster):
 
     def kill(self, rank: int) -> None:
         """Kill a rank; returns when it is gone. That it does not end its test is not a failure."""
+        pid = self.pid(rank)
         (self._folder / f".killed.{rank}").touch()
-        os.kill(self.pid(rank), signal.SIGKILL)
+        self._signal(pid, signal.SIGKILL)
         self._until(rank, GONE, "gone")
 
     def stop(self, rank: int) -> None:
         """Stop a rank; returns when it stands still. It does not hang in the eyes of its server: it is slow."""
-        os.kill(self.pid(rank), signal.SIGSTOP)
+        self._signal(self.pid(rank), signal.SIGSTOP)
         self._until(rank, STOPPED + GONE, "stopped")
 
     def resume(self, rank: int) -> None:
         """Have a rank go on that was stopped."""
-        os.kill(self.pid(rank), signal.SIGCONT)
+        self._signal(self.pid(rank), signal.SIGCONT)
 
     def lose(self, node: int | str) -> None:
         """Kill all ranks of a node, at last this one where it is among them."""
@@ -252,7 +277,13 @@ class RealCluster(Cluster):
             self.kill(rank)
 
     def _act(self, verb: str, link: Link, seconds: float = 0.0) -> None:
-        self._order(verb, link if isinstance(link, int) else list(link), seconds)
+        self._order(verb, link, seconds)
+
+    @staticmethod
+    def _signal(pid: int, signum: int) -> None:
+        # A rank that has ended is one that has gone.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signum)
 
     def _order(self, verb: str, *words: object) -> list[int]:
         if self._orders is None:

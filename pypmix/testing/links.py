@@ -115,8 +115,9 @@ class Links:
             if not 0 <= link < self._ranks:
                 raise ValueError(f"rank {link} has no link to a server: the ranks are 0 to {self._ranks - 1}")
             return link
-        names = [self._nodes[end] if isinstance(end, int) and 0 <= end < len(self._nodes) else end for end in link]
-        if len(names) != 2 or names[0] == names[1] or not set(names) <= set(self._nodes):
+        given = link if isinstance(link, list | tuple) else ()
+        names = [self._nodes[end] if isinstance(end, int) and 0 <= end < len(self._nodes) else end for end in given]
+        if len(names) != 2 or names[0] == names[1] or any(name not in self._nodes for name in names):
             raise ValueError(
                 f"{link!r:.80} does not name a link: that is a rank, or two of {', '.join(self._nodes):.200}"
             )
@@ -130,8 +131,8 @@ class Links:
             ValueError: There is no such link, or a delay is negative.
         """
         ends = self.ends(link)
-        if not 0 <= seconds < 1e9:
-            raise ValueError(f"a link cannot be slower by {seconds} s")
+        if not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
+            raise ValueError(f"a link cannot be slower by {seconds!r:.80} s")
         if verb == "cut":
             if isinstance(ends, int):
                 self._cut_rank(ends)

@@ -98,6 +98,9 @@ class Listener:
         try:
             if more:
                 sock.sendall(json.dumps(self._answer(data)).encode() + b"\n")
+        except OSError:
+            # The rank has been killed meanwhile.
+            return
         finally:
             del self._open[fd]
             self._loop.unwatch(fd)

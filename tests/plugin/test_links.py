@@ -144,15 +144,30 @@ async def lost_node(me: aio.Client, cluster: Cluster) -> None:
         await me.fence(timeout=60)
 
 
+WRONG: list[tuple[str, Callable[[Any], object]]] = [
+    ("rank 2 has no link to a server: the ranks are 0 to 1", lambda cluster: cluster.drop(2)),
+    (r"does not name a link: that is a rank, or two of node0", lambda cluster: cluster.cut(("node0", "node7"))),
+    ("does not name a link", lambda cluster: cluster.delay((0, 9), 1.0)),
+    ("does not name a link", lambda cluster: cluster.drop("node0")),
+    ("does not name a link", lambda cluster: cluster.restore((0, ["node0"]))),
+    ("does not name a link", lambda cluster: cluster.cut(None)),
+    ("a link cannot be slower by -1", lambda cluster: cluster.delay(0, -1)),
+    ("a link cannot be slower by 'x'", lambda cluster: cluster.delay(0, "x")),
+    ("no node 'node7'", lambda cluster: cluster.lose("node7")),
+    ("no node 7", lambda cluster: cluster.lose(7)),
+    ("no rank 99: the ranks are 0 to 1", lambda cluster: cluster.kill(99)),
+    ("no rank '1': the ranks are 0 to 1", lambda cluster: cluster.kill("1")),
+    ("no rank -1: the ranks are 0 to 1", lambda cluster: cluster.stop(-1)),
+    ("no rank 99: the ranks are 0 to 1", lambda cluster: cluster.resume(99)),
+]
+
+
 async def mistakes(me: aio.Client, cluster: Cluster) -> None:
-    with pytest.raises(ValueError, match="rank 2 has no link to a server: the ranks are 0 to 1"):
-        cluster.drop(2)
-    with pytest.raises(ValueError, match=r"does not name a link: that is a rank, or two of node0"):
-        cluster.cut(("node0", "node7"))
-    with pytest.raises(ValueError, match="a link cannot be slower by -1"):
-        cluster.delay(0, -1)
-    with pytest.raises(ValueError, match="no node 'node7'"):
-        cluster.lose("node7")
+    """Mistakes are told at the call, and nothing else happens."""
+    for text, call in WRONG:
+        with pytest.raises(ValueError, match=text):
+            call(cluster)
+    await me.fence(timeout=60)
 
 
 test_slow_rank, test_slow_rank_on_virtual_time = on_both(ranks=2)(slow_rank)
@@ -353,3 +368,14 @@ def test_a_link_that_stays_dropped_is_a_hang() -> None:
 
     with pytest.raises(RanksFailed, match="all ranks wait, and nothing is on its way to any of them"):
         simulate(main, ranks=2)
+
+
+@scenario(ranks=3)
+def test_a_rank_is_killed_that_has_gone(me: pypmix.Client, cluster: Cluster) -> None:
+    if me.rank == 0:
+        for _ in range(2):
+            cluster.kill(1)
+        cluster.stop(1)
+        cluster.resume(1)
+    with cluster.expect_missing(1):
+        me.fence(timeout=60)

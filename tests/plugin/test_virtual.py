@@ -270,6 +270,25 @@ def test_tasks_that_look_again_and_again_take_time() -> None:
     assert simulate(main, ranks=2) == [None, None]
 
 
+def test_tasks_that_look_for_ever_come_to_the_time_limit() -> None:
+    async def main(cluster: Cluster) -> None:
+        # What is due meanwhile comes at its time.
+        others = asyncio.create_task(every_minute(cluster))
+        while True:
+            await asyncio.sleep(0)
+        del others
+
+    async def every_minute(cluster: Cluster) -> None:
+        for number in range(1, 1000):
+            await asyncio.sleep(60)
+            assert 0 <= cluster.now() - 60 * number < 1
+
+    with pytest.raises(RanksFailed) as failed:
+        simulate(main, ranks=3)
+    assert "did not end within 86400 virtual s" in str(failed.value.pmix_failures)
+    assert "in main" in str(failed.value.pmix_failures)
+
+
 def test_a_rank_that_is_aborted_is_told_why() -> None:
     async def main(cluster: Cluster) -> None:
         async with aio.Client() as me:

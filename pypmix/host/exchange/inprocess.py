@@ -59,6 +59,12 @@ class VirtualTime:
         """Return `now`, in the form in which clocks are handed on."""
         return self.now
 
+    def due(self) -> float | None:
+        """Return when the next call is due; None if there is none."""
+        while self._due and self._due[0][2].call is None:
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
+
     def step(self) -> bool:
         """Make the next call that is due; tell whether there was one."""
         while self._due:
@@ -76,11 +82,8 @@ class VirtualTime:
         Args:
             until: Stop at this time; by default when nothing is due any more.
         """
-        while self._due and (until is None or self._due[0][0] <= until):
-            if self._due[0][2].call is None:
-                heapq.heappop(self._due)
-            else:
-                self.step()
+        while (due := self.due()) is not None and (until is None or due <= until):
+            self.step()
         if until is not None:
             self.now = max(self.now, until)
 

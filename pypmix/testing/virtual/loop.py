@@ -25,6 +25,9 @@ SPIN = 100
 
 SPINNING = 0.01
 
+PATIENT = 100
+"""How often that happens before the seconds double each time: tasks that look for ever come to their time limit."""
+
 
 class Timer(asyncio.TimerHandle):
     """A call at a virtual time."""
@@ -59,7 +62,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._neutral = contextvars.Context()
         self._sources: list[Callable[[], bool]] = []
         self._readers: dict[int, tuple[Callable[..., object], tuple[Any, ...]]] = {}
-        self._rounds = 0
+        self._rounds = self._spins = 0
         # The base class asks it for what is ready.
         self._selector = self
 
@@ -69,7 +72,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def step(self) -> None:
         """Let time go on to what is due next, outside of all ranks."""
-        self._rounds = 0
+        self._rounds = self._spins = 0
         if not self._neutral.run(self._clock.step):
             self._stuck()
         if self._clock.now >= self.limit:
@@ -87,8 +90,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if timeout is None:
             self.step()
         elif self._rounds > SPIN:
-            # Tasks that look again and again take time.
-            self._neutral.run(self._clock.run, self._clock.now + SPINNING)
+            # Tasks that look again and again take time, but what is due comes at its time.
+            self._spins += 1
+            later = self._clock.now + SPINNING * 2 ** max(0, self._spins - PATIENT)
+            due = self._clock.due()
+            if due is not None and due <= later:
+                later = due
+            self._neutral.run(self._clock.run, later)
             self._rounds = 0
             if self._clock.now >= self.limit:
                 self._late()

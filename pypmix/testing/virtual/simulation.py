@@ -14,7 +14,7 @@ from pypmix.engine.python.session import open_client
 from pypmix.host.exchange.inprocess import VirtualTime
 from pypmix.host.report import unfinished
 from pypmix.standard.errors import EngineUnavailable, Unreachable
-from pypmix.testing.cluster import Cluster, named
+from pypmix.testing.cluster import Cluster, named, no_rank
 from pypmix.testing.links import Links
 from pypmix.testing.virtual.client import VirtualConnection
 from pypmix.testing.virtual.host import VirtualHost, VirtualNode
@@ -228,7 +228,7 @@ class Simulation:
         """
         found = self._ranks.get(number)
         if found is None:
-            raise ValueError(f"there is no rank {number}: the ranks are 0 to {self._size - 1}")
+            raise no_rank(number, self._size)
         return found
 
     async def meet(self) -> None:
