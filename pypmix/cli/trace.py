@@ -127,9 +127,10 @@ def _ranks(found: Trace) -> list[dict[str, Any]]:
     rows = []
     for proc in sorted({*calls, *found.ends}, key=_order):
         own = calls.get(proc, [])
-        by_name: dict[str, float] = {}
+        named: dict[str, list[Call]] = {}
         for call in own:
-            by_name[call.name] = by_name.get(call.name, 0.0) + (call.end - call.begin) / 1000
+            named.setdefault(call.name, []).append(call)
+        by_name = {name: _covered(each) for name, each in named.items()}
         life = max([call.end for call in own], default=0.0) - min([call.begin for call in own], default=0.0)
         busy = _covered(own)
         rows.append(
@@ -140,7 +141,7 @@ def _ranks(found: Trace) -> list[dict[str, Any]]:
                 "unanswered": sum([call.status == UNANSWERED for call in own]),
                 "time": _ms(busy),
                 "share": round(busy / life, 4) if life else 0.0,
-                "operations": {name: round(time, 3) for name, time in sorted(by_name.items(), key=lambda i: -i[1])},
+                "operations": {name: _ms(time) for name, time in sorted(by_name.items(), key=lambda i: -i[1])},
                 "end": found.ends.get(proc, (0.0, ""))[1],
             }
         )

@@ -113,7 +113,7 @@ def test_the_summary() -> None:
     # Requests that are under way together count once.
     assert (first["time"], first["requests"], first["unanswered"]) == (9.5, 7 - 2, 1)
     assert first["share"] == round(9.5 / 12, 4)
-    assert first["operations"] == {"fence": 8.0, "job_info": 1.0, "get": 0.6}
+    assert first["operations"] == {"fence": 8.0, "job_info": 1.0, "get": 0.5}
     assert (second["time"], second["end"]) == (2.0, "ended by signal 9 (SIGKILL)")
 
 
@@ -131,7 +131,7 @@ def test_the_summary_for_people() -> None:
         "\n"
         "Time in PMIx\n"
         "PROC    NODE  REQUESTS  TIME    SHARE  MOST OF IT\n"
-        "rank 0  n0    5         9.5 ms  79%    fence 8.0 ms, job_info 1.0 ms, get 600 µs\n"
+        "rank 0  n0    5         9.5 ms  79%    fence 8.0 ms, job_info 1.0 ms, get 500 µs\n"
         "\n"
         "Tables show 1 rows at most; --all shows all.\n"
     )
