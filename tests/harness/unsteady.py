@@ -18,11 +18,7 @@ MOST = 8
 """How many tests of a session may pass at the second try."""
 
 FOREIGN = re.compile(r"\b(prterun|mpirun|native-server|slurm)-\d|^native-\d[^/]*/|\b(prterun|mpirun|srun)/")
-"""What is in the parameters of a test of such a server; those of hosts begin with it.
-
-One of the races, not traced yet: now and then a server of libpmix 4.2 answers at once that there is no such data when
-a client waits for what another one of its node commits just then.
-"""
+"""What is in the parameters of a test of such a server; those of hosts begin with it."""
 
 RACES: dict[str, str] = {
     r"test_connecting\.py::test_somebody_never_comes\[native-server-5\.0\.": (

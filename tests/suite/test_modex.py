@@ -133,6 +133,12 @@ def test_a_value_that_comes_late(run):
     assert second is None
 
 
+@pytest.mark.needs("one node")
+def test_a_get_that_meets_the_commit(run):
+    found, _ = run("modex.met", ranks=2, turns=200)
+    assert found == list(range(200))
+
+
 @pytest.mark.needs("a get waits through other commits")
 def test_a_value_that_comes_with_a_later_commit(run):
     first, _ = run("modex.awaited_through_another_commit", ranks=2)

@@ -39,6 +39,13 @@ ATTRIBUTES: Release = (4, 2, 5)
 SINGLE_KEYS: Release = (5, 0, 0)
 """The first release whose queries may have several keys each."""
 
+DENYING: Release = (5, 0, 0)
+"""The first release whose server denies no value that a proc of its node has committed while it was asked for it.
+
+Those before keep what is for clients of the node in shared memory, and what is for other nodes in a table. A get that
+comes after the commit is looked up in the table, found there, and denied as out of its scope.
+"""
+
 RESOLVING: Release = (5, 0, 7)
 """The first release that asks the server for the procs of a node and the nodes of a job, and does not wait for ever."""
 

@@ -14,7 +14,7 @@ from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.connection import MAYBE_LOST, NO_LIMIT, Connection
 from pypmix.engine.native.library import open_library, same_environment, usage
 from pypmix.engine.native.marshal import INTEGERS, plain, precision
-from pypmix.engine.native.quirks import FEATURES, NOT_ALONE, deadline, last_start, numeric, ordered
+from pypmix.engine.native.quirks import DENYING, FEATURES, NOT_ALONE, deadline, last_start, numeric, ordered
 from pypmix.engine.native.structs import get_name, string, text
 from pypmix.standard import codes, keys, ops, statuses
 from pypmix.standard.errors import (
@@ -252,6 +252,10 @@ class NativeSession(Connection):
             return self._own(proc, key)
         if self._renewed is not None and self._outdated(proc, key):
             return None
+        return self._held(proc, key)
+
+    def _held(self, proc: Proc, key: str) -> Value | None:
+        """Return what the library has of a proc, without a message."""
         call = self.call()
         lib.pypmix_get_optional(call, self.queue, text(proc[0]), proc[1], text(key))
         return None if self.ended(call, NO_LIMIT) else self._take(call)
@@ -382,10 +386,22 @@ class NativeSession(Connection):
             limit = NO_LIMIT
             lib.pypmix_get(call, self.queue, text(proc[0]), proc[1], text(key), NULL, 0, limit)
         status = self.ended(call, limit)
-        if status:
-            raise self._get_error(op, status)
-        self._asked = True
-        return self._take(call)
+        return self._answer(op, call, status)
+
+    def _answer(self, op: ops.Get, call: Any, status: int) -> Value:
+        """Return the value that a get has ended with, or raise its error."""
+        self._asked = self._asked or not status
+        if not status:
+            return self._take(call)
+        if (
+            status == statuses.ERR_NOT_FOUND
+            and self.server_release < DENYING
+            and not any(info.key == keys.DATA_SCOPE for info in op.directives)
+        ):
+            value = self._held(op.proc, op.key)
+            if value is not None:
+                return value
+        raise self._get_error(op, status)
 
     def _outdated(self, proc: Proc, key: str) -> bool:
         """Tell whether the library may hold a value of a peer that is older than the last collecting fence.
@@ -495,10 +511,7 @@ class NativeSession(Connection):
         """Return the result of a submitted operation that has ended, or raise its error."""
         status = self.ended(call, NO_LIMIT)
         if type(op) is ops.Get:
-            if status:
-                raise self._get_error(op, status)
-            self._asked = True
-            return self._take(call)
+            return self._answer(op, call, status)
         assert isinstance(op, ops.Fence)
         if status:
             raise self._fence_error(op, status)

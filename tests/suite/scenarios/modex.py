@@ -119,6 +119,23 @@ async def awaited(me):
     return result
 
 
+async def met(me, turns):
+    """Rank 0 asks for each key while rank 1 commits it, now a little earlier and now a little later."""
+    found = []
+    for turn in range(turns):
+        await me.fence(timeout=20)
+        if me.rank == 0:
+            found.append((await attempt(lambda turn=turn: me.get(f"met.{turn}", me.job[1], wait=10)))[0])
+        else:
+            await me.put(f"met.{turn}", turn)
+            started = time.perf_counter()
+            while time.perf_counter() - started < turn % 10 * 20e-6:
+                pass
+            await me.commit()
+    await me.fence(timeout=20)
+    return found
+
+
 async def awaited_through_another_commit(me):
     """While rank 0 waits for a key, rank 1 commits something else first."""
     if me.rank == 0:
