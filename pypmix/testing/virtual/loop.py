@@ -26,7 +26,7 @@ SPIN = 100
 SPINNING = 0.01
 
 PATIENT = 100
-"""How often that happens before the seconds double each time: tasks that look for ever come to their time limit."""
+"""That happens so often before the seconds double each time: tasks that look for ever come to their time limit."""
 
 
 class Timer(asyncio.TimerHandle):
