@@ -50,20 +50,24 @@ _MAPPED = b"\0" * 10 + b"\xff\xff"
 _ALL_IDS = 0xFFFFFFFF
 
 
+def contents(path: str) -> bytes:
+    """Return what is in a file, read without a file object, which would cost a client more than the file."""
+    file, found = os.open(path, os.O_RDONLY | os.O_CLOEXEC), b""
+    try:
+        while piece := os.read(file, 4096):
+            found += piece
+    finally:
+        os.close(file)
+    return found
+
+
 def unclear() -> int:
     """Return the user id that stands for all those that this process's user namespace does not know, -1 for none.
 
     Sockets of all these users seem to be of this one, so that it proves nothing.
     """
     try:
-        # Without a file object, which costs more than all else here.
-        number, text = os.open("/proc/self/uid_map", os.O_RDONLY | os.O_CLOEXEC), b""
-        try:
-            while piece := os.read(number, 4096):
-                text += piece
-        finally:
-            os.close(number)
-        known = sum([int(size) for size in text.split()[2::3]])
+        known = sum([int(line.split()[2]) for line in contents("/proc/self/uid_map").splitlines()])
         if known >= _ALL_IDS:
             return UNKNOWN_USER
     except FileNotFoundError:
@@ -73,8 +77,7 @@ def unclear() -> int:
     except (OSError, ValueError, IndexError):
         pass
     try:
-        with open("/proc/sys/kernel/overflowuid", "rb") as file:
-            return int(file.read())
+        return int(contents("/proc/sys/kernel/overflowuid"))
     except (OSError, ValueError):
         return 65534
 

@@ -25,7 +25,7 @@ from pypmix.wire.additions import SOCKET_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from queue import SimpleQueue
     from typing import Any, Protocol, TypeVar
 

@@ -172,7 +172,7 @@ class Server:
         self._argv = sys.argv, sys.orig_argv
         self._kinds: list[tuple[int, int, int]] = [(0, 0, 0)] * 3
         self._request: Any = None
-        """What was read last. A child that let go of it would write to all of its pages."""
+        """The last request. A child that let go of it would write to all of its pages."""
         self._rank_name = b""
         self.leaving = Leaving()
         self.start: Any = None
@@ -180,7 +180,7 @@ class Server:
         self.main: Any = None
         """Its `__main__`."""
         self.code: CodeType | None = None
-        """What it runs; None for a module, and where it is to find out itself that it cannot."""
+        """The code that it runs; None for a module, and where it is to find out itself that it cannot."""
 
     def serve(self) -> None:
         """Answer requests; returns in a child."""
