@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench import here
+
 FIGURES = ("fence", "server's thread", "all threads", "file")
 Figures = dict[str, float]
 
@@ -106,7 +108,8 @@ def main() -> None:
             ratio = f" ({ratios[name]:.2f})" if name in ratios else ""
             print(f"  {name:16} {plain[name]:8.1f} traced {traced[name]:8.1f}{ratio}", flush=True)
     if given.json:
-        given.json.write_text(json.dumps(all_, indent=1) + "\n")
+        run = {"rounds": given.rounds, "fences": given.fences, "load": round(os.getloadavg()[0])}
+        given.json.write_text(json.dumps({**here(), **run, "microseconds": all_}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
