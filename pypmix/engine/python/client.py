@@ -131,6 +131,7 @@ if TYPE_CHECKING:
 
 
 ENGINE = "python"
+_STOP = keys.DEBUG_STOP_IN_INIT.encode()
 
 DELETION = (7,)
 """The first release of servers that delete keys."""
@@ -381,6 +382,9 @@ class Client:
         """Takes a step of this machine from any thread that is not in it already; the transport sets it."""
         self.misdirected = False
         """Whether the job info came in the form of another data store; connecting anew helps."""
+        self._may_stop = False
+        """Whether the job info has the key by which a launcher has processes stop: nearly none has, and what is said of
+        this process stays packed."""
 
     # What the caller wants
 
@@ -988,6 +992,7 @@ class Client:
         self._shut(detail, lambda: Unreachable(detail, hint=hint))
 
     def _read_job(self, call: Call, payload: bytes) -> JobValues | int:
+        self._may_stop = _STOP in payload
         unpacker = Unpacker(payload, self.buffer_type, self.release)
         try:
             nspace = unpacker.one(codes.STRING)
@@ -1007,7 +1012,7 @@ class Client:
             self.fail(call, RemoteProtocolError(detail, hint="set PMIX_MCA_gds=hash for the server"))
         else:
             self.learn([job])
-            if self._to_stop():
+            if self._may_stop and self._to_stop():
                 error = NotSupported(
                     "the launcher wants this process to stop in PMIx_Init for a debugger, which this engine cannot",
                     hint="set PYPMIX_ENGINE=native, or start the job without stopping it",
