@@ -3,8 +3,8 @@
     python tests/bench/traced.py [--ranks 2,8] [--rounds 9] [--fences 2000] [--json FILE]
 
 Of each job there are the median of a fence in its first rank, and the CPU time for a fence of the process that serves
-it while the fences last: of its server's thread, and of all of its threads. At the end of the job that process also writes
-the file, which no fence waits for: that is given by itself, for each fence of a rank.
+it while the fences last: of its server's thread, and of all of its threads. When the job is over, that process also
+writes the file, which no fence waits for: that is given by itself, for each fence of a rank.
 """
 
 from __future__ import annotations
