@@ -70,6 +70,7 @@ from pypmix.standard.record import Record
 from pypmix.standard.releases import release_text
 from pypmix.standard.types import Info, Proc, Value
 from pypmix.wire.additions import decode_late, split_reason
+from pypmix.wire.codec import PLAIN as PLAIN_BUFFER
 from pypmix.wire.codec import Unpacker, encode_kval, kvals
 from pypmix.wire.frames import MAX_MESSAGE, TAG_DATA_DELETE, FrameReader, frame, tags
 from pypmix.wire.handshake import Hello, ReplyReader, encode_hello
@@ -131,6 +132,7 @@ if TYPE_CHECKING:
 
 
 ENGINE = "python"
+_ENDED_WELL: Ended = statuses.SUCCESS, None
 _STOP = keys.DEBUG_STOP_IN_INIT.encode()
 
 DELETION = (7,)
@@ -489,9 +491,10 @@ class Client:
         return False
 
     def quiet(self) -> bool:
-        """Tell whether the connection needs no attention: nothing is under way, due or listened to."""
+        """Tell whether the connection needs no attention: open, with nothing under way, due or listened to."""
         under_way = self._calls or self._opening or self._finalizing or self.out[0]
-        return not (under_way or self.listeners or self._timed or self.timers)
+        ends = self.closed or self.half_closing
+        return not (under_way or self.listeners or self._timed or self.timers or ends)
 
     @property
     def deadline(self) -> float | None:
@@ -1153,6 +1156,8 @@ class Client:
 
     def read_missing(self, call: Call, payload: bytes) -> Ended:
         """Return the status of the answer to a collective, and who had not come to one that failed."""
+        if payload == PLAIN_SUCCESS and self.buffer_type == PLAIN_BUFFER:
+            return _ENDED_WELL
         status = decode_status(payload, self.buffer_type)
         if status in SUCCESSES:
             return status, None

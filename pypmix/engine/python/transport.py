@@ -464,6 +464,12 @@ class Connection:
                 machine.take(monotonic())
             if call.deadline is not None:
                 machine.tick(monotonic())
+            done = call.outcome is not None and not machine.finished
+            if done and self._helper is None and len(self._waiters) == 1 and machine.quiet():
+                # Nearly always: there is nobody to wake, and nothing to look after.
+                self._waiters.clear()
+                self._reader = None
+                return True
             self._settle()
             if call.outcome is not None and not machine.finished:
                 self._leave(waiter)
