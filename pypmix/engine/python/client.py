@@ -385,8 +385,6 @@ class Client:
         self.misdirected = False
         """Whether the job info came in the form of another data store; connecting anew helps."""
         self._may_stop = False
-        """Whether the job info has the key by which a launcher has processes stop: nearly none has, and what is said of
-        this process stays packed."""
 
     # What the caller wants
 
@@ -995,6 +993,7 @@ class Client:
         self._shut(detail, lambda: Unreachable(detail, hint=hint))
 
     def _read_job(self, call: Call, payload: bytes) -> JobValues | int:
+        # Nearly no job info has this key, and then what it says of this process itself can stay packed.
         self._may_stop = _STOP in payload
         unpacker = Unpacker(payload, self.buffer_type, self.release)
         try:

@@ -466,7 +466,7 @@ class Connection:
                 machine.tick(monotonic())
             done = call.outcome is not None and not machine.finished
             if done and self._helper is None and len(self._waiters) == 1 and machine.quiet():
-                # Nearly always: there is nobody to wake, and nothing to look after.
+                # Nearly always: no other thread is to be woken, and nothing is to be looked after.
                 self._waiters.clear()
                 self._reader = None
                 return True
