@@ -1,9 +1,9 @@
 """The fork server: a process that has imported what ranks need, and forks them.
 
 It has one thread, and its requests come one after the other on descriptor 0; see the package for who sends them. All
-that makes a child the rank that was asked for happens in `Server._fork` and `_run`: its process group, descriptors,
-environment, signals, folder, random numbers, `sys.argv`, `sys.path` and `__main__` are those of a process of its own.
-What remains of the server's is the seed of `hash()` (PYTHONHASHSEED) and what the named modules have kept.
+that makes a child the rank that was asked for happens in `Server._begin`, `_fork` and `_run`: its process group,
+descriptors, environment, signals, folder, random numbers, `sys.argv`, `sys.path` and `__main__` are those of a process
+of its own. What remains of the server's is the seed of `hash()` (PYTHONHASHSEED) and what the named modules have kept.
 
 A rank pays for each page of memory that it writes to, 2 us on a virtual machine, and each object that it looks at is on
 such a page. So what can be done before a fork is done there, and what ranks do not need is not imported: `threading`
@@ -300,11 +300,11 @@ class Server:
             if pid:
                 for number, fd in enumerate(self._own):
                     os.dup2(fd, number)
-                _call(self._comm, self._name)
+                _be_called(self._comm, self._name)
 
     def _dress(self, files: list[int], gone: list[str], new: list[list[str]]) -> None:
         """Take on the name, descriptors, standard files and environment of a rank, which its process has then."""
-        _call(self._comm, self._rank_name)
+        _be_called(self._comm, self._rank_name)
         for number, fd in enumerate(files):
             os.dup2(fd, number)
         for number in range(3):
@@ -465,7 +465,11 @@ def _called() -> tuple[int, bytes]:
     return fd, os.read(fd, 64)[:-1]
 
 
-def _call(fd: int, name: bytes) -> None:
+def _be_called(fd: int, name: bytes) -> None:
     """Have tools such as `top` and `ps -o comm` name this process, and those that it forks from now on."""
-    if fd >= 0:
-        os.write(fd, name)
+    try:
+        if fd >= 0:
+            os.write(fd, name)
+    except OSError:
+        # Names are for people: a rank goes without.
+        return
