@@ -37,6 +37,9 @@ _ports: dict[PortBase, None] = {}
 
 
 def _at_fork() -> None:
+    if not _ports:
+        # Each warm rank comes by here.
+        return
     ports = list(_ports)
     _ports.clear()
     for port in ports:

@@ -40,11 +40,12 @@ class Job:
     It may be passed wherever procs are wanted.
     """
 
-    __slots__ = ("_procs", "_session")
+    __slots__ = ("_procs", "_session", "_size")
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
         self._procs: ProcSet | None = None
+        self._size = -1
 
     @property
     def nspace(self) -> str:
@@ -54,7 +55,9 @@ class Job:
     @property
     def size(self) -> int:
         """The number of procs (`PMIX_JOB_SIZE`)."""
-        return len(self.procs)
+        if self._size < 0:
+            self._size = int(self._read(keys.JOB_SIZE))
+        return self._size
 
     @property
     def procs(self) -> ProcSet:
@@ -63,8 +66,7 @@ class Job:
             from pypmix.psets import ProcSet
 
             nspace = self.nspace
-            size = int(self._read(keys.JOB_SIZE))
-            self._procs = ProcSet.unchecked([Proc.unchecked(nspace, rank) for rank in range(size)])
+            self._procs = ProcSet.unchecked([Proc.unchecked(nspace, rank) for rank in range(self.size)])
         return self._procs
 
     @property

@@ -6,7 +6,7 @@ from pypmix.standard._typing import TypeVar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Protocol
 
     from pypmix.engine.common import EngineInfo, Pending
@@ -143,6 +143,9 @@ class ServerSession(Protocol):
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
         """Expect a process of this node (`PMIx_server_register_client`); no other one may connect under that name."""
+
+    def register_clients(self, procs: Sequence[Proc], uid: int, gid: int) -> None:
+        """Expect processes of this node, all of one user and group."""
 
     def deregister_client(self, proc: Proc) -> None:
         """A process has ended (`PMIx_server_deregister_client`): what still waits for it goes on without it."""

@@ -23,6 +23,9 @@ def ignore(_result: object, _error: BaseException | None) -> None:
     """Take the end of an operation or an upcall that nothing waits for."""
 
 
+URI_VARIABLES = tuple(["PMIX_SERVER_URI" + generation for generation in ("61", "51", "41", "4", "3", "21", "20", "2")])
+"""Where servers leave their address, newest first; the text is the same in each."""
+
 NATIVE = "native"
 MUNGE = "munge"
 

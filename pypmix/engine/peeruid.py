@@ -50,14 +50,24 @@ _MAPPED = b"\0" * 10 + b"\xff\xff"
 _ALL_IDS = 0xFFFFFFFF
 
 
+def contents(path: str) -> bytes:
+    """Return what is in a file, read without a file object, which would cost a client more than the file."""
+    file, found = os.open(path, os.O_RDONLY | os.O_CLOEXEC), b""
+    try:
+        while piece := os.read(file, 4096):
+            found += piece
+    finally:
+        os.close(file)
+    return found
+
+
 def unclear() -> int:
     """Return the user id that stands for all those that this process's user namespace does not know, -1 for none.
 
     Sockets of all these users seem to be of this one, so that it proves nothing.
     """
     try:
-        with open("/proc/self/uid_map", "rb") as file:
-            known = sum([int(line.split()[2]) for line in file])
+        known = sum([int(line.split()[2]) for line in contents("/proc/self/uid_map").splitlines()])
         if known >= _ALL_IDS:
             return UNKNOWN_USER
     except FileNotFoundError:
@@ -67,8 +77,7 @@ def unclear() -> int:
     except (OSError, ValueError, IndexError):
         pass
     try:
-        with open("/proc/sys/kernel/overflowuid", "rb") as file:
-            return int(file.read())
+        return int(contents("/proc/sys/kernel/overflowuid"))
     except (OSError, ValueError):
         return 65534
 
@@ -76,17 +85,22 @@ def unclear() -> int:
 class Owners:
     """Answers who owns the other end of connections.
 
+    Args:
+        tcp: Whether it is asked for TCP connections, too.
+
     Attributes:
         trouble: Why the kernel does not tell it of TCP connections here; empty where it does.
     """
 
     __slots__ = ("_netlink", "_sequence", "_unclear", "trouble")
 
-    def __init__(self) -> None:
+    def __init__(self, *, tcp: bool = True) -> None:
         self._netlink: _socket.socket | None = None
         self._sequence = 0
         self._unclear = unclear()
         self.trouble = ""
+        if not tcp:
+            return
         try:
             kind = _socket.SOCK_RAW | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK
             self._netlink = _socket.socket(_socket.AF_NETLINK, kind, NETLINK_SOCK_DIAG)
@@ -233,7 +247,7 @@ def check_server(
     """
     if allowed == ANYBODY:
         return
-    asked = Owners()
+    asked = Owners(tcp=isinstance(server, tuple) or server.family != _socket.AF_UNIX)
     try:
         uid = asked.listener(*server) if isinstance(server, tuple) else asked.server(server)
         why = asked.trouble or asked.doubt

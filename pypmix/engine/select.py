@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from sys import modules
 
+from pypmix.engine.common import URI_VARIABLES
 from pypmix.standard.errors import EngineUnavailable
 from pypmix.standard.record import Record
 from pypmix.standard.releases import generation, parse_release
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 ENGINES = ("auto", "native", "python")
 SERVER_ENGINES = ("native", "python")
+_URI_VARIABLES = sorted(URI_VARIABLES)
 
 
 if TYPE_CHECKING:
@@ -90,7 +92,8 @@ def owners_trouble() -> str:
 def launcher(env: Mapping[str, str] | None = None) -> Launcher:
     """Read what a PMIx server put into the environment of its client."""
     env = os.environ if env is None else env
-    uris = tuple(sorted((name, env[name]) for name in env if name.startswith("PMIX_SERVER_URI")))
+    # In the order of their names. To ask for each is cheaper than to look at all variables.
+    uris = tuple([(name, uri) for name in _URI_VARIABLES if (uri := env.get(name)) is not None])
     server = uris[0][1].partition(";")[0] if uris else ""
     nspace, _, version = env.get("PYPMIX_SERVER", "").partition(" ")
     return Launcher(
@@ -216,9 +219,9 @@ def open_client(
     env = os.environ if env is None else env
     choice = choose(engine, env)
     if choice.engine == "python":
-        from pypmix.engine import python
+        from pypmix.engine.python.session import open_client as open_python
 
-        return python.open_client(env, directives)
+        return open_python(env, directives)
     from pypmix.engine.native.session import open_client as open_native
 
     assert choice.native is not None and choice.native.library is not None

@@ -75,9 +75,10 @@ class Turns:
         """Have a call made; from any thread."""
         self._new.append((whose, callback))
         # As many turns as calls: each is for the caller that is next then.
-        self._soon(self._next)
+        self._soon(self.next)
 
-    def _next(self) -> None:
+    def next(self) -> None:
+        """Make the call of the one whose turn it is."""
         new, waiting = self._new, self._waiting
         while new:
             whose, callback = new.popleft()

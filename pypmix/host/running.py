@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pypmix.host.output import Sink
     from pypmix.host.rank import Parent
     from pypmix.host.terms import Terms
+    from pypmix.server import Server
 
     class Keeper(Protocol):
         """The manager of a job, as the job knows it."""
@@ -508,6 +509,7 @@ class Launch:
         slots = job.job.slots()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
+            self._register()
             for rank in self.ranks:
                 yield rank
                 slot = slots[rank.proc.rank]
@@ -534,11 +536,25 @@ class Launch:
         code = CANNOT_EXECUTE if error.errno else 1
         self.job.end(NOT_FOUND if isinstance(error, FileNotFoundError) else code, reason)
 
+    def _register(self) -> None:
+        """Have the servers expect the ranks: all at once, as each time waits for a server's thread."""
+        expected: dict[Server, list[Proc]] = {}
+        for rank in self.ranks:
+            expected.setdefault(rank.node.server, []).append(rank.proc)
+        for server, procs in expected.items():
+            server.session.register_clients(procs, os.geteuid(), os.getegid())
+
     def _launch(self, rank: Rank, slot: Slot, app: Application, program: str, null: int) -> None:
         host = self.host
         server = rank.node.server
-        os.makedirs(f"{rank.node.folder(self.job.number)}/{rank.proc.rank}", 0o700, exist_ok=True)
-        server.register_client(rank.proc)
+        folder = f"{rank.node.folder(self.job.number)}/{rank.proc.rank}"
+        try:
+            os.mkdir(folder, 0o700)
+        except FileNotFoundError:
+            os.makedirs(folder, 0o700, exist_ok=True)
+        except FileExistsError:
+            # A rank that is started again has it.
+            pass
         env = {**app.environment(host.env), **server.client_env(rank.proc)}
         if app.wdir:
             env["PWD"] = app.wdir

@@ -6,7 +6,8 @@
 `--against` names the interpreter of another checkout's environment, such as that of the commit before a change. Counts
 do not depend on how busy the machine is, as times do. They are valgrind's (cachegrind), of the Python engine: an
 operation's are the difference between a short and a long run, and "start" is all that a rank and `pypmix run` do for
-a job that only opens and closes. `--traced` compares a job with the same one under `pypmix run --trace`.
+a job that only opens and closes. `--traced` compares a job with the same one under `pypmix run --trace`: its server's
+count has what is written when the job is over, and `traced.py` tells what fences wait for.
 """
 
 from __future__ import annotations

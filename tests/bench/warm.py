@@ -1,13 +1,14 @@
 """Times warm ranks, in one run with what they are held against: started ones, bare forks and bare interpreters.
 
-    python tests/bench/warm.py [--ranks 64,512] [--rounds 5] [--realtime] [--json FILE]
+    python tests/bench/warm.py [--ranks 64,512] [--rounds 5] [--batches] [--realtime] [--json FILE]
 
 Each rank opens a client, says hello and finalizes. A round runs all one after the other, so that a noisy machine is
 noisy for all: `pypmix run`, `pypmix run --warm`, a batch of as many ranks in a host of this process whose fork server
 is there already, as many forks of an interpreter that has imported a client, and as many interpreters that are started.
 
 The CPU time depends less on what else runs than the elapsed time does. That of a batch is parted: the ranks, with their
-end in the kernel; the fork server; the host's thread; and the server's. `--realtime` has all of it run before all else.
+end in the kernel; the fork server; the host's thread; and the server's. `--realtime` has all of it run before all else,
+and `--batches` leaves all out but batches, one after the other.
 """
 
 from __future__ import annotations
@@ -113,6 +114,14 @@ class Batches:
         self._forks.close()
 
 
+def only_batches(program: Path, env: dict[str, str], size: int, count: int) -> dict[str, Figures]:
+    """Return the medians of batches alone."""
+    batches = Batches(program, env, size)
+    found = [batches.run() for _ in range(count)]
+    batches.close()
+    return {"batch": {figure: statistics.median([each[figure] for each in found]) for figure in found[0]}}
+
+
 def rounds(program: Path, env: dict[str, str], size: int, count: int) -> dict[str, Figures]:
     """Return the medians of each."""
     started = [sys.executable, "-m", "pypmix", "run"]
@@ -142,6 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", default="64,512")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", action="store_true", help="batches alone")
     parser.add_argument("--realtime", action="store_true", help="run before all else on this machine; as root")
     parser.add_argument("--json", type=Path, help="write the figures to a file")
     given = parser.parse_args()
@@ -158,13 +168,16 @@ def main() -> None:
         program = Path(folder) / "hello.py"
         program.write_text(HELLO)
         for size in map(int, given.ranks.split(",")):
-            found = all_[str(size)] = rounds(program, env, size, given.rounds)
+            measured = only_batches if given.batches else rounds
+            found = all_[str(size)] = measured(program, env, size, given.rounds)
             print(f"{size} ranks, medians of {given.rounds} rounds", file=shown)
             for name, figures in found.items():
                 cpu = f"  {figures['CPU'] / size * 1e3:6.2f} ms of CPU each" if "CPU" in figures else ""
                 print(f"  {name:13} {figures['seconds']:7.3f} s {size / figures['seconds']:7.0f}/s{cpu}", file=shown)
             parts = ", ".join([f"{name} {found['batch'][name] / size * 1e3:.2f}" for name in PARTS])
             print(f"  a rank of a batch, ms of CPU: {parts}", file=shown)
+            if given.batches:
+                continue
             warm, started = found["warm"], found["started"]
             times, cpu_times = warm["seconds"] / started["seconds"], warm["CPU"] / started["CPU"]
             print(f"  pypmix run --warm / pypmix run: {times:.2f}, of CPU {cpu_times:.2f}", file=shown)

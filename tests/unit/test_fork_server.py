@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from pypmix.engine import select
-from pypmix.engine.python import rehearsal
+from pypmix.engine.python import session
 from pypmix.host.forking import server
 from pypmix.host.forking.frames import Start
 from pypmix.host.forking.programs import Program
@@ -27,9 +26,11 @@ class Ranks:
     """Starts ranks of a fork server, which run Python code."""
 
     def __init__(self, folder: Path) -> None:
-        # Unbuffered output is never line-buffered.
-        env = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        # Unbuffered output is never line-buffered. A compiler that has run for modules runs otherwise for a program.
+        unset = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
+        env = {name: text for name, text in os.environ.items() if name not in unset}
         env["PMIX_SERVER_TMPDIR"] = str(folder)
+        env["PYTHONPYCACHEPREFIX"] = str(folder)
         program = Program(sys.executable, (), "command", "pass", ("-c",))
         self.server = ForkServer(program, "", env, "", ())
 
@@ -122,16 +123,58 @@ def test_a_signal_that_comes_early_is_not_lost(ranks: Ranks) -> None:
 
 
 def test_a_client_can_be_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It runs through with the client as it is now, and leaves no opener."""
+    """It runs through with the client as it is now, by the way that each rank opens, and leaves nothing."""
     opened: list[Any] = []
-    open_client = rehearsal.open_client
+    open_client, dialer = session.open_client, session.dialer
 
     def counted(*words: Any, **more: Any) -> Any:
         opened.append(open_client(*words, **more))
         return opened[-1]
 
-    monkeypatch.setattr(rehearsal, "open_client", counted)
-    before = dict(os.environ)
+    monkeypatch.setattr(session, "open_client", counted)
+    before, files = dict(os.environ), os.listdir("/proc/self/fd")
     server.rehearse()
     assert len(opened) == server.REHEARSALS and all(not each.singleton for each in opened)
-    assert select.opener is None and dict(os.environ) == before
+    assert session.dialer is dialer and dict(os.environ) == before
+    assert os.listdir("/proc/self/fd") == files
+
+
+def test_ranks_look_through_nothing_of_the_fork_server(ranks: Ranks, tmp_path: Path) -> None:
+    """Neither what the compiler has made for the program: the garbage collector of a rank finds its own alone."""
+    ranks.said("pass")
+    ranks.server.close()
+    # This one finds its modules compiled.
+    ranks = Ranks(tmp_path)
+    count = "import gc; print(sum(1 for each in gc.get_objects() if isinstance(each, type)))"
+    assert ranks.said(count) == "0"
+    assert ranks.wait(ranks.start("if", 2)) == (1, 0, False), "a rank finds out that its program is none"
+    assert ranks.said(count) == "0"
+    ranks.server.close()
+
+
+def test_the_name_of_a_process_is_that_of_its_program(ranks: Ranks) -> None:
+    assert ranks.said("print(open('/proc/self/comm').read())") == "python -c"
+    assert Path(f"/proc/{ranks.server.pid}/comm").read_text() == f"{Path(sys.executable).name}\n"
+
+
+def test_a_call_has_the_arguments_of_the_fork_server(ranks: Ranks) -> None:
+    """Not those of the ranks before it, which have theirs."""
+    assert ranks.said(
+        "import sys; print(sys.argv, sys.orig_argv[0], sys.modules['__main__'].__dict__.keys() >= {'sys'})"
+    )
+    assert ranks.server.call("builtins", "eval", "__import__('sys').argv") == "['-c', '']"
+    assert ranks.said("import sys; print(sys.argv)") == "['-c']"
+
+
+def test_ranks_have_no_descriptors_of_the_fork_server(ranks: Ranks) -> None:
+    listed = "import os; print(*[fd for fd in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{fd}')])"
+    inherited = {fd for fd in map(int, os.listdir("/proc/self/fd")) if _inherited(fd)}
+    assert set(map(int, ranks.said(listed).split())) <= inherited | {0, 1, 2}
+
+
+def _inherited(fd: int) -> bool:
+    try:
+        return os.get_inheritable(fd)
+    except OSError:
+        # The one by which the folder was read.
+        return False

@@ -1064,3 +1064,55 @@ def test_a_rank_that_has_ended_can_be_started_again_while_others_run():
 
     with Open(grace=0.5) as rm:
         rm.host.run(run(rm.host))
+
+
+def test_a_bell_calls_as_often_as_it_is_rung_and_an_exception_costs_the_others_nothing():
+    """Also of a function that ends the loop, as a handler that exits does."""
+    calls = []
+    loop = asyncio.new_event_loop()
+
+    def called():
+        calls.append(threading.get_ident())
+        if len(calls) == 3:
+            raise SystemExit(3)
+        if len(calls) == 10:
+            loop.stop()
+
+    files = len(os.listdir("/proc/self/fd"))
+    loop.call_later(30, loop.stop)
+    bell = dispatcher.Bell(loop, called)
+    ringers = [threading.Thread(target=bell.ring) for _ in range(10)]
+    for ringer in ringers:
+        ringer.start()
+    for ringer in ringers:
+        ringer.join()
+    with pytest.raises(SystemExit):
+        loop.run_forever()
+    assert len(calls) == 3
+    loop.run_forever()
+    assert calls == [threading.get_ident()] * 10
+    bell.close()
+    bell.close()
+    assert len(os.listdir("/proc/self/fd")) == files
+    with pytest.raises(RuntimeError):
+        bell.ring()
+    bell = dispatcher.Bell(loop, called)
+    loop.close()
+    with pytest.raises(RuntimeError):
+        bell.ring()
+    bell.close()
+
+
+def test_a_host_that_cannot_be_opened_leaves_no_descriptor(tmp_path):
+    async def attempts():
+        for _ in range(3):
+            with pytest.raises(PMIxError):
+                async with Host(rendezvous_file=str(tmp_path / "none" / "file")):
+                    pass
+        files = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(PMIxError):
+            async with Host(rendezvous_file=str(tmp_path / "none" / "file")):
+                pass
+        assert len(os.listdir("/proc/self/fd")) == files
+
+    asyncio.run(attempts())

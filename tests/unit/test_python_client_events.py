@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypmix.engine.python import open_client
 from pypmix.engine.python.client import Call
 from pypmix.engine.python.clientside.events import DEFAULT, events_of
-from pypmix.engine.python.session import Session
+from pypmix.engine.python.session import Session, open_client
 from pypmix.standard import attrs, codes
 from pypmix.standard.enums import Range
 from pypmix.standard.errors import (

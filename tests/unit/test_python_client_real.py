@@ -14,7 +14,7 @@ import pypmix
 
 RANK = """
 import os
-from pypmix.engine.python import open_client
+from pypmix.engine.python.session import open_client
 from pypmix.standard import attrs
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError, Unreachable
 from pypmix.standard.ops import *

@@ -20,8 +20,8 @@ import pytest
 
 from harness.leftovers import nothing_left
 from pypmix.engine.python import client as client_module
-from pypmix.engine.python import open_client, transport
-from pypmix.engine.python.session import Session
+from pypmix.engine.python import transport
+from pypmix.engine.python.session import Session, open_client
 from pypmix.standard import attrs
 from pypmix.standard.errors import (
     LostConnection,
@@ -674,7 +674,7 @@ def test_a_forked_child_leaves_the_connection_alone(server: FakeServer) -> None:
     program = f"""
 import os, sys
 sys.path[:0] = {sys.path!r}
-from pypmix.engine.python import open_client
+from pypmix.engine.python.session import open_client
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.ops import Fence, Finalize, Get
 session = open_client()

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypmix.engine.python import open_client
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.python.serverside import events
+from pypmix.engine.python.session import open_client
 from pypmix.engine.times import EVENT_SECONDS
 from pypmix.standard import attrs, codes, ops, statuses
 from pypmix.standard.enums import Range

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import socket
 import struct
@@ -555,13 +554,13 @@ def test_only_the_kernels_answer_to_this_question_counts(name):
     ],
 )
 def test_the_user_that_stands_for_many(monkeypatch, known, overflow, uid):
-    def fake(path, mode):
+    def fake(path):
         text = {"/proc/self/uid_map": known, "/proc/sys/kernel/overflowuid": overflow}[path]
         if text is None:
             raise FileNotFoundError(path)
-        return io.BytesIO(text.encode())
+        return text.encode()
 
-    monkeypatch.setattr(peeruid, "open", fake, raising=False)
+    monkeypatch.setattr(peeruid, "contents", fake)
     assert peeruid.unclear() == uid
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pypmix.engine import slurm
-from pypmix.engine.python import open_client
-from pypmix.engine.python.session import FEATURES, Session
+from pypmix.engine.python.session import FEATURES, Session, open_client
 from pypmix.standard import attrs, ops
 from pypmix.standard.errors import NotSupported
 from pypmix.standard.types import RANK_WILDCARD, Proc, Query, Value

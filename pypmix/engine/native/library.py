@@ -180,6 +180,8 @@ usage = Usage()
 
 def same_environment(env: Mapping[str, str]) -> None:
     """Raise `ValueError` if an environment says something else to PMIx than the process's own, which libpmix reads."""
+    if env is os.environ:
+        return
     for name in sorted({*env, *os.environ}):
         if name.startswith("PMIX_") and env.get(name) != os.environ.get(name):
             raise ValueError(
@@ -247,11 +249,12 @@ def _banner(descriptor: int) -> str:
     import mmap
 
     with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as contents:
-        at = contents.find(_BANNER)
+        # From the end: constants come after the code, which is most of it.
+        at = contents.rfind(_BANNER)
         while at >= 0:
             if contents[at + len(_BANNER) : at + len(_BANNER) + 1].isdigit():
                 return _short(contents[at : at + 80].partition(b"\0")[0])
-            at = contents.find(_BANNER, at + 1)
+            at = contents.rfind(_BANNER, 0, at)
     return ""
 
 

@@ -375,6 +375,11 @@ class NativeServer:
         node.states[proc] = STATE_PREPPED
         self._call(lib.PYPMIX_REGISTER_CLIENT, "register_client", Parts(_proc(proc), uid | gid << 32))
 
+    def register_clients(self, procs: Sequence[Proc], uid: int, gid: int) -> None:
+        """Expect processes of this node, all of one user and group."""
+        for proc in procs:
+            self.register_client(proc, uid, gid)
+
     def deregister_client(self, proc: Proc) -> None:
         """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it."""
         self._check("deregister_client")

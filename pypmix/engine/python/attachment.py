@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from pypmix.engine.common import URI_VARIABLES
 from pypmix.engine.python.client import ENGINE
 from pypmix.engine.python.rendezvous import (
     Contact,
@@ -14,7 +15,7 @@ from pypmix.engine.python.rendezvous import (
     search,
     temporary_folder,
 )
-from pypmix.engine.python.session import URI_VARIABLES, local_socket
+from pypmix.engine.python.session import local_socket
 from pypmix.standard import keys
 from pypmix.standard.errors import Unreachable
 from pypmix.standard.record import Record

@@ -70,6 +70,7 @@ from pypmix.standard.record import Record
 from pypmix.standard.releases import release_text
 from pypmix.standard.types import Info, Proc, Value
 from pypmix.wire.additions import decode_late, split_reason
+from pypmix.wire.codec import PLAIN as PLAIN_BUFFER
 from pypmix.wire.codec import Unpacker, encode_kval, kvals
 from pypmix.wire.frames import MAX_MESSAGE, TAG_DATA_DELETE, FrameReader, frame, tags
 from pypmix.wire.handshake import Hello, ReplyReader, encode_hello
@@ -131,6 +132,8 @@ if TYPE_CHECKING:
 
 
 ENGINE = "python"
+_ENDED_WELL: Ended = statuses.SUCCESS, None
+_STOP = keys.DEBUG_STOP_IN_INIT.encode()
 
 DELETION = (7,)
 """The first release of servers that delete keys."""
@@ -381,6 +384,7 @@ class Client:
         """Takes a step of this machine from any thread that is not in it already; the transport sets it."""
         self.misdirected = False
         """Whether the job info came in the form of another data store; connecting anew helps."""
+        self._may_stop = False
 
     # What the caller wants
 
@@ -485,9 +489,10 @@ class Client:
         return False
 
     def quiet(self) -> bool:
-        """Tell whether the connection needs no attention: nothing is under way, due or listened to."""
+        """Tell whether the connection needs no attention: open, with nothing under way, due or listened to."""
         under_way = self._calls or self._opening or self._finalizing or self.out[0]
-        return not (under_way or self.listeners or self._timed or self.timers)
+        ends = self.closed or self.half_closing
+        return not (under_way or self.listeners or self._timed or self.timers or ends)
 
     @property
     def deadline(self) -> float | None:
@@ -988,6 +993,8 @@ class Client:
         self._shut(detail, lambda: Unreachable(detail, hint=hint))
 
     def _read_job(self, call: Call, payload: bytes) -> JobValues | int:
+        # Nearly no job info has this key, and then what it says of this process itself can stay packed.
+        self._may_stop = _STOP in payload
         unpacker = Unpacker(payload, self.buffer_type, self.release)
         try:
             nspace = unpacker.one(codes.STRING)
@@ -1007,7 +1014,7 @@ class Client:
             self.fail(call, RemoteProtocolError(detail, hint="set PMIX_MCA_gds=hash for the server"))
         else:
             self.learn([job])
-            if self._to_stop():
+            if self._may_stop and self._to_stop():
                 error = NotSupported(
                     "the launcher wants this process to stop in PMIx_Init for a debugger, which this engine cannot",
                     hint="set PYPMIX_ENGINE=native, or start the job without stopping it",
@@ -1148,6 +1155,8 @@ class Client:
 
     def read_missing(self, call: Call, payload: bytes) -> Ended:
         """Return the status of the answer to a collective, and who had not come to one that failed."""
+        if payload == PLAIN_SUCCESS and self.buffer_type == PLAIN_BUFFER:
+            return _ENDED_WELL
         status = decode_status(payload, self.buffer_type)
         if status in SUCCESSES:
             return status, None

@@ -286,7 +286,8 @@ class Reactor:
         self._lock = threading.Lock()
         self._epoll = select.epoll()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._epoll.register(self._wakeup, _READ)
+        # Each time that it is written to the loop wakes up, so that it need not be read.
+        self._epoll.register(self._wakeup, _READ | select.EPOLLET)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     # From any thread.
@@ -513,9 +514,7 @@ class Reactor:
 
     def _service(self, fd: int) -> None:
         try:
-            if fd == self._wakeup:
-                os.eventfd_read(fd)
-            elif fd in self._listeners:
+            if fd in self._listeners:
                 self._accept(self._listeners[fd])
         except Exception as error:
             self._failed(None, error)

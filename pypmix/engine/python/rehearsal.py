@@ -1,8 +1,7 @@
-"""A client without a server, opened and finalized before ranks are forked to warm up the interpreter.
+"""A server that clients can be opened and finalized with before ranks are forked, to warm up the interpreter.
 
 Functions that have run are specialised, attributes are in the type cache, symbols of libraries are bound. Otherwise
-each rank would repeat that on its own copy of the pages. The other end of the connection answers like a server of this
-engine.
+each rank would repeat that on its own copy of the pages.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ import _socket
 
 from pypmix._version import __version__
 from pypmix.engine.peeruid import check_server
-from pypmix.engine.python.session import lone_job, open_client
+from pypmix.engine.python import session, transport
 from pypmix.engine.python.transport import Connection
 from pypmix.standard import codes, statuses
+from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.releases import release_text
 from pypmix.standard.types import Proc
 from pypmix.wire.codec import PLAIN, Packer
@@ -24,10 +24,10 @@ from pypmix.wire.jobinfo import encode_jobinfo
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Self
 
-    from pypmix.engine.base import ClientSession
     from pypmix.engine.python.client import Client
-    from pypmix.standard.types import Info
+    from pypmix.engine.python.session import Dial
 
 _PROC = Proc("rehearsal@1", 0)
 _SERVER = "rehearsal@0"
@@ -46,36 +46,54 @@ ENVIRONMENT = {
     "PYPMIX_SERVER_ENGINE": "python",
     "PYPMIX_ENGINE": "auto",
 }
-"""The environment of a client that is to be opened by `open_rehearsal`."""
+"""The environment of a client that is to be opened."""
 
 
-def open_rehearsal(env: Mapping[str, str], directives: tuple[Info, ...]) -> ClientSession:
-    """Open a client of the job in `ENVIRONMENT`."""
-    return open_client(env, directives, dial=_dial)
+class Rehearsal:
+    """Stands for the server in `ENVIRONMENT` while clients open in this process, one after the other.
+
+    What a client is told waits in its socket before it asks: so there is no other process or thread, and the client
+    uses what it uses with a server.
+    """
+
+    def __init__(self) -> None:
+        self._job = encode_reply(statuses.SUCCESS, 0) + frame(
+            0, TAG_DYNAMIC + 1, encode_jobinfo(_job(), PLAIN, _RELEASE)
+        )
+        self._left = frame(0, TAG_DYNAMIC + 2, Packer(PLAIN, _RELEASE).pack(codes.STATUS, statuses.SUCCESS).bytes())
+        self._other = _socket.socket()
+        self._dialer = session.dialer
+
+    def __enter__(self) -> Self:
+        session.dialer = self._answered
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        session.dialer = self._dialer
+        self._other.close()
+
+    def _answered(self, env: Mapping[str, str], name: str, address: str) -> Dial:
+        self._dialer(env, name, address)
+        # There is none, and that is found out by the calls that find one.
+        transport.connect_local("/")
+
+        def dial(machine: Client) -> Connection:
+            self._other.close()
+            ours, self._other = _socket.socketpair()
+            check_server(ours, _SERVER, ())
+            self._other.send(self._job)
+            return Connection(ours, machine)
+
+        return dial
+
+    def finish(self) -> None:
+        """Let the open client finalize."""
+        self._other.send(self._left)
+        self._other.shutdown(_socket.SHUT_WR)
 
 
-class _Answered(_socket.socket):
-    """An end of a socket pair that has what is sent answered: a hello, and a finalize."""
-
-    answers: list[bytes]
-    other: _socket.socket
-
-    def send(self, data: bytes, *flags: int) -> int:  # type: ignore[override]
-        sent = super().send(data, *flags)
-        self.other.send(self.answers.pop(0))
-        if not self.answers:
-            self.other.close()
-        return sent
-
-
-def _dial(machine: Client) -> Connection:
-    ours, theirs = _socket.socketpair()
-    check_server(ours, _SERVER, ())
-    connection = _Answered(fileno=ours.detach())
-    job = encode_jobinfo(lone_job(_PROC, "localhost"), PLAIN, _RELEASE)
-    success = Packer(PLAIN, _RELEASE).pack(codes.STATUS, statuses.SUCCESS).bytes()
-    connection.answers = [
-        encode_reply(statuses.SUCCESS, 0) + frame(0, TAG_DYNAMIC + 1, job), frame(0, TAG_DYNAMIC + 2, success)
-    ]  # fmt: skip
-    connection.other = theirs
-    return Connection(connection, machine)
+def _job() -> JobInfo:
+    """Return a job of which there is more to read than of one's own rank."""
+    job = session.lone_job(_PROC, "localhost")
+    ((_, own),) = job.procs
+    return JobInfo(job.nspace, job.job, job.nodes, job.apps, (), ((0, own), (1, own)))

@@ -25,7 +25,7 @@ from pypmix.wire.additions import SOCKET_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from queue import SimpleQueue
     from typing import Any, Protocol, TypeVar
 
@@ -358,9 +358,19 @@ class ServerSession:
         """`PMIx_server_register_client`: expect a process of this node, of this user and group."""
         self._reactor.call(lambda: self._server.register_client(proc, uid, gid))
 
+    def register_clients(self, procs: Sequence[Proc], uid: int, gid: int) -> None:
+        """Expect processes of this node, in one turn of the server's thread."""
+
+        def register() -> None:
+            for proc in procs:
+                self._server.register_client(proc, uid, gid)
+
+        self._reactor.call(register)
+
     def deregister_client(self, proc: Proc) -> None:
         """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it."""
-        self._reactor.call(lambda: self._server.deregister_client(proc))
+        # It is not waited for: what comes from here later, as a registration does, is done after it.
+        self._reactor.post(lambda: self._server.deregister_client(proc))
 
     def client_env(self, proc: Proc) -> dict[str, str]:
         """`PMIx_server_setup_fork`: return the environment variables that make a process the client `proc`.

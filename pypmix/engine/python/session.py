@@ -6,7 +6,7 @@ import os
 from time import monotonic
 
 from pypmix._version import __version__
-from pypmix.engine.common import COMMON, EngineInfo
+from pypmix.engine.common import COMMON, URI_VARIABLES, EngineInfo
 from pypmix.engine.python.client import ENGINE, Client, ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.standard import codes, keys
@@ -54,14 +54,12 @@ if TYPE_CHECKING:
 
     Dial = Callable[[Client], Connection]
 
-URI_VARIABLES = tuple("PMIX_SERVER_URI" + generation for generation in ("61", "51", "41", "4", "3", "21", "20", "2"))
-"""Where servers leave their address, newest first; the text is the same in each."""
-
 OLDEST = (4, 1, 0)
 """The first release with the encoding `v41`, which all later ones take."""
 
 NEWEST = (7, 0, 0)
 
+_GREETING = (greeting(__version__),)
 ENCODING = "v41"
 STORE = "hash"
 
@@ -199,7 +197,7 @@ def open_client(
         adapts=adapts(env, name.rpartition(".")[0]),
     )
     hello = client_hello(env, proc, server)
-    dial = dial or _dialer(env, name, address)
+    dial = dial or dialer(env, name, address)
     deadline = now() + (_limit(directives) or OPEN_WAIT)
     hostname = env.get("PMIX_HOSTNAME") or os.uname().nodename
     tries = 3
@@ -227,7 +225,7 @@ def open_client(
             raise error
 
 
-def _dialer(env: Mapping[str, str], name: str, address: str) -> Dial:
+def dialer(env: Mapping[str, str], name: str, address: str) -> Dial:
     from pypmix.engine.peeruid import OWNER
     from pypmix.engine.python.transport import Connection, connect
 
@@ -365,7 +363,7 @@ def client_hello(env: Mapping[str, str], proc: Proc, server: ServerInfo) -> Hell
     # Some servers fit their answers to the release that the client names, others do not: naming theirs suits both.
     version = env["PMIX_VERSION"][:64]
     ours = env.get("PYPMIX_SERVER", "").partition(" ")[0]
-    infos = (greeting(__version__),) if ours and ours == server.name.rpartition(".")[0] else ()
+    infos = _GREETING if ours and ours == server.name.rpartition(".")[0] else ()
     return Hello(
         module,
         credential,

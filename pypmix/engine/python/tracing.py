@@ -110,35 +110,28 @@ def _sending(send: Callable[[bytes], None], peer: TracedPeer, tracer: Tracer) ->
 
     def send_noted(data: bytes) -> None:
         nonlocal number, last_said, last_answer
-        begun = ended(_tag_of(data)[0], None)
+        begun, now = ended(_tag_of(data)[0], None), monotonic_ns()
+        # First of all, as others wait for it.
+        send(data)
         if begun is not None:
             begin, said = begun
             answer = data[16:HEAD]
             # Nearly all requests repeat the one before byte by byte, and so do their answers.
-            if said is not last_said or answer != last_answer:
+            if said != last_said or answer != last_answer:
                 last_said, last_answer = said, answer
                 number = number_of(peer, said, answer)
-            note((number, begin, monotonic_ns()))
-        send(data)
+            note((number, begin, now))
 
     return send_noted
 
 
 def _taking(take: Callable[[int, bytes], None], peer: TracedPeer) -> Callable[[int, bytes], None]:
     """Return a function that takes messages in as another does, and notes when a request has come."""
-    begun, last = peer.begun, b""
+    begun = peer.begun
 
     def take_noted(tag: int, payload: bytes) -> None:
-        nonlocal last
         if tag > TAG_DYNAMIC:
-            now = monotonic_ns()
-            if payload == last:
-                begun[tag] = now, last
-            elif len(payload) <= KEPT:
-                begun[tag] = now, payload
-                last = payload
-            else:
-                begun[tag] = now, described(peer, payload)
+            begun[tag] = monotonic_ns(), payload if len(payload) <= KEPT else described(peer, payload)
         take(tag, payload)
 
     return take_noted

@@ -79,7 +79,7 @@ def connect(uri: str, local: str = "", owners: Collection[int] = (), allowed: st
     Raises:
         Unreachable: There is no answer, the address makes no sense, or the server belongs to another user.
     """
-    sock = _connect_local(local) if local else None
+    sock = connect_local(local) if local else None
     where = local
     if sock is None:
         sock, where = _connect_tcp(uri), uri
@@ -91,7 +91,7 @@ def connect(uri: str, local: str = "", owners: Collection[int] = (), allowed: st
     return sock
 
 
-def _connect_local(path: str) -> _socket.socket | None:
+def connect_local(path: str) -> _socket.socket | None:
     """Return a connection to a Unix-domain socket, None where this process cannot reach it: in a container, for one."""
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
@@ -464,6 +464,12 @@ class Connection:
                 machine.take(monotonic())
             if call.deadline is not None:
                 machine.tick(monotonic())
+            done = call.outcome is not None and not machine.finished
+            if done and self._helper is None and len(self._waiters) == 1 and machine.quiet():
+                # Nearly always: no other thread is to be woken, and nothing is to be looked after.
+                self._waiters.clear()
+                self._reader = None
+                return True
             self._settle()
             if call.outcome is not None and not machine.finished:
                 self._leave(waiter)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import os
 import sys
 import threading
 from functools import partial
@@ -86,6 +87,60 @@ def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]
     return loop.create_task(coroutine)
 
 
+class Bell:
+    """Has a function called in an event loop as often as other threads ring.
+
+    `call_soon_threadsafe` does so too, but reads its pipe twice for each call. The loop and the server share the
+    interpreter, and each system call of one is a moment at which it waits for the other.
+
+    Args:
+        loop: The loop, on whose thread this is made and closed.
+        function: What is called.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+        self._loop = loop
+        self._function = function
+        self._lock = threading.Lock()
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        loop.add_reader(self._fd, self._rung)
+
+    def ring(self, _function: object = None) -> None:
+        """Have it called once more; from any thread.
+
+        Raises:
+            RuntimeError: The loop has ended, or this has been closed.
+        """
+        with self._lock:
+            if self._fd < 0 or self._loop.is_closed():
+                raise RuntimeError("the loop has ended")
+            os.eventfd_write(self._fd, 1)
+
+    def _rung(self) -> None:
+        try:
+            times = os.eventfd_read(self._fd)
+        except BlockingIOError:
+            return
+        while times:
+            times -= 1
+            try:
+                self._function()
+            except BaseException:
+                # What ends the loop is not to cost the others their calls.
+                if times and self._fd >= 0:
+                    os.eventfd_write(self._fd, times)
+                raise
+
+    def close(self) -> None:
+        """Do not call it any more."""
+        with self._lock:
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            if not self._loop.is_closed():
+                self._loop.remove_reader(fd)
+            os.close(fd)
+
+
 class Dispatcher:
     """The requests of a host that are in flight.
 
@@ -100,7 +155,8 @@ class Dispatcher:
         self.expand = expand
         self._reply_timeout = reply_timeout
         self._workers = Workers(loop)
-        self._turns = Turns(loop.call_soon_threadsafe)
+        self.bell = Bell(loop, lambda: self._turns.next())
+        self._turns = Turns(self.bell.ring)
         self._lock = threading.Lock()
         self._open: dict[Request[Any], None] = {}
         self._counts: dict[Proc, int] = {}
@@ -199,7 +255,6 @@ class Dispatcher:
         if not task.done():
             request.task = task
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, request: Request[Any], function: Callable[[Any], Any]) -> None:
         try:
@@ -215,6 +270,9 @@ class Dispatcher:
             raise
         else:
             self.returned(request, result)
+        finally:
+            # Not by a callback of the task, for which the loop would make another turn.
+            self._tasks.discard(request.task)
 
     def _call(self, request: Request[Any], function: Handler) -> None:
         """Call a handler, on a worker's thread."""
@@ -284,6 +342,7 @@ class Dispatcher:
     async def close(self) -> None:
         """Cancel the handlers that run, and answer all that is unanswered."""
         self._closed = True
+        self.bell.close()
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:

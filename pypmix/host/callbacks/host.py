@@ -329,6 +329,8 @@ class Host(Upcalls, Jobs, Decorators):
         except BaseException:
             self._loop = None
             self.server.close()
+            if self._dispatcher is not None:
+                self._dispatcher.bell.close()
             self._close_jobs()
             raise
 

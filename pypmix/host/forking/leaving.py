@@ -17,7 +17,7 @@ from types import ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 _EXTENSIONS = (".so", ".abi3.so")
@@ -31,16 +31,20 @@ class Leaving:
     def __init__(self) -> None:
         # It parts what is shared from what a rank imports: each module that a rank looks at is a page that it copies.
         sys.modules["__main__"] = sys.modules.pop("__main__")
-        self._plain = not _have_extensions(sys.modules.values())
+        # Found out here, and not by each rank.
+        self._standard = f"{os.path.dirname(os.__file__)}/lib-dynload/"
+        self._run_atexit: Callable[[], None] = vars(atexit)["_run_exitfuncs"]
+        self._plain = not self._have_extensions(sys.modules.values())
 
     def leave(self, code: int) -> None:
         """End the process, or return where the interpreter itself has to."""
-        if sys.flags.inspect or not self._plain or _have_extensions(_own()):
+        own = _own()
+        if sys.flags.inspect or not self._plain or self._have_extensions(own):
             return
         threading: Any = sys.modules.get("threading")
         if threading is not None:
             vars(threading)["_shutdown"]()
-        vars(atexit)["_run_exitfuncs"]()
+        self._run_atexit()
         code = _flushed(code)
         # The last first, as the interpreter does.
         for module in _own():
@@ -50,6 +54,14 @@ class Leaving:
         # What is shared is frozen, and not looked at.
         gc.collect()
         os._exit(_flushed(code))
+
+    def _have_extensions(self, modules: Iterable[object]) -> bool:
+        """Tell whether there are extension modules but those of the standard library."""
+        for module in list(modules):
+            path = getattr(module, "__file__", None)
+            if path and path.endswith(_EXTENSIONS) and not path.startswith(self._standard):
+                return True
+        return False
 
 
 def _own() -> list[object]:
@@ -68,16 +80,6 @@ def _until_main(modules: Iterable[tuple[str, object]]) -> list[object]:
         if name == "__main__":
             break
     return found
-
-
-def _have_extensions(modules: Iterable[object]) -> bool:
-    """Tell whether there are extension modules but those of the standard library."""
-    folder = os.path.dirname(os.__file__)
-    for module in list(modules):
-        path = getattr(module, "__file__", None)
-        if path and path.endswith(_EXTENSIONS) and not path.startswith(f"{folder}/lib-dynload/"):
-            return True
-    return False
 
 
 def _clear(module: ModuleType) -> None:

@@ -1,9 +1,9 @@
 """The fork server: a process that has imported what ranks need, and forks them.
 
 It has one thread, and its requests come one after the other on descriptor 0; see the package for who sends them. All
-that makes a child the rank that was asked for happens in `Server._fork` and `_run`: its process group, descriptors,
-environment, signals, folder, random numbers, `sys.argv`, `sys.path` and `__main__` are those of a process of its own.
-What remains of the server's is the seed of `hash()` (PYTHONHASHSEED) and what the named modules have kept.
+that makes a child the rank that was asked for happens in `Server._begin`, `_fork` and `_run`: its process group,
+descriptors, environment, signals, folder, random numbers, `sys.argv`, `sys.path` and `__main__` are those of a process
+of its own. What remains of the server's is the seed of `hash()` (PYTHONHASHSEED) and what the named modules have kept.
 
 A rank pays for each page of memory that it writes to, 2 us on a virtual machine, and each object that it looks at is on
 such a page. So what can be done before a fork is done there, and what ranks do not need is not imported: `threading`
@@ -29,12 +29,10 @@ from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from types import CodeType
+    from collections.abc import Iterable, Mapping
+    from types import CodeType, ModuleType
     from typing import Any
 
-    from pypmix.engine.base import ClientSession
-    from pypmix.standard.types import Info
 
 CLIENT = (
     "collections.abc",
@@ -53,7 +51,7 @@ CLIENT = (
 
 READY = "ready"
 
-REHEARSALS = 8
+REHEARSALS = 12
 """The times that a client is opened before the first fork: CPython specialises functions that are called so often."""
 
 _HELD = (
@@ -89,16 +87,14 @@ def main() -> None:
         pass
     # One that a rank is sent before it takes them is not lost.
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _HELD)
-    gc.collect()
-    # What is here is not looked through again, so that its pages stay shared.
-    gc.freeze()
+    _freeze()
     send(link, [READY])
     server = Server(link)
-    start, code = server.serve()
+    server.serve()
     leaving = server.leaving
     _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
     try:
-        _run(start, code)
+        _run(server)
     except SystemExit as end:
         status = 0 if end.code is None else end.code
         if isinstance(status, int):
@@ -135,24 +131,25 @@ def prepare(modules: Iterable[str]) -> None:
 
 def rehearse() -> None:
     """Open and finalize clients, so that what this leaves in the interpreter is there in each rank."""
-    from pypmix import client
-    from pypmix.engine import select
-
-    def opener(engine: str | None, env: Mapping[str, str] | None, directives: tuple[Info, ...]) -> ClientSession:
-        select.choose(engine, env)
-        return open_rehearsal(os.environ, directives)
+    import pypmix
 
     env = dict(os.environ)
-    open_rehearsal: Callable[..., ClientSession] = load("pypmix.engine.python.rehearsal", "open_rehearsal")
-    former, select.opener = select.opener, opener
+    rehearsal: Any = load("pypmix.engine.python.rehearsal")
     try:
-        os.environ.update(load("pypmix.engine.python.rehearsal", "ENVIRONMENT"))
-        for _ in range(REHEARSALS):
-            with client.Client() as me:
-                assert (me.rank, me.job.size) == (0, 1)
+        os.environ.update(rehearsal.ENVIRONMENT)
+        with rehearsal.Rehearsal() as server:
+            for _ in range(REHEARSALS):
+                with pypmix.Client() as me:
+                    assert (me.rank, me.job.size) == (0, 1)
+                    server.finish()
     finally:
-        select.opener = former
         _have(*_differences(env))
+
+
+def _freeze() -> None:
+    """Have what is here not looked through again, so that its pages stay shared."""
+    gc.collect()
+    gc.freeze()
 
 
 class Server:
@@ -168,14 +165,26 @@ class Server:
         self._link = link
         self._codes: dict[str, tuple[tuple[int, int, int], CodeType]] = {}
         self._own = [os.dup(fd) for fd in range(3)]
+        self._comm, self._name = _called()
+        self._left = [*self._own, self._comm]
+        """The descriptors that a child closes."""
         self._env = dict(os.environ)
+        self._argv = sys.argv, sys.orig_argv
         self._kinds: list[tuple[int, int, int]] = [(0, 0, 0)] * 3
+        self._request: Any = None
+        """The last request. A child that let go of it would write to all of its pages."""
+        self._rank_name = b""
         self.leaving = Leaving()
+        self.start: Any = None
+        """The last rank that was asked for."""
+        self.main: Any = None
+        """Its `__main__`."""
+        self.code: CodeType | None = None
+        """The code that it runs; None for a module, and where it is to find out itself that it cannot."""
 
-    def serve(self) -> tuple[Start, CodeType | None]:
-        """Answer requests; returns in a child, with what it is to run."""
+    def serve(self) -> None:
+        """Answer requests; returns in a child."""
         link = self._link
-        start: Any = None
         while True:
             try:
                 fields, files = receive(link)
@@ -193,21 +202,34 @@ class Server:
                 gone: list[str] = []
                 new = [word.split("=", 1) for word in fields[1:]]
             else:
-                start = Start.read(fields[1:])
-                gone, new = _differences(start.env)
-            code = self._code(start.target) if start.kind == "file" else None
+                self._begin(Start.read(fields[1:]))
+                gone, new = _differences(self.start.env)
+            if self.start.kind == "file":
+                self.code = self._code(self.start)
+            self._request = fields, files, gone, new
             try:
-                pid = self._fork(start, files, gone, new)
+                pid = self._fork(files, gone, new)
             except OSError as error:
                 send(link, ["0", str(error.errno), error.strerror or "", os.fsdecode(error.filename or "")])
             else:
                 if not pid:
-                    return start, code
+                    return
                 send(link, [str(pid)])
+
+    def _begin(self, start: Start) -> None:
+        """Have what all ranks of an application have."""
+        self.start = start
+        self.main = _main(start)
+        self.code = _compiled(start) if start.kind == "command" else None
+        path = "python -c" if start.kind == "command" else start.target
+        self._rank_name = os.fsencode(os.path.basename(path))
+        sys.argv = list(start.argv)
+        sys.orig_argv = list(start.command)
 
     def _call(self, module: str, function: str, argument: str) -> str:
         """Call a function of a module, so that ranks have what it makes; return what it returns."""
         _have(*_differences(self._env))
+        sys.argv, sys.orig_argv = self._argv
         try:
             return str(load(module, function)(argument))
         except BaseException as error:
@@ -225,22 +247,25 @@ class Server:
         self._kinds = [(0, 0, 0)] * 3
         self.leaving = Leaving()
 
-    def _code(self, path: str) -> CodeType | None:
+    def _code(self, start: Start) -> CodeType | None:
         """Return the code of a file; None where the child is to find out that it has none."""
         try:
-            found = os.stat(path)
-            what = found.st_mtime_ns, found.st_size, found.st_ino
-            known = self._codes.get(path)
-            if known is None or known[0] != what:
-                known = self._codes[path] = what, compiled(path)
-        except (OSError, ValueError, SyntaxError, Warning, RecursionError, MemoryError):
+            found = os.stat(start.target)
+        except (OSError, ValueError):
             return None
+        what = found.st_mtime_ns, found.st_size, found.st_ino
+        known = self._codes.get(start.target)
+        if known is None or known[0] != what:
+            code = _compiled(start)
+            if code is None:
+                return None
+            known = self._codes[start.target] = what, code
         return known[1]
 
-    def _fork(self, start: Start, files: list[int], gone: list[str], new: list[list[str]]) -> int:
+    def _fork(self, files: list[int], gone: list[str], new: list[list[str]]) -> int:
         """Fork; returns the pid of the child once it has its place among processes, and 0 in the child."""
-        child = False
-        folder = placed = place = -1
+        start = self.start
+        pid = folder = placed = place = -1
         try:
             if start.wdir:
                 folder = os.open(start.wdir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -250,9 +275,15 @@ class Server:
             self._dress(files, gone, new)
             pid = os.fork()
             if not pid:
-                child = True
                 try:
-                    self._become(start, folder)
+                    if start.session:
+                        os.setsid()
+                    else:
+                        os.setpgid(0, 0)
+                    if folder >= 0:
+                        os.fchdir(folder)
+                    self._link.close()
+                    _close(self._left)
                 except BaseException:
                     # Never back to what the server does.
                     os._exit(CANNOT_EXECUTE)
@@ -265,15 +296,15 @@ class Server:
                 os.setpgid(pid, pid)
             return pid
         finally:
-            for fd in (*files, placed, place, folder):
-                if fd >= 0:
-                    os.close(fd)
-            if not child:
+            _close((*files, placed, place, folder))
+            if pid:
                 for number, fd in enumerate(self._own):
                     os.dup2(fd, number)
+                _be_called(self._comm, self._name)
 
     def _dress(self, files: list[int], gone: list[str], new: list[list[str]]) -> None:
-        """Take on the descriptors, standard files and environment of a rank, which its process has then."""
+        """Take on the name, descriptors, standard files and environment of a rank, which its process has then."""
+        _be_called(self._comm, self._rank_name)
         for number, fd in enumerate(files):
             os.dup2(fd, number)
         for number in range(3):
@@ -285,17 +316,11 @@ class Server:
                 self._kinds[number] = kind
         _have(gone, new)
 
-    def _become(self, start: Start, folder: int) -> None:
-        """Be a process of its own, after a fork."""
-        self._link.close()
-        for fd in self._own:
+
+def _close(files: Iterable[int]) -> None:
+    for fd in files:
+        if fd >= 0:
             os.close(fd)
-        if start.session:
-            os.setsid()
-        else:
-            os.setpgid(0, 0)
-        if folder >= 0:
-            os.fchdir(folder)
 
 
 def _collected(pid: int) -> bool:
@@ -306,32 +331,32 @@ def _collected(pid: int) -> bool:
     return True
 
 
-def _run(start: Start, code: CodeType | None) -> None:
-    """Be the program: what it raises passes through, as its interpreter would have it."""
-    _seed()
-    _name(start)
-    sys.argv = list(start.argv)
-    sys.orig_argv = list(start.command)
-    # Made here and not in the server, whose own it is until then: what it has was not made by the program.
+def _main(start: Start) -> ModuleType:
+    """Make the `__main__` of ranks, as the interpreter has it before it runs a program."""
     main = type(sys)("__main__")
     main.__dict__["__builtins__"] = sys.modules["builtins"]
     if sys.version_info < (3, 14):
         main.__dict__.update(__annotations__={})
-    sys.modules["__main__"] = main
+    if start.kind == "file":
+        main.__dict__.update(
+            __file__=start.target, __cached__=None, __loader__=SourceFileLoader("__main__", start.target)
+        )
+    return main
+
+
+def _run(server: Server) -> None:
+    """Be the program: what it raises passes through, as its interpreter would have it."""
+    _seed()
+    main = sys.modules["__main__"] = server.main
     try:
-        if start.kind == "module":
+        if server.start.kind == "module":
             import runpy
 
             # What the interpreter itself calls for -m.
             run_as_main: Any = vars(runpy)["_run_module_as_main"]
-            run_as_main(start.target)
-        elif start.kind == "command":
-            exec(compile(start.target, "<string>", "exec", dont_inherit=True), main.__dict__)
+            run_as_main(server.start.target)
         else:
-            main.__dict__.update(
-                __file__=start.target, __cached__=None, __loader__=SourceFileLoader("__main__", start.target)
-            )
-            exec(code or _compiled(start.target), main.__dict__)
+            exec(server.code or _compiled_now(server.start), main.__dict__)
     except SystemExit:
         raise
     except BaseException as error:
@@ -339,18 +364,37 @@ def _run(start: Start, code: CodeType | None) -> None:
         raise
 
 
-def compiled(path: str) -> CodeType:
-    """Return the code of a file."""
-    with open(path, "rb") as file:
-        found: CodeType = compile(file.read(), path, "exec", dont_inherit=True)
+def compiled(start: Start) -> CodeType:
+    """Return the code of a file or a command."""
+    text: str | bytes = start.target
+    path = "<string>"
+    if start.kind == "file":
+        path = start.target
+        with open(path, "rb") as file:
+            text = file.read()
+    found: CodeType = compile(text, path, "exec", dont_inherit=True)
     return found
 
 
-def _compiled(path: str) -> CodeType:
+def _compiled(start: Start) -> CodeType | None:
+    """Return the code; None where the child is to find out that there is none."""
     try:
-        return compiled(path)
+        return compiled(start)
+    except (OSError, ValueError, SyntaxError, Warning, RecursionError, MemoryError):
+        return None
+    finally:
+        # The compiler makes types of its own, and each rank looks through all that is not frozen.
+        _freeze()
+
+
+def _compiled_now(start: Start) -> CodeType:
+    try:
+        return compiled(start)
     except OSError as error:
-        print(f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)
+        print(
+            f"{sys.executable}: can't open file {start.target!r}: [Errno {error.errno}] {error.strerror}",
+            file=sys.stderr,
+        )
         raise SystemExit(2) from None
 
 
@@ -411,12 +455,21 @@ def _seed() -> None:
         numpy.seed()
 
 
-def _name(start: Start) -> None:
-    """Have tools such as `top` and `ps -o comm` name the process by its program."""
+def _called() -> tuple[int, bytes]:
+    """Return a descriptor by which this process is named, and its name; -1 where that is not possible."""
     try:
-        file = os.open("/proc/self/comm", os.O_WRONLY | os.O_CLOEXEC)
-        os.write(file, os.fsencode(os.path.basename(start.target) if start.kind != "command" else "python -c"))
-        os.close(file)
+        fd = os.open("/proc/self/comm", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         # A sandbox without /proc, or one that is read-only.
+        return -1, b""
+    return fd, os.read(fd, 64)[:-1]
+
+
+def _be_called(fd: int, name: bytes) -> None:
+    """Have tools such as `top` and `ps -o comm` name this process, and those that it forks from now on."""
+    try:
+        if fd >= 0:
+            os.write(fd, name)
+    except OSError:
+        # Names are for people: a rank goes without.
         return
