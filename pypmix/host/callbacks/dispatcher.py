@@ -326,6 +326,8 @@ class Dispatcher:
             if upcall is not None:
                 upcall.fail(OperationTimeout("the host did not answer in time", operation=request.name))
             if isinstance(request.task, asyncio.Task):
+                # One that has not begun ends without a word.
+                request.task.add_done_callback(self._tasks.discard)
                 request.task.cancel()
         with self._lock:
             first = min([request.deadline for request in self._open], default=math.inf)
