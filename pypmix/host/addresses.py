@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     Address = tuple[str, int]
@@ -18,6 +19,11 @@ ANYWHERE = "::"
 
 BACKLOG = 1024
 """The connections that wait in the system's queue."""
+
+LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Errors of `accept` that are not about its connection."""
+
+AGAIN_SECONDS = 0.1
 
 REACH_SECONDS = 2.0
 """The time that the launcher has to answer at one of its addresses, before the next one is tried."""
@@ -41,6 +47,40 @@ def listen(address: Address, reuse_port: bool = False) -> socket.socket:
     return socket.create_server(
         (host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port, dualstack_ipv6=dual
     )
+
+
+def connections(listener: socket.socket, seconds: float | None = None) -> Iterator[socket.socket]:
+    """Return the connections that come, on a thread of their own, until `hang_up` or the time ends that.
+
+    Args:
+        listener: The socket that listens.
+        seconds: How long it listens; for ever by default.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while True:
+        try:
+            if deadline is not None:
+                listener.settimeout(max(0.0, deadline - time.monotonic()))
+            connection, _ = listener.accept()
+        except OSError as error:
+            if error.errno not in LACKING:
+                return
+            # The connection waits on: what this process lacks may be there again soon.
+            time.sleep(AGAIN_SECONDS)
+            continue
+        yield connection
+
+
+def hang_up(connection: socket.socket) -> None:
+    """Have both ends of a connection, and each thread that waits there, know that nothing more comes.
+
+    A thread that waits for connections is told in the same way.
+    """
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        # It has ended already.
+        return
 
 
 def resolved(host: str, port: int, kind: int, flags: int = 0) -> list[tuple[Any, ...]]:

@@ -149,6 +149,9 @@ class NodeSession:
         self.addresses = tuple(addresses)
         self.interface = interface
         self.env = dict(env or {})
+        for name, value in self.env.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise TypeError(f"an environment is made of str: {name!r:.80} is {value!r:.80}")
         self.folder = folder
         self.patience = patience
         self.keep_alive = keep_alive

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Engine:
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}
         self.broken: dict[str, Exception] = {}
-        self.closed = False
+        self.closed = 0
         self.released: list[str] = []
 
     def call(self, node: str, method: str, *arguments: bytes) -> Any:
@@ -54,7 +55,7 @@ class Engine:
         self.released.append(node.name)
 
     def close(self) -> None:
-        self.closed = True
+        self.closed += 1
 
 
 def nodes_of(engine: Engine, direct: bool | None = None) -> Nodes:
@@ -229,9 +230,9 @@ def test_a_line_that_cannot_be_read_is_answered() -> None:
 def test_a_daemon_that_has_ended_takes_nothing_and_no_fault_is_logged_by_the_engine() -> None:
     agent = Agent()
     assert b"error" in agent.begin(b'{"not": "a launcher\'s line"}\n', switched=True)
-    process = agent._process
-    assert process is not None
-    process.wait(60)
+    run = agent._run
+    assert run is not None and run.process is not None
+    run.process.wait(60)
     for _ in range(2):
         agent.push(b"\0" * 64)
     while agent.pull():
@@ -239,3 +240,147 @@ def test_a_daemon_that_has_ended_takes_nothing_and_no_fault_is_logged_by_the_eng
     assert agent.wait().code == 1
     agent.push(b"\0" * 64)
     assert agent.idle
+
+
+PRETENDS = """
+import json, os, socket, sys
+line = json.loads(sys.stdin.readline())
+with socket.socket(fileno=line["switch"]) as switch:
+    print("{}", flush=True)
+    while data := switch.recv(100):
+        switch.sendall(data)
+"""
+"""A daemon that sends back what it is sent."""
+
+
+@pytest.fixture
+def pretending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have agents start something else than a daemon."""
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\nexec {sys.executable} -S -c '{PRETENDS}'\n")
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+
+
+def test_the_end_of_a_daemon_is_not_that_of_the_next_one(pretending: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has pulled what the first one has sent: its end takes longer than the start of the other one."""
+    monkeypatch.setattr("pypmix.host.rosters.agent.CLOSE_SECONDS", 1.0)
+    agent = Agent()
+    with leftovers.nothing_left():
+        for _ in range(2):
+            agent.begin(b"{}\n", b"", switched=True)
+            waiting = threading.Thread(target=agent.wait)
+            waiting.start()
+            first = locals().get("first") or waiting
+        first.join(60)
+        agent.push(b"there")
+        assert agent.pull() == b"there"
+        assert not agent.idle
+        agent.stop()
+        assert agent.pull() == b""
+        waiting.join(60)
+        assert agent.idle
+
+
+def test_no_fault_of_a_start_is_raised_as_engines_log_the_line_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the lack of threads: the line holds the secret."""
+
+    def full(_function: bytes) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("pypmix.host.rosters.agent.Calls", full)
+    agent = Agent()
+    with leftovers.nothing_left():
+        answer = agent.begin(b"{}\n", b"function", switched=True)
+        assert b"its daemon cannot be started: can't start new thread" in answer
+        for line in (b"no JSON\n", b"[1]\n"):
+            assert b"error" in agent.begin(line, switched=True)
+        assert agent.wait().code == 0 and agent.idle
+
+
+@DIRECT
+def test_a_daemon_that_is_given_up_before_it_has_begun_does_not_stay(direct: bool) -> None:
+    engine = Engine()
+    begin = threading.Event()
+    call = engine.call
+
+    def late(node: str, method: str, *arguments: bytes) -> Any:
+        if (node, method) == ("n1-2", "begin"):
+            begin.wait(60)
+        return call(node, method, *arguments)
+
+    engine.call = late  # type: ignore[method-assign]
+    with leftovers.nothing_left():
+        with nodes_of(engine, direct) as nodes, pytest.raises(PMIxError, match="n1-2 did not join within 3 s"):
+            nodes.run(["true"], patience=3)
+        begin.set()
+    assert all(agent.idle for agent in engine.agents.values())
+
+
+def test_nodes_run_one_job_at_a_time() -> None:
+    """Another one would end the daemons of the first."""
+    found: list[Any] = []
+    with leftovers.nothing_left(), nodes_of(Engine()) as nodes:
+        running = threading.Thread(target=lambda: found.append(nodes.run(["sleep", "3"], n=1)))
+        running.start()
+        while not nodes.busy:
+            time.sleep(0.01)
+        with pytest.raises(PMIxError, match="run a job already"):
+            nodes.run(["true"])
+        with pytest.raises(PMIxError, match="run a job already"):
+            nodes.world(mpi=False)
+        running.join(60)
+    assert found[0].code == 0
+
+
+def test_what_nodes_cannot_run() -> None:
+    engine = Engine()
+    with leftovers.nothing_left():
+        nodes = nodes_of(engine)
+        with pytest.raises(TypeError, match="not the string 'true'"):
+            nodes.run("true")
+        with pytest.raises(TypeError, match="an environment is made of str: 'THREADS' is 2"):
+            nodes.run(["true"], env={"THREADS": 2})  # type: ignore[dict-item]
+        none = Nodes(engine, [])
+        for use in (lambda: none.run(["true"], n=1), lambda: none.world(mpi=False)):
+            with pytest.raises(PMIxError, match="no node is left"):
+                use()
+        assert not engine.closed
+        for _ in range(2):
+            nodes.close()
+        assert engine.closed == 1
+        with pytest.raises(PMIxError, match="have been given back"):
+            nodes.run(["true"])
+    assert not engine.agents
+
+
+def test_functions_are_handed_out_again_when_there_are_descriptors_again() -> None:
+    """The agent's process is the engine's: what lacks there may be there again."""
+    code = """
+import os, resource, socket, threading, time
+from pypmix.host.rosters.agent import *
+calls = Calls(b"function")
+rank = socket.socket(socket.AF_UNIX)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+try:
+    while True:
+        taken.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+rank.connect(chr(0) + calls.name)
+time.sleep(0.5)
+for each in taken:
+    os.close(each)
+rank.settimeout(20)
+assert receive(rank) == b"function"
+send(rank, b"\\1")
+send(rank, b"done")
+assert calls.close() == {1: b"done"}
+for thread in threading.enumerate():
+    if thread is not threading.current_thread():
+        thread.join(20)
+        assert not thread.is_alive()
+"""
+    env = {**machine.clean_environment(), "PYTHONPATH": str(machine.ROOT)}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=100)

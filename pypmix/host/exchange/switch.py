@@ -26,6 +26,7 @@ from collections import deque
 
 from pypmix.engine.faults import fault
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
+from pypmix.host.addresses import hang_up
 from pypmix.host.exchange.carrier import MAX_MESSAGE
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.keepalive import LOST, SUSPECTED, TURNS
@@ -357,10 +358,7 @@ class SwitchCarrier:
             self._watched = -1
             self._backlog = Backlog()
             # The other end is to see it, too.
-            try:
-                self._connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+            hang_up(self._connection)
         self._lose(reason)
 
     def _lose(self, reason: str) -> None:
@@ -580,11 +578,7 @@ class SocketStream:
 
     def close(self) -> None:
         """End both directions, for those who wait there as well."""
-        try:
-            self._connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            # It has ended already.
-            return
+        hang_up(self._connection)
 
     def release(self) -> None:
         """Give the descriptor back."""

@@ -17,6 +17,7 @@ import threading
 
 from pypmix._version import __version__
 from pypmix.engine.faults import fault
+from pypmix.host.addresses import connections, hang_up
 from pypmix.host.exchange.switch import SocketStream
 from pypmix.host.nodes import usable_cpus
 from pypmix.host.rosters.reach import Probe, unreached
@@ -78,6 +79,112 @@ class Ended(Record):
     results: dict[int, bytes]
 
 
+class _Run:
+    """A daemon that was begun, or is about to be, and what belongs to it alone.
+
+    Args:
+        function: See `Agent.begin`.
+    """
+
+    def __init__(self, function: bytes | None) -> None:
+        self.calls = None if function is None else Calls(function)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.stream: SocketStream | None = None
+        self.drained = threading.Event()
+        self.pushing = threading.Lock()
+        self.errors = b""
+        self.reader: threading.Thread | None = None
+
+    def start(self, line: bytes, switched: bool) -> bytes:
+        """Start the daemon, and return its answer.
+
+        Raises:
+            Exception: It cannot be started.
+        """
+        theirs: socket.socket | None = None
+        try:
+            if switched:
+                given = json.loads(line)
+                ours, theirs = socket.socketpair()
+                self.stream = SocketStream(ours)
+                line = json.dumps({**given, "switch": theirs.fileno()}).encode() + b"\n"
+            process = self._open(() if theirs is None else (theirs.fileno(),))
+        finally:
+            if theirs is not None:
+                theirs.close()
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        reader = threading.Thread(target=self._read, args=(process.stderr,), daemon=True)
+        reader.start()
+        self.reader = reader
+        try:
+            process.stdin.write(line)
+        except BrokenPipeError:
+            # It has ended already; what it has written tells why.
+            pass
+        answer = b""
+        while not answer.endswith(b"\n") and len(answer) < MAX_ANSWER:
+            # One that cannot begin says why, or ends.
+            piece = process.stdout.read(MAX_ANSWER)
+            if not piece:
+                break
+            answer += piece
+        return answer
+
+    def _open(self, given: tuple[int, ...]) -> subprocess.Popen[bytes]:
+        # `python` is this one for ranks as well.
+        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+        env = {**os.environ, "PATH": path, PYTHON: sys.executable}
+        if self.calls is not None:
+            env[CALL] = self.calls.name
+        pipe = subprocess.PIPE
+        # A group of its own: Ctrl-C in front of the engine is for the engine.
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pypmix", "node"],
+            stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=env, process_group=0, pass_fds=given,
+        )  # fmt: skip
+        return self.process
+
+    def _read(self, file: IO[bytes]) -> None:
+        while data := file.read(KEPT):
+            self.errors = (self.errors + data)[-KEPT:]
+            try:
+                sys.stderr.write(data.decode(errors="replace"))
+            except Exception:
+                # Nothing can be shown here, but a full pipe would hold the daemon up.
+                continue
+        file.close()
+
+    def wait(self) -> Ended:
+        """Return when the daemon has ended, and how."""
+        process, calls, stream = self.process, self.calls, self.stream
+        code = 0
+        # It is None if the daemon could not be started.
+        if process is not None:
+            code = process.wait()
+            if self.reader is not None:
+                self.reader.join(1.0)
+            for file in (process.stdin, process.stdout, None if self.reader else process.stderr):
+                if file is not None:
+                    file.close()
+        results = {} if calls is None else calls.close()
+        if stream is not None:
+            # What the daemon has sent last is pulled, if the launcher is still there.
+            self.drained.wait(CLOSE_SECONDS)
+            stream.close()
+            # A pull and a push that wait there end with that.
+            self.drained.wait(1.0)
+            with self.pushing:
+                self.stream = None
+                stream.release()
+        return Ended(code, self.errors.decode(errors="replace"), results)
+
+    def stop(self) -> None:
+        """Kill the daemon, if there is one."""
+        process = self.process
+        if process is not None and process.poll() is None:
+            process.kill()
+
+
 class Agent:
     """Runs one daemon at a time. An engine calls its methods, each on a thread of its own.
 
@@ -87,15 +194,9 @@ class Agent:
 
     def __init__(self) -> None:
         self.calls = 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._calls: Calls | None = None
+        self._run: _Run | None = None
         self._probe: Probe | None = None
-        self._stream: SocketStream | None = None
-        self._drained = threading.Event()
-        self._pushing = threading.Lock()
         self._begun = threading.Condition()
-        self._errors = b""
-        self._reader: threading.Thread | None = None
 
     def about(self) -> About:
         """Say what this process is."""
@@ -103,6 +204,7 @@ class Agent:
 
     def offer(self, interface: str, launcher: Sequence[Address]) -> Address | str:
         """Listen where the daemon would, for `reach` on other nodes; return the address, or why that cannot be."""
+        self.rest()
         self._probe = Probe()
         return self._probe.offer(interface, launcher)
 
@@ -118,10 +220,15 @@ class Agent:
 
     def pull(self) -> bytes:
         """Return what the daemon sends to the switch, and wait for it; nothing when it has ended."""
-        stream = self._stream
-        data = b"" if stream is None else stream.read()
+        run = self._run
+        if run is None or run.stream is None:
+            return b""
+        try:
+            data = run.stream.read()
+        except OSError:
+            data = b""
         if not data:
-            self._drained.set()
+            run.drained.set()
         return data
 
     def push(self, data: bytes) -> None:
@@ -129,12 +236,14 @@ class Agent:
 
         Does not raise for a daemon that has ended, as engines log that: `pull` and `wait` tell of the end.
         """
-        with self._pushing:
-            stream = self._stream
-            if stream is None:
+        run = self._run
+        if run is None:
+            return
+        with run.pushing:
+            if run.stream is None:
                 return
             try:
-                stream.write(data)
+                run.stream.write(data)
             except OSError:
                 return
 
@@ -147,92 +256,32 @@ class Agent:
             switched: Whether what the daemon sends goes by `pull` and `push`.
         """
         try:
-            return self._begin(line, function, switched)
-        except OSError as error:
+            self.stop()
+            with self._begun:
+                run = self._run = _Run(function)
+                self._begun.notify_all()
+            return run.start(line, switched)
+        except Exception as error:
+            self.stop()
             text = f"its daemon cannot be started: {error}"
             return json.dumps({"error": text, "version": __version__}).encode() + b"\n"
 
-    def _begin(self, line: bytes, function: bytes | None, switched: bool) -> bytes:
-        self.stop()
-        given: tuple[int, ...] = ()
-        if switched:
-            ours, theirs = socket.socketpair()
-            self._stream = SocketStream(ours)
-            self._drained.clear()
-            given = (theirs.fileno(),)
-            line = json.dumps({**json.loads(line), "switch": theirs.fileno()}).encode() + b"\n"
-        # `python` is this one for ranks as well.
-        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
-        env = {**os.environ, "PATH": path, PYTHON: sys.executable}
-        if function is not None:
-            with self._begun:
-                self._calls = Calls(function)
-                self._begun.notify_all()
-            env[CALL] = self._calls.name
-        self._errors = b""
-        pipe = subprocess.PIPE
-        # A group of its own: Ctrl-C in front of the engine is for the engine.
-        process = self._process = subprocess.Popen(
-            [sys.executable, "-m", "pypmix", "node"],
-            stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=env, process_group=0, pass_fds=given,
-        )  # fmt: skip
-        if switched:
-            theirs.close()
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        self._reader = threading.Thread(target=self._read, args=(process.stderr,), daemon=True)
-        self._reader.start()
-        try:
-            process.stdin.write(line)
-        except BrokenPipeError:
-            # It has ended already; what it has written tells why.
-            pass
-        answer = b""
-        while not answer.endswith(b"\n") and len(answer) < MAX_ANSWER:
-            # One that cannot begin says why, or ends.
-            piece = process.stdout.read(MAX_ANSWER)
-            if not piece:
-                break
-            answer += piece
-        return answer
-
-    def _read(self, file: IO[bytes]) -> None:
-        while data := file.read(KEPT):
-            self._errors = (self._errors + data)[-KEPT:]
-            try:
-                sys.stderr.write(data.decode(errors="replace"))
-            except Exception:
-                # Nothing can be shown here, but a full pipe would hold the daemon up.
-                continue
-        file.close()
-
     def wait(self) -> Ended:
         """Return when the daemon has ended, and how."""
-        process, calls = self._process, self._calls
-        code = 0
-        # It is None if the daemon could not be started.
-        if process is not None and self._reader is not None:
-            code = process.wait()
-            self._reader.join(1.0)
-            for file in (process.stdin, process.stdout):
-                if file is not None:
-                    file.close()
-        results = {} if calls is None else calls.close()
-        if self._stream is not None:
-            # What the daemon has sent last is pulled, if the launcher is still there.
-            self._drained.wait(CLOSE_SECONDS)
-            self._stream.close()
-            # A pull and a push that wait there end with that.
-            self._drained.wait(1.0)
-            with self._pushing:
-                self._stream.release()
-        with self._pushing:
-            self._process = self._calls = self._stream = None
-        return Ended(code, self._errors.decode(errors="replace"), results)
+        run = self._run
+        if run is None:
+            return Ended(0, "", {})
+        ended = run.wait()
+        with self._begun:
+            # The next one may have begun.
+            if self._run is run:
+                self._run = None
+        return ended
 
     @property
     def idle(self) -> bool:
         """Whether there is neither a daemon nor anything that is kept for its ranks."""
-        return self._process is None and self._calls is None and self._probe is None
+        return self._run is None and self._probe is None
 
     def call_in_ranks(self, function: bytes, count: int) -> dict[int, bytes]:
         """Have the ranks of this node call a function; return what they have given back, by their numbers.
@@ -254,11 +303,15 @@ class Agent:
         if (calls := self._calls) is not None:
             calls.dismiss()
 
+    @property
+    def _calls(self) -> Calls | None:
+        run = self._run
+        return None if run is None else run.calls
+
     def stop(self) -> None:
         """Kill the daemon, if there is one; its guard ends its ranks."""
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.kill()
+        if (run := self._run) is not None:
+            run.stop()
 
 
 class Calls:
@@ -286,11 +339,7 @@ class Calls:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
+        for connection in connections(self._listener):
             try:
                 self._accepted(connection)
             except Exception as error:
@@ -353,13 +402,13 @@ class Calls:
 
     def close(self) -> dict[int, bytes]:
         """Return what all have given back, once they have ended."""
+        self._closed = True
         # A thread that waits for ranks would not learn of a mere close.
         hang_up(self._listener)
         self._listener.close()
         # A process that a rank has forked may still have its end. What ranks have sent before can be read on.
         self.dismiss()
         with self._gate:
-            self._closed = True
             self._gate.notify_all()
             self._gate.wait_for(lambda: not self._serving, CLOSE_SECONDS)
             for connection in self._staying:
@@ -383,18 +432,6 @@ def take(connection: socket.socket) -> dict[int, bytes]:
         return {number: receive(connection)}
     except (OSError, EOFError):
         return {}
-
-
-def hang_up(connection: socket.socket) -> None:
-    """Have both ends of a connection, and each thread that waits there, know that nothing more comes.
-
-    A thread that waits for connections is told in the same way.
-    """
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        # The other end has gone.
-        return
 
 
 def peer_uid(connection: socket.socket) -> int:

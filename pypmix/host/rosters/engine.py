@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 from pypmix.host.addresses import ANYWHERE, is_loopback, own_addresses
 from pypmix.host.exchange.switch import Switch
@@ -60,6 +61,9 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 """Seconds that nodes have to be ready: the engine tells of those that are lost."""
+
+AGENTS = LEAVING + 15.0
+"""Seconds that agents have to tell of the ends of their daemons, and what ranks have given back."""
 
 LOOK = 1.0
 """Seconds between looks whether the engine has got more nodes."""
@@ -116,10 +120,12 @@ class Lent:
         call, name = self._engine.call, self.name
         try:
             answer: bytes = call(name, "begin", *self._given)
+            if self._stopped:
+                # It was not there yet.
+                call(name, "stop")
             if self._switch is not None:
                 self._switch.attach(_Stream(self._engine, name))
-            if answer:
-                os.write(self._writer, answer)
+            self._tell_answer(answer)
             self.end = call(name, "wait")
             self._trouble = "; ".join(self.end.errors.strip().splitlines()[-1:])
         except Exception as error:
@@ -131,6 +137,13 @@ class Lent:
             self._tell(f"the engine has lost it: {self._trouble}")
         finally:
             os.close(self._writer)
+
+    def _tell_answer(self, answer: bytes) -> None:
+        try:
+            os.write(self._writer, answer)
+        except BrokenPipeError:
+            # Nobody waits for it any more.
+            return
 
     def stop(self) -> None:
         """Kill the daemon."""
@@ -200,6 +213,8 @@ class Nodes:
         self, engine: Engine, nodes: Sequence[Node], *, interface: str = "", direct: bool | None = None
     ) -> None:
         self.nodes = tuple(nodes)
+        self._gate = threading.Lock()
+        self._busy = self._closed = False
         self._engine = engine
         self._interface = interface
         self._direct = direct
@@ -249,7 +264,9 @@ class Nodes:
         Raises:
             PMIxError: A node cannot be used; the text says why.
         """
-        return self._run(Application(tuple(argv), n or self.slots), env, timeout, terms, patience)[0]
+        # A string is refused as what it is.
+        words = argv if isinstance(argv, str | bytes) else tuple(argv)
+        return self._run(self._application(words, n), env, timeout, terms, patience)[0]
 
     def call(
         self,
@@ -282,8 +299,9 @@ class Nodes:
         import cloudpickle
 
         data = cloudpickle.dumps((function, arguments, keywords))
-        size = n or self.slots
-        outcome, found = self._run(Application(FUNCTION, size), env, timeout, None, patience, data)
+        app = self._application(FUNCTION, n)
+        size = app.np
+        outcome, found = self._run(app, env, timeout, None, patience, data)
         results = returned(found, size, outcome.reason)
         if outcome.code:
             raise PMIxError(outcome.reason)
@@ -310,16 +328,38 @@ class Nodes:
             PMIxError: A node cannot be used, or a rank has no communicator; the text says why.
         """
         shares = {node.name: node.slots or 0 for node in self.nodes}
+        app = self._application(FUNCTION, 0)
 
         def job(begun: Callable[[LocalHost], None]) -> Outcome:
-            app = Application(FUNCTION, sum(shares.values()))
             return self._run(app, env, None, None, patience, b"", begun)[0]
 
         return World(shares, job, self._engine.call, mpi=mpi, release=release)
 
     def close(self) -> None:
-        """Give the nodes back."""
-        self._engine.close()
+        """Give the nodes back. May be called twice."""
+        with self._gate:
+            closed, self._closed = self._closed, True
+        if not closed:
+            self._engine.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job or a world runs on them."""
+        return self._busy
+
+    def _application(self, words: Any, n: int) -> Application:
+        """Return what a job runs.
+
+        Raises:
+            PMIxError: No job can be run.
+        """
+        if self._closed:
+            raise PMIxError("the nodes have been given back", hint="take nodes again")
+        if not self.nodes:
+            raise PMIxError("no node is left: they were lost or have been released", hint="take nodes again")
+        if self._busy:
+            raise _busy()
+        return Application(words, n or self.slots)
 
     def _run(
         self,
@@ -330,6 +370,25 @@ class Nodes:
         patience: float,
         function: bytes | None = None,
         begun: Callable[[LocalHost], None] = lambda _host: None,
+    ) -> tuple[Outcome, dict[int, bytes]]:
+        with self._gate:
+            if self._busy:
+                raise _busy()
+            self._busy = True
+        try:
+            return self._run_alone(app, env, timeout, terms, patience, function, begun)
+        finally:
+            self._busy = False
+
+    def _run_alone(
+        self,
+        app: Application,
+        env: Mapping[str, str] | None,
+        timeout: float | None,
+        terms: Terms | None,
+        patience: float,
+        function: bytes | None,
+        begun: Callable[[LocalHost], None],
     ) -> tuple[Outcome, dict[int, bytes]]:
         lent: list[Lent] = []
         addresses = launcher_addresses([node.addresses[-1] for node in self.nodes if node.addresses])
@@ -363,13 +422,14 @@ class Nodes:
             outcome = host.run()
         finally:
             over.set()
-            for each in lent:
-                each.join(LEAVING)
-            looking.join(LEAVING)
+            deadline = time.monotonic() + AGENTS
+            for each in (*lent, looking):
+                each.join(max(0.0, deadline - time.monotonic()))
             if switch is not None:
                 switch.close()
             lost = [each.name for each in lent if each.lost]
-            self.nodes = tuple([node for node in self.nodes if node.name not in lost])
+            with self._gate:
+                self.nodes = tuple([node for node in self.nodes if node.name not in lost])
         return outcome, {rank: data for each in lent if each.end for rank, data in each.end.results.items()}
 
     def _is_direct(self, addresses: Sequence[str]) -> bool:
@@ -401,8 +461,9 @@ class Nodes:
                 continue
             if found is None:
                 return
+            with self._gate:
+                self.nodes += tuple(found)
             for node in found:
-                self.nodes += (node,)
                 session.join(node)
 
     def _obtain(self, wanted: Wanted, done: Obtained) -> None:
@@ -412,14 +473,38 @@ class Nodes:
             except Exception as error:
                 done((), str(error) or type(error).__name__)
                 return
-            self.nodes += tuple(found)
+            with self._gate:
+                self.nodes += tuple(found)
             done(found, "")
 
         threading.Thread(target=obtain, name="pypmix-obtain", daemon=True).start()
 
     def _release(self, node: Node) -> None:
-        self.nodes = tuple([each for each in self.nodes if each is not node])
+        with self._gate:
+            self.nodes = tuple([each for each in self.nodes if each is not node])
         self._engine.release(node)
+
+
+def _busy() -> PMIxError:
+    return PMIxError(
+        "these nodes run a job already, or are a world",
+        hint="end that first, or take the same workers as nodes once more for a second one",
+    )
+
+
+def number_of(what: str, number: int | None) -> None:
+    """Raise where a number of nodes or slots that was asked for is none.
+
+    Raises:
+        TypeError: It is no whole number.
+        ValueError: It is below 1.
+    """
+    if number is None:
+        return
+    if type(number) is not int:
+        raise TypeError(f"{what} is a whole number, not {number!r:.80}")
+    if number < 1:
+        raise ValueError(f"{what} is at least 1, not {number}")
 
 
 def launcher_addresses(others: Iterable[str]) -> list[str]:

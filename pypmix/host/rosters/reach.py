@@ -12,7 +12,15 @@ import socket
 import threading
 import time
 
-from pypmix.host.addresses import ANYWHERE, REACH_SECONDS, listen, listening_address, with_port
+from pypmix.host.addresses import (
+    ANYWHERE,
+    REACH_SECONDS,
+    connections,
+    hang_up,
+    listen,
+    listening_address,
+    with_port,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +28,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.host.addresses import Address
+
+LISTEN_SECONDS = 300.0
+"""Seconds after which nothing is tried any more, though nobody has said so: the launcher may be lost."""
 
 AT_A_TIME = 256
 """The most connections that are tried at a time, and the most nodes that are asked."""
@@ -54,17 +65,14 @@ class Probe:
     @staticmethod
     def _accept(listener: socket.socket) -> None:
         with listener:
-            while True:
-                try:
-                    listener.accept()[0].close()
-                except OSError:
-                    return
+            for connection in connections(listener, LISTEN_SECONDS):
+                connection.close()
 
     def close(self) -> None:
         """Listen no more."""
         if self._listener is not None:
             # The thread that waits there closes it.
-            self._listener.shutdown(socket.SHUT_RDWR)
+            hang_up(self._listener)
             self._listener = None
 
 
