@@ -18,7 +18,7 @@ import threading
 from queue import SimpleQueue
 
 from pypmix.host.rosters.agent import Agent
-from pypmix.host.rosters.engine import Nodes, named
+from pypmix.host.rosters.engine import Nodes, named, number_of
 from pypmix.lazy import missing
 from pypmix.standard.errors import PMIxError
 
@@ -80,6 +80,8 @@ def nodes(
     Raises:
         PMIxError: Ray has no room for them, or pypmix is not there.
     """
+    number_of("n", n)
+    number_of("num_cpus", num_cpus)
     options = {"num_cpus": num_cpus, "resources": dict(resources or {}), "runtime_env": dict(runtime_env or {})}
     engine = _Ray(num_cpus, options, strategy, timeout)
     try:
@@ -124,9 +126,11 @@ def world(
     Raises:
         PMIxError: An actor has ended or does not answer, or cannot be a rank; the text says why.
     """
-    if isinstance(actors, int):
+    if isinstance(actors, int | float):
         found = nodes(actors, runtime_env=runtime_env, timeout=timeout, interface=interface, direct=direct)
     else:
+        if not actors:
+            raise ValueError("a world needs actors, and there are none")
         engine = _Ray(1, {"num_cpus": 0, "runtime_env": dict(runtime_env or {})}, "", timeout)
         try:
             found = Nodes(engine, engine.beside(actors), interface=interface, direct=direct)
@@ -201,14 +205,19 @@ class _Ray:
         self._options = options
         self._strategy = strategy
         self._timeout = timeout
+        self._gate = threading.Lock()
         self._groups: list[PlacementGroup] = []
         self._actors: list[Any] = []
         self._by_name: dict[str, Any] = {}
         self._own: dict[str, PlacementGroup] = {}
         """The reservations that are for one node alone."""
 
-    def reserve(self, count: int) -> list[Node]:
+    def reserve(self, count: int, own: bool = False) -> list[Node]:
         """Have Ray place so many actors, all at once, and return their nodes.
+
+        Args:
+            count: How many.
+            own: Whether what is reserved is given back with the node, which is one then.
 
         Raises:
             PMIxError: It has no room for them.
@@ -216,7 +225,15 @@ class _Ray:
         bundle = {"CPU": float(self._slots), **self._options["resources"]}
         group = make_group([bundle] * count, strategy=self._strategy)
         self._groups.append(group)
-        return self.start(group, count)
+        try:
+            made = self.start(group, count)
+        except BaseException:
+            self._groups.remove(group)
+            remove_placement_group(group)
+            raise
+        if own:
+            self._own[made[0].name] = group
+        return made
 
     def start(self, group: PlacementGroup, count: int) -> list[Node]:
         """Start actors in the bundles of a placement group, and return their nodes.
@@ -263,10 +280,12 @@ class _Ray:
             addresses = ray.get([actor.address.remote() for actor in actors], timeout=self._timeout)
         except ray.exceptions.RayError as error:
             lines = str(error).strip().splitlines()
-            raise PMIxError(f"Ray's actors do not start: {lines[-1]}", hint="is pypmix installed there?") from error
+            text = f"{type(error).__name__}: {lines[-1] if lines else ''}"
+            raise PMIxError(f"Ray's actors do not start: {text}", hint="is pypmix installed there?") from error
         found = [(about.hostname, self._slots, (at,)) for about, at in zip(abouts, addresses, strict=True)]
-        made = named(found, self._by_name)
-        self._by_name.update(zip([node.name for node in made], actors, strict=True))
+        with self._gate:
+            made = named(found, self._by_name)
+            self._by_name.update(zip([node.name for node in made], actors, strict=True))
         return made
 
     def joined(self) -> list[Node] | None:
@@ -284,13 +303,11 @@ class _Ray:
         made: list[Node] = []
         try:
             for _ in range(max(wanted.nodes, -(-wanted.cpus // self._slots), 1)):
-                made += self.reserve(1)
-                self._own[made[-1].name] = self._groups[-1]
-        except PMIxError:
+                made += self.reserve(1, own=True)
+        except BaseException:
             # All of them, or none.
             for node in made:
                 self.release(node)
-            remove_placement_group(self._groups.pop())
             raise
         return made
 

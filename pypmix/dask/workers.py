@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from pypmix.dask.threads import elsewhere
 from pypmix.host.rosters.agent import Agent
-from pypmix.host.rosters.engine import Nodes, named
+from pypmix.host.rosters.engine import Nodes, named, number_of
 from pypmix.lazy import missing
 from pypmix.standard.errors import PMIxError
 
@@ -57,7 +57,7 @@ _agents: dict[str, Agent] = {}
 def nodes(
     client: Client | None = None,
     *,
-    workers: Sequence[str] | None = None,
+    workers: Sequence[str | int] | None = None,
     n: int | None = None,
     slots: int | None = None,
     interface: str = "",
@@ -80,14 +80,22 @@ def nodes(
     Raises:
         PMIxError: There are not as many, or pypmix is not there.
     """
+    number_of("n", n)
+    number_of("slots", slots)
+    if isinstance(workers, str):
+        raise TypeError(f"workers is a list of names or addresses, not the string {workers!r:.80}")
     client = client or get_client()
     if client.asynchronous:
         raise PMIxError("an asynchronous client cannot be waited for", hint="await asyncio.to_thread with another one")
-    wanted = set(workers or ())
+    # Clusters of this machine name their workers by numbers.
+    wanted = {str(each) for each in workers or ()}
     engine = _Dask(client, slots, workers is None and n is None)
     known = engine.workers()
     found = {address: about for address, about in known.items() if workers is None or wanted & _names(address, about)}
-    if not found or len(found) < max(n or 0, len(wanted)):
+    unknown = wanted.difference(*[_names(address, about) for address, about in found.items()])
+    if unknown:
+        raise PMIxError(f"the cluster has no worker {', '.join(sorted(unknown)):.200}")
+    if len(found) < (n or 1):
         raise PMIxError(f"the cluster has {len(known)} workers, and {len(found)} of them are such as are wanted")
     return Nodes(engine, engine.lend(dict(list(found.items())[:n])), interface=interface, direct=direct)
 
@@ -96,7 +104,7 @@ def world(
     client: Client | None = None,
     n: int | None = None,
     *,
-    workers: Sequence[str] | None = None,
+    workers: Sequence[str | int] | None = None,
     mpi: bool = True,
     env: Mapping[str, str] | None = None,
     interface: str = "",
@@ -166,8 +174,13 @@ class _Dask:
         Raises:
             PMIxError: Some cannot be nodes.
         """
+        with self._gate:
+            return self._lend(chosen)
+
+    def _lend(self, chosen: dict[str, Worker]) -> list[Node]:
+        """Return workers as nodes; with the lock, that no other thread takes the same ones or names."""
         self._seen.update(chosen)
-        abouts = self._client.run(_call, "", "about", workers=list(chosen), on_error="return")
+        abouts = self._client.run(_call, "", "about", _Hidden(), workers=list(chosen), on_error="return")
         faults = [f"{address}: {about}" for address, about in abouts.items() if isinstance(about, Exception)]
         if faults:
             raise PMIxError(f"workers cannot be nodes: {'; '.join(faults)[:500]}", hint="is pypmix installed there?")
@@ -192,7 +205,7 @@ class _Dask:
 
     def _joined(self) -> list[Node]:
         new = {address: about for address, about in self.workers().items() if address not in self._seen}
-        return self.lend(new) if new else []
+        return self._lend(new) if new else []
 
     def more(self, wanted: Wanted) -> list[Node]:
         """Take workers of the cluster that are not nodes yet; where there are not enough, have it start some.
@@ -200,10 +213,12 @@ class _Dask:
         Raises:
             PMIxError: It has not as many.
         """
-        chosen, lacking = self._choose(wanted)
-        if lacking:
-            chosen = self._start(wanted, lacking)
-        return self.lend(chosen)
+        # Those that come meanwhile are this request's, and do not join by themselves.
+        with self._gate:
+            chosen, lacking = self._choose(wanted)
+            if lacking:
+                chosen = self._start(wanted, lacking)
+            return self._lend(chosen)
 
     def _choose(self, wanted: Wanted) -> tuple[dict[str, Worker], int]:
         """Return workers that are not nodes yet, and how many are lacking."""
@@ -229,18 +244,15 @@ class _Dask:
         if wanted.hosts or not hasattr(cluster, "scale"):
             # Workers that are to come have no names yet; and a client that was given an address has no cluster.
             raise PMIxError(text, hint="start them as the cluster was started, and ask again")
-        with self._gate:
-            # They are this request's, and do not join by themselves.
-            cluster.scale(len(before) + lacking)
-            deadline = time.monotonic() + START_SECONDS
-            while time.monotonic() < deadline:
-                chosen, left = self._choose(wanted)
-                if not left:
-                    self._started.update(chosen.keys() - before.keys())
-                    self._seen.update(chosen)
-                    return chosen
-                time.sleep(LOOK_SECONDS)
-            cluster.scale(len(before))
+        cluster.scale(len(before) + lacking)
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            chosen, left = self._choose(wanted)
+            if not left:
+                self._started.update(chosen.keys() - before.keys())
+                return chosen
+            time.sleep(LOOK_SECONDS)
+        cluster.scale(len(before))
         raise PMIxError(f"{text}, and started none in {START_SECONDS:g} s", hint="see what the cluster logs")
 
     def release(self, node: Node) -> None:
@@ -267,20 +279,27 @@ class _Dask:
         if method in CARRYING:
             message = {"op": OPERATION, "key": key, "method": method, "arguments": list(arguments)}
             return self._client.sync(self._client.scheduler.proxy, msg=message, worker=address)
-        return self._client.run(_call, key, method, *arguments, workers=[address])[address]
+        return self._client.run(_call, key, method, _Hidden(*arguments), workers=[address])[address]
 
     def close(self) -> None:
         """Nothing was taken: workers forget their agent with the daemon's end."""
 
 
-async def _call(key: str, method: str, *arguments: Any, dask_worker: Any = None) -> Any:
+class _Hidden:
+    """Arguments of a call that Dask does not write to its log, as it does where a call fails: one is a secret."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+
+async def _call(key: str, method: str, given: _Hidden, dask_worker: Any = None) -> Any:
     """Carry out a method of an agent; in a worker."""
     if dask_worker is not None:
         dask_worker.handlers.setdefault(OPERATION, _carry)
     agent = _agents.setdefault(key, Agent())
     agent.calls += 1
     try:
-        return await elsewhere(partial(getattr(agent, method), *arguments))
+        return await elsewhere(partial(getattr(agent, method), *given.arguments))
     finally:
         agent.calls -= 1
         # One that waits for the daemon's start is called before that.
@@ -290,5 +309,5 @@ async def _call(key: str, method: str, *arguments: Any, dask_worker: Any = None)
 
 async def _carry(key: str, method: str, arguments: list[bytes]) -> bytes:
     """Carry messages of a daemon; in a worker."""
-    data: bytes | None = await _call(key, method, *arguments)
+    data: bytes | None = await _call(key, method, _Hidden(*arguments))
     return data or b""

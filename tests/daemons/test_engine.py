@@ -299,7 +299,10 @@ def test_no_fault_of_a_start_is_raised_as_engines_log_the_line_then(monkeypatch:
 
 
 @DIRECT
-def test_a_daemon_that_is_given_up_before_it_has_begun_does_not_stay(direct: bool) -> None:
+def test_a_daemon_that_is_given_up_before_it_has_begun_does_not_stay(
+    monkeypatch: pytest.MonkeyPatch, direct: bool
+) -> None:
+    monkeypatch.setattr("pypmix.host.rosters.engine.AGENTS", 1.0)
     engine = Engine()
     begin = threading.Event()
     call = engine.call

@@ -169,7 +169,7 @@ class _Run:
         results = {} if calls is None else calls.close()
         if stream is not None:
             # What the daemon has sent last is pulled, if the launcher is still there.
-            self.drained.wait(CLOSE_SECONDS)
+            self.drained.wait(0.0 if process is None else CLOSE_SECONDS)
             stream.close()
             # A pull and a push that wait there end with that.
             self.drained.wait(1.0)

@@ -21,7 +21,7 @@ from pypmix.host.placing import Node
 from pypmix.host.rosters.agent import Ended
 from pypmix.host.rosters.reach import apart
 from pypmix.host.rosters.world import World, returned
-from pypmix.host.session import LEAVING, NOT_OURS, NodeSession
+from pypmix.host.session import NOT_OURS, NodeSession
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.logtext import get_logger, printable
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 """Seconds that nodes have to be ready: the engine tells of those that are lost."""
 
-AGENTS = LEAVING + 15.0
+AGENTS = 15.0
 """Seconds that agents have to tell of the ends of their daemons, and what ranks have given back."""
 
 LOOK = 1.0

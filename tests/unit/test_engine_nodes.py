@@ -1,0 +1,239 @@
+"""Which workers of Dask and actors of Ray become nodes, with clusters that are made up."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from pypmix.host.placing import Wanted
+from pypmix.standard.errors import PMIxError
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def dask(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=object, get_client=None))  # type: ignore[arg-type]
+    yield from _imported("pypmix.dask.workers")
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    for name in ("ray", "ray.util", "ray.util.scheduling_strategies"):
+        monkeypatch.setitem(sys.modules, name, Ray)  # type: ignore[arg-type]
+    yield from _imported("pypmix.ray")
+
+
+def _imported(name: str) -> Iterator[ModuleType]:
+    sys.modules.pop(name, None)
+    yield importlib.import_module(name)
+    del sys.modules[name]
+
+
+class Client:
+    """A client of Dask, with workers in which nothing runs.
+
+    Attributes:
+        calls: What was asked of workers.
+        answering: Wait for this before a worker says what it is.
+    """
+
+    asynchronous = False
+    cluster = None
+
+    def __init__(self, *names: str | int) -> None:
+        self.known = {
+            f"tcp://10.0.0.{place}:9000": {"name": name, "nthreads": 2} for place, name in enumerate(names, 1)
+        }
+        self.calls: list[tuple[str, Any]] = []
+        self.answering = threading.Event()
+        self.answering.set()
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        return {"workers": dict(self.known)}
+
+    def run(self, _function: Any, _key: str, method: str, given: Any, workers: list[str], on_error: str = "") -> Any:
+        self.answering.wait(30)
+        self.calls.append((method, given))
+        return dict.fromkeys(workers, SimpleNamespace(hostname="n"))
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, ["n", "n-2", "n-3"]),
+        ({"n": 2}, ["n", "n-2"]),
+        ({"workers": [0, "tcp://10.0.0.2:9000"]}, ["n", "n-2"]),
+        ({"workers": ["10.0.0.3"], "slots": 5}, ["n"]),
+    ],
+)
+def test_workers_are_chosen_by_name_number_and_address(
+    dask: ModuleType, given: dict[str, Any], found: list[str]
+) -> None:
+    nodes = dask.nodes(Client(0, 1, 2), **given)
+    assert [node.name for node in nodes.nodes] == found
+    assert {node.slots for node in nodes.nodes} == {given.get("slots", 2)}
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"n": 0}, ValueError, "n is at least 1, not 0"),
+        ({"n": -1}, ValueError, "n is at least 1, not -1"),
+        ({"n": "2"}, TypeError, "n is a whole number"),
+        ({"slots": 0}, ValueError, "slots is at least 1, not 0"),
+        ({"n": 4}, PMIxError, "the cluster has 3 workers, and 3 of them"),
+        ({"workers": "w1"}, TypeError, "not the string 'w1'"),
+        ({"workers": []}, PMIxError, "the cluster has 3 workers, and 0 of them"),
+        ({"workers": ["nosuch"]}, PMIxError, "the cluster has no worker nosuch"),
+        # One machine has two of them.
+        ({"workers": ["10.0.0.1", "w1", "w9"]}, PMIxError, "the cluster has no worker w9"),
+    ],
+)
+def test_workers_that_there_are_not(dask: ModuleType, given: dict[str, Any], error: type[Exception], text: str) -> None:
+    client = Client("w1", "w2", "w3")
+    with pytest.raises(error, match=text):
+        dask.nodes(client, **given)
+    assert not client.calls
+
+
+def test_an_asynchronous_client_is_refused(dask: ModuleType) -> None:
+    client = Client("w1")
+    client.asynchronous = True
+    with pytest.raises(PMIxError, match="asynchronous"):
+        dask.nodes(client)
+
+
+def test_two_requests_at_a_time_get_different_workers(dask: ModuleType) -> None:
+    """And what joins by itself is neither of them: the daemon of a second node would end the first one's."""
+    client = Client("w1")
+    engine = dask._Dask(client, None, True)
+    engine.lend(dict(engine.workers()))
+    client.known |= Client("w1", "w2", "w3", "w4").known
+    client.answering.clear()
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.extend(engine.more(Wanted(nodes=1)))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    client.answering.set()
+    for thread in threads:
+        thread.join(30)
+    found += engine.joined()
+    assert sorted(node.name for node in found) == ["n-2", "n-3", "n-4"]
+    assert len(set(engine._addresses.values())) == 4
+
+
+def test_dask_logs_no_argument_of_a_call(dask: ModuleType) -> None:
+    client = Client("w1")
+    engine = dask._Dask(client, None, True)
+    engine.lend(dict(engine.workers()))
+    engine.call("n", "begin", b"the secret", None)
+    (_, given) = client.calls[-1]
+    assert given.arguments == (b"the secret", None) and "secret" not in repr(given)
+
+
+class _Actor:
+    """An actor of Ray, as far as it is asked what it is."""
+
+    def __init__(self, group: Any) -> None:
+        self.group = group
+        self.about = SimpleNamespace(remote=lambda: SimpleNamespace(hostname="n"))
+        self.address = SimpleNamespace(remote=lambda: "10.0.0.1")
+
+
+class Ray(SimpleNamespace):
+    """Ray, and its modules."""
+
+    class Group:
+        def __init__(self, bundles: Any, strategy: str) -> None:
+            Ray.groups.append(self)
+
+        def wait(self, _timeout: float) -> bool:
+            Ray.reserving()
+            return len(Ray.groups) <= Ray.room
+
+    groups: ClassVar[list[Any]] = []
+    killed: ClassVar[list[_Actor]] = []
+    room = 9
+    placement_group = Group
+    exceptions = SimpleNamespace(RayError=RuntimeError, RayTaskError=KeyError)
+    NodeAffinitySchedulingStrategy = None
+
+    @staticmethod
+    def reserving() -> None: ...
+
+    @staticmethod
+    def PlacementGroupSchedulingStrategy(group: Any, _bundle: int) -> Any:
+        return group
+
+    @staticmethod
+    def remote(_kind: type) -> Any:
+        def options(scheduling_strategy: Any, **_others: Any) -> Any:
+            return SimpleNamespace(remote=lambda *_: _Actor(scheduling_strategy))
+
+        return SimpleNamespace(options=options)
+
+    @staticmethod
+    def get(answers: Any, timeout: float) -> Any:
+        return answers
+
+    @staticmethod
+    def kill(actor: _Actor) -> None:
+        Ray.killed.append(actor)
+
+    @staticmethod
+    def remove_placement_group(group: Any) -> None:
+        Ray.groups.remove(group)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda module: module.nodes(0), ValueError),
+        (lambda module: module.nodes(2, num_cpus=0), ValueError),
+        (lambda module: module.nodes(2, num_cpus=0.5), TypeError),
+        (lambda module: module.world(0), ValueError),
+        (lambda module: module.world(2.5), TypeError),
+        (lambda module: module.world([]), ValueError),
+    ],
+)
+def test_numbers_of_actors_that_there_cannot_be(ray: ModuleType, call: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        call(ray)
+    assert not Ray.groups
+
+
+def test_each_further_actor_goes_with_its_own_reservation(ray: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though two requests are under way at a time, and one has no room."""
+    engine = ray._Ray(1, {"resources": {}}, "SPREAD", 1.0)
+    monkeypatch.setattr(Ray, "killed", [])
+    monkeypatch.setattr(Ray, "groups", [])
+    both = threading.Barrier(2)
+    monkeypatch.setattr(Ray, "reserving", both.wait)
+    made: list[Any] = []
+    threads = [threading.Thread(target=lambda: made.extend(engine.more(Wanted(nodes=1)))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(node.name for node in made) == ["n", "n-2"]
+    actors = dict(engine._by_name)
+    monkeypatch.setattr(Ray, "reserving", lambda: None)
+    monkeypatch.setattr(Ray, "room", 3)
+    with pytest.raises(PMIxError, match="Ray has no room"):
+        engine.more(Wanted(nodes=2))
+    # All of them, or none: the one that was there is given back.
+    assert len(Ray.groups) == 2 and len(Ray.killed) == 1
+    for node in made:
+        engine.release(node)
+        assert Ray.killed[-1] is actors[node.name]
+        assert actors[node.name].group not in Ray.groups
+    assert not Ray.groups
+    engine.close()
+    assert len(Ray.killed) == 3
