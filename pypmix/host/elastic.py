@@ -87,6 +87,10 @@ class Elastic:
         self._release = release
         self._granted: dict[str, tuple[str, ...]] = {}
         """The nodes of each allocation, by its id."""
+        self._coming: set[str] = set()
+        """The names of nodes that the roster was asked for, and that are not there yet."""
+        self._leaving: dict[RemoteNode, list[Callable[[], None]]] = {}
+        """What is called when nodes have left that are on their way out."""
         self._last = 0
         self._held: list[Callable[[], None]] | None = []
         """The requests that have come before the first nodes are there; None from then on."""
@@ -124,9 +128,18 @@ class Elastic:
         if there:
             text = f"{listed(there)} is in the session already"
             raise PMIxError(text, status=Status.ERR_EXISTS, operation=OPERATION)
+        names = {_bare(name) for name, _ in wanted.hosts}
+        if coming := sorted(names & self._coming):
+            text = f"{listed(coming)} is on its way into the session already"
+            raise PMIxError(text, status=Status.ERR_EXISTS, operation=OPERATION)
+        self._coming |= names
+
+        def settled(granted: str, error: PMIxError | None) -> None:
+            self._coming -= names
+            done(granted, error)
 
         def obtained(nodes: Sequence[Node], reason: str) -> None:
-            self._host.loop.post(lambda: self._obtained(tuple(nodes), reason, done, request))
+            self._host.loop.post(lambda: self._obtained(tuple(nodes), reason, settled, request))
 
         self._obtain(wanted, obtained)
 
@@ -149,12 +162,6 @@ class Elastic:
             self._raise_ready(self._granted[granted], request, attrs.ALLOC_ID(granted))
             done(granted, None)
             return
-        for node in nodes:
-            remote = self._named(node.name)
-            if node.name not in failed and remote is not None:
-                self._dismiss(remote, lambda: None)
-            elif node.name in failed:
-                self._release(node)
         self._refuse("\n".join(failed.values()), done, request)
 
     def _refuse(self, reason: str, done: OnDone, request: str) -> None:
@@ -223,17 +230,22 @@ class Elastic:
         for job in list(self._host.jobs.values()):
             # Ranks that are being started cannot be ended before they run.
             job.when_started(end)
-        node.when_idle(lambda: self._dismiss(node, done))
+        # It may be asked for twice.
+        waiting = self._leaving.setdefault(node, [])
+        waiting.append(done)
+        if len(waiting) == 1:
+            node.when_idle(lambda: self._dismiss(node))
 
     def _ranks_on(self, node: RemoteNode) -> list[Rank]:
         """Return the ranks that run on a node, or are about to."""
         return [rank for job in self._host.jobs.values() for rank in job.ranks if rank.node is node and not rank.over]
 
-    def _dismiss(self, node: RemoteNode, done: Callable[[], None]) -> None:
+    def _dismiss(self, node: RemoteNode) -> None:
         def gone() -> None:
             self._raise(EventCode.EVENT_NODE_OFFLINE, attrs.HOSTNAME(node.hostname))
             self._release(node.known)
-            done()
+            for done in self._leaving.pop(node):
+                done()
 
         for granted, names in list(self._granted.items()):
             rest = tuple([name for name in names if name != node.hostname])
@@ -262,7 +274,7 @@ class Elastic:
         return found[:number]
 
     def _named(self, name: str) -> RemoteNode | None:
-        name = name.rpartition("@")[2]
+        name = _bare(name)
         return next((node for node in self._fleet.nodes if name in node.names), None)
 
     # Events
@@ -273,6 +285,11 @@ class Elastic:
 
     def _raise(self, code: int, *infos: Info) -> None:
         self._host.notify(node_event(self._host, code, *infos))
+
+
+def _bare(name: str) -> str:
+    """Return the name of a node without that of a user."""
+    return name.rpartition("@")[2]
 
 
 def node_event(host: Manager, code: int, *infos: Info) -> Notification:

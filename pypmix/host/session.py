@@ -220,22 +220,22 @@ class _Joining:
 
     Args:
         names: Their names.
-        done: Called with the reasons why some could not join, by their names, when all others have.
+        done: Called with the reasons why some cannot join, by their names, when all others are there.
     """
 
     def __init__(self, names: Iterable[str], done: Callable[[Mapping[str, str]], None]) -> None:
         self.awaited = dict.fromkeys(names)
         self._failed: dict[str, str] = {}
         self._done = done
+        self._over = False
 
     def settle(self, name: str, reason: str = "") -> None:
-        """A node has joined, or cannot."""
-        if name not in self.awaited:
-            return
-        del self.awaited[name]
+        """A node is there, or cannot join: one that was there may be lost before the others are."""
+        self.awaited.pop(name, None)
         if reason:
-            self._failed[name] = reason
-        if not self.awaited:
+            self._failed.setdefault(name, reason)
+        if not self.awaited and not self._over:
+            self._over = True
             self._done(self._failed)
 
 
@@ -414,13 +414,27 @@ class Fleet:
     # Nodes that join later, and that leave
 
     def add(self, nodes: Sequence[Node], done: Callable[[Mapping[str, str]], None]) -> None:
-        """Start the daemons of further nodes, and have them join.
+        """Start the daemons of further nodes, and have all of them join, or give all back.
 
         Args:
             nodes: The nodes.
-            done: Called with the reasons why some could not join, by their names, when all others have.
+            done: Called with the reasons why some cannot join, by their names; with none when all have joined.
         """
-        joining = _Joining([node.name for node in nodes], done)
+
+        def settled(failed: Mapping[str, str]) -> None:
+            for node in nodes:
+                daemon = self._daemons.get(node.name)
+                if daemon is None or daemon.joining is not joining:
+                    continue
+                daemon.joining = None
+                if failed:
+                    self._give_up(daemon, "others of its request cannot join")
+                else:
+                    self.nodes = tuple(sorted((*self.nodes, daemon.node), key=lambda each: each.number))
+                    self._host.add_node(daemon.node)
+            done(failed)
+
+        joining = _Joining([node.name for node in nodes], settled)
         for node in nodes:
             self._begin(node, joining)
         self._loop.later(self.session.patience, lambda: self._too_late(joining))
@@ -442,13 +456,14 @@ class Fleet:
         try:
             self._start(remote, self._exchange, joining)
         except PMIxError as error:
+            self.session.release(node)
             joining.settle(name, error.detail)
 
     def _too_late(self, joining: _Joining) -> None:
         for name in list(joining.awaited):
             text = f"{name} did not join within {self.session.patience:g} s"
             daemon = self._daemons.get(name)
-            if daemon is None:
+            if daemon is None or daemon.joining is not joining:
                 joining.settle(name, text)
             else:
                 self._give_up(daemon, f"{text}: {daemon.started.trouble() or self._advice()}")
@@ -459,19 +474,14 @@ class Fleet:
         daemon.node.lose(reason)
         del self._daemons[daemon.node.hostname]
         daemon.started.stop()
-        self._part(daemon, lambda: None)
+        self._part(daemon, lambda: self.session.release(daemon.node.known))
         if joining is not None:
             joining.settle(daemon.node.hostname, reason)
 
     def _settle(self, daemon: _Daemon) -> None:
         """A daemon that comes late is there once it is ready, and takes part in the exchange."""
-        joining = daemon.joining
-        if joining is None or not daemon.ready or not daemon.present:
-            return
-        daemon.joining = None
-        self.nodes = tuple(sorted((*self.nodes, daemon.node), key=lambda node: node.number))
-        self._host.add_node(daemon.node)
-        joining.settle(daemon.node.hostname)
+        if daemon.joining is not None and daemon.ready and daemon.present:
+            daemon.joining.settle(daemon.node.hostname)
 
     def dismiss(self, node: RemoteNode, done: Callable[[], None]) -> None:
         """Have the daemon of a node leave, on which nothing is left of any job.

@@ -387,3 +387,57 @@ for thread in threading.enumerate():
 """
     env = {**machine.clean_environment(), "PYTHONPATH": str(machine.ROOT)}
     subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=100)
+
+
+class Halves(Engine):
+    """Lends two nodes at a time, of which the second does not start once the first has been tried for long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle: list[bool] = []
+
+    def more(self, wanted: Wanted) -> list[Node]:
+        return named([("n1", 1, ("127.0.0.1",))] * 2, ("n1", "n1-2"))
+
+    def call(self, node: str, method: str, *arguments: bytes) -> Any:
+        if (node, method) == ("n1-4", "begin"):
+            time.sleep(6)
+            raise ValueError("it is broken")
+        return super().call(node, method, *arguments)
+
+    def release(self, node: Node) -> None:
+        super().release(node)
+        self.idle.append(node.name not in self.agents or self.agents[node.name].idle)
+
+
+def test_of_the_nodes_of_a_request_all_join_or_none(tmp_path: Path) -> None:
+    """No rank is placed on one while another has not come, and none is given back while its daemon runs."""
+    code = """
+import threading, time
+from pypmix import AllocDirective, Client, PMIxError, attrs
+
+def ask():
+    try:
+        me.allocate(AllocDirective.EXTEND, timeout=60, info={attrs.ALLOC_NUM_NODES: 2})
+    except PMIxError as error:
+        print("refused", error)
+
+with Client() as me:
+    asked = threading.Thread(target=ask)
+    asked.start()
+    while asked.is_alive():
+        try:
+            me.spawn(["echo", "spawned"], info={attrs.HOST: "n1-3"}).wait(timeout=60)
+        except PMIxError:
+            time.sleep(0.1)
+    time.sleep(2)
+"""
+    engine = Halves()
+    terms = Terms(stdin=None, shown=(False, False), file=str(tmp_path / "out"))
+    with leftovers.nothing_left(), nodes_of(engine) as nodes:
+        outcome = nodes.run([sys.executable, "-c", code], n=1, terms=terms, timeout=100)
+        assert outcome.code == 0, outcome
+        assert [node.name for node in nodes.nodes] == ["n1", "n1-2"]
+    told = "".join([path.read_text() for path in tmp_path.glob("out*")])
+    assert "refused" in told and "it is broken" in told and "spawned" not in told, told
+    assert sorted(engine.released) == ["n1-3", "n1-4"] and engine.idle == [True, True]

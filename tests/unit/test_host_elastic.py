@@ -28,12 +28,15 @@ class Remote:
         self.known, self.hostname, self.slots = node, node.name, node.slots
         self.ranks = [SimpleNamespace(node=self, over=False) for _ in range(running)]
         self.names = (node.name, f"{node.name}.cluster")
+        self.busy = False
 
     def __str__(self) -> str:
         return self.hostname
 
     def when_idle(self, done: Any) -> None:
-        done()
+        self.idle = done
+        if not self.busy:
+            done()
 
 
 class Session:
@@ -68,8 +71,10 @@ class Session:
         done(*self._obtained)
 
     def add(self, nodes: Sequence[Node], done: Any) -> None:
-        self.nodes += tuple([Remote(node) for node in nodes if node.name != self._failing])
-        done({node.name: "it is broken" for node in nodes if node.name == self._failing})
+        failed = {node.name: "it is broken" for node in nodes if node.name == self._failing}
+        if not failed:
+            self.nodes += tuple([Remote(node) for node in nodes])
+        done(failed)
 
     def dismiss(self, node: Remote, done: Any) -> None:
         self.nodes = tuple([each for each in self.nodes if each is not node])
@@ -119,7 +124,7 @@ def test_of_the_nodes_of_a_request_all_join_or_none() -> None:
     with pytest.raises(PMIxError, match="it is broken") as caught:
         session.ask(EXTEND, attrs.ALLOC_NODE_LIST("n3,n4"))
     assert caught.value.status == Status.ERR_JOB_ALLOC_FAILED
-    assert [node.hostname for node in session.nodes] == ["n1"] and sorted(session.released) == ["n3", "n4"]
+    assert session.events == ["ERR_DVM_MOD True"] and session.elastic.nodes_of("demo.1") == ()
     with pytest.raises(PMIxError, match="there are no more"):
         Session(Remote(Node("n1")), reason="there are no more").ask(EXTEND, attrs.ALLOC_NUM_NODES(1))
 
@@ -146,6 +151,36 @@ def test_refusals(directive: int, infos: tuple[Info, ...], status: int) -> None:
         session.ask(directive, *infos)
     assert caught.value.status == status, caught.value
     assert len(session.nodes) == 2 and not session.wanted and not session.released
+
+
+def test_a_node_that_is_on_its_way_is_not_asked_for_again() -> None:
+    session = Session(Remote(Node("n1")), obtained=[Node("n3")])
+    calls: list[Any] = []
+    session.obtain = lambda wanted, done: calls.append(done)  # type: ignore[method-assign]
+    found: list[Any] = []
+    grow = elastic.Elastic(session, session, session.obtain, lambda _node: None).grow  # type: ignore[arg-type]
+    grow(Wanted((("me@n3", 1),)), lambda *done: found.append(done))
+    with pytest.raises(PMIxError, match="n3 is on its way") as caught:
+        grow(Wanted((("n2", 1), ("n3", 1))), lambda *_: None)
+    assert caught.value.status == Status.ERR_EXISTS and not found
+    calls[0]((), "there is none")
+    grow(Wanted((("n3", 1),)), lambda *done: found.append(done))
+    calls[1]([Node("n3")], "")
+    assert [granted for granted, _ in found] == ["", "demo.1"]
+
+
+def test_a_node_that_is_taken_out_twice_leaves_once_and_both_are_answered() -> None:
+    node = Remote(Node("n2"))
+    session = Session(Remote(Node("n1")), node)
+    node.busy = True
+    done: list[str] = []
+    session.elastic.shrink(["n2"], True, lambda: done.append("first"))
+    session.elastic.shrink(["n2", "n2"], True, lambda: done.append("second"))
+    session.elastic.leave("n2", "it is needed")
+    assert not done
+    node.idle()
+    assert done == ["first", "second"] and session.released == ["n2"]
+    assert sum(event.startswith("EVENT_NODE_OFFLINE") for event in session.events) == 1
 
 
 def test_another_user_changes_nothing() -> None:
