@@ -159,6 +159,10 @@ def test_nobody_is_lost_while_the_process_of_the_switch_is_away():
         (OSError("the wire is cut\nfor good"), b"OSError: the wire is cut"),
         (b"", b"its stream has ended"),
         (frame(99), b"RemoteProtocolError: PMIx: a frame of kind 99"),
+        (frame(HELLO, "one"), b"RemoteProtocolError: PMIx: a frame of kind 1"),
+        (frame(MESSAGE, "other"), b"RemoteProtocolError: PMIx: a frame of kind 4 and 0 bytes"),
+        (frame(PING), b"RemoteProtocolError: PMIx: a frame of kind 5"),
+        (OSError("\udce4"), b"OSError: ?"),
         (frame(module.GOODBYE), b""),
     ],
 )
@@ -170,6 +174,35 @@ def test_a_stream_that_ends_is_a_server_that_has_gone(switch, broken, reason):
     kind, name, told = other.next()
     assert (kind, name) == (module.GONE, "one") and told.startswith(reason) and bool(told) == bool(reason)
     assert one.stream.released.wait(PATIENCE)
+
+
+def test_nothing_of_a_server_that_has_left_comes_from_one_that_has_its_name(switch):
+    first, other = Server(switch, "a"), Server(switch, "b")
+    assert other.next() == (HERE, "a", b"")
+    first.say(module.GOODBYE)
+    assert other.next() == (module.GONE, "a", b"")
+    again = Server(switch, "a")
+    assert other.next() == (HERE, "a", b"")
+    first.say(MESSAGE, "b", b"late")
+    first.say(module.AWAY, data=b"\1")
+    first.stream.come.put(b"")
+    assert first.stream.released.wait(PATIENCE)
+    again.say(MESSAGE, "b", b"new")
+    assert other.next() == (MESSAGE, "a", b"new")
+
+
+def test_one_without_a_name_says_nothing(switch):
+    stream = Stream()
+    stream.come.put(frame(MESSAGE, "a", b"hello"))
+    switch.attach(stream)
+    assert stream.released.wait(PATIENCE)
+
+
+def test_a_stream_that_comes_to_a_closed_switch_is_ended(switch):
+    switch.close()
+    stream = Stream()
+    switch.attach(stream)
+    assert stream.released.is_set()
 
 
 def test_a_second_server_of_a_name_is_refused(switch):
@@ -195,6 +228,72 @@ def test_a_carrier_whose_switch_is_silent_or_gone_has_lost_all(gone):
     assert changes.get(timeout=PATIENCE) == ("b", False)
     assert carrier.members == ("a",) and carrier.reason("b")
     carrier.send("b", b"lost")
+    carrier.close()
+    ours.close()
+
+
+@pytest.mark.parametrize("wrong", [frame(HELLO, "b"), frame(HERE, "b"), frame(module.GOODBYE)])
+def test_a_carrier_gives_up_a_switch_that_says_what_none_says(wrong):
+    ours, theirs = socket.socketpair()
+    carrier = module.SwitchCarrier("a", theirs)
+    changes = SimpleQueue()
+    carrier.listen(lambda *_: None, lambda *change: changes.put(change))
+    ours.sendall(frame(HERE, "b"))
+    assert changes.get(timeout=PATIENCE) == ("b", True)
+    ours.sendall(wrong)
+    assert changes.get(timeout=PATIENCE) == ("b", False)
+    assert "which no switch sends" in carrier.reason("b")
+    carrier.close()
+    ours.close()
+
+
+def test_a_goodbye_is_the_last_word_and_always_said(monkeypatch):
+    """Though the carrier's thread looks at that moment whether it is over, and others still send."""
+    ours, theirs = socket.socketpair()
+    carrier = module.SwitchCarrier("a", theirs)
+    changes = SimpleQueue()
+    carrier.listen(lambda *_: None, lambda *change: changes.put(change))
+    ours.sendall(frame(HERE, "b"))
+    assert changes.get(timeout=PATIENCE) == ("b", True)
+
+    def slow(kind, name="", data=b""):
+        if kind == module.GOODBYE:
+            # Its thread runs once meanwhile.
+            carrier._loop.post(lambda: None)
+            threading.Thread(target=carrier.send, args=("b", b"late")).start()
+            time.sleep(0.2)
+        return frame(kind, name, data)
+
+    monkeypatch.setattr(module, "frame", slow)
+    carrier.close()
+    carrier.send("b", b"later")
+    told = b""
+    while piece := ours.recv(1000):
+        told += piece
+    found = list(Frames(1000).take(told))
+    assert found[0] == (HELLO, "a", b"") and found[-1] == (module.GOODBYE, "", b""), found
+    ours.close()
+
+
+def test_what_waits_at_a_carrier_is_bounded():
+    """Though its own thread is busy, which is to give up the switch."""
+    ours, theirs = socket.socketpair()
+    carrier = module.SwitchCarrier("a", theirs, max_backlog=1 << 20)
+    changes = SimpleQueue()
+    busy = threading.Event()
+
+    def changed(*change):
+        changes.put(change)
+        busy.wait(PATIENCE)
+
+    carrier.listen(lambda *_: None, changed)
+    ours.sendall(frame(HERE, "b"))
+    assert changes.get(timeout=PATIENCE) == ("b", True)
+    for _ in range(200):
+        carrier.send("b", bytes(1 << 16))
+    assert carrier._backlog.size < 2 << 20
+    busy.set()
+    assert changes.get(timeout=PATIENCE) == ("b", False)
     carrier.close()
     ours.close()
 

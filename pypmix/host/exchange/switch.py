@@ -207,7 +207,7 @@ class SwitchCarrier:
             raise ValueError("a message is not empty")
         if len(message) > self._max_message:
             raise OverflowError(f"a message of {len(message)} bytes is longer than {self._max_message}")
-        if to in self._present and not self._closing:
+        if to in self._present:
             self._put(frame(MESSAGE, to, message))
 
     def away(self, going: bool) -> None:
@@ -220,15 +220,16 @@ class SwitchCarrier:
 
     def close(self) -> None:
         """Send what was given, for a second at most, and leave; waits for it, unless the carrier itself calls."""
-        if not self._closing:
-            self._closing = time.monotonic() + LINGER_SECONDS
-            if self._thread is None:
-                self._end()
-            else:
-                self._put(frame(GOODBYE))
-                with self._gate:
-                    if not self._ended:
-                        self._loop.post(self._linger)
+        with self._gate:
+            closing = bool(self._closing)
+            if not closing and self._thread is not None:
+                # Nothing comes after it, and the carrier's thread does not end before it.
+                self._add(frame(GOODBYE))
+                if not self._ended:
+                    self._loop.post(self._linger)
+            self._closing = self._closing or time.monotonic() + LINGER_SECONDS
+        if not closing and self._thread is None:
+            self._end()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -259,17 +260,23 @@ class SwitchCarrier:
         return bool(self._closing) and (not self._backlog.size or time.monotonic() >= self._closing)
 
     def _put(self, data: bytes) -> None:
-        """Send a frame; from any thread."""
+        """Send a frame, unless this server leaves; from any thread."""
         with self._gate:
-            if self._ended or self._watched < 0:
-                return
-            self._backlog.add(data)
-            if not self._watched & WRITE:
-                self._write()
-            if self._backlog.size > self._max_backlog:
-                self._loop.post(lambda: self._break(f"the switch does not take {self._max_backlog} bytes"))
-            elif self._backlog.size and not self._watched & WRITE:
-                self._loop.post(self._watch)
+            if not self._closing:
+                self._add(data)
+
+    def _add(self, data: bytes) -> None:
+        """Send a frame; with the lock."""
+        # Where too much waits, the switch is about to be given up.
+        if self._ended or self._watched < 0 or self._backlog.size > self._max_backlog:
+            return
+        self._backlog.add(data)
+        if not self._watched & WRITE:
+            self._write()
+        if self._backlog.size > self._max_backlog:
+            self._loop.post(lambda: self._break(f"the switch does not take {self._max_backlog} bytes"))
+        elif self._backlog.size and not self._watched & WRITE:
+            self._loop.post(self._watch)
 
     def _write(self) -> None:
         """Write what can be written; with the lock."""
@@ -323,6 +330,8 @@ class SwitchCarrier:
             self._put(frame(ANSWER))
         elif kind == AWAY:
             self._away = data == b"\1"
+        elif kind not in (MESSAGE, HERE, GONE) or (kind == HERE and name in self._present):
+            raise RemoteProtocolError(f"a frame of kind {kind} about {name!r:.80}, which no switch sends")
         elif self._closing:
             return
         elif kind == MESSAGE and name in self._present:
@@ -441,8 +450,10 @@ class Switch:
 
     def close(self) -> None:
         """End all streams."""
-        self._closed.set()
-        for line in list(self._lines):
+        with self._gate:
+            self._closed.set()
+            lines = list(self._lines)
+        for line in lines:
             self._lose(line, "")
 
     def _read(self, line: _Line) -> None:
@@ -491,7 +502,12 @@ class Switch:
                     self._put(line, frame(HERE, other))
                     self._put(each, frame(HERE, name))
                 self._by_name[name] = line
-            elif kind == MESSAGE and line.name:
+            elif not line.name or kind not in (MESSAGE, ANSWER, AWAY, GOODBYE) or (kind == MESSAGE and not data):
+                raise RemoteProtocolError(f"a frame of kind {kind} and {len(data)} bytes, which no server sends here")
+            elif self._by_name.get(line.name) is not line:
+                # It has left, and another one may have its name.
+                return
+            elif kind == MESSAGE:
                 to = self._by_name.get(name)
                 if to is not None:
                     line.held = True
@@ -526,8 +542,9 @@ class Switch:
         """A server has gone: tell the others."""
         if self._by_name.get(line.name) is line:
             del self._by_name[line.name]
+            gone = frame(GONE, line.name, reason.encode(errors="replace"))
             for each in self._by_name.values():
-                self._put(each, frame(GONE, line.name, reason.encode()))
+                self._put(each, gone)
 
     def _watch_lines(self) -> None:
         every = self._keep_alive / TURNS
