@@ -91,7 +91,9 @@ def read(path: str, offset: int, size: int = PIECE) -> Piece:
         if not stat.S_ISREG(state.st_mode):
             folder = stat.S_ISDIR(state.st_mode)
             raise OSError(errno.EISDIR if folder else errno.EINVAL, "a folder" if folder else "not a file", path)
-        return state.st_mode & 0o777, state.st_size, state.st_mtime_ns, os.pread(fd, size, offset)
+        # It is only compared; files of the year 2300 would not fit into a message.
+        changed = state.st_mtime_ns % (1 << 63)
+        return state.st_mode & 0o777, state.st_size, changed, os.pread(fd, size, offset)
     finally:
         os.close(fd)
 

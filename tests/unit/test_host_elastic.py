@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Sequence
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +14,8 @@ import pytest
 
 from pypmix.host import elastic
 from pypmix.host.placing import Node, Wanted
-from pypmix.host.rosters.base import ElasticRoster, Settings
+from pypmix.host.rosters import prrte, slurm_further
+from pypmix.host.rosters.base import ElasticRoster, RosterError, Settings
 from pypmix.host.rosters.names import read_hosts
 from pypmix.host.rosters.ssh import SSHRoster
 from pypmix.standard import attrs
@@ -218,6 +222,72 @@ def test_ssh_knows_nodes_that_are_named_and_those_that_were_released() -> None:
     assert told[0][0][0].slots == 4 and told[0][0][0].addresses == ("me@n3",)
     assert "have to be named" in told[1][1]
     roster.close()
+
+
+class Group:
+    """Processes on nodes, which come when the test says so."""
+
+    come = threading.Event()
+    fails = False
+
+    def __init__(self, *given: Any) -> None:
+        names = next(each for each in given if isinstance(each, list))
+        self.followers = {name: SimpleNamespace(hello=SimpleNamespace(cpus=4), addresses=()) for name in names}
+
+    def wait(self, _deadline: float) -> None:
+        Group.come.wait(30)
+        if Group.fails:
+            raise RosterError("they do not come")
+
+    def nodes(self, _slots: Any) -> list[Node]:
+        return [Node(name) for name in self.followers]
+
+    def watch(self, _lost: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def obtained(obtain: Any, *wanted: Wanted) -> list[tuple[list[str], str]]:
+    """Ask for nodes, all requests at a time; return what is answered."""
+    answers: SimpleQueue[tuple[list[str], str]] = SimpleQueue()
+    Group.come.clear()
+    for each in wanted:
+        obtain(each, lambda nodes, reason: answers.put(([node.name for node in nodes], reason)))
+    time.sleep(0.2)
+    Group.come.set()
+    return sorted([answers.get(timeout=30) for _ in wanted])
+
+
+def test_two_requests_do_not_take_the_same_node_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_further, "Group", Group)
+    left = {"n2": Node("n2", 3)}
+    further = slurm_further.Further(Settings({"PATH": ""}), [], left, lambda _name, _reason: None)
+    one = Wanted(nodes=1)
+    assert obtained(further.obtain, one, one) == [
+        ([], "there is no salloc here to ask Slurm for further nodes"),
+        (["n2"], ""),
+    ]
+    left["n2"] = Node("n2", 3)
+    monkeypatch.setattr(Group, "fails", True)
+    assert obtained(further.obtain, Wanted((("n2", 0),))) == [([], "they do not come")]
+    assert left == {"n2": Node("n2", 3)}
+    # Whatever it is, it is told.
+    monkeypatch.setattr(slurm_further, "Group", None)
+    assert "not callable" in obtained(further.obtain, one)[0][1]
+
+
+def test_two_requests_do_not_take_the_same_node_of_a_dvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prrte, "Group", Group)
+    monkeypatch.setattr(prrte.PRRTERoster, "_names", staticmethod(lambda _tool: ["n1", "n2", "n3", "n4"]))
+    roster = prrte.PRRTERoster(Settings({}))
+    roster._tool = SimpleNamespace()  # type: ignore[assignment]
+    one = Wanted(nodes=1)
+    assert obtained(roster.obtain, one, one) == [(["n1"], ""), (["n2"], "")]
+    monkeypatch.setattr(Group, "fails", True)
+    assert "they do not come" in obtained(roster.obtain, one)[0][1]
+    assert not roster._coming
+    monkeypatch.setattr(prrte, "Group", None)
+    assert "not callable" in obtained(roster.obtain, one)[0][1]
 
 
 def test_a_fixed_session_says_so() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pypmix.host import orders
 from pypmix.host.job import Application
 from pypmix.host.preload import PIECE, VARIABLE, Arrival, files_of, link, moved, read, resolved
 from pypmix.standard.errors import PMIxError
@@ -51,6 +52,18 @@ def arrive(launcher: Launcher, *names: str) -> Path:
     job = launcher.folder.parent / "job"
     Arrival(names, str(job), launcher.ask, launcher.ends.append).begin()
     return job / "preload"
+
+
+@pytest.mark.parametrize("year", [1903, 1970, 2300])
+def test_files_of_any_time_fit_into_a_message(tmp_path: Path, year: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"data")
+    seconds = (year - 1970) * 31556952
+    os.utime(path, (seconds, seconds))
+    if int(path.stat().st_mtime) != seconds:
+        pytest.skip("this file system has no such time")
+    piece = read(str(path), 0)
+    assert orders.FETCHED.read(orders.FETCHED.write(piece)) == piece
 
 
 def test_files_arrive_in_pieces_with_their_permissions(launcher: Launcher) -> None:

@@ -152,6 +152,8 @@ class PRRTERoster:
         self._tool: Tool | None = None
         self._groups: list[Group] = []
         self._gate = threading.Lock()
+        self._coming: set[str] = set()
+        """The nodes that requests are about which are under way."""
         self._lost: Lost = lambda _name, _reason: None
 
     @classmethod
@@ -203,8 +205,9 @@ class PRRTERoster:
         def obtain() -> None:
             try:
                 found = self._more(wanted)
-            except (RosterError, PMIxError) as error:
-                done((), f"the DVM of PRRTE has no such nodes: {getattr(error, 'detail', error)}")
+            except Exception as error:
+                # Of any kind: who has asked waits for an answer.
+                done((), f"the DVM of PRRTE has no such nodes: {getattr(error, 'detail', error) or repr(error)}")
             else:
                 done(found, "")
 
@@ -216,13 +219,22 @@ class PRRTERoster:
         assert tool is not None
         slots = dict(wanted.hosts)
         known = self._names(tool)
-        if not slots:
+        with self._gate:
+            if not slots:
+                taken = self._coming.union(*[group.followers for group in self._groups])
+                free = [name for name in known if name not in taken]
+                if wanted.cpus or len(free) < wanted.nodes:
+                    raise RosterError(f"{len(free)} of its nodes are not of this run yet, and it counts no CPUs")
+                slots = dict.fromkeys(free[: wanted.nodes], 0)
+            self._coming.update(slots)
+        try:
+            return self._take(tool, slots, known, deadline)
+        finally:
             with self._gate:
-                taken = {name for group in self._groups for name in group.followers}
-            free = [name for name in known if name not in taken]
-            if wanted.cpus or len(free) < wanted.nodes:
-                raise RosterError(f"{len(free)} of its nodes are not of this run yet, and it counts no CPUs")
-            slots = dict.fromkeys(free[: wanted.nodes], 0)
+                self._coming.difference_update(slots)
+
+    def _take(self, tool: Tool, slots: Mapping[str, int], known: Sequence[str], deadline: float) -> list[Node]:
+        """Have the DVM start processes on nodes, and wait for them."""
         # PRRTE 3.0 gets the hosts of a spawn that adds some, never answers it, and may crash at the next one.
         others = [name for name in slots if name not in known]
         if others:

@@ -148,8 +148,9 @@ class Further:
         def obtain() -> None:
             try:
                 found = self._obtain(wanted)
-            except (RosterError, OSError) as error:
-                done((), str(error))
+            except Exception as error:
+                # Of any kind: who has asked waits for an answer.
+                done((), str(error) or type(error).__name__)
             else:
                 done(found, "")
 
@@ -192,9 +193,13 @@ class Further:
 
     def _obtain(self, wanted: Wanted) -> list[Node]:
         deadline = time.monotonic() + self._settings.patience
-        names = [name for name, _ in wanted.hosts] or list(self._left)[: wanted.nodes]
-        if names and len(names) >= wanted.nodes and not wanted.cpus and all(name in self._left for name in names):
-            return self._take_again(dict(wanted.hosts) or dict.fromkeys(names, 0), deadline)
+        with self._gate:
+            names = [name for name, _ in wanted.hosts] or list(self._left)[: wanted.nodes]
+            again = names and len(names) >= wanted.nodes and not wanted.cpus and self._left.keys() >= set(names)
+            # Another request may be under way.
+            known = [self._left.pop(name) for name in names] if again else []
+        if known:
+            return self._take_again(known, dict(wanted.hosts), deadline)
         if shutil.which("salloc", path=self._settings.env.get("PATH")) is None:
             raise RosterError("there is no salloc here to ask Slurm for further nodes")
         requests = self._requests(wanted)
@@ -220,19 +225,22 @@ class Further:
         slots = dict(wanted.hosts)
         return [node.replace(slots=slots.get(node.name) or node.slots) for job in jobs for node in job.nodes]
 
-    def _take_again(self, slots: Mapping[str, int], deadline: float) -> list[Node]:
+    def _take_again(self, known: Sequence[Node], slots: Mapping[str, int], deadline: float) -> list[Node]:
         """Take nodes of the first job, which have left."""
-        group = Group(self._settings, list(slots), self._settings.env)
+        group: Group | None = None
         try:
+            group = Group(self._settings, [node.name for node in known], self._settings.env)
             group.wait(deadline)
         except BaseException:
-            group.close()
+            with self._gate:
+                self._left.update({node.name: node for node in known})
+            if group is not None:
+                group.close()
             raise
         with self._gate:
             self._again.append(group)
         group.watch(self._lost)
-        known = [self._left.pop(name) for name in slots]
-        return [node.replace(slots=slots[node.name] or node.slots) for node in known]
+        return [node.replace(slots=slots.get(node.name) or node.slots) for node in known]
 
     def _requests(self, wanted: Wanted) -> list[list[str]]:
         """Return the options of `salloc` for each further job."""
