@@ -29,8 +29,11 @@ async def elsewhere(function: Callable[[], Any]) -> Any:
             result = function()
         except Exception as error:
             fault = error
-        if not loop.is_closed():
+        try:
             loop.call_soon_threadsafe(settle, result, fault)
+        except RuntimeError:
+            # The worker has ended, and its loop with it.
+            return
 
     threading.Thread(target=carry_out, daemon=True).start()
     return await future

@@ -90,7 +90,7 @@ class Elastic:
         self._coming: set[str] = set()
         """The names of nodes that the roster was asked for, and that are not there yet."""
         self._leaving: dict[RemoteNode, list[Callable[[], None]]] = {}
-        """What is called when nodes have left that are on their way out."""
+        """The nodes on their way out, with the calls that are due when they have left."""
         self._last = 0
         self._held: list[Callable[[], None]] | None = []
         """The requests that have come before the first nodes are there; None from then on."""

@@ -247,6 +247,46 @@ def test_a_carrier_gives_up_a_switch_that_says_what_none_says(wrong):
     ours.close()
 
 
+def test_a_carrier_waits_for_room_only_while_it_has_something_to_send():
+    """And those that this process starts do not inherit the stream."""
+    ours, theirs = socket.socketpair()
+    theirs.set_inheritable(True)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12)
+    carrier = module.SwitchCarrier("a", theirs)
+    assert not theirs.get_inheritable()
+    changes = SimpleQueue()
+    rounds = []
+    over = carrier._over
+    carrier._over = lambda: rounds.append(1) or over()
+    carrier.listen(lambda *_: None, lambda *change: changes.put(change))
+    ours.sendall(frame(HERE, "b"))
+    assert changes.get(timeout=PATIENCE) == ("b", True)
+    carrier.send("b", bytes(1 << 20))
+    left = len(frame(HELLO, "a")) + len(frame(MESSAGE, "b", bytes(1 << 20)))
+    while left:
+        left -= len(ours.recv(1 << 16))
+    time.sleep(0.2)
+    before = len(rounds)
+    time.sleep(0.3)
+    assert len(rounds) - before < 10
+    carrier.close()
+    ours.close()
+
+
+def test_a_server_that_is_back_has_no_reason_to_have_gone():
+    ours, theirs = socket.socketpair()
+    carrier = module.SwitchCarrier("a", theirs)
+    changes = SimpleQueue()
+    carrier.listen(lambda *_: None, lambda *change: changes.put(change))
+    for told, here, reason in ((b"", True, ""), (b"it is broken", False, "it is broken"), (b"", True, "")):
+        ours.sendall(frame(HERE if here else module.GONE, "b", told))
+        assert changes.get(timeout=PATIENCE) == ("b", here)
+        assert carrier.reason("b") == reason
+    carrier.close()
+    ours.close()
+
+
 def test_a_goodbye_is_the_last_word_and_always_said(monkeypatch):
     """Though the carrier's thread looks at that moment whether it is over, and others still send."""
     ours, theirs = socket.socketpair()

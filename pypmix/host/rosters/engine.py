@@ -142,7 +142,7 @@ class Lent:
         try:
             os.write(self._writer, answer)
         except BrokenPipeError:
-            # Nobody waits for it any more.
+            # The session has given it up.
             return
 
     def stop(self) -> None:
@@ -422,15 +422,20 @@ class Nodes:
             outcome = host.run()
         finally:
             over.set()
-            deadline = time.monotonic() + AGENTS
-            for each in (*lent, looking):
-                each.join(max(0.0, deadline - time.monotonic()))
+            self._settle(lent, looking)
             if switch is not None:
                 switch.close()
-            lost = [each.name for each in lent if each.lost]
-            with self._gate:
-                self.nodes = tuple([node for node in self.nodes if node.name not in lost])
         return outcome, {rank: data for each in lent if each.end for rank, data in each.end.results.items()}
+
+    def _settle(self, lent: Sequence[Lent], looking: threading.Thread) -> None:
+        """Wait until agents have told of the ends of their daemons, and leave out the nodes that are lost."""
+        deadline = time.monotonic() + AGENTS
+        for each in lent:
+            each.join(max(0.0, deadline - time.monotonic()))
+        looking.join(max(0.0, deadline - time.monotonic()))
+        lost = [each.name for each in lent if each.lost]
+        with self._gate:
+            self.nodes = tuple([node for node in self.nodes if node.name not in lost])
 
     def _is_direct(self, addresses: Sequence[str]) -> bool:
         """Tell whether daemons and this process talk to each other by connections of their own."""
@@ -496,7 +501,7 @@ def number_of(what: str, number: int | None) -> None:
     """Raise where a number of nodes or slots that was asked for is none.
 
     Raises:
-        TypeError: It is no whole number.
+        TypeError: It is not a whole number.
         ValueError: It is below 1.
     """
     if number is None:

@@ -206,7 +206,7 @@ class PRRTERoster:
             try:
                 found = self._more(wanted)
             except Exception as error:
-                # Of any kind: who has asked waits for an answer.
+                # Of any kind: the request waits for an answer.
                 done((), f"the DVM of PRRTE has no such nodes: {getattr(error, 'detail', error) or repr(error)}")
             else:
                 done(found, "")

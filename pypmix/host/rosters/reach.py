@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pypmix.host.addresses import Address
 
 LISTEN_SECONDS = 300.0
-"""Seconds after which nothing is tried any more, though nobody has said so: the launcher may be lost."""
+"""Seconds that a node listens at most: a launcher that is lost does not end it."""
 
 AT_A_TIME = 256
 """The most connections that are tried at a time, and the most nodes that are asked."""

@@ -149,7 +149,7 @@ class Further:
             try:
                 found = self._obtain(wanted)
             except Exception as error:
-                # Of any kind: who has asked waits for an answer.
+                # Of any kind: the request waits for an answer.
                 done((), str(error) or type(error).__name__)
             else:
                 done(found, "")
