@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -441,3 +443,29 @@ with Client() as me:
     told = "".join([path.read_text() for path in tmp_path.glob("out*")])
     assert "refused" in told and "it is broken" in told and "spawned" not in told, told
     assert sorted(engine.released) == ["n1-3", "n1-4"] and engine.idle == [True, True]
+
+
+def test_functions_go_to_ranks_of_the_same_user_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pypmix.host.rosters.agent.peer_uid", lambda _connection: os.geteuid() + 1)
+    for function in (b"function", b""):
+        calls = Calls(function)
+        with leftovers.nothing_left(), socket.socket(socket.AF_UNIX) as stranger:
+            stranger.connect("\0" + calls.name)
+            with pytest.raises(EOFError):
+                receive(stranger)
+            assert calls.close() == {}
+
+
+def test_ranks_take_functions_of_the_same_user_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pypmix.host.rosters import calling
+
+    monkeypatch.setitem(sys.modules, "cloudpickle", ModuleType("cloudpickle"))
+    calls = Calls(b"function")
+    monkeypatch.setenv(calling.CALL, calls.name)
+    monkeypatch.setattr(calling, "peer_uid", lambda _connection: os.geteuid() + 1)
+    with leftovers.nothing_left():
+        assert calling.main() == 1
+        assert calls.close() == {}
+    assert "belongs to another user" in capsys.readouterr().err

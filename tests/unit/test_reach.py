@@ -7,6 +7,8 @@ import socket
 
 import pytest
 
+from harness import leftovers
+from pypmix.host.rosters import reach
 from pypmix.host.rosters.agent import Agent
 from pypmix.host.rosters.reach import Probe, apart, unreached
 
@@ -24,14 +26,38 @@ def test_one_of_several_addresses_is_enough():
     assert unreached([[here]], 5) == [0]
 
 
+def test_many_are_tried_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "AT_A_TIME", 2)
+    probe = Probe()
+    here = probe.listen("127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        nobody = silent.getsockname()[:2]
+    assert unreached([[here], [nobody], [nobody], [here], [nobody]], 5) == [1, 2, 4]
+    probe.close()
+
+
+def test_a_node_listens_no_longer_than_it_may_be_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher that would end it may be lost."""
+    monkeypatch.setattr(reach, "LISTEN_SECONDS", 0.5)
+    probe = Probe()
+    with leftovers.nothing_left():
+        here = probe.listen("127.0.0.1")
+        assert unreached([[here]], 5) == []
+    assert unreached([[here]], 5) == [0]
+    probe.close()
+
+
 class Calls:
     """Agents in this process, one of which is elsewhere."""
 
     def __init__(self, **answers):
         self.agents = {name: Agent() for name in ("n1", "n2")}
         self.answers = answers
+        self.tried: dict[str, int] = {}
 
     def __call__(self, name, method, *arguments):
+        if method == "reach":
+            self.tried[name] = len(arguments[0])
         answer = self.answers.get(f"{name}_{method}")
         if isinstance(answer, Exception):
             raise answer
@@ -54,5 +80,7 @@ def test_who_does_not_reach_whom(answers, text):
     calls = Calls(**answers)
     found = apart(["n1", "n2"], calls, ["127.0.0.1"])
     assert found.startswith(text) and bool(found) == bool(text)
+    # The launcher, and the other node.
+    assert answers or calls.tried == {"n1": 2, "n2": 2}
     for name, agent in calls.agents.items():
         assert agent.idle, name
