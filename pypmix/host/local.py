@@ -425,6 +425,8 @@ class LocalHost(ServingManager):
             node.server.open()
         if self._fleet is not None:
             self._crossings = self._fleet.open()
+            if self._ended_all:
+                return
             self._make_first()
         if self._joining is not None:
             from pypmix.host.crossings import Crossings
@@ -495,6 +497,8 @@ class LocalHost(ServingManager):
             os.kill(os.getpid(), signal.SIGSTOP)
             self._away(False)
             self._signal_all(signal.SIGCONT)
+        elif self._fleet is not None and not self._fleet.complete:
+            self._stop(signum)
         elif any(job.outcome is None for job in self.jobs.values()):
             if signum == signal.SIGINT and not self._stopping:
                 # Somebody waits for what does not come, perhaps: say what it is.

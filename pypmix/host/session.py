@@ -279,7 +279,7 @@ class Fleet:
         self._closing = False
 
     def open(self) -> Launching:
-        """Start the daemons, and return what the servers do together, once all are there.
+        """Start the daemons, and return what the servers do together, once all are there or the host is to end.
 
         Raises:
             PMIxError: One of them cannot be started, or does not come in time.
@@ -298,9 +298,11 @@ class Fleet:
         session.follow(lambda: self._post(lambda: session.carry_out(self)))
         deadline = time.monotonic() + session.patience
         self._loop.later(SLOW, lambda: self._tell_progress(SLOW))
-        self._loop.run(lambda: self._come() or time.monotonic() > deadline, every=POLL)
+        self._loop.run(lambda: self._come() or self._host.ending or time.monotonic() > deadline, every=POLL)
         if self._failed is not None:
             raise self._failed
+        if self._host.ending:
+            return Launching(self._host, crossing, self)
         late = [name for name, daemon in self._daemons.items() if not daemon.present]
         if late:
             raise PMIxError(f"{listed(late)} did not join within {session.patience:g} s", hint=self._advice())

@@ -136,6 +136,15 @@ def test_requests_wait_until_the_first_nodes_are_there(session: Start) -> None:
     assert run.end() == 143, run.told()
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_is_ended_while_its_nodes_come(session: Start, signum: int) -> None:
+    run = session(shell(2, "echo up"), nodes={"n0": 1, "n1": 1}, python={"n1": ["sleep", "60"]})
+    run.until((run.folder / "n1.pid").exists, "the nodes")
+    run.process.send_signal(signum)
+    assert run.end() == 128 + signum, run.told()
+    assert run.outcome.startswith(f"OUTCOME {128 + signum} ended by ") and not run.out, run.told()
+
+
 def test_a_session_whose_nodes_are_fixed_says_so(session: Start) -> None:
     run = session(shell(2, "echo up; while test ! -e stop; do sleep 0.1; done"))
     run.until(lambda: run.out.count("up") == 2, "all ranks")

@@ -469,3 +469,15 @@ def test_ranks_take_functions_of_the_same_user_alone(
         assert calling.main() == 1
         assert calls.close() == {}
     assert "belongs to another user" in capsys.readouterr().err
+
+
+def test_the_end_of_what_a_daemon_has_said_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\nseq 2000 >&2; printf 'the last ' >&2; sleep 0.5; echo 'word' >&2; exit 3\n")
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    agent = Agent()
+    with leftovers.nothing_left():
+        assert agent.begin(b"{}\n") == b""
+        ended = agent.wait()
+    assert ended.code == 3 and ended.errors.endswith("\n2000\nthe last word\n") and len(ended.errors) <= 4096

@@ -199,6 +199,9 @@ class World:
 
     def _begun(self, host: LocalHost) -> None:
         self._host = host
+        if self._reason:
+            # It was closed before.
+            self._end(self._reason)
 
     def _end(self, reason: str) -> None:
         """End the job by force."""
