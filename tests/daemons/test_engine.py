@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -16,11 +18,12 @@ import pytest
 
 from harness import cluster as clusters
 from harness import leftovers, machine
+from pypmix.host.outcome import Outcome
 from pypmix.host.placing import Node, Wanted
 from pypmix.host.rosters.agent import Agent, Calls, Ended, receive, send
 from pypmix.host.rosters.engine import Nodes, launcher_addresses, named
 from pypmix.host.terms import Terms
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import OperationTimeout, PMIxError
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -481,3 +484,57 @@ def test_the_end_of_what_a_daemon_has_said_is_kept(tmp_path: Path, monkeypatch: 
         assert agent.begin(b"{}\n") == b""
         ended = agent.wait()
     assert ended.code == 3 and ended.errors.endswith("\n2000\nthe last word\n") and len(ended.errors) <= 4096
+
+
+def test_what_a_daemon_has_sent_last_is_pulled(pretending: None) -> None:
+    agent = Agent()
+    found: list[Ended] = []
+    with leftovers.nothing_left():
+        agent.begin(b"{}\n", switched=True)
+        waiting = threading.Thread(target=lambda: found.append(agent.wait()))
+        waiting.start()
+        agent.push(b"last")
+        time.sleep(0.5)
+        agent.stop()
+        # Longer than it waits for a pull that is under way.
+        time.sleep(1.5)
+        assert agent.pull() == b"last"
+        assert agent.pull() == b""
+        waiting.join(60)
+    assert found[0].code == -signal.SIGKILL
+
+
+class Host:
+    """A launcher that is told to end."""
+
+    def __init__(self) -> None:
+        self.interrupted = threading.Event()
+
+    def interrupt(self, _signum: int) -> None:
+        self.interrupted.set()
+
+
+def test_a_world_that_is_closed_before_it_begins_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pypmix.host.rosters import world
+
+    for name in ("BEGINNING", "ENDING", "CLOSING"):
+        monkeypatch.setattr(world, name, 0.1)
+    monkeypatch.setitem(sys.modules, "cloudpickle", ModuleType("cloudpickle"))
+    monkeypatch.setattr(sys.modules["cloudpickle"], "dumps", pickle.dumps, raising=False)
+    host, given_up, released = Host(), threading.Event(), threading.Event()
+
+    def job(begun: Any) -> Outcome:
+        given_up.wait(60)
+        begun(host)
+        assert host.interrupted.wait(60)
+        return Outcome(143, "ended")
+
+    def ask(*_given: Any) -> dict[int, bytes]:
+        given_up.wait(60)
+        return {}
+
+    with leftovers.nothing_left():
+        with pytest.raises(OperationTimeout):
+            world.World({"n1": 1}, job, ask, mpi=False, release=released.set)
+        given_up.set()
+        assert host.interrupted.wait(10) and released.is_set()

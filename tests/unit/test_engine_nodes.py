@@ -45,7 +45,7 @@ class Client:
     """
 
     asynchronous = False
-    cluster = None
+    cluster: Any = None
 
     def __init__(self, *names: str | int) -> None:
         self.known = {
@@ -127,6 +127,68 @@ def test_two_requests_at_a_time_get_different_workers(dask: ModuleType) -> None:
     found += engine.joined()
     assert sorted(node.name for node in found) == ["n-2", "n-3", "n-4"]
     assert len(set(engine._addresses.values())) == 4
+
+
+class Cluster:
+    """A cluster that starts workers, as far as it has room."""
+
+    def __init__(self, client: Client, room: int) -> None:
+        self.client, self.room = client, room
+        self.asked: list[int] = []
+        self.ended: list[Any] = []
+        self.gone = threading.Event()
+
+    def scale(self, count: int) -> None:
+        self.asked.append(count)
+        self.client.known |= Client(*[f"w{place}" for place in range(1, min(count, self.room) + 1)]).known
+
+    def scale_down(self, names: list[Any]) -> None:
+        self.ended += names
+        self.gone.set()
+
+    def sync(self, function: Any, *given: Any) -> None:
+        function(*given)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count"),
+    [(Wanted(nodes=2), 3), (Wanted(cpus=5), 4), (Wanted(nodes=1, cpus=4), 3), (Wanted(nodes=3, cpus=2), 4)],
+)
+def test_a_cluster_starts_the_workers_that_it_lacks_and_ends_them(dask: ModuleType, wanted: Wanted, count: int) -> None:
+    client = Client("w1")
+    client.cluster = cluster = Cluster(client, 9)
+    engine = dask._Dask(client, None, False)
+    (first,) = engine.lend(dict(engine.workers()))
+    made = engine.more(wanted)
+    assert cluster.asked == [count] and len(made) == count - 1
+    engine.release(first)
+    engine.release(made[0])
+    assert cluster.gone.wait(30) and cluster.ended == ["w2"], "one that was there before stays"
+
+
+def test_a_worker_that_was_there_is_not_ended_with_one_that_was_started(dask: ModuleType) -> None:
+    client = Client("w1", "w2")
+    client.cluster = cluster = Cluster(client, 9)
+    engine = dask._Dask(client, None, False)
+    engine.lend(dict(list(engine.workers().items())[:1]))
+    for node in engine.more(Wanted(nodes=2)):
+        engine.release(node)
+    assert cluster.gone.wait(30) and cluster.ended == ["w3"]
+
+
+def test_a_cluster_that_starts_too_few_is_as_large_as_before(dask: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask, "START_SECONDS", 0.3)
+    client = Client("w1")
+    engine = dask._Dask(client, None, False)
+    engine.lend(dict(engine.workers()))
+    with pytest.raises(PMIxError, match="lacks 1 further"):
+        engine.more(Wanted(nodes=1))
+    client.cluster = cluster = Cluster(client, 2)
+    with pytest.raises(PMIxError, match="started none in"):
+        engine.more(Wanted(nodes=2))
+    assert cluster.asked == [3, 1]
+    with pytest.raises(PMIxError, match="lacks 1 further"):
+        engine.more(Wanted((("w7", 0),)))
 
 
 def test_dask_logs_no_argument_of_a_call(dask: ModuleType) -> None:

@@ -135,6 +135,32 @@ def test_a_silent_server_is_lost_and_one_that_answers_is_not():
     assert fine.stream.released.wait(PATIENCE)
 
 
+def test_one_that_is_held_is_not_silent(monkeypatch):
+    monkeypatch.setattr(module, "MAX_WAITING", 10)
+    switch = Switch(keep_alive=0.8)
+    slow, sender = Server(switch, "slow"), Server(switch, "sender")
+    assert sender.next()[1] == "slow"
+    slow.stream.reads = threading.Semaphore(0)
+    for _ in range(4):
+        sender.say(MESSAGE, "slow", bytes(100))
+    for _ in range(40):
+        slow.say(ANSWER)
+        time.sleep(0.05)
+    assert not sender.stream.released.is_set() and not slow.stream.released.is_set()
+    slow.stream.reads.release(1000)
+    switch.close()
+
+
+def test_nobody_is_lost_by_turns_in_which_the_switch_itself_stood_still(switch):
+    silent = Server(switch, "silent")
+    for _ in range(20):
+        switch._turn(0.01, True)
+    assert not silent.stream.released.is_set()
+    for _ in range(20):
+        switch._turn(0.01, False)
+    assert silent.stream.released.wait(PATIENCE)
+
+
 def test_nobody_is_lost_while_the_process_of_the_switch_is_away():
     switch = Switch(keep_alive=0.4)
     carrier = switch.carrier("launcher")

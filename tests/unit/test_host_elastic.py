@@ -179,12 +179,19 @@ def test_a_node_that_is_taken_out_twice_leaves_once_and_both_are_answered() -> N
     node.busy = True
     done: list[str] = []
     session.elastic.shrink(["n2"], True, lambda: done.append("first"))
+    assert node.slots == 0, "no rank is placed there any more"
     session.elastic.shrink(["n2", "n2"], True, lambda: done.append("second"))
     session.elastic.leave("n2", "it is needed")
     assert not done
     node.idle()
     assert done == ["first", "second"] and session.released == ["n2"]
     assert sum(event.startswith("EVENT_NODE_OFFLINE") for event in session.events) == 1
+
+
+def test_a_node_without_slots_is_not_one_that_stays() -> None:
+    session = Session(Remote(Node("n1")), Remote(Node("n2", 0)))
+    with pytest.raises(PMIxError, match="without n1 the session has no slot"):
+        session.ask(RELEASE, attrs.ALLOC_NODE_LIST("n1"))
 
 
 def test_another_user_changes_nothing() -> None:
