@@ -153,9 +153,19 @@ def test_one_that_is_held_is_not_silent(monkeypatch):
 
 def test_nobody_is_lost_by_turns_in_which_the_switch_itself_stood_still(switch):
     silent = Server(switch, "silent")
+    (line,) = switch._lines
     for _ in range(20):
         switch._turn(0.01, True)
-    assert not silent.stream.released.is_set()
+    assert switch._lines == [line]
+    # Nor is one that says something now and then.
+    for _ in range(4):
+        signs = line.signs
+        silent.say(ANSWER)
+        while line.signs == signs:
+            time.sleep(0.01)
+        for _ in range(5):
+            switch._turn(0.01, False)
+    assert switch._lines == [line]
     for _ in range(20):
         switch._turn(0.01, False)
     assert silent.stream.released.wait(PATIENCE)
@@ -359,6 +369,21 @@ def test_what_waits_at_a_carrier_is_bounded():
         carrier.send("b", bytes(1 << 16))
     assert carrier._backlog.size < 2 << 20
     busy.set()
+    assert changes.get(timeout=PATIENCE) == ("b", False)
+    carrier.close()
+    ours.close()
+
+
+def test_a_switch_that_has_said_that_it_stops_is_not_lost_until_it_is_back():
+    ours, theirs = socket.socketpair()
+    carrier = module.SwitchCarrier("a", theirs, keep_alive=0.4)
+    changes = SimpleQueue()
+    ours.sendall(frame(module.AWAY, data=b"\1") + frame(HERE, "b"))
+    carrier.listen(lambda *_: None, lambda *change: changes.put(change))
+    assert changes.get(timeout=PATIENCE) == ("b", True)
+    time.sleep(1.0)
+    assert changes.empty()
+    ours.sendall(frame(module.AWAY, data=b"\0"))
     assert changes.get(timeout=PATIENCE) == ("b", False)
     carrier.close()
     ours.close()
