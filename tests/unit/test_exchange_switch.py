@@ -135,6 +135,27 @@ def test_a_silent_server_is_lost_and_one_that_answers_is_not():
     assert fine.stream.released.wait(PATIENCE)
 
 
+def test_who_is_held_goes_on_when_the_slow_server_is_lost(switch, monkeypatch):
+    monkeypatch.setattr(module, "MAX_WAITING", 10)
+    slow, sender, other = (Server(switch, name) for name in ("slow", "sender", "other"))
+    assert {sender.next()[1], sender.next()[1]} == {"slow", "other"}
+    slow.stream.reads = threading.Semaphore(0)
+    for _ in range(4):
+        sender.say(MESSAGE, "slow", bytes(100))
+    sender.say(MESSAGE, "other", b"hello")
+    sender.say(module.AWAY, data=b"\1")
+    while not any(line.held for line in switch._lines):
+        time.sleep(0.01)
+    slow.stream.come.put(OSError("it is lost"))
+    kinds = [other.next() for _ in range(5)]
+    assert kinds[2:] == [
+        (module.GONE, "slow", b"OSError: it is lost"),
+        (MESSAGE, "sender", b"hello"),
+        (module.AWAY, "", b"\1"),
+    ]
+    assert slow.stream.released.wait(PATIENCE) and len(switch._lines) == 2
+
+
 def test_one_that_is_held_is_not_silent(monkeypatch):
     monkeypatch.setattr(module, "MAX_WAITING", 10)
     switch = Switch(keep_alive=0.8)
