@@ -177,8 +177,11 @@ def test_the_roster_joins_and_takes_nodes_and_one_is_lost(session: Start) -> Non
     assert heard(1)[0][:2] == ["DVM_IS_READY", "n1"]
     run.say(["join", "n2"])
     assert heard(2)[1][:2] == ["DVM_IS_READY", "n2"]
+    run.say(["join", "n2"])
+    run.until(lambda: "n2 is in the session already" in run.err, "the refusal")
     run.say(["leave", "n1"])
     assert [each[:2] for each in heard(4)[2:]] == [["EVENT_NODE_OFFLINE", "n1"], ["DVM_IS_READY", "n1"]]
+    assert processes.read(run.pid("n2")) is not None
     os.kill(run.pid("n2"), signal.SIGKILL)
     assert heard(5)[4][:2] == ["EVENT_NODE_DOWN", "n2"]
     run.say(["join", "n2"])

@@ -538,3 +538,33 @@ def test_a_world_that_is_closed_before_it_begins_does_not_go_on(monkeypatch: pyt
             world.World({"n1": 1}, job, ask, mpi=False, release=released.set)
         given_up.set()
         assert host.interrupted.wait(10) and released.is_set()
+
+
+def test_what_the_engine_gets_meanwhile_joins_the_job(tmp_path: Path) -> None:
+    code = """
+import time
+from pypmix import Client, PMIxError, attrs
+with Client() as me:
+    while True:
+        try:
+            job = me.spawn(["sh", "-c", "test $PMIX_HOSTNAME = n1-3"], info={attrs.HOST: "n1-3"})
+            break
+        except PMIxError:
+            time.sleep(0.1)
+    assert job.wait(timeout=60) == 0
+"""
+    engine = Engine()
+    new = [named([("n1", 1, ("127.0.0.1",))], ("n1", "n1-2"))]
+
+    def joined() -> list[Node]:
+        if not new:
+            raise ValueError("the cluster is asked once too often")
+        return new.pop()
+
+    engine.joined = joined  # type: ignore[method-assign]
+    terms = Terms(stdin=None, shown=(False, False), file=str(tmp_path / "out"))
+    with leftovers.nothing_left(), nodes_of(engine) as nodes:
+        outcome = nodes.run([sys.executable, "-c", code], n=1, terms=terms, timeout=100)
+        assert outcome.code == 0, outcome
+        assert [node.name for node in nodes.nodes] == ["n1", "n1-2", "n1-3"]
+        assert nodes.run(["true"], terms=terms).code == 0

@@ -410,6 +410,19 @@ def test_a_switch_that_has_said_that_it_stops_is_not_lost_until_it_is_back():
     ours.close()
 
 
+def test_close_does_not_wait_for_a_switch_that_takes_nothing():
+    ours, theirs = socket.socketpair()
+    carrier = module.SwitchCarrier("a", theirs, keep_alive=1000)
+    changes = SimpleQueue()
+    carrier.listen(lambda *call: changes.put(call), lambda *change: changes.put(change))
+    # One that is not there says nothing.
+    ours.sendall(frame(MESSAGE, "c", b"hello") + frame(HERE, "b"))
+    assert changes.get(timeout=PATIENCE) == ("b", True)
+    carrier.send("b", bytes(8 << 20))
+    carrier.close()
+    ours.close()
+
+
 def test_a_carrier_gives_up_a_switch_that_takes_nothing():
     ours, theirs = socket.socketpair()
     carrier = module.SwitchCarrier("a", theirs, max_backlog=1 << 20)
