@@ -28,7 +28,15 @@ RESULT = ROOT / "pypmix"
 FOLDERS = ("operations",)
 """Of these each module is generated, and nothing else stands in the result."""
 
-MODULES = ("client.py", "recipes/draft.py", "recipes/leadership.py", "recipes/mpi.py", "server.py", "tool.py")
+MODULES = (
+    "client.py",
+    "recipes/admission.py",
+    "recipes/draft.py",
+    "recipes/leadership.py",
+    "recipes/mpi.py",
+    "server.py",
+    "tool.py",
+)
 
 # The tables are read from this checkout, installed or not: linters run where it is not.
 sys.path.insert(0, str(ROOT))

@@ -112,7 +112,7 @@ class Event:
         return Answer(statuses.GROUP_CONSTRUCT_ABORT, infos(results))
 
     def refuse(self, reason: str = "") -> Answer:
-        """Return the answer to `GroupEvent.JOIN_REQUEST`: the source is not to be a member.
+        """Return the answer of a member's `recipes.admission.Admission` to a request: the source is not to be a member.
 
         Args:
             reason: Why, in words, for the source.

@@ -32,7 +32,7 @@ class GroupEvent:
     """
 
     JOIN_REQUEST = statuses.JOIN_REQUEST
-    """The source asks to join a group of the caller's, by `group_request`; `Event.refuse` keeps it out."""
+    """The source asks to join a group of the caller's by `recipes.admission.request`; `Event.refuse` keeps it out."""
 
     REQUESTED = statuses.REQUESTED
     """The source begins a construct that the caller is to take part in, and has told so by `recipes.draft.announce`."""

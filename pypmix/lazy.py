@@ -102,7 +102,7 @@ TOPICS = {
     "exchanging": "bcast allgather gather scatter barrier",
     "fabric": "fabric_register fabric_update compute_distances",
     "forwarding": "output input push_input iof_pull iof_deregister iof_push",
-    "groups": "group group_construct group_destruct group_leave group_request _group_names",
+    "groups": "group group_construct group_destruct group_enter group_leave _group_names",
     "invitations": "invite group_invite group_join invitations",
     "psets": "_psets _pset_names watch_psets",
     "publishing": "publish lookup lookup_all unpublish",

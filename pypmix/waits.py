@@ -5,6 +5,8 @@ It is written by hand: a session blocks by itself, where tasks of an event loop 
 
 from __future__ import annotations
 
+import threading
+
 from pypmix.clientbase import PortBase
 
 TYPE_CHECKING = False
@@ -53,6 +55,18 @@ class Port(PortBase):
 
     def attend(self) -> None:
         """Do nothing: the engine takes in by itself what arrives."""
+
+
+class Beside:
+    """Something that runs beside the program, on a thread of its own."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=function, name="pypmix-beside", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for its end."""
+        self._thread.join()
 
 
 def later(function: Callable[[], R]) -> R:

@@ -11,6 +11,7 @@ from typing import Generic, ParamSpec, TypeVar
 import anyio
 import anyio.to_thread
 
+from pypmix.aio.background import background
 from pypmix.aio.pump import Pump
 from pypmix.clientbase import PortBase
 
@@ -65,6 +66,24 @@ async def apart(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
     """Do the same on a thread that counts for no limit: any number may wait for what others on threads bring."""
     waiting = partial(function, *args, **kwargs)
     return await anyio.to_thread.run_sync(waiting, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+
+
+class Beside:
+    """Something that runs beside the program, in a task of its own."""
+
+    def __init__(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._over = anyio.Event()
+        background(self._run, function)
+
+    async def _run(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await function()
+        finally:
+            self._over.set()
+
+    async def wait(self) -> None:
+        """Wait for its end."""
+        await self._over.wait()
 
 
 class Later(Generic[R]):

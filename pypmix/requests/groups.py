@@ -5,12 +5,13 @@ from __future__ import annotations
 from pypmix.requests import proc_tuple, seconds
 from pypmix.standard import codes, keys
 from pypmix.standard.ops import (
+    GroupAdmit,
     GroupConstruct,
     GroupDestruct,
+    GroupEnter,
     GroupInvite,
     GroupJoin,
     GroupLeave,
-    GroupRequest,
     QueryInfo,
 )
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
@@ -19,6 +20,7 @@ from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from pypmix.engine.base import ClientSession
@@ -176,8 +178,18 @@ def leave_op(name: str, info: Infos) -> GroupLeave:
     return GroupLeave(name, infos(info))
 
 
-def request_op(name: str, timeout: float | None, info: Infos) -> GroupRequest:
-    return GroupRequest(name, _flags(info, timeout))
+def admit_op(name: str, proc: Proc, timeout: float | None) -> GroupAdmit:
+    return GroupAdmit(name, proc, _flags(None, timeout))
+
+
+def among(session: ClientSession, procs: Procs) -> Callable[[Proc], bool]:
+    """Return a function that tells whether a proc is one of those named."""
+    named = frozenset(expanded(session, proc_tuple(procs)))
+    return lambda proc: proc in named or Proc(proc.nspace, RANK_WILDCARD) in named
+
+
+def enter_op(name: str, by: Callable[[Proc], bool], timeout: float | None, info: Infos) -> GroupEnter:
+    return GroupEnter(name, by, _flags(info, timeout))
 
 
 def group_names_op() -> QueryInfo:

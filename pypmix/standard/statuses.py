@@ -173,7 +173,7 @@ ERR_IOF_XOFF = -405
 TALK = -3707100
 """Carries what pypmix's group agents, or servers, tell each other; applications do not hear it."""
 JOIN_REQUEST = -3707101
-"""A process asks to join a group that stands; its members' handlers answer (early draft of RFC 0033)."""
+"""A process asks to join a group that stands; its members approve or refuse (early draft of RFC 0033)."""
 REQUESTED = -3707102
 """A construct has begun that the receiver is to take part in (early draft of RFC 0033)."""
 LEAVE_REQUEST = -3707103
@@ -184,5 +184,7 @@ LEAVE_ANSWER = -3707105
 """A member tells who asks to leave that its program has been asked, or has confirmed (early draft of RFC
 0033).
 """
+JOIN_TALK = -3707106
+"""Carries what those who ask to join a group and its members tell each other (early draft of RFC 0033)."""
 PROC_HAS_DISCONNECTED = -3707111
 """A process has called the disconnect: for all other members of the connection."""

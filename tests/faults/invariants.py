@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.election import FAILED
 from pypmix.standard import keys, statuses
-from pypmix.standard.ops import GroupDestruct, GroupRequest
+from pypmix.standard.ops import GroupDestruct, GroupEnter
 from pypmix.standard.ops.groups import DESTRUCTED, JOINED, LEADER_SELECTED
 from pypmix.standard.types import Proc
 
@@ -138,7 +138,7 @@ def members_agree(play: Play) -> None:
 
 def _has_asked_in_vain(play: Play, proc: Proc, name: str) -> bool:
     tickets = play.world.processes[proc].tickets
-    return any(isinstance(each.op, GroupRequest) and each.op.group == name and each.error for each in tickets)
+    return any(isinstance(each.op, GroupEnter) and each.op.group == name and each.error for each in tickets)
 
 
 def one_leader_per_term(play: Play) -> None:

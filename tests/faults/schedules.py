@@ -14,12 +14,13 @@ from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import (
     Fence,
+    GroupAdmit,
     GroupConstruct,
     GroupDestruct,
+    GroupEnter,
     GroupInvite,
     GroupJoin,
     GroupLeave,
-    GroupRequest,
     GroupWatch,
 )
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc
@@ -201,7 +202,6 @@ class Play:
 
         process.reacts = reacts
         process.listen(*HEARD)
-        process.listen(statuses.JOIN_REQUEST)
 
     def _comes(self, name: str, plan: Plan, process: Process, place: int, members: list[Process]) -> None:
         kind, procs = plan.kind, tuple([each.proc for each in members])
@@ -274,10 +274,19 @@ class Play:
                 self.made[name][process.proc] = ticket
 
     def _asks(self, name: str, plan: Plan, process: Process) -> None:
-        """One who is not in it asks to join the group."""
+        """One who is not in the group waits for it to be taken in, and a member that lives does so."""
         if process.alive and process.proc not in self.made[name]:
-            op = GroupRequest(name, (attrs.TIMEOUT(3),))
+            limit = (attrs.TIMEOUT(3),)
+            op = GroupEnter(name, self.made[name].__contains__, limit)
             process.start(op, lambda ticket: None if ticket.error is not None else self._watch(name, plan, process))
+            inside = [each for each, ticket in self.made[name].items() if ticket.over and ticket.error is None]
+            # Only the first of them can do it, whichever that is by now.
+            for each in inside[:3]:
+                self.world.later(self.world.pace(0.05), self._admits, name, self.world.processes[each], process)
+
+    def _admits(self, name: str, member: Process, process: Process) -> None:
+        if member.alive:
+            member.start(GroupAdmit(name, process.proc, (attrs.TIMEOUT(3),)))
 
     # What the members of a group do
 

@@ -13,7 +13,8 @@ import pytest
 from faults.test_group_changes import FOUNDERS, NAME, OTHERS, Groups
 from faults.test_invitations import Life, Plan
 from harness.group_world import NSPACE, Ticket, World
-from pypmix.engine.groups import election, requesting, talk
+from harness.virtual import Programs
+from pypmix.engine.groups import election, talk
 from pypmix.engine.groups.states import MACHINES
 from pypmix.engine.states import Machine
 from pypmix.standard import attrs, keys, statuses
@@ -21,7 +22,6 @@ from pypmix.standard.ops import (
     GroupInvite,
     GroupInviteControl,
     GroupJoin,
-    GroupRequest,
     GroupWatch,
     Notification,
     NotifyEvent,
@@ -93,9 +93,10 @@ def standing(random: Random) -> None:
         adapts=bool(many(0, 1)),
         deaths_in_order=bool(many(0, 1)),
     )
+    programs = world.programs = Programs(world)
     for rank in range(FOUNDERS + OTHERS):
-        status = -23 if many(0, 9) == 0 else 0
-        world[rank].on(statuses.JOIN_REQUEST, lambda event, status=status: status)
+        if many(0, 9) == 0:
+            world.refuses.append(rank)
         claim = (talk.flag(keys.GROUP_LEADER),) if many(0, 1) else ()
         world[rank].on(statuses.GROUP_LEADER_FAILED, lambda event, claim=claim: (0, claim), within=choice((0.01, 8.0)))
     for _ in range(many(0, 12)):
@@ -111,7 +112,8 @@ def standing(random: Random) -> None:
     if many(0, 3) == 0:
         at, rank = choice(TIMES), many(0, 7)
         world.after(at, lambda: lose(world, rank))
-    world.run()
+    programs.run()
+    programs.close()
 
 
 # What chance seldom brings about
@@ -258,76 +260,6 @@ def answers() -> None:
     world.run()
 
 
-class Asker:
-    """One who asks to join a group whose members say nothing but what the test has them say."""
-
-    def __init__(self, timeout: int = 0, pace: float = 1.0, members: int = FOUNDERS) -> None:
-        self.world = Groups(knows=True, notifies=False, leader=None, delay=lambda most: pace * most)
-        self.world.run(0.1 * pace)
-        self.world._groups[NAME] = tuple(P[:members]), None
-        for rank in range(FOUNDERS):
-            self.world[rank].arrives = lambda event: None  # type: ignore[method-assign]
-        directives = (attrs.TIMEOUT(timeout),) if timeout else ()
-        self.began = self.world.now
-        self.ticket = self.world[FOUNDERS].start(GroupRequest(NAME, directives))
-        self.number = self.world[FOUNDERS].agent.requesting._requests[NAME].number
-
-    def hears(self, source: int, says: str, *infos: Info) -> None:
-        self.world.run(self.world.now + 0.1)
-        infos = (talk.size(talk.LIFE, self.number), *infos)
-        arrives(self.world, source, FOUNDERS, talk.say(says, NAME, (P[FOUNDERS],), infos))
-
-    def taken_in(self, source: int) -> None:
-        self.hears(source, requesting.ANSWER, talk.procs(keys.GROUP_MEMBERSHIP, P[: FOUNDERS + 1]))
-
-    def refused(self, source: int) -> None:
-        self.hears(source, requesting.ANSWER, Info(talk.ERROR_STATUS, attrs.TIMEOUT(-23).value))
-
-    def ends(self) -> None:
-        self.world.run()
-        assert self.ticket.over
-
-
-def requests() -> None:
-    """The members answer in every state of a request, and the time runs out in each."""
-    Asker(timeout=1, pace=300.0).ends()
-    Asker(timeout=1).ends()
-    for acknowledged in (False, True):
-        for end in (Asker.taken_in, Asker.refused):
-            asker = Asker()
-            if acknowledged:
-                asker.hears(0, requesting.TAKEN)
-            end(asker, 0)
-            asker.ends()
-        asker = Asker(timeout=8, members=1)
-        for _ in range(2):
-            if acknowledged:
-                asker.hears(0, requesting.TAKEN)
-            asker.hears(0, requesting.TURN)
-            asker.hears(0, requesting.HERE, talk.procs(keys.GROUP_MEMBERSHIP, P[:1]))
-        asker.ends()
-        asker = Asker(timeout=7)
-        if acknowledged:
-            asker.hears(0, requesting.TAKEN)
-        asker.hears(0, requesting.TURN, talk.procs(keys.GROUP_MEMBERSHIP, P[1:3]))
-        asker.ends()
-    asker = Asker(timeout=7)
-    asker.hears(0, requesting.TAKEN)
-    asker.ends()
-    asker = Asker(members=1)
-    asker.hears(0, requesting.TURN)
-    asker.taken_in(0)
-    asker.ends()
-    Asker().ends()
-    for when, acknowledged in ((0.0, False), (0.1, False), (0.1, True), (5.5, False)):
-        asker = Asker()
-        asker.world.run(asker.began + when)
-        if acknowledged:
-            asker.hears(0, requesting.TAKEN)
-        lose(asker.world, FOUNDERS)
-        asker.ends()
-
-
 def groups() -> None:
     """Groups that are destructed, or hear who leads, in each of their states."""
 
@@ -374,7 +306,7 @@ def groups() -> None:
     world.run()
 
 
-SCENES = (coordinators, choices, leaders, answers, requests, groups)
+SCENES = (coordinators, choices, leaders, answers, groups)
 
 
 @pytest.fixture

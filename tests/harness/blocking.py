@@ -7,6 +7,7 @@ MODULES = {
     "pypmix.aio": "pypmix",
     "pypmix.conformance.awaited": "harness.sync",
     "pypmix.conformance.calls": "harness.calls",
+    "pypmix.aio.recipes.admission": "pypmix.recipes.admission",
     "pypmix.aio.recipes.draft": "pypmix.recipes.draft",
 }
 

@@ -130,10 +130,14 @@ class World:
         while self._due and self._due[0][0] <= until:
             steps -= 1
             assert steps > 0, "it never comes to rest: " + "; ".join(self.log[-40:])
-            self.now, _, call = heappop(self._due)
-            call()
+            self.step()
         if until != float("inf"):
             self.now = until
+
+    def step(self) -> None:
+        """Let the next thing happen."""
+        self.now, _, call = heappop(self._due)
+        call()
 
     # What is between the processes
 

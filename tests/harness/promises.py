@@ -99,6 +99,7 @@ PROMISES = (
     Promise("pset: names", SETS, "get of PSET_NAMES for any proc"),
     Promise("pset: launch", SETS, "--pset NAME of an application"),
     Promise("pset: group", SETS, "a group made of a set's members"),
+    Promise("admission", DRAFT, "the first member takes a proc into a group that stands; all members are told"),
     Promise("request", DRAFT, "asking to join a group that stands; all of its members approve"),
     Promise("request: refused", DRAFT, "a member refuses, with a reason"),
     Promise("announced construct", DRAFT, "an event to those who are to take part, and one for each who has come"),

@@ -96,3 +96,20 @@ def test_a_leave_that_is_not_confirmed_in_time(run):
 @pytest.mark.needs("groups")
 def test_all_leave_with_consent_at_once(run):
     assert run("group_requests.parted", ranks=4) == [False] * 4
+
+
+@pytest.mark.parametrize("first", ["admit", "enter"])
+@pytest.mark.promise("admission")
+@pytest.mark.needs("groups")
+def test_the_first_member_takes_a_proc_in(run, first):
+    members = [0, 1, 2, 3]
+    inside = [3], members
+    assert run("group_requests.grown", ranks=4, first=first) == [inside, inside, inside, ([], members)]
+
+
+@pytest.mark.promise("admission")
+@pytest.mark.needs("groups")
+def test_who_does_not_come_is_not_taken_in(run):
+    """Rank 0 offers, but rank 2 waits for rank 1 to do so."""
+    members = "OperationTimeout", [0, 1]
+    assert run("group_requests.waited", ranks=3) == [members, None, ("OperationTimeout", [])]

@@ -29,6 +29,7 @@ from pypmix import (
 )
 from pypmix.events import Answer
 from pypmix.recipes import Leadership
+from pypmix.recipes.admission import Admission, request
 from pypmix.recipes.mpi import Communicator
 
 
@@ -48,8 +49,10 @@ def used(me: Client) -> None:
                     case Left(proc=proc):
                         assert_type(proc, Proc | None)
     me.group("g", me.proc, leader="me")  # type: ignore[arg-type]
-    assert_type(me.group_request("g"), Group)
-    me.on(GroupEvent.JOIN_REQUEST)(lambda event: event.refuse("no"))
+    assert_type(request(me, "g"), Group)
+    assert_type(me.group_enter("g", me.job), Group)
+    with Admission(me.group("g"), lambda event: event.refuse("no")):
+        me.group("g").admit(1)
 
 
 def invited(me: Client) -> None:

@@ -1,4 +1,4 @@
-"""The recipes of the early draft: a leave that all others confirm, and a construct that is announced."""
+"""The recipes of the early draft: a leave that all others confirm, an announced construct, and a request to join."""
 
 from __future__ import annotations
 
@@ -10,22 +10,30 @@ import anyio
 import pytest
 
 from pypmix import Client, GroupEvent, NotInitialized, OperationTimeout, PMIxError, Proc, Rank, aio, attrs
+from pypmix.aio.recipes import admission as awaited_admission
 from pypmix.aio.recipes import draft as awaited
+from pypmix.engine.groups import talk
+from pypmix.recipes.admission import Admission, request
 from pypmix.recipes.draft import Consent, announce
+from pypmix.requests import admission
+from pypmix.requests.admission import SAYS
 from pypmix.requests.draft import CONFIRMED, NEVER, NUMBER, Departures
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import LostConnection
 from pypmix.standard.ops import (
     DeregisterEventHandler,
+    GroupAdmit,
     GroupChange,
+    GroupEnter,
     GroupLeave,
     GroupUnwatch,
     NotifyEvent,
+    QueryInfo,
     RegisterEventHandler,
 )
 from pypmix.standard.ops.groups import DESTRUCTED, LEFT
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
-from pypmix.standard.types import Info, Value
+from pypmix.standard.types import DataArray, Info, Value
 from unit.test_group_objects import ME, PEER, THIRD, Delivery, Groups, anyio_backend, me, session, until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.anyio]
@@ -399,3 +407,160 @@ async def test_a_construct_is_announced_in_an_event_loop(session: Groups) -> Non
         await awaited.announce(me.group("g", [ME]), [ME])
     (op,) = session.asked(NotifyEvent)
     assert op.code == GroupEvent.REQUESTED and to(op) == (PEER,)
+
+
+# Requests to join, where calls block and in an event loop; what is decided is tested on virtual time
+
+
+def says(what: str, source: Proc, *infos: Info) -> Delivery:
+    return Delivery(statuses.JOIN_TALK, source, attrs.GROUP_ID("g"), talk.text(SAYS, what), *infos)
+
+
+def asks(source: Proc, request: int = 4) -> Delivery:
+    return says("ask", source, talk.size(admission.NUMBER, request))
+
+
+def approves(source: Proc, asker: Proc, request: int = 4) -> Delivery:
+    return says("verdict", source, talk.proc(keys.EVENT_AFFECTED_PROC, asker), talk.size(admission.NUMBER, request))
+
+
+def said(session: Groups, what: str) -> list[NotifyEvent]:
+    return [op for op in sent(session, statuses.JOIN_TALK) if told(op)[SAYS] == what]
+
+
+def is_asked(session: Groups, asker: Proc) -> Delivery:
+    """Bring the request that this process has put to all members to itself."""
+    op = sent(session, statuses.JOIN_REQUEST)[-1]
+    assert told(op)[keys.EVENT_AFFECTED_PROC] == asker
+    return session.raises(Delivery(statuses.JOIN_REQUEST, ME, *op.infos))
+
+
+def threads() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("pypmix-")]
+
+
+def test_requests_are_taken_where_calls_block(me: Client, session: Groups) -> None:
+    heard = []
+
+    def decide(event: Any) -> Any:
+        heard.append((event.code, event.source, event.info[keys.GROUP_ID]))
+        return event.refuse("full") if event.source == FOURTH else None
+
+    with me.group("g", [ME, PEER]) as g, Admission(g, decide):
+        session.raises(asks(THIRD))
+        assert [to(op) for op in said(session, "taken")] == [(THIRD,)], "at once"
+        comes(lambda: sent(session, statuses.JOIN_REQUEST))
+        assert to(sent(session, statuses.JOIN_REQUEST)[0]) == (ME, PEER)
+        delivery = is_asked(session, THIRD)
+        comes(lambda: said(session, "verdict"))
+        assert delivery.answer is not None
+        session.raises(approves(ME, THIRD))
+        assert not session.asked(GroupAdmit)
+        session.raises(approves(PEER, THIRD))
+        comes(lambda: session.asked(GroupAdmit))
+        assert session.asked(GroupAdmit) == [GroupAdmit("g", THIRD, (attrs.TIMEOUT(5),))]
+        session.raises(asks(FOURTH))
+        comes(lambda: len(sent(session, statuses.JOIN_REQUEST)) == 2)
+        is_asked(session, FOURTH)
+        comes(lambda: len(said(session, "verdict")) == 2)
+        verdict = told(said(session, "verdict")[1])
+        assert (verdict[talk.ERROR_STATUS], verdict[talk.REASON]) == (statuses.ERR_NO_PERMISSIONS, "full")
+        session.refuses[GroupAdmit] = PMIxError("no")
+        session.raises(asks(THIRD, 5))
+    assert [to(op) for op in said(session, "refused")] == [(FOURTH,), (THIRD,)], "it takes no requests any more"
+    assert heard == [(GroupEvent.JOIN_REQUEST, each, "g") for each in (THIRD, FOURTH)]
+    assert session.handlers == {} and len(session.asked(GroupUnwatch)) == 1
+    comes(lambda: not threads())
+
+
+async def test_requests_are_taken_in_an_event_loop(session: Groups) -> None:
+    over = anyio.Event()
+
+    async def decide(event: Any) -> None:
+        await over.wait()
+
+    async with aio.Client() as me, me.group("g", [ME, PEER]) as g, awaited_admission.Admission(g, decide):
+        session.raises(asks(THIRD))
+        await until(lambda: sent(session, statuses.JOIN_REQUEST))
+        is_asked(session, THIRD)
+        session.raises(approves(PEER, THIRD))
+        await anyio.sleep(0.01)
+        assert not said(session, "verdict") and len(said(session, "at it")) == 1
+        over.set()
+        await until(lambda: said(session, "verdict"))
+        session.raises(approves(ME, THIRD))
+        await until(lambda: session.asked(GroupAdmit))
+    assert session.handlers == {} and said(session, "refused") == []
+
+
+def test_a_function_that_fails_refuses(me: Client, session: Groups, caplog: pytest.LogCaptureFixture) -> None:
+    def decide(event: Any) -> Any:
+        return "yes"
+
+    with me.group("g", [ME, PEER]) as g, Admission(g, decide):
+        session.raises(asks(THIRD))
+        comes(lambda: sent(session, statuses.JOIN_REQUEST))
+        is_asked(session, THIRD)
+        comes(lambda: said(session, "verdict"))
+        assert told(said(session, "verdict")[0])[talk.ERROR_STATUS] == statuses.ERROR
+        comes(lambda: "ev.refuse" in caplog.text)
+
+
+@pytest.mark.parametrize("error", [None, LostConnection("gone")])
+def test_a_group_may_end_while_requests_wait(me: Client, session: Groups, error: PMIxError | None) -> None:
+    with me.group("g", [ME, PEER]) as g, Admission(g):
+        session.raises(asks(THIRD))
+        comes(lambda: sent(session, statuses.JOIN_REQUEST))
+        watch, state = session.watches["g"], session.states.pop("g")
+        if error is None:
+            watch.changed(GroupChange(DESTRUCTED, state))
+        assert watch.ended is not None
+        watch.ended(error)
+    assert [told(op)[talk.ERROR_STATUS] for op in said(session, "refused")] == [
+        statuses.ERR_NOT_FOUND if error is None else statuses.ERR_NOT_SUPPORTED
+    ]
+    comes(lambda: not threads())
+
+
+def test_a_request_where_calls_block(me: Client, session: Groups) -> None:
+    session.answers_with[QueryInfo] = (Info("k", Value(codes.DATA_ARRAY, DataArray(codes.PROC, (PEER, THIRD)))),)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(request(me, "g", timeout=20)))
+    thread.start()
+    comes(lambda: said(session, "ask"))
+    assert to(said(session, "ask")[0]) == (PEER,)
+    (op,) = session.asked(GroupEnter)
+    assert op.by(PEER) and op.by(THIRD) and not op.by(FOURTH)
+    session.end(GroupEnter, session.form("g", PEER, THIRD, ME))
+    thread.join(20)
+    assert found[0].members == (PEER, THIRD, ME)
+    assert session.handlers == {} and not session.asked(GroupLeave)
+
+
+async def test_a_request_that_is_given_up_in_an_event_loop(session: Groups) -> None:
+    session.answers_with[QueryInfo] = (Info("k", Value(codes.DATA_ARRAY, DataArray(codes.PROC, (PEER,)))),)
+    async with aio.Client() as me:
+        with anyio.move_on_after(0.05):
+            await awaited_admission.request(me, "g")
+    assert [to(op) for op in said(session, "withdraw")] == [(PEER,)]
+    assert session.asked(GroupLeave) == [GroupLeave("g")] and session.handlers == {}
+
+
+async def test_a_wait_that_is_given_up_in_an_event_loop(session: Groups) -> None:
+    async with aio.Client() as me:
+        with anyio.move_on_after(0.05):
+            await me.group_enter("g", by=PEER)
+    assert session.asked(GroupLeave) == [GroupLeave("g")]
+
+
+def test_whom_a_wait_names(me: Client, session: Groups) -> None:
+    session.refuses[GroupEnter] = PMIxError("no")
+    job = me.job
+    for by in (PEER, 0, [PEER], job):
+        with pytest.raises(PMIxError, match="no"):
+            me.group_enter("g", by=by)
+        op = session.asked(GroupEnter)[-1]
+        assert op.by(PEER) and op.by(THIRD) is (by is job) and not op.by(Proc("other", 0))
+    with pytest.raises(ValueError):
+        me.group_enter("g", by=[])
+    assert not session.asked(GroupLeave)

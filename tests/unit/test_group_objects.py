@@ -50,11 +50,11 @@ from pypmix.standard.ops import (
     GroupChange,
     GroupConstruct,
     GroupDestruct,
+    GroupEnter,
     GroupInvite,
     GroupInviteControl,
     GroupJoin,
     GroupLeave,
-    GroupRequest,
     GroupResults,
     GroupState,
     GroupUnwatch,
@@ -96,7 +96,8 @@ class Groups(FakeSession):
         self.handlers: dict[int, RegisterEventHandler] = {}
         self.watches: dict[str, GroupWatch] = {}
         self.refuses: dict[type, BaseException] = {}
-        self.slow: tuple[type, ...] = (GroupInvite, GroupJoin, GroupRequest)
+        self.answers_with: dict[type, object] = {}
+        self.slow: tuple[type, ...] = (GroupInvite, GroupJoin, GroupEnter)
         self.leader: Proc | None = None
         self.data[Proc("job", Rank.WILDCARD), "pmix.job.size"] = uint32(3)
 
@@ -130,6 +131,8 @@ class Groups(FakeSession):
         kind = type(op)
         if kind in self.refuses:
             done(None, self.refuses[kind])
+        elif kind in self.answers_with:
+            done(self.answers_with[kind], None)
         elif isinstance(op, self.slow) and getattr(op, "accept", True):
             self.under_way.append((op, done))
         elif kind is GroupConstruct:
@@ -722,8 +725,8 @@ def test_join_by_hand(me: Client, session: Groups) -> None:
 
 
 def test_a_request_to_join(me: Client, session: Groups) -> None:
-    threading.Timer(0.02, lambda: session.end(GroupRequest, session.form("g", PEER, ME))).start()
-    assert me.group_request("g", timeout=5).members == (PEER, ME)
+    threading.Timer(0.02, lambda: session.end(GroupEnter, session.form("g", PEER, ME))).start()
+    assert me.group_enter("g", PEER, timeout=5).members == (PEER, ME)
     me.group_leave("g", info=[attrs.GROUP_INFO([attrs.HOSTNAME("n0")])])
     assert session.asked(GroupLeave) == [GroupLeave("g", (attrs.GROUP_INFO([attrs.HOSTNAME("n0")]),))]
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from pypmix.aio.operations.base import Asks
 from pypmix.aio.operations.exchanging import Among, Exchanging
 from pypmix.aio.operations.streams import Stream
 from pypmix.aio.waits import shielded
+from pypmix.engine.common import ignore
 from pypmix.group import Change, GroupView, change_of
-from pypmix.requests import MISSING
+from pypmix.requests import MISSING, target
 from pypmix.requests.exchanging import Steps, forget_steps, steps_of
 from pypmix.requests.groups import (
+    admit_op,
+    among,
     automatic_name,
     construct_op,
     destruct_op,
+    enter_op,
     group_members_op,
     group_names_op,
     leave_op,
-    request_op,
 )
 from pypmix.requests.psets import members_in, names_in, names_value, optional
 from pypmix.requests.queries import UNANSWERED
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
 
     from pypmix.aio.mailbox import Mailbox
     from pypmix.aio.waits import Port
-    from pypmix.requests import Infos, Key, Procs
+    from pypmix.requests import Infos, Key, Procs, Target
     from pypmix.standard import ops
     from pypmix.standard.ops import GroupConstruct, GroupResults
 
@@ -172,6 +177,23 @@ class Group(GroupView, Exchanging):
         self.state()
         await self.port.run(op)
         self._results = None
+
+    async def admit(self, proc: Target, *, timeout: float | None = None) -> None:
+        """Take a proc in as the last member, as the first one; it waits for that by `group_enter`, before or after.
+
+        The others see `Joined`. Opt-in behaviour of pypmix, between its own processes; no C function does it.
+
+        Args:
+            proc: The proc, or a rank of the caller's job.
+            timeout: Seconds to wait for it; no limit by default.
+
+        Raises:
+            NotFound: It has ended, or the group is gone, or the caller has left it.
+            OperationTimeout: It has not come in time.
+            PMIxError: The caller is not the first member (`ERR_BAD_PARAM`).
+        """
+        self.state()
+        await self.port.run(admit_op(self._name, target(proc, self._client.proc), timeout))
 
     async def fence(
         self,
@@ -479,23 +501,32 @@ class Groups(Asks):
         """
         await self._run(leave_op(name, info))
 
-    async def group_request(self, name: str, *, timeout: float | None = None, info: Infos = None) -> Group:
-        """Ask to join a group that stands; its members' handlers have to agree.
+    async def group_enter(self, name: str, by: Procs, *, timeout: float | None = None, info: Infos = None) -> Group:
+        """Wait until the first member of a group that stands takes the caller in, by `admit` of the group.
 
-        Opt-in behaviour of pypmix, between its own processes, from the early draft of the RFC; no C function does it.
+        Opt-in behaviour of pypmix, between its own processes; no C function does it. To ask the members of a group for
+        it, use `pypmix.recipes.admission`.
 
         Args:
             name: The group's name.
-            timeout: Seconds to wait for the members; no limit by default.
+            by: The members that may do so: the first one, and those that may be the first when it has ended.
+            timeout: Seconds to wait; no limit by default.
             info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
 
         Raises:
-            NotFound: There is no such group.
-            PermissionDenied: A member refuses.
-            OperationTimeout: Not all members have answered in time.
+            OperationTimeout: No member has done so in time.
+            PMIxError: There is a group or a job of this name that the caller knows already (`ERR_EXISTS`).
         """
-        op = request_op(name, timeout, info)
-        results = await self._run(op, lambda _: GroupLeave(name))
+        session = self._session
+        op = enter_op(name, among(session, self._procs(by)), timeout, info)
+        try:
+            results = await self._run(op, lambda _: GroupLeave(name))
+        except PMIxError:
+            raise
+        except BaseException:
+            with suppress(PMIxError):
+                session.submit(GroupLeave(name), ignore)
+            raise
         return Group(self, self._port, name, None, None, results, op.directives)
 
     async def _group_names(self, op: Get) -> Value:

@@ -1,10 +1,10 @@
 """The groups of one session: which part carries out which operation, and what the parts share.
 
 Each part is a state machine for one concern: `standing` has the groups that stand; `constructing`, `inviting`,
-`joining` and `requesting` lead to one, `leaving` out of it; `election` finds a new leader. A part is made when it is
-first wanted. All of them run where `port.enter` leads, one step at a time: an operation of the caller, an event, an
-answer of the server, or a timer. They do no I/O: requests go out by `port.submit`, and calls of the user's side by
-`port.tell`.
+`joining` and `entering` lead to one, `admitting` takes others in, `leaving` leads out of it; `election` finds a new
+leader. A part is made when it is first wanted. All of them run where `port.enter` leads, one step at a time: an
+operation of the caller, an event, an answer of the server, or a timer. They do no I/O: requests go out by
+`port.submit`, and calls of the user's side by `port.tell`.
 
 Processes talk to each other by events (`talk`). For each event the parts' `screen` is asked first, and drops what is
 not news; then watchers are called, then the handlers of the program, and at last `conclude` gets their answer.
@@ -16,13 +16,14 @@ from pypmix.engine.groups.talk import SAYS, found
 from pypmix.lazy import load
 from pypmix.standard import keys, statuses
 from pypmix.standard.ops import (
+    GroupAdmit,
     GroupConstruct,
     GroupDestruct,
+    GroupEnter,
     GroupInvite,
     GroupInviteControl,
     GroupJoin,
     GroupLeave,
-    GroupRequest,
     GroupUnwatch,
     GroupWatch,
 )
@@ -48,14 +49,15 @@ PARTS = {
     GroupLeave: ("leaving", "Leaving"),
     GroupWatch: ("standing", "Standing"),
     GroupUnwatch: ("standing", "Standing"),
-    GroupRequest: ("requesting", "Requesting"),
+    GroupAdmit: ("admitting", "Admitting"),
+    GroupEnter: ("entering", "Entering"),
 }
 """The module and the class of the part that carries out an operation."""
 
 HEARERS = {
     "admit": ("admitting", "Admitting"),
     "election": ("election", "Elections"),
-    "request": ("requesting", "Requesting"),
+    "enter": ("entering", "Entering"),
 }
 """Which part what is said is for, by its first word: it is made when somebody says the first such thing."""
 
@@ -97,13 +99,8 @@ class Agent:
         return self.part("election", "Elections")
 
     @property
-    def requesting(self) -> Any:
-        """The requests of this process to join groups."""
-        return self.part("requesting", "Requesting")
-
-    @property
     def admitting(self) -> Any:
-        """The members' side of requests to join."""
+        """The admissions to groups that stand."""
         return self.part("admitting", "Admitting")
 
     @property
@@ -131,7 +128,7 @@ class Agent:
             joins: Whether it counts that this process joins one of that name by invitation.
         """
         inviting, joining, constructing = self.made("inviting"), self.made("joining"), self.made("constructing")
-        requesting = self.made("requesting")
+        entering = self.made("entering")
         whole = Proc(name, RANK_WILDCARD)
         if name == self.port.proc.nspace or self.port.fetch(whole, keys.JOB_SIZE) is not None:
             return f"there is a nspace {name!r} already"
@@ -143,8 +140,8 @@ class Agent:
             return f"the caller is about to join another group {name!r}"
         if constructing is not None and constructing.calls(name):
             return f"a construct of a group {name!r} is under way"
-        if requesting is not None and requesting.asks(name):
-            return f"the caller asks to join a group {name!r}"
+        if entering is not None and entering.waits(name):
+            return f"the caller waits for a group {name!r} to admit it"
         return ""
 
     def abandoned(self, name: str) -> None:

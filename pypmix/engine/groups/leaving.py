@@ -1,10 +1,11 @@
-"""Leaving a group that stands."""
+"""Leaving a group that stands, and giving up the wait to be admitted to one."""
 
 from __future__ import annotations
 
+from pypmix.engine.groups.standing import not_in
 from pypmix.engine.groups.talk import LIFE, proc, procs, size, text
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import NotFound, PMIxError
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import NotifyEvent
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 
@@ -28,9 +29,12 @@ class Leaving:
 
     def start(self, op: GroupLeave, done: Done[None]) -> None:
         """Carry out a `GroupLeave`."""
-        group = self._standing.group(op.group)
+        group, entering = self._standing.group(op.group), self._agent.made("entering")
         if group is None:
-            error: PMIxError = NotFound(f"the caller is not in a group {op.group!r}")
+            if entering is not None and entering.give_up(op.group):
+                done(None, None)
+                return
+            error: PMIxError = not_in(op.group)
             if self._standing.expects(op.group):
                 error = PMIxError(
                     f"the group {op.group!r} is not complete yet",

@@ -23,7 +23,7 @@ class Admission(Record):
     Args:
         place: Its place among those who came so, counted from 1; two that were given the same by different members
             stand in the order of procs.
-        life: The proc's own number for its request, which grows: each begins a membership of its own, that ends when
+        life: The proc's own number for its admission, which grows: each begins a membership of its own, that ends when
             the proc leaves or fails. What a group began with has life 0.
     """
 

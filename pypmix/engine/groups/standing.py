@@ -158,7 +158,7 @@ class Standing:
     # What the other parts tell
 
     def expected(self, name: str) -> None:
-        """A group is under way, by a construct, an invitation or a request of this process.
+        """A group is under way, by a construct, an invitation, or a wait of this process to be admitted.
 
         Until it is `formed` or `abandoned`, this process cannot leave it, and events about it are kept: a member may
         leave, or end, before this process knows that the group is complete.
@@ -369,7 +369,7 @@ class Standing:
     def _watch(self, op: GroupWatch, done: Done[int]) -> None:
         group = self._groups.get(op.group)
         if group is None:
-            done(None, _not_in(op.group))
+            done(None, not_in(op.group))
             return
         self._last_watch += 1
         self._watching[self._last_watch] = op.group
@@ -481,7 +481,9 @@ class Standing:
             return self._takes_list(group, listed(event.infos, keys.GROUP_MEMBERSHIP))
         if len(added) != 1 or place is None or life is None:
             return False
-        return self.admit(group, added[0], Admission(place, life), said_in(event.infos))
+        news = self.admit(group, added[0], Admission(place, life), said_in(event.infos))
+        self._agent.admitting.knows(group, event.source, added[0], life)
+        return news
 
     def _takes_list(self, group: Group, members: tuple[Proc, ...]) -> bool:
         """Apply the list of members that a member on another library sends."""
@@ -663,5 +665,6 @@ def said_in(infos: Iterable[Info]) -> tuple[Info, ...]:
     return tuple([info for info in infos if info.key in (keys.GROUP_INFO, keys.GROUP_ENDPT_DATA)])
 
 
-def _not_in(name: str) -> NotFound:
+def not_in(name: str) -> NotFound:
+    """Return the error for an operation on a group of which this process is not a member."""
     return NotFound(f"the caller is not in a group {name!r}")

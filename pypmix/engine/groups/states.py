@@ -157,53 +157,6 @@ class Election(Machine):
     )
 
 
-class Request(Machine):
-    """A request to join an existing group, at the asking proc."""
-
-    QUERIES = START = "asks the server"
-    ASKS = "asks a member"
-    WAITS = "waits for a member"
-    SEEKS = "seeks members"
-    MEMBER = "member"
-    OVER = "over"
-
-    TURNS = "there is a member to ask"
-    ACKNOWLEDGES = "that member says that it will answer"
-    SEEKS_OTHERS = "there is no member to ask"
-    TAKES_IN = "it is admitted"
-    REFUSES = "a member refuses"
-    FINDS_NONE = "no member is left to ask"
-    EXPIRES = "the time runs out"
-    FAILS = "the session ends"
-
-    ROWS = (
-        Row(QUERIES, TURNS, ASKS, "the first living member"),
-        Row(QUERIES, SEEKS_OTHERS, SEEKS, "all of the session: which procs are members?"),
-        Row(QUERIES, EXPIRES, OVER),
-        Row(QUERIES, FAILS, OVER),
-        Row(ASKS, ACKNOWLEDGES, WAITS),
-        Row(ASKS, TURNS, ASKS, "the next living member"),
-        Row(ASKS, SEEKS_OTHERS, SEEKS, "all of the session: which procs are members?"),
-        Row(ASKS, TAKES_IN, MEMBER),
-        Row(ASKS, REFUSES, OVER),
-        Row(ASKS, FINDS_NONE, OVER),
-        Row(ASKS, EXPIRES, OVER, "the asked member: withdrawn"),
-        Row(ASKS, FAILS, OVER),
-        Row(WAITS, TURNS, ASKS, "the next living member"),
-        Row(WAITS, SEEKS_OTHERS, SEEKS, "all of the session: which procs are members?"),
-        Row(WAITS, TAKES_IN, MEMBER),
-        Row(WAITS, REFUSES, OVER),
-        Row(WAITS, FINDS_NONE, OVER),
-        Row(WAITS, EXPIRES, OVER, "the asked member: withdrawn"),
-        Row(WAITS, FAILS, OVER),
-        Row(SEEKS, TURNS, ASKS, "the first living member"),
-        Row(SEEKS, TAKES_IN, MEMBER),
-        Row(SEEKS, FINDS_NONE, OVER),
-        Row(SEEKS, EXPIRES, OVER),
-        Row(SEEKS, FAILS, OVER),
-    )
-
-
 class Standing(Machine):
     """A group, at one of its members."""
 
@@ -270,7 +223,6 @@ MACHINES = {
     "answer": Answer,
     "invitee": Invitee,
     "election": Election,
-    "request": Request,
     "standing": Standing,
 }
 """The state machines of the members' libraries, by their names in the documentation."""

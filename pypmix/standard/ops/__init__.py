@@ -22,8 +22,8 @@ _HOME = {
     ".fabric": "ComputeDistances FabricRegister FabricUpdate",
     ".forwarding": "IOFDeregister IOFPull IOFPush Output",
     ".groups": (
-        "GroupAnswer GroupChange GroupConstruct GroupDestruct GroupInvite GroupInviteControl GroupJoin GroupLeave "
-        "GroupRequest GroupResults GroupState GroupUnwatch GroupWatch"
+        "GroupAdmit GroupAnswer GroupChange GroupConstruct GroupDestruct GroupEnter GroupInvite "
+        "GroupInviteControl GroupJoin GroupLeave GroupResults GroupState GroupUnwatch GroupWatch"
     ),
     ".hosting": (
         "ClientAborted ClientConnected ClientFinalized ClientLost DirectModex FenceUpcall GroupUpcall ResourceBlock "

@@ -39,15 +39,16 @@ from pypmix.standard.ops.forwarding import IOFDeregister as IOFDeregister
 from pypmix.standard.ops.forwarding import IOFPull as IOFPull
 from pypmix.standard.ops.forwarding import IOFPush as IOFPush
 from pypmix.standard.ops.forwarding import Output as Output
+from pypmix.standard.ops.groups import GroupAdmit as GroupAdmit
 from pypmix.standard.ops.groups import GroupAnswer as GroupAnswer
 from pypmix.standard.ops.groups import GroupChange as GroupChange
 from pypmix.standard.ops.groups import GroupConstruct as GroupConstruct
 from pypmix.standard.ops.groups import GroupDestruct as GroupDestruct
+from pypmix.standard.ops.groups import GroupEnter as GroupEnter
 from pypmix.standard.ops.groups import GroupInvite as GroupInvite
 from pypmix.standard.ops.groups import GroupInviteControl as GroupInviteControl
 from pypmix.standard.ops.groups import GroupJoin as GroupJoin
 from pypmix.standard.ops.groups import GroupLeave as GroupLeave
-from pypmix.standard.ops.groups import GroupRequest as GroupRequest
 from pypmix.standard.ops.groups import GroupResults as GroupResults
 from pypmix.standard.ops.groups import GroupState as GroupState
 from pypmix.standard.ops.groups import GroupUnwatch as GroupUnwatch

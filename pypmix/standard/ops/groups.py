@@ -197,12 +197,39 @@ class GroupLeave(_GroupOp[None]):
     directives: tuple[Info, ...] = ()
 
 
-class GroupRequest(_GroupOp[GroupResults]):
-    """Ask to join a group that stands, whose members have to approve (the RFC's early draft; no C function).
+class GroupAdmit(_GroupOp[None]):
+    """Take a proc in as a member of a group that stands (no C function).
 
-    Understood directives: `attrs.GROUP_INFO`, `GROUP_ENDPT_DATA`, `TIMEOUT`.
+    The first member does it. The proc has to wait for it by `GroupEnter`, before or after. It ends when all members
+    know the new one.
+
+    Args:
+        group: The group's name.
+        proc: The proc.
+        directives: Understood is `attrs.TIMEOUT`, for the proc to come.
     """
 
+    proc: Proc
+    directives: tuple[Info, ...] = ()
+
+    def __validate__(self) -> None:
+        super().__validate__()
+        if not isinstance(self.proc, Proc):
+            raise TypeError(f"proc must be a Proc, not {type(self.proc).__name__}")
+
+
+class GroupEnter(_GroupOp[GroupResults]):
+    """Wait until a member of a group that stands takes the caller in by `GroupAdmit`; `GroupLeave` ends the wait.
+
+    Understood directives: `attrs.GROUP_INFO`, `GROUP_ENDPT_DATA`, `TIMEOUT`.
+
+    Args:
+        group: The group's name.
+        by: Tells whether a proc, which says that it is a member, may take the caller in. It must not block.
+        directives: What is asked for.
+    """
+
+    by: Callable[[Proc], bool]
     directives: tuple[Info, ...] = ()
 
 

@@ -8,7 +8,8 @@ import pickle
 import signal
 
 from harness.aio import hear, sleep, tell
-from pypmix import GroupEvent, PMIxError, Proc, uint32
+from pypmix import PMIxError, Proc, uint32
+from pypmix.aio.recipes.admission import Admission, request
 from pypmix.requests.exchanging import _all
 
 
@@ -195,24 +196,18 @@ async def formed_again(me, rounds):
 
 async def joined(me):
     """Rank 2 joins a group whose members have called some of these already."""
-
-    @me.on(GroupEvent.JOIN_REQUEST)
-    def decide(event):
-        return event.done()
-
-    await decide.ready()
     if me.rank < 2:
         team = me.group("acme.club", me.job.procs[:2], timeout=40)
         await team.construct()
         wrong = await again(me, 1, team)
         await team.barrier(timeout=40)
-        async with team.changes() as changes:
+        async with Admission(team), team.changes() as changes:
             await me.barrier(timeout=40)
             await changes.get(timeout=40)
     else:
         wrong = []
         await me.barrier(timeout=40)
-        team = await me.group_request("acme.club", timeout=40)
+        team = await request(me, "acme.club", timeout=40)
     wrong += await again(me, 2, team)
     await me.barrier(timeout=40)
     return wrong

@@ -11,12 +11,12 @@ from pypmix import (
     Declined,
     EventCode,
     Failed,
-    GroupEvent,
     Left,
     MemberFailed,
     PermissionDenied,
     PMIxError,
 )
+from pypmix.aio.recipes.admission import Admission, request
 from pypmix.recipes import Leadership
 
 
@@ -219,21 +219,20 @@ async def requests(me):
     if me.rank < 2:
         async with me.group("acme.open", me.job.procs[:2], timeout=20) as g:
 
-            @me.on(GroupEvent.JOIN_REQUEST)
             def decide(ev):
                 return ev.refuse("not you") if ev.source.rank == 3 else ev.done()
 
-            await decide.ready()
-            await g.fence(timeout=20)
-            await me.fence(timeout=20)
-            change = await g.changes().next(timeout=20)
-            await me.fence(timeout=20)
+            async with Admission(g, decide):
+                await g.fence(timeout=20)
+                await me.fence(timeout=20)
+                change = await g.changes().next(timeout=20)
+                await me.fence(timeout=20)
             found = names(change.joined), names(g)
             await g.fence(timeout=20)
     else:
         await me.fence(timeout=20)
         try:
-            group = await me.group_request("acme.open", timeout=20)
+            group = await request(me, "acme.open", timeout=20)
         except PMIxError as error:
             found = isinstance(error, PermissionDenied), "not you" in str(error)
             await me.fence(timeout=20)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from harness.aio import hear, sleep, tell
 from pypmix import GroupEvent, OperationTimeout, PMIxError
+from pypmix.aio.recipes.admission import Admission, request
 from pypmix.aio.recipes.draft import Consent, announce
 
-REQUEST, REQUESTED, HAS_JOINED = GroupEvent.JOIN_REQUEST, GroupEvent.REQUESTED, GroupEvent.HAS_JOINED
+REQUESTED, HAS_JOINED = GroupEvent.REQUESTED, GroupEvent.HAS_JOINED
 
 
 def names(procs):
@@ -28,16 +29,14 @@ async def asked(me, refuses=()):
     """Rank 3 asks to join a group of the others, of whom some refuse it; then those who are in it use it."""
     calls = []
 
-    @me.on(REQUEST)
     def decide(event):
         calls.append((event.source.rank, event.info["pmix.grp.id"]))
         return event.refuse("not on the list") if me.rank in refuses else event.done()
 
-    await decide.ready()
     if me.rank < 3:
         team = me.group("acme.club", me.job.procs[2::-1], context_id=True, timeout=20)
         await team.construct()
-        async with team.changes() as changes:
+        async with Admission(team, decide), team.changes() as changes:
             await me.fence(timeout=20)
             if refuses:
                 await hear("refused")
@@ -49,7 +48,7 @@ async def asked(me, refuses=()):
         await me.fence(timeout=20)
         change = None
         try:
-            team = await me.group_request("acme.club", timeout=20)
+            team = await request(me, "acme.club", timeout=20)
         except PMIxError as error:
             team = None
             change = type(error).__name__, "not on the list" in str(error)
@@ -68,11 +67,13 @@ async def number(me):
     if me.rank < 2:
         team = me.group("acme.number", me.job.procs[:2], context_id=True, timeout=20)
         await team.construct()
-        await me.fence(timeout=20)
+        async with Admission(team):
+            await me.fence(timeout=20)
+            await me.fence(timeout=20)
     else:
         await me.fence(timeout=20)
-        team = await me.group_request("acme.number", timeout=20)
-    await me.fence(timeout=20)
+        team = await request(me, "acme.number", timeout=20)
+        await me.fence(timeout=20)
     found = team.context_id, names(team)
     await team.destruct(timeout=20)
     return found
@@ -86,10 +87,14 @@ async def invited(me):
         team = await me.group_invite("acme.guests", [me.job[1]], timeout=20)
     elif me.rank == 1:
         team = await (await invitations.get(timeout=20)).accept(timeout=20)
-    await me.fence(timeout=20)
     if me.rank == 2:
-        team = await me.group_request("acme.guests", timeout=20)
-    await me.fence(timeout=20)
+        await me.fence(timeout=20)
+        team = await request(me, "acme.guests", timeout=20)
+        await me.fence(timeout=20)
+    else:
+        async with Admission(team):
+            await me.fence(timeout=20)
+            await me.fence(timeout=20)
     found = [names(team)]
     await team.fence(timeout=20)
     if me.rank == 0:
@@ -109,7 +114,7 @@ async def unknown(me):
     found = None
     if me.rank == 0:
         try:
-            await me.group_request("acme.nowhere", timeout=20)
+            await request(me, "acme.nowhere", timeout=20)
         except PMIxError as error:
             found = type(error).__name__
     await me.fence(timeout=20)
@@ -119,32 +124,33 @@ async def unknown(me):
 async def undecided(me):
     """Rank 1's handler takes its time, which rank 2 does not have: it gives up."""
 
-    @me.on(REQUEST)
     async def decide(event):
         if me.rank == 1:
             await hear("over")
         return event.done()
 
-    await decide.ready()
-    found = None
-    if me.rank < 2:
-        team = me.group("acme.slow", me.job.procs[:2], timeout=20)
-        await team.construct()
-    await me.fence(timeout=20)
     if me.rank == 2:
+        found = None
+        await me.fence(timeout=20)
         try:
-            await me.group_request("acme.slow", timeout=1)
+            await request(me, "acme.slow", timeout=1)
         except PMIxError as error:
             found = type(error).__name__
-    await me.fence(timeout=20)
-    if me.rank == 1:
-        # What has been withdrawn before is decided too late.
-        await tell("over")
-    await me.fence(timeout=20)
-    if me.rank < 2:
-        found = names(team)
-        await team.fence(timeout=20)
-        await team.destruct(timeout=20)
+        await me.fence(timeout=20)
+        await me.fence(timeout=20)
+        return found
+    team = me.group("acme.slow", me.job.procs[:2], timeout=20)
+    await team.construct()
+    async with Admission(team, decide):
+        await me.fence(timeout=20)
+        await me.fence(timeout=20)
+        if me.rank == 1:
+            # What has been withdrawn before is decided too late.
+            await tell("over")
+        await me.fence(timeout=20)
+    found = names(team)
+    await team.fence(timeout=20)
+    await team.destruct(timeout=20)
     return found
 
 
@@ -223,3 +229,47 @@ async def parted(me):
         await consent.leave(timeout=20)
         await me.fence(timeout=20)
     return team.is_open
+
+
+async def grown(me, first):
+    """Rank 0 takes the last rank in; one of them begins `first`, and the other half a second later."""
+    last = me.job.size - 1
+    if me.rank < last:
+        team = me.group("acme.grown", me.job.procs[:last], context_id=True, timeout=20)
+        await team.construct()
+        async with team.changes() as changes:
+            await me.fence(timeout=20)
+            if me.rank == 0:
+                await sleep(0 if first == "admit" else 0.5)
+                await team.admit(last, timeout=20)
+            change = await changes.get(timeout=20)
+            found = names(change.joined), names(team)
+    else:
+        await me.fence(timeout=20)
+        await sleep(0 if first == "enter" else 0.5)
+        team = await me.group_enter("acme.grown", by=me.job[0], timeout=20)
+        found = [], names(team)
+    await team.fence(timeout=20)
+    await team.destruct(timeout=20)
+    return found
+
+
+async def waited(me):
+    """A proc that does not come, and one that no member takes in."""
+    team = me.group("acme.waited", me.job.procs[:2], timeout=20)
+    if me.rank < 2:
+        await team.construct()
+    await me.fence(timeout=20)
+    found = None
+    try:
+        if me.rank == 0:
+            await team.admit(2, timeout=1)
+        elif me.rank == 2:
+            await me.group_enter("acme.waited", by=me.job[1], timeout=1)
+    except OperationTimeout as error:
+        found = type(error).__name__, names(team) if me.rank < 2 else []
+    await me.fence(timeout=20)
+    if me.rank < 2:
+        await team.fence(timeout=20)
+        await team.destruct(timeout=20)
+    return found

@@ -6,6 +6,7 @@ import time
 
 from harness.aio import hear, psets, sleep, tell
 from pypmix import EventCode, NotSupported, PMIxError, Proc, Range, Rank, attrs
+from pypmix.aio.recipes.admission import request
 
 ALERT = EventCode.custom(-4310)
 
@@ -97,7 +98,7 @@ async def refused(me):
         "heartbeat": lambda: me.heartbeat(),
         "output": output,
         "group": grouped,
-        "request": lambda: me.group_request("acme.g", timeout=20),
+        "request": lambda: request(me, "acme.g", timeout=20),
         "invite": invited,
         "invitations": invitations,
         "watch_psets": watched,

@@ -16,13 +16,14 @@ from pypmix.engine.python.clientside.events import events_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import SUCCESSES, LostConnection, NotFound, PMIxError
 from pypmix.standard.ops import (
+    GroupAdmit,
     GroupConstruct,
     GroupDestruct,
+    GroupEnter,
     GroupInvite,
     GroupInviteControl,
     GroupJoin,
     GroupLeave,
-    GroupRequest,
     GroupUnwatch,
     GroupWatch,
 )
@@ -228,7 +229,17 @@ def _destructed(client: Client, call: Call, op: GroupConstruct | GroupDestruct, 
 
 
 OPERATIONS: dict[type, Operation] = dict.fromkeys(
-    (GroupInvite, GroupInviteControl, GroupJoin, GroupLeave, GroupRequest, GroupUnwatch, GroupWatch), Operation(_start)
+    (
+        GroupAdmit,
+        GroupEnter,
+        GroupInvite,
+        GroupInviteControl,
+        GroupJoin,
+        GroupLeave,
+        GroupUnwatch,
+        GroupWatch,
+    ),
+    Operation(_start),
 )
 OPERATIONS[GroupConstruct] = Operation(_start, _read_formed, _constructed)
 OPERATIONS[GroupDestruct] = Operation(_start, _read_failure, _destructed)

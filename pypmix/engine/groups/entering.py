@@ -1,0 +1,209 @@
+"""Becoming a member of a group that stands, on the side of the new member.
+
+The proc waits until a member offers membership (`admitting`), and answers with a number, its life in the group: so
+members recognize one that was admitted before, and tell a departure that comes late from one of a later membership. The
+welcome that follows tells all about the group.
+
+The announcement to the members reaches the proc too. One that waits no longer by then has to leave, since the member
+that has announced it may have ended.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from pypmix.engine.common import ignore
+from pypmix.engine.groups.inviting import timeout_in
+from pypmix.engine.groups.membership import Admission
+from pypmix.engine.groups.standing import said_in
+from pypmix.engine.groups.talk import (
+    ADDED,
+    EPOCH,
+    INFOS,
+    LIFE,
+    LIVES,
+    PLACE,
+    TERM,
+    flag,
+    found,
+    keep,
+    listed,
+    named,
+    number,
+    numbers,
+    proc,
+    procs,
+    say,
+    size,
+    text,
+)
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError
+from pypmix.standard.ops import GroupResults, Notification, NotifyEvent
+from pypmix.standard.ops.events import is_set
+from pypmix.standard.ops.publishing import RANGE_CUSTOM
+from pypmix.standard.types import DataArray, Info
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.engine.base import Done
+    from pypmix.engine.groups.agent import Agent
+    from pypmix.engine.groups.port import Timer
+    from pypmix.standard.ops import GroupEnter
+    from pypmix.standard.types import Proc
+
+OFFER = "enter offer"
+"""To a proc: the sender, a member, admits it if it comes."""
+
+COMES = "admit comes"
+"""To the member that has offered: the sender comes, in its life `LIFE`."""
+
+WELCOME = "enter welcome"
+"""To the new member: it is one, in its life `LIFE`, and this is the group."""
+
+_lives = count(1)
+"""Numbers for the lives of this process in groups, for all of its sessions."""
+
+
+class _Entry:
+    """The wait of this process for a group to admit it."""
+
+    def __init__(self, op: GroupEnter, done: Done[GroupResults]) -> None:
+        self.op = op
+        self.done = done
+        self.life = next(_lives)
+        self.members: tuple[Proc, ...] = ()
+        """The members, once they are told of this process."""
+        self.limit: Timer | None = None
+
+
+class Entering:
+    """The waits of one session to be admitted to groups: `agent.part("entering", "Entering")`."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._port = agent.port
+        self._me = agent.port.proc
+        self._entries: dict[str, _Entry] = {}
+        self._offers: dict[tuple[str, Proc], None] = {}
+        """Offers that this process has not waited for yet, the last of them."""
+        self._last_life = 0
+        agent.hear(OFFER, self._offered)
+        agent.hear(WELCOME, self._welcomed)
+        agent.screen(statuses.GROUP_MEMBERSHIP_UPDATE, self._announced)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._entries
+
+    def waits(self, name: str) -> bool:
+        """Tell whether this process waits for a group of this name to admit it."""
+        return name in self._entries
+
+    def start(self, op: GroupEnter, done: Done[GroupResults]) -> None:
+        """Carry out a `GroupEnter`."""
+        name = op.group
+        taken = self._agent.taken(name)
+        if not taken and self._agent.standing.expects(name):
+            taken = f"the caller takes part in making a group {name!r}"
+        if taken:
+            done(None, PMIxError(taken, status=statuses.ERR_EXISTS))
+            return
+        entry = self._entries[name] = _Entry(op, done)
+        self._last_life = entry.life
+        self._agent.standing.expected(name)
+        limit = timeout_in(op.directives)
+        if limit:
+            entry.limit = self._port.later(limit, lambda: self._expire(name, limit))
+        for each in [each for group, each in self._offers if group == name]:
+            del self._offers[name, each]
+            self._come(entry, each)
+
+    def give_up(self, name: str) -> bool:
+        """Wait no longer; false where this process does not wait for a group of this name."""
+        if name in self._entries:
+            self._end(name, None, NotFound(f"the caller waits no longer for the group {name!r}"))
+            return True
+        return False
+
+    def lost(self, error: BaseException | None) -> None:
+        """The session is over."""
+        for name in list(self._entries):
+            self._end(name, None, error or PMIxError("the session was closed while this was under way"))
+
+    def _offered(self, event: Notification) -> None:
+        name = named(event)
+        entry = self._entries.get(name)
+        if entry is None:
+            keep(self._offers, (name, event.source), None)
+        else:
+            self._come(entry, event.source)
+
+    def _come(self, entry: _Entry, member: Proc) -> None:
+        if entry.op.by(member):
+            infos = size(LIFE, entry.life), *said_in(entry.op.directives)
+            self._port.submit(say(COMES, entry.op.group, (member,), infos), ignore)
+
+    def _announced(self, event: Notification) -> bool:
+        name, life, members = named(event), number(event.infos, LIFE), listed(event.infos, keys.GROUP_MEMBERSHIP)
+        entry = self._entries.get(name)
+        if listed(event.infos, ADDED) == (self._me,) and life is not None:
+            if entry is not None and entry.life == life:
+                entry.members = members
+            else:
+                self._decline(name, life, members)
+        return True
+
+    def _welcomed(self, event: Notification) -> None:
+        name, infos = named(event), event.infos
+        entry, life, members = self._entries.get(name), number(infos, LIFE), listed(infos, keys.GROUP_MEMBERSHIP)
+        if self._me not in members:
+            return
+        if entry is None or entry.life != life:
+            if life is not None:
+                self._decline(name, life, members)
+            return
+        added, places, lives = listed(infos, ADDED), numbers(infos, PLACE), numbers(infos, LIVES)
+        if not entry.op.by(event.source) or not len(added) == len(places) == len(lives):
+            return
+        others = found(infos, INFOS, DataArray)
+        results = self._agent.standing.formed(
+            name,
+            members,
+            context_id=number(infos, keys.GROUP_CONTEXT_ID),
+            leader=next(iter(listed(infos, keys.GROUP_LEADER)), None),
+            infos=() if others is None else tuple([info for info in others.items if isinstance(info, Info)]),
+            directives=(flag(keys.GROUP_NOTIFY_TERMINATION, is_set(infos, keys.GROUP_NOTIFY_TERMINATION)),),
+            admitted=dict(zip(added, map(Admission, places, lives), strict=True)),
+            epoch=number(infos, EPOCH) or 1,
+            term=number(infos, TERM) or 0,
+        )
+        self._end(name, results, None)
+
+    def _decline(self, name: str, life: int, members: tuple[Proc, ...]) -> None:
+        """Leave a group that has admitted this process too late, unless it is in that group in a later life."""
+        group = self._agent.standing.group(name)
+        others = [member for member in members if member != self._me]
+        stays = group is not None and group.membership.life(self._me) == life
+        # No other process can make this one leave in a life that it may have in future.
+        if others and not stays and 0 < life <= self._last_life:
+            infos = (
+                procs(keys.EVENT_CUSTOM_RANGE, others),
+                proc(keys.EVENT_AFFECTED_PROC, self._me),
+                text(keys.GROUP_ID, name),
+                size(LIFE, life),
+            )
+            self._port.submit(NotifyEvent(statuses.GROUP_LEFT, RANGE_CUSTOM, infos), ignore)
+
+    def _expire(self, name: str, limit: float) -> None:
+        self._end(name, None, OperationTimeout(f"no member has admitted the caller to {name!r} within {limit:g} s"))
+
+    def _end(self, name: str, results: GroupResults | None, error: BaseException | None) -> None:
+        entry = self._entries.pop(name)
+        if entry.limit is not None:
+            entry.limit.cancel()
+        if error is not None:
+            self._agent.standing.abandoned(name)
+            self._decline(name, entry.life, entry.members)
+        entry.done(results, error)
