@@ -205,8 +205,6 @@ class Constructing:
         """
         name, port = op.group, self._port
         taken = self._agent.taken(name)
-        if not taken and port.fetch(Proc(name, RANK_WILDCARD), keys.JOB_SIZE) is not None:
-            taken = f"there is a nspace {name!r} already"
         if taken:
             raise PMIxError(taken, status=ERR_EXISTS, procs=given)
         if op.procs and port.proc not in given:
