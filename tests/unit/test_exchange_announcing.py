@@ -266,3 +266,68 @@ def test_a_server_that_comes_late_is_told_of_procs_whose_server_has_gone(again):
     session.ask("n001", fence("n001", ALL))
     session.hub.run()
     assert asked.end.code == PARTIAL
+
+
+@pytest.mark.parametrize("late", ["n000", "n002"])
+@pytest.mark.parametrize("there", [True, False])
+def test_who_comes_to_a_job_late_hears_of_procs_whose_server_is_done_with_it(late, there):
+    """Servers of one job may begin, and end, long before another one: a resource manager starts each by itself."""
+    session = Session(2 if late == "n002" and not there else 3)
+    early = [name for name in ("n000", "n001", "n002") if name != late]
+    places = {rank: f"n{rank:03}" for rank in range(3)}
+    if late == "n000" and not there:
+        session.exchanges["n000"].close()
+        session.hub.run()
+    session.register(*early, places=places)
+    session.hub.run()
+    for name in early[:1]:
+        session.crossings[name].departed(Proc("job", int(name[1:])))
+        session.hub.run()
+        session.crossings[name].deregister("job")
+        session.hub.run()
+    if not there:
+        session.add(late)
+        session.hub.run()
+    session.register(late, places=places)
+    others = [early[1], late]
+    asked = [session.ask(name, fence(name, ALL)) for name in others]
+    session.hub.run(5.0)
+    assert [each.end.status for each in asked] == [PARTIAL] * 2
+    assert [list(each.end.missing) for each in asked] == [[Proc("job", int(early[0][1:]))]] * 2
+
+
+def test_a_second_job_of_a_name_is_another_one():
+    session = Session(2)
+    for _ in range(2):
+        # The second time one is far earlier than the other, and its procs wait for those of that.
+        session.register("n001")
+        session.hub.run()
+        asked = [session.ask("n001", fence("n001", ALL))]
+        session.hub.run(1.0)
+        session.register("n000")
+        asked.append(session.ask("n000", fence("n000", ALL)))
+        session.hub.run()
+        assert [each.end for each in asked] == [b"<n000><n001>"] * 2
+        for rank, name in enumerate(session.names):
+            session.crossings[name].departed(Proc("job", rank))
+            session.crossings[name].deregister("job")
+        session.hub.run()
+    assert not any(crossing._ended for crossing in session.crossings.values())
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_last_of_a_job_waits_for_nobody_who_had_gone_before_it_came(there):
+    session = Session(2 if there else 1)
+    places = {0: "n000", 1: "n001"}
+    session.register("n000", places=places)
+    session.hub.run()
+    session.crossings["n000"].departed(Proc("job", 0))
+    session.crossings["n000"].deregister("job")
+    session.hub.run()
+    if not there:
+        session.add("n001")
+        session.hub.run()
+    session.register("n001", places=places)
+    asked = session.ask("n001", fence("n001", ALL))
+    session.hub.run(5.0)
+    assert asked.end.status == PARTIAL and list(asked.end.missing) == [Proc("job", 0)]

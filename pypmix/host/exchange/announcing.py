@@ -86,12 +86,20 @@ class Announcements:
         exchange: This server's exchange.
         places: Which server has which proc.
         happened: Called with news of procs of other servers: what, in which incarnation, and to whom.
+        registered: Called when another server has told of a job, with both names.
     """
 
-    def __init__(self, exchange: Exchange, places: Places, happened: Callable[[News], None]) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        places: Places,
+        happened: Callable[[News], None],
+        registered: Callable[[str, str], None],
+    ) -> None:
         self._exchange = exchange
         self._places = places
         self._happened = happened
+        self._registered = registered
         self._claims: dict[tuple[str, bytes], _Claim] = {}
         self._settled: list[Callable[[], None]] = []
         self._news: dict[Proc, tuple[int, int]] = {}
@@ -154,7 +162,7 @@ class Announcements:
         if len(digest) != DIGEST:
             raise broken(f"a digest has {len(digest)} bytes")
         if self._places.knows(nspace, digest):
-            self._places.add(sender, nspace, digest)
+            self._add(sender, nspace, digest)
             return
         claim = self._claims.get(key)
         if claim is None:
@@ -164,6 +172,10 @@ class Announcements:
             claim.tellers.append(sender)
             claim.told.append(sender)
         self._exchange.hold(sender, self._ask_all)
+
+    def _add(self, sender: str, nspace: str, digest: bytes) -> None:
+        self._places.add(sender, nspace, digest)
+        self._registered(sender, nspace)
 
     def _ask(self, key: tuple[str, bytes], claim: _Claim) -> None:
         """Ask the next server of those that have told a digest."""
@@ -209,7 +221,7 @@ class Announcements:
             claim.timer.cancel()
         for name in claim.told:
             if self._places.knows(*key):
-                self._places.add(name, *key)
+                self._add(name, *key)
         for name in claim.told:
             if not any(name in other.told for other in self._claims.values()):
                 self._exchange.release(name)

@@ -8,7 +8,7 @@ from pypmix.host.exchange.announcing import BACK, DEPARTED, FINALIZED, Announcem
 from pypmix.host.exchange.codec import EVENT, FORGOTTEN, MODEX
 from pypmix.host.exchange.collectives import Collectives, seconds_in
 from pypmix.host.exchange.errors import as_error
-from pypmix.host.exchange.limits import GET_SECONDS, GONE_SECONDS
+from pypmix.host.exchange.limits import GET_SECONDS, GONE_SECONDS, MAX_OVER
 from pypmix.host.exchange.places import Incarnations, Places
 from pypmix.host.exchange.psets import Psets
 from pypmix.host.exchange.queries import GroupQueries
@@ -131,9 +131,11 @@ class Crossing:
         self._session = session
         self._hop = hop or (lambda call: call())
         self._places = Places(where)
-        self._announcements = Announcements(exchange, self._places, self._happened)
+        self._announcements = Announcements(exchange, self._places, self._happened, self._late)
         self._incarnations = Incarnations()
         self._jobs: dict[str, JobInfo | Described] = {}
+        self._ended: dict[str, set[str]] = {}
+        """Jobs that were over here before these servers of theirs knew them."""
         self._borrowed: set[str] = set()
         self._modexes: dict[Proc, dict[_Asked, None]] = {}
         self._collectives = Collectives(
@@ -238,13 +240,30 @@ class Crossing:
 
     def _register(self, job: JobInfo | Described, places: dict[int, str]) -> None:
         self._jobs[job.nspace] = job
+        self._ended.pop(job.nspace, None)
         self._announcements.register(job.nspace, places)
 
     def _deregister(self, nspace: str) -> None:
         if self._jobs.pop(nspace, None) is not None:
             self._incarnations.forget(nspace)
+            if late := self._places.unheard(nspace):
+                self._ended[nspace] = late
+                if len(self._ended) > MAX_OVER:
+                    del self._ended[next(iter(self._ended))]
             self._exchange.broadcast(FORGET, FORGOTTEN.write((nspace,)))
             self._remove(self.name, nspace)
+
+    def _late(self, name: str, nspace: str) -> None:
+        """A server knows a job only now: it has to hear which procs have gone if the job is over here."""
+        late = self._ended.get(nspace)
+        if late is not None and name in late:
+            late.remove(name)
+            if not late:
+                del self._ended[nspace]
+            own = [proc for proc in self._places.procs_of(nspace) if self._places.where(proc) == self.name]
+            self._depart(tuple(own))
+            for proc in own:
+                self._announcements.proc(proc, DEPARTED)
 
     def _remove(self, teller: str, nspace: str) -> None:
         """A server has forgotten a job; it is over where it was the last one that knew it."""

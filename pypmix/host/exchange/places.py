@@ -68,7 +68,7 @@ class Party:
 class _Job:
     """A job: the places of its procs, the servers that know it, its departed procs, and the incarnations finalized."""
 
-    __slots__ = ("departed", "digests", "finalized", "places", "tellers")
+    __slots__ = ("departed", "digests", "finalized", "heard", "places", "tellers")
 
     def __init__(self) -> None:
         self.places: dict[int, str] = {}
@@ -76,6 +76,8 @@ class _Job:
         """Of the descriptions that are in `places`."""
         self.tellers: dict[str, bytes] = {}
         """The servers that know it, and the digest of what each tells."""
+        self.heard: set[str] = set()
+        """The servers that have known it at any time."""
         self.departed: set[int] = set()
         self.finalized: dict[int, int] = {}
 
@@ -119,7 +121,9 @@ class Places:
         """
         if places is not None:
             self.describe(nspace, digest, places)
-        self._jobs[nspace].tellers[teller] = digest
+        job = self._jobs[nspace]
+        job.tellers[teller] = digest
+        job.heard.add(teller)
 
     def describe(self, nspace: str, digest: bytes, places: Mapping[int, str]) -> None:
         """A description of a job is known from here on.
@@ -174,6 +178,11 @@ class Places:
         """Tell whether all of these servers have told of a job."""
         job = self._jobs.get(nspace)
         return job is not None and job.tellers.keys() >= set(servers)
+
+    def unheard(self, nspace: str) -> set[str]:
+        """Return the servers of a job's procs that have not told of it yet."""
+        job = self._jobs.get(nspace)
+        return set() if job is None else set(job.places.values()) - job.heard
 
     def tellers_of(self, nspace: str) -> list[str]:
         """Return the servers that know a job, sorted."""
