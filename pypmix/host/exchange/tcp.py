@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -33,7 +34,7 @@ from pypmix.host.exchange.limits import (
 from pypmix.host.exchange.link import CONTROL, Broken, Ended, Link
 from pypmix.host.loop import READ, WRITE, Loop
 from pypmix.host.naming import check_name
-from pypmix.standard.errors import RemoteProtocolError
+from pypmix.standard.errors import NotInitialized, RemoteProtocolError
 from pypmix.standard.logtext import WINDOW
 
 TYPE_CHECKING = False
@@ -41,9 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Self
 
-    from pypmix.engine.alarms import Alarm as Timer
+    from pypmix.engine.base import Guest
     from pypmix.host.exchange.carrier import OnChange, OnMessage
     from pypmix.host.exchange.rendezvous import Address
+    from pypmix.host.loop import Cancellable as Timer
 
 MAX_BACKLOG = 2 * MAX_MESSAGE
 """The most bytes that may wait for a server that does not read."""
@@ -168,7 +170,12 @@ class TCPCarrier:
         self._thread: threading.Thread | None = None
         self._listener = addresses.listen(listen)
         self._listener.setblocking(False)
-        self._loop = Loop()
+        self._own = Loop()
+        self._loop: Loop | Guest = self._own
+        self._begun = False
+        """Whether it lives on a loop that is not its own."""
+        self._here: int | None = None
+        self._left = threading.Event()
         self.address: Address = self._listener.getsockname()[:2]
         """Where this server listens: host and port."""
 
@@ -204,11 +211,19 @@ class TCPCarrier:
         """The names of all servers that are there, sorted."""
         return tuple(sorted((self.name, *self._links.copy())))
 
+    def live_on(self, loop: Guest) -> None:
+        """Have no thread of its own: all happens on that of a loop, which answers for its life; before `listen`."""
+        self._loop = loop
+
     def listen(self, on_message: OnMessage, on_change: OnChange) -> None:
         """Begin to call these, on a thread of the carrier, and to dial the servers that are known."""
         self._on_message, self._on_change = on_message, on_change
-        self._thread = threading.Thread(target=self._run, name=f"pypmix-carrier-{self.name}", daemon=True)
-        self._thread.start()
+        if self._loop is self._own:
+            self._thread = threading.Thread(target=self._run, name=f"pypmix-carrier-{self.name}", daemon=True)
+            self._thread.start()
+        else:
+            self._begun = True
+            self._loop.post(self._begin)
 
     def send(self, to: str, message: bytes) -> None:
         """Send a message.
@@ -245,43 +260,66 @@ class TCPCarrier:
             self._closing = time.monotonic() + LINGER_SECONDS
             if self._folder:
                 rendezvous.withdraw(self._folder, self.name, self.address)
-            if self._thread is None:
+            if self._thread is None and not self._begun:
                 self._ended = True
                 self._listener.close()
-                self._loop.close()
+                self._own.close()
             else:
                 self._post(self._leave)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+        elif self._begun and self._here != threading.get_ident():
+            # Where the loop has ended, it has ended with it.
+            self._left.wait(2 * LINGER_SECONDS)
 
     # The carrier's thread
 
     def _run(self) -> None:
         try:
-            self._loop.watch(self._listener.fileno(), READ, self._accept)
-            for name, address in sorted(self._known.items()):
-                self._meet(name, (address,), 0)
-            if self._folder:
-                self._look(0)
-            self._turn()
-            self._loop.run(self._over)
+            self._begin()
+            self._own.run(self._over)
         except BaseException as error:
             # Nothing goes to the other servers any more, nor comes from them: that is as if they were gone.
             fault(f"the carrier of {self.name}", error)
             for link in list(self._links.values()):
                 self._drop(link, "this carrier has failed")
         finally:
-            for link in list(self._all):
-                link.close()
-            self._links.clear()
-            self._all.clear()
-            self._unproved.clear()
-            self._listener.close()
-            with self._gate:
-                self._ended = True
-                self._loop.close()
+            self._finish()
+
+    def _begin(self) -> None:
+        self._loop.watch(self._listener.fileno(), READ, self._accept)
+        self._here = threading.get_ident()
+        for name, address in sorted(self._known.items()):
+            self._meet(name, (address,), 0)
+        if self._folder:
+            self._look(0)
+        self._turn()
+
+    def _finish(self) -> None:
+        if self._ended:
+            return
+        if self._paused is not None:
+            self._paused.cancel()
+        elif self._here is not None:
+            self._loop.unwatch(self._listener.fileno())
+        for peer in (*self._peers.values(), *self._again.values()):
+            peer.rest()
+        self._again.clear()
+        for link in list(self._all):
+            self._unwatch(link)
+            link.close()
+        self._links.clear()
+        self._all.clear()
+        self._unproved.clear()
+        self._listener.close()
+        with self._gate:
+            self._ended = True
+            self._own.close()
+        self._left.set()
 
     def _turn(self) -> None:
+        if self._ended:
+            return
         for link in list(self._links.values()):
             self._acknowledge(link)
         self._pulse.turn()
@@ -291,7 +329,8 @@ class TCPCarrier:
         """Have something done on the carrier's thread, while there is one; from any thread."""
         with self._gate:
             if not self._ended:
-                self._loop.post(call)
+                with contextlib.suppress(NotInitialized):
+                    self._loop.post(call)
 
     def _over(self) -> bool:
         if not self._closing:
@@ -311,7 +350,13 @@ class TCPCarrier:
             else:
                 self._drop(link, "")
         # Which is when the loop looks again whether it is over.
-        self._loop.later(LINGER_SECONDS, lambda: None)
+        self._loop.later(LINGER_SECONDS, self._rest)
+        self._rest()
+
+    def _rest(self) -> None:
+        """It lives on a loop that goes on: see whether it is over."""
+        if self._begun and self._over():
+            self._finish()
 
     # Those that dial
 
@@ -554,6 +599,8 @@ class TCPCarrier:
         except Exception as error:
             fault(f"the connection of {self.name} with {link.peer or 'an unknown peer'}", error)
             self._drop(link, "a fault here")
+        if self._leaving:
+            self._rest()
 
     def _end(self, link: Link, error: Ended) -> None:
         """A connection has ended: take in what had arrived, which may say that its server has left."""
