@@ -736,9 +736,11 @@ class Daemon(ServingManager):
     def upcall(self, node: HostNode, upcall: Upcall) -> None:
         """Answer here what concerns this node alone, with the other servers what concerns them; relay the rest."""
         op = upcall.op
+        if self._crossing.answer(upcall):
+            return
         if isinstance(op, LIVES):
             upcall.reply()
-        elif self._crossing.answers(op) or _is_of_this_node(op):
+        elif _is_of_this_node(op):
             super().upcall(node, upcall)
         else:
             self._relay(upcall)

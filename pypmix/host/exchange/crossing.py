@@ -171,12 +171,13 @@ class Crossing:
             Whether it is one that is answered here; nothing has been done with it otherwise.
         """
         op = upcall.op
-        if not self.answers(op):
+        answer = self._answers.get(type(op))
+        if answer is None or (isinstance(op, QueryInfo) and not self._queries.answers(op)):
             return False
         if self._announcements.has_to_ask():
             self._exchange.soon(self._begin, upcall)
         else:
-            self._exchange.soon(self._collectives.attempt, self._answers[type(op)], upcall)
+            self._exchange.soon(self._collectives.attempt, answer, upcall)
         return True
 
     def answers(self, op: object) -> bool:

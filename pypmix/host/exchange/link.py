@@ -203,12 +203,21 @@ class Link:
             if self.unsent and self.unsent + len(message) > limit:
                 raise Broken(f"it does not read what it is sent: {self.unsent} bytes wait")
             if journal is not None and not control:
-                if journal.late > limit + MAX_MESSAGE:
+                if journal.size > limit and journal.late > limit + MAX_MESSAGE:
                     raise Broken(f"it does not acknowledge what it is sent: {journal.late} bytes are kept")
                 journal.sent(message)
             if self.closed:
                 self.unsent += 0 if control else len(message)
                 return False
+            if not self._out and not self.connecting and self.tunnel is None and len(message) < CHUNK:
+                # Most are short, and find room.
+                frame = _LENGTH.pack(len(message) | control) + message
+                sent = self._push(frame)
+                if sent == len(frame):
+                    return False
+                self._out.append(memoryview(frame)[sent:])
+                self.unsent += len(frame) - sent
+                return True
             for piece in _pieces(message, control):
                 rest = piece
                 if not self._out and not self.connecting:
@@ -284,7 +293,7 @@ class Link:
         self.tunnel = Tunnel(self.sock, dials=self.dials)
         self.handshake.binding = self.tunnel.binding
 
-    def _push(self, piece: memoryview) -> int:
+    def _push(self, piece: memoryview | bytes) -> int:
         try:
             count = (self.tunnel or self.sock).send(piece)
         except (BlockingIOError, InterruptedError):
@@ -345,6 +354,17 @@ class Link:
             self._secure()
         elif first and self._encrypt:
             raise Broken("it does not encrypt")
+
+    def message(self, limit: int) -> bytes | None:
+        """Return the message that has come if it is the only one and whole, as most are; `frames` has all others."""
+        data = self._in
+        size = len(data) - 4
+        if not 0 < size <= limit or self.closed or self.journal is None or _LENGTH.unpack_from(data)[0] != size:
+            return None
+        message = bytes(memoryview(data)[4:])
+        data.clear()
+        self.journal.received(size)
+        return message
 
     def frames(self, limit: int) -> Iterator[bytes]:
         """Yield the frames that are there whole; ends when the link is closed.

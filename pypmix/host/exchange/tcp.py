@@ -687,8 +687,12 @@ class TCPCarrier:
                 self._put(link.heir, message, control)
 
     def _take_all(self, link: Link) -> None:
-        for frame in link.frames(self._max_message):
-            self._take(link, frame)
+        message = link.message(self._max_message)
+        if message is not None:
+            self._take(link, message)
+        else:
+            for frame in link.frames(self._max_message):
+                self._take(link, frame)
         if link.journal is not None and link.journal.due():
             self._acknowledge(link)
 
