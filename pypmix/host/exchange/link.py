@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _LENGTH = struct.Struct("!I")
 CHUNK = 1 << 18
 
+RECEIVE = 1 << 16
+"""Bytes that are taken in at a time where little comes: a larger buffer makes each call a pair of mmap and munmap."""
+
 TLS_HELLO = b"\x16"
 """The first byte of a connection that is encrypted."""
 
@@ -149,6 +152,7 @@ class Link:
         self._lock = threading.Lock()
         self._out: deque[memoryview] = deque()
         self._in = bytearray()
+        self._most = RECEIVE
         if dials and encrypt:
             self._secure()
         sock.setblocking(False)
@@ -333,7 +337,7 @@ class Link:
         try:
             if not self._began:
                 self._begin()
-            data = (self.tunnel or self.sock).recv(CHUNK if self.open else MAX_FRAME + _LENGTH.size)
+            data = (self.tunnel or self.sock).recv(self._most if self.open else MAX_FRAME + _LENGTH.size)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
@@ -342,6 +346,7 @@ class Link:
             with self._lock:
                 # The system tells one thread of a reset; it may have told one that was sending.
                 raise Ended("it has closed the connection", reset=self._reset)
+        self._most = RECEIVE if len(data) < RECEIVE else CHUNK
         self._in += data
         self.signs += len(data)
         return True
