@@ -312,6 +312,7 @@ class Reactor:
         self._guests: dict[int, tuple[int, Callable[[], None]]] = {}
         self._opened: Callable[[Link], None] | None = None
         self._ending = self._stopping = False
+        self._ident: int | None = None
         self._lock = threading.Lock()
         self._epoll = select.epoll()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -364,7 +365,7 @@ class Reactor:
         """
         # The loop runs what it finds after it has said that it stops, so nothing that gets past here is left lying.
         self._calls.append(function)
-        if threading.get_ident() != self._thread.ident:
+        if threading.get_ident() != self._ident:
             self._wake()
         elif self._stopping:
             raise NotInitialized("the server is closed")
@@ -474,6 +475,7 @@ class Reactor:
             owner.lost(reason)
 
     def _run(self) -> None:
+        self._ident = threading.get_ident()
         try:
             self._loop()
         except BaseException as error:

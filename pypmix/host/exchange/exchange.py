@@ -628,12 +628,13 @@ class Exchange:
 
     def _read(self, sender: str, message: bytes) -> None:
         kind = message[0] if message else 0
-        if kind in (REQUEST, ANSWER):
-            number, parts = _numbered(message, 2 if kind == REQUEST else 1)
-            if kind == REQUEST:
-                self._asked_for(sender, number, TEXT.read(parts[0]), parts[1])
-            else:
-                self._answered(sender, number, parts[0], None, arrived=True)
+        if kind == REQUEST:
+            number, topic, data = _numbered(message, 2)
+            self._asked_for(sender, number, TEXT.read(topic), data)
+            return
+        if kind == ANSWER:
+            number, data = _numbered(message, 1)
+            self._answered(sender, number, data, None, arrived=True)
             return
         kind, parts = codec.unpack(message)
         if kind == REFUSED:
@@ -751,7 +752,7 @@ class Exchange:
             self._come(awaited, left("when_present"))
 
 
-def _numbered(message: bytes, count: int) -> tuple[int, list[bytes]]:
+def _numbered(message: bytes, count: int) -> tuple[Any, ...]:
     """Return the number of a request or an answer, and its other fields, one or two.
 
     Raises:
@@ -762,11 +763,11 @@ def _numbered(message: bytes, count: int) -> tuple[int, list[bytes]]:
         _, eight, number, first = _HEAD.unpack_from(message)
         end = _HEAD.size + first
         if eight == 8 and count == 1 and end == size:
-            return number, [message[_HEAD.size :]]
+            return number, message[_HEAD.size :]
         if eight == 8 and count == 2 and end + 4 <= size and end + 4 + _LENGTH.unpack_from(message, end)[0] == size:
-            return number, [message[_HEAD.size : end], message[end + 4 :]]
+            return number, message[_HEAD.size : end], message[end + 4 :]
     told, *parts = codec.expect(codec.unpack(message)[1], count + 1)
-    return NUMBER.read(told), parts
+    return NUMBER.read(told), *parts
 
 
 def _checked(data: bytes, timeout: float = 0.0) -> bytes:

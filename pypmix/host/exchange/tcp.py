@@ -587,7 +587,12 @@ class TCPCarrier:
             if link.unsent and not link.watched & WRITE:
                 # It may have waited for the encryption.
                 self._watch(link, link.flush())
-            self._take_all(link)
+            message = link.message(self._max_message)
+            if message is None:
+                self._take_all(link)
+            else:
+                self._hand_on(link, message)
+                self._acknowledge_many(link)
             if self._leaving and link.open:
                 link.finish()
         except Ended as error:
@@ -687,21 +692,27 @@ class TCPCarrier:
                 self._put(link.heir, message, control)
 
     def _take_all(self, link: Link) -> None:
-        message = link.message(self._max_message)
-        if message is not None:
-            self._take(link, message)
-        else:
-            for frame in link.frames(self._max_message):
-                self._take(link, frame)
+        for frame in link.frames(self._max_message):
+            self._take(link, frame)
+        self._acknowledge_many(link)
+
+    def _acknowledge_many(self, link: Link) -> None:
         if link.journal is not None and link.journal.due():
             self._acknowledge(link)
+
+    def _hand_on(self, link: Link, message: bytes) -> None:
+        if not self._closing and self._on_message is not None:
+            try:
+                self._on_message(link.handshake.peer, message)
+            except Exception:
+                self._failed()
 
     def _take(self, link: Link, frame: bytes) -> None:
         if link.open:
             if frame == GOODBYE:
                 self._drop(link, "")
-            elif not self._closing and self._on_message is not None:
-                self._call(self._on_message, link.peer, frame)
+            else:
+                self._hand_on(link, frame)
             return
         answer = link.handshake.take(frame)
         if link.handshake.done:
@@ -823,11 +834,14 @@ class TCPCarrier:
             level = log.info if quiet else log.warning
             level("%s: the connection with an unknown peer (%s) ends: %s", self.name, name or "without a name", reason)
 
-    def _call(self, function: OnMessage | OnChange, *args: object) -> None:
+    def _call(self, function: OnChange, name: str, here: bool) -> None:
         try:
-            function(*args)  # type: ignore[arg-type]
+            function(name, here)
         except Exception:
-            log.exception("%s: a callback failed", self.name)
+            self._failed()
+
+    def _failed(self) -> None:
+        log.exception("%s: a callback failed", self.name)
 
 
 def _about(seconds: float) -> float:
