@@ -311,7 +311,9 @@ class Places:
 
     def keep(self, named: bytes, label: str, party: Party) -> None:
         """Remember what procs do together under a name, by how another server has named that and them."""
-        if party.packed in self._parties and len(label) <= MAX_NAME and len(self.plain) < MAX_PARTIES:
+        if party.packed in self._parties and len(label) <= MAX_NAME:
+            if len(self.plain) >= MAX_PARTIES:
+                self.plain.clear()
             self.plain[named] = label, party
 
     def _forget_parties(self) -> None:
