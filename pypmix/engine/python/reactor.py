@@ -516,7 +516,10 @@ class Reactor:
             for fd, guest in ready:
                 # One of this turn may have forgotten it, or watch another one of the same number.
                 if guests.get(fd) is guest:
-                    self._serve(fd, guest)
+                    try:
+                        guest[1]()
+                    except Exception as error:
+                        self._served_badly(fd, guest, error)
             if self._calls:
                 self._run_calls()
             if self.dirty:
@@ -571,15 +574,12 @@ class Reactor:
         except Exception as error:
             self._failed(None, error)
 
-    def _serve(self, fd: int, guest: tuple[int, Callable[[], None]]) -> None:
-        try:
-            guest[1]()
-        except Exception as error:
-            self._failed(None, error)
-            if self._guests.get(fd) is guest:
-                # It may be ready again at once, and fail again.
-                self._epoll.unregister(fd)
-                self.call_later(ACCEPT_PAUSE, lambda: self._go_on(fd, guest))
+    def _served_badly(self, fd: int, guest: tuple[int, Callable[[], None]], error: Exception) -> None:
+        self._failed(None, error)
+        if self._guests.get(fd) is guest:
+            # It may be ready again at once, and fail again.
+            self._epoll.unregister(fd)
+            self.call_later(ACCEPT_PAUSE, lambda: self._go_on(fd, guest))
 
     def _go_on(self, fd: int, guest: tuple[int, Callable[[], None]]) -> None:
         if self._guests.get(fd) is guest:

@@ -417,7 +417,7 @@ class Coordinator:
         same = round.add(held)
         if not same and rule.names_alike:
             self._end(round, deciding.different(round.parts))
-        elif round.is_full() or not same or self._anybody_gone():
+        elif gone or not same or self._left or round.is_full() or self.places.any_missing():
             self._settle(round)
 
     def _known(self, held: Held) -> Outcome | None:
@@ -469,8 +469,9 @@ class Coordinator:
 
     def _round_for(self, held: Held) -> Round:
         part = held.part
+        rule = part.rule
         rounds = self._rounds.setdefault((part.kind, part.name), [])
-        given = () if part.rule.loss_ends or part.rule.unknown else set(held.keys)
+        given = () if rule.loss_ends or rule.unknown else set(held.keys)
         for round in rounds if given else ():
             known = {key for other in round.held for key in other.keys if key in given}
             if known:

@@ -9,6 +9,7 @@ import resource
 import socket
 import threading
 import time
+from functools import partial
 
 from pypmix.engine.faults import fault
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
@@ -567,7 +568,7 @@ class TCPCarrier:
         self._all[link] = None
         self._limit(link, seconds)
         link.watched = events
-        self._loop.watch(link.fd, events, lambda: self._ready(link))
+        self._loop.watch(link.fd, events, partial(self._ready, link))
 
     def _limit(self, link: Link, seconds: float) -> None:
         if link.timer is not None:
@@ -660,7 +661,7 @@ class TCPCarrier:
         if events != link.watched and not link.closed:
             link.watched = events
             self._loop.unwatch(link.fd)
-            self._loop.watch(link.fd, events, lambda: self._ready(link))
+            self._loop.watch(link.fd, events, partial(self._ready, link))
             if write and link.open:
                 self._loop.later(STALL_SECONDS, lambda: self._check(link, link.sent))
 
