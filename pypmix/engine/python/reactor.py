@@ -442,7 +442,7 @@ class Reactor:
         link.watched = events
 
     def watch_guest(self, fd: int, events: int, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever `fd` is ready, which is no connection of the server."""
+        """Call `callback` whenever `fd` is ready; it is something else than a connection of a client."""
         self._epoll.register(fd, events)
         self._guests[fd] = events, callback
 

@@ -106,7 +106,7 @@ class Places:
         self._parties: dict[tuple[Proc, ...] | bytes, Party] = {}
         """Sets of procs by how they were named, until a job comes or goes: the same do things together again."""
         self.plain: dict[bytes, tuple[str, Party]] = {}
-        """What these do together, by how another server has named it and them: the same contribute again."""
+        """Collectives by how another server has named them and their procs: the same contribute again."""
         self._missing = False
 
     def __len__(self) -> int:
