@@ -69,7 +69,8 @@ RADIX = 16
 """The most servers that stand right below one."""
 
 FLAT = 2
-"""Up to so many times as many stand right below the root, since one in between would have a single one below it."""
+"""Up to so many times as many stand right below the root: one in between would have a single one below it, and their
+combined contribution costs the root more than two by themselves."""
 
 UPWARDS: Field[tuple[str, int, bytes]] = message(TEXT, NUMBER, BYTES)
 """The coordinator, the number of a message of contributions, and these."""
