@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from queue import SimpleQueue
 
@@ -246,3 +247,5 @@ def test_one_whose_server_has_ended_closes_all_the_same(tmp_path, monkeypatch):
     reactor.stop()
     carrier.send("b", b"to nobody")
     carrier.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(carrier.address)

@@ -449,8 +449,8 @@ class Reactor:
     def unwatch_guest(self, fd: int) -> None:
         """Forget a descriptor."""
         del self._guests[fd]
-        with contextlib.suppress(OSError):
-            # It may have been closed all the same, and watches nothing any more.
+        with contextlib.suppress(OSError, ValueError):
+            # It may have been closed all the same, or the loop has: then it watches nothing any more.
             self._epoll.unregister(fd)
 
     def discard(self, link: Link) -> None:

@@ -270,8 +270,13 @@ class TCPCarrier:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         elif self._begun and self._here != threading.get_ident():
-            # Where the loop has ended, it has ended with it.
-            self._left.wait(2 * LINGER_SECONDS)
+            try:
+                self._loop.post(lambda: None)
+            except NotInitialized:
+                # The loop has ended, and its thread.
+                self._finish()
+            else:
+                self._left.wait(2 * LINGER_SECONDS)
 
     # The carrier's thread
 
