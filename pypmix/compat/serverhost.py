@@ -19,7 +19,7 @@ from pypmix.server import Server, accept
 from pypmix.standard import attrs, keys, ops, statuses
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError, Unreachable, WouldDeadlock
 from pypmix.standard.ops.publishing import RANGE_SESSION
-from pypmix.standard.types import Info, Proc, Value
+from pypmix.standard.types import REQUIRED, Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ log = logging.getLogger("pypmix.compat")
 
 IN_FLIGHT = 256
 """The most unanswered upcalls of one client; further ones are refused with `ERR_RESOURCE_BUSY`."""
-
-REQUIRED = 1
-"""The flag of an info that must be understood (`PMIX_INFO_REQD`)."""
 
 OPTIONS = {
     attrs.SERVER_NSPACE.key: "nspace",

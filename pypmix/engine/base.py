@@ -120,11 +120,39 @@ class Upcall(Protocol):
         """Answer with an error; a `PMIxError` passes its status on to the peer."""
 
 
+class Cancellable(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> None: ...
+
+
+class Guest(Protocol):
+    """A loop on the thread of a server; only `post` may be called on other threads."""
+
+    def post(self, callback: Callable[[], None], /) -> None:
+        """Call `callback` soon; from any thread. Raises `NotInitialized` where the server has ended."""
+
+    def later(self, delay: float, callback: Callable[[], None], /) -> Cancellable:
+        """Call `callback` after `delay` seconds."""
+
+    def watch(self, fd: int, events: int, callback: Callable[[], None], /) -> None:
+        """Call `callback` whenever `fd` is ready."""
+
+    def unwatch(self, fd: int, /) -> None:
+        """Forget `fd`; to be called before it is closed."""
+
+
 class ServerSession(Protocol):
     """A running server of one node."""
 
     info: EngineInfo
     proc: Proc
+
+    def loop(self) -> Guest | None:
+        """Return a loop on the server's thread, for what talks to other servers; None where it takes no guest.
+
+        Nothing on it may block. It ends with the server.
+        """
 
     def register_nspace(self, job: JobInfo, local: tuple[int, ...] | None = None) -> None:
         """Take in the job info of an nspace, so that its clients can connect (`PMIx_server_register_nspace`).

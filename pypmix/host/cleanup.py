@@ -11,8 +11,7 @@ import os
 import stat
 from functools import partial
 
-from pypmix.standard import attrs
-from pypmix.standard.enums import Status
+from pypmix.standard import attrs, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.record import Record
@@ -90,7 +89,7 @@ class Cleanups:
         """
         waiting = _Waiting(wish, set(ends))
         if self._size + waiting.size > MAX_WAITING:
-            raise PMIxError("there is too much to clean up", status=Status.ERR_OUT_OF_RESOURCE)
+            raise PMIxError("there is too much to clean up", status=statuses.ERR_OUT_OF_RESOURCE)
         self._size += waiting.size
         for end in waiting.ends:
             self._waiting.setdefault(end, []).append(waiting)
@@ -128,7 +127,7 @@ def read(host: Manager, directives: Iterable[Info], uid: int) -> Wish | None:
     kept = _kept(host)
     for folder in folders:
         if folder.count(os.sep) < 2 or any(f"{path}/".startswith(f"{folder}/") for path in kept):
-            raise PMIxError(f"{folder} is never removed", status=Status.ERR_NO_PERMISSIONS)
+            raise PMIxError(f"{folder} is never removed", status=statuses.ERR_NO_PERMISSIONS)
     return Wish(
         tuple(files),
         tuple(folders),
@@ -146,7 +145,7 @@ def _listed(directives: Iterable[Info], key: str) -> list[str]:
         if info.key == key:
             text = info.value.data
             if not isinstance(text, str) or not text:
-                raise PMIxError(f"{key} takes paths", status=Status.ERR_BAD_PARAM)
+                raise PMIxError(f"{key} takes paths", status=statuses.ERR_BAD_PARAM)
             found += [part for part in text.split(",") if part]
     return found
 
@@ -155,7 +154,7 @@ def _checked(path: str, uid: int) -> str:
     """Return a path without symbolic links before its last part."""
     parts = path.split(os.sep)
     if not path.startswith(os.sep) or ".." in parts or "\0" in path or len(path) >= PATH_MAX:
-        raise PMIxError(f"an absolute path without '..' is wanted, not {path!r:.200}", status=Status.ERR_BAD_PARAM)
+        raise PMIxError(f"an absolute path without '..' is wanted, not {path!r:.200}", status=statuses.ERR_BAD_PARAM)
     folder, name = os.path.split(os.path.normpath(path).replace("//", "/"))
     # As it is now: a link that somebody puts there later leads nowhere.
     found = os.path.join(os.path.realpath(folder), name)
@@ -164,7 +163,7 @@ def _checked(path: str, uid: int) -> str:
     except OSError:
         return found
     if owner != uid:
-        raise PMIxError(f"{path} belongs to another user", status=Status.ERR_NO_PERMISSIONS)
+        raise PMIxError(f"{path} belongs to another user", status=statuses.ERR_NO_PERMISSIONS)
     return found
 
 

@@ -14,11 +14,10 @@ from pypmix.host import cleanup
 from pypmix.host.cleanup import Cleanups
 from pypmix.host.directives import name_of
 from pypmix.standard import attrs, statuses
-from pypmix.standard.enums import InfoFlags, Status
 from pypmix.standard.errors import NotFound, NotSupported, PermissionDenied, PMIxError
 from pypmix.standard.ops import FabricRegister, FabricUpdate, JobControl
 from pypmix.standard.ops.events import is_set
-from pypmix.standard.types import RANK_WILDCARD, Proc
+from pypmix.standard.types import RANK_WILDCARD, REQUIRED, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def _control(host: Manager, upcall: Upcall) -> None:
     directives = op.directives
     keys = [info.key for info in directives]
     for info in directives:
-        unknown = info.key not in KNOWN and bool(info.flags & InfoFlags.REQUIRED)
+        unknown = info.key not in KNOWN and bool(info.flags & REQUIRED)
         if info.key in REFUSED or unknown:
             raise NotSupported(f"this host has no {name_of(info.key)}", operation=op.name)
     if CONTEXT_ID in keys:
@@ -129,14 +128,14 @@ def _control(host: Manager, upcall: Upcall) -> None:
 def _signal(directives: tuple[Info, ...]) -> int:
     signum = next(info.value.data for info in directives if info.key == SIGNAL)
     if not isinstance(signum, int) or not 0 < signum < signal.NSIG:
-        raise PMIxError(f"{signum!r} is not a signal", status=Status.ERR_BAD_PARAM)
+        raise PMIxError(f"{signum!r} is not a signal", status=statuses.ERR_BAD_PARAM)
     return signum
 
 
 def _own_job(host: Manager, upcall: Upcall) -> tuple[Proc, ...]:
     proc = upcall.requestor
     if proc is None or proc.nspace not in host.jobs:
-        raise PMIxError("a requestor that belongs to no job has to name the procs", status=Status.ERR_BAD_PARAM)
+        raise PMIxError("a requestor that belongs to no job has to name the procs", status=statuses.ERR_BAD_PARAM)
     return (Proc.unchecked(proc.nspace, RANK_WILDCARD),)
 
 

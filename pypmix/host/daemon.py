@@ -12,7 +12,8 @@ and on SIGTERM: ranks get SIGTERM, and SIGKILL after the grace; what has left th
 killed itself, its guard does that. A daemon that a relay has started (`pypmix.host.rosters.tree`) leaves where the
 relay says a word, and goes on where its standard input ends without one, once it has met the launcher.
 
-Threads. Requests of the server come on its engine's thread, messages on the carrier's; all else is on the loop.
+Threads. Requests of the server come on its engine's thread, and so do messages of other servers by TCP, since most of
+them are the answers; all else is on the loop.
 """
 
 from __future__ import annotations
@@ -370,6 +371,9 @@ class Daemon(ServingManager):
         self._node.server.open()
         if self._trace is not None:
             self._trace.attend(self._node.server)
+        loop = self._node.server.session.loop()
+        if loop is not None and isinstance(self._carrier, TCPCarrier):
+            self._carrier.live_on(loop)
         crossing = Crossing(self._node.server, self._exchange)
         self._crossing = crossing
         self._crossings = Exchanging(self, crossing)
@@ -732,9 +736,11 @@ class Daemon(ServingManager):
     def upcall(self, node: HostNode, upcall: Upcall) -> None:
         """Answer here what concerns this node alone, with the other servers what concerns them; relay the rest."""
         op = upcall.op
+        if self._crossing.answer(upcall):
+            return
         if isinstance(op, LIVES):
             upcall.reply()
-        elif self._crossing.answers(op) or _is_of_this_node(op):
+        elif _is_of_this_node(op):
             super().upcall(node, upcall)
         else:
             self._relay(upcall)

@@ -9,10 +9,10 @@ import os
 
 from pypmix.host.job import Application
 from pypmix.host.terms import Terms
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.attr import Attr
-from pypmix.standard.enums import InfoFlags, Rank, Status
 from pypmix.standard.errors import NotSupported, PMIxError
+from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, REQUIRED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Wish:
             reader = READERS.get(info.key)
             if reader is not None:
                 reader(self, _data(info))
-            elif info.flags & InfoFlags.REQUIRED and info.key not in MET:
+            elif info.flags & REQUIRED and info.key not in MET:
                 raise NotSupported(f"{name_of(info.key)} is required and not offered on this host", operation=OPERATION)
 
 
@@ -113,7 +113,7 @@ def _data(info: Info) -> Any:
     if codes.BOOL in attribute.types and info.value.type == codes.UNDEF:
         # A flag that is there is set.
         return True
-    raise refused(Status.ERR_BAD_PARAM, f"the value of {name_of(info.key)} is of another type than the Standard says")
+    raise refused(statuses.ERR_BAD_PARAM, f"the value of {name_of(info.key)} is of another type than the Standard says")
 
 
 def _term(field: str) -> Reader:
@@ -125,7 +125,7 @@ def _term(field: str) -> Reader:
 
 def _seconds(wish: Wish, data: int) -> None:
     if data < 0:
-        raise refused(Status.ERR_BAD_PARAM, f"a job cannot run for {data} s")
+        raise refused(statuses.ERR_BAD_PARAM, f"a job cannot run for {data} s")
     wish.terms["limit"] = float(data)
 
 
@@ -149,7 +149,7 @@ def _forward_stdin(wish: Wish, data: bool) -> None:
 
 
 def _stdin_target(wish: Wish, data: Proc) -> None:
-    if data.rank != Rank.WILDCARD and data.rank >= Rank.VALID:
+    if data.rank != RANK_WILDCARD and data.rank >= RANK_VALID:
         wish.terms["stdin"] = None
     else:
         wish.terms["stdin"] = data.rank
@@ -203,7 +203,7 @@ def _preload_program(wish: Wish, data: bool) -> None:
 
 def _target(wish: Wish, data: object) -> None:
     if not isinstance(data, str):
-        raise refused(Status.ERR_BAD_PARAM, "one allocation is named by PMIX_SPAWN_TARGET, as a string")
+        raise refused(statuses.ERR_BAD_PARAM, "one allocation is named by PMIX_SPAWN_TARGET, as a string")
     wish.target = data
 
 
@@ -219,7 +219,7 @@ def _ppr(wish: Wish, data: str | None) -> None:
 def _map(wish: Wish, text: str) -> None:
     if wish.map_by not in ("", text):
         raise refused(
-            Status.ERR_JOB_FAILED_TO_MAP,
+            statuses.ERR_JOB_FAILED_TO_MAP,
             f"the procs of a job are mapped in one way, not by {wish.map_by} and {text:.80}",
         )
     wish.map_by = text
@@ -230,7 +230,7 @@ def _rank_by(wish: Wish, data: str | None) -> None:
     text = "slot" if text in WITHIN else text
     if wish.rank_by not in ("", text):
         raise refused(
-            Status.ERR_JOB_FAILED_TO_MAP,
+            statuses.ERR_JOB_FAILED_TO_MAP,
             f"the procs of a job are ranked in one way, not by {wish.rank_by} and {text:.80}",
         )
     wish.rank_by = text
@@ -264,7 +264,7 @@ def _envar(apply: Callable[[dict[str, str], str, str, str], None]) -> Reader:
     def read(wish: Wish, data: Envar) -> None:
         name, value, separator = data.name or "", data.value or "", data.separator
         if not name or "=" in name or "\0" in name + value:
-            raise refused(Status.ERR_BAD_PARAM, f"{name!r} is not the name of an environment variable")
+            raise refused(statuses.ERR_BAD_PARAM, f"{name!r} is not the name of an environment variable")
         wish.changes.append(lambda env: apply(env, name, value, separator))
 
     return read
@@ -395,8 +395,8 @@ def read(op: Spawn, env: Mapping[str, str], base: str, folder: str) -> tuple[Wis
         apps.append(_application(app, wish, env, base, folder))
         job.parent, job.crowded, job.map_by, job.rank_by = wish.parent, wish.crowded, wish.map_by, wish.rank_by
     reader = job.terms["stdin"]
-    if reader not in (None, Rank.WILDCARD) and reader >= sum([app.np for app in apps]):
-        raise refused(Status.ERR_BAD_PARAM, f"there is no rank {reader} that could read the job's input")
+    if reader not in (None, RANK_WILDCARD) and reader >= sum([app.np for app in apps]):
+        raise refused(statuses.ERR_BAD_PARAM, f"there is no rank {reader} that could read the job's input")
     first = apps[0].wdir or base
     for field in ("file", "directory"):
         if job.terms.get(field):
@@ -423,7 +423,7 @@ def _application(app: App, wish: Wish, inherited: Mapping[str, str], base: str, 
     for setting in app.env:
         name, equals, value = setting.partition("=")
         if not name or not equals:
-            raise refused(Status.ERR_BAD_PARAM, f"the environment holds NAME=VALUE, not {setting!r:.80}")
+            raise refused(statuses.ERR_BAD_PARAM, f"the environment holds NAME=VALUE, not {setting!r:.80}")
         before[name] = value
     after = dict(before)
     for change in wish.changes:
@@ -433,7 +433,7 @@ def _application(app: App, wish: Wish, inherited: Mapping[str, str], base: str, 
     try:
         return Application(argv, app.maxprocs, added, wdir, program, unset, wish.pset, preload)
     except (TypeError, ValueError) as error:
-        raise refused(Status.ERR_BAD_PARAM, str(error)) from None
+        raise refused(statuses.ERR_BAD_PARAM, str(error)) from None
 
 
 def terms_of(wish: Wish, tool: bool) -> Terms:

@@ -68,7 +68,7 @@ class Tunnel:
         """Return the connection's channel binding."""
         return binding(self._tls)
 
-    def send(self, data: memoryview) -> int:
+    def send(self, data: memoryview | bytes) -> int:
         """Send some of the data; return how much.
 
         Raises:

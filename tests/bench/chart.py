@@ -42,9 +42,9 @@ def newest_nodes() -> Results:
 
 
 def made(results: Results) -> str:
-    """Return when and where figures were made, and what else the machine had to do."""
+    """Return when, of what and where figures were made, and what else the machine had to do."""
     machine = f"{results['machine']}, Python {results['python']}"
-    return f"{results['date']}, commit `{results['commit']}`, {machine}, load {results['load']}"
+    return f"{results['date']}, pypmix {results['version']}, {machine}, load {results['load']}"
 
 
 def nodes_tables(results: Results) -> str:

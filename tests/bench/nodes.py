@@ -21,8 +21,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench import build, here
+from bench import build
 from groups import run
+
+from pypmix import __version__
+from pypmix.cli.bench import machine
 
 AGENT = '#!/bin/sh\nshift\nexec sh -c "$*"\n'
 """In the place of ssh: its first argument is the node."""
@@ -98,7 +101,8 @@ def show(row: dict[str, Any]) -> None:
 def keep(path: Path, what: str, rows: list[dict[str, Any]]) -> None:
     """Write figures to a file, which may hold those of the other benchmark on several nodes."""
     held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    text = json.dumps({**held, what: {**here(), "load": round(os.getloadavg()[0]), "rows": rows}}, indent=1)
+    load = round(os.getloadavg()[0])
+    text = json.dumps({**held, what: {**machine(), "version": __version__, "load": load, "rows": rows}}, indent=1)
     path.parent.mkdir(exist_ok=True)
     path.write_text(text + "\n", encoding="utf-8")
 

@@ -34,6 +34,9 @@ DIGEST = b"d" * 16
 MANY = 1000
 """The most servers that a fence collects from."""
 
+MET = 4000
+"""The most servers with which one registers a job: the simulation has each of them hear of all others."""
+
 COMMITTED = 1 << 10
 """Bytes that each server has for a fence that collects."""
 
@@ -248,7 +251,7 @@ def cost_of_a_message():
 
 def measure(count, ranks, cost, hop):
     """Return the figures of all operations for a number of servers."""
-    found = {"registration": registration(count, ranks, cost, hop)}
+    found = {"registration": registration(count, ranks, cost, hop)} if count <= MET else {}
     session = Session(count, ranks, Paced(cost, hop))
     found["fence"] = session.collective(FENCE)
     if count <= MANY:
@@ -300,7 +303,7 @@ def draw(path, rows, cost, hop):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--servers", default="2,8,16,17,18,64,256,1000,4000,10000")
+    parser.add_argument("--servers", default="2,8,16,33,34,64,256,1000,4000,10000")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--cost", type=float, default=0.0, help="microseconds of CPU of a message on each side")
     parser.add_argument("--hop", type=float, default=100.0, help="microseconds that a message is on its way")

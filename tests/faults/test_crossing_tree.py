@@ -21,11 +21,12 @@ SERVERS = st.integers(3, 10)
 
 @contextmanager
 def of_radix(number):
-    before, tree.RADIX = tree.RADIX, number
+    before = tree.RADIX, tree.FLAT
+    tree.RADIX, tree.FLAT = number, 1
     try:
         yield
     finally:
-        tree.RADIX = before
+        tree.RADIX, tree.FLAT = before
 
 
 @settings(deadline=None, max_examples=30)

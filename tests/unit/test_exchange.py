@@ -158,7 +158,7 @@ def test_a_timeout_that_comes_too_late_changes_nothing(world):
 
 
 def test_a_coordinator_that_says_nothing_is_named(world):
-    world["a"]._arrived = lambda *_: None
+    world["a"]._read = lambda *_: None
     world.gather("b", timeout=2)
     world.hub.run()
     ((_, error, when),) = world.ends.pop("b")

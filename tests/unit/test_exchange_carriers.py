@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from queue import SimpleQueue
 
 import pytest
 
-from pypmix.host.exchange import Hub, TCPCarrier
+from pypmix.engine.python.reactor import Guest, Reactor
+from pypmix.host.exchange import Hub, TCPCarrier, tcp
 from pypmix.host.exchange.switch import Switch
 
 pytestmark = pytest.mark.timeout(60)
@@ -50,6 +52,26 @@ class FolderSession:
         pass
 
 
+class GuestSession(FolderSession):
+    """The same, each on the thread of a server."""
+
+    def __init__(self, tmp_path):
+        super().__init__(tmp_path)
+        self._reactors = []
+
+    def carrier(self, name):
+        reactor = Reactor(f"server of {name}", print)
+        reactor.start()
+        self._reactors.append(reactor)
+        carrier = super().carrier(name)
+        carrier.live_on(Guest(reactor))
+        return carrier
+
+    def close(self):
+        for reactor in self._reactors:
+            reactor.stop()
+
+
 class SwitchSession:
     """Carriers that a switch connects."""
 
@@ -63,7 +85,7 @@ class SwitchSession:
         self._switch.close()
 
 
-CARRIERS = {"hub": HubSession, "tcp": FolderSession, "switch": SwitchSession}
+CARRIERS = {"hub": HubSession, "tcp": FolderSession, "tcp on a server": GuestSession, "switch": SwitchSession}
 
 
 class Listener:
@@ -188,3 +210,42 @@ def test_what_cannot_be_sent(join):
     with pytest.raises(OverflowError):
         alone.carrier.send("nobody", bytes(300 << 20))
     assert alone.calls.empty()
+
+
+def test_one_on_the_thread_of_a_server_is_called_there_and_leaves_nothing_with_it(tmp_path):
+    reactor = Reactor("server", print)
+    reactor.start()
+    watched = reactor.call(lambda: dict(reactor._guests))
+    first = TCPCarrier.in_folder("a", tmp_path / "meeting")
+    first.live_on(Guest(reactor))
+    threads = set()
+    came = threading.Event()
+
+    def note(*_):
+        threads.add(threading.get_ident())
+        came.set()
+
+    first.listen(note, note)
+    second = TCPCarrier.in_folder("b", tmp_path / "meeting")
+    second.listen(lambda *_: None, lambda *_: None)
+    assert came.wait(PATIENCE)
+    assert threads == {reactor.ident}
+    first.close()
+    assert reactor.call(lambda: dict(reactor._guests)) == watched
+    second.close()
+    reactor.stop()
+
+
+def test_one_whose_server_has_ended_closes_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(tcp, "LINGER_SECONDS", 0.1)
+    reactor = Reactor("server", print)
+    reactor.start()
+    carrier = TCPCarrier.in_folder("a", tmp_path / "meeting")
+    carrier.live_on(Guest(reactor))
+    carrier.listen(lambda *_: None, lambda *_: None)
+    reactor.call(lambda: None)
+    reactor.stop()
+    carrier.send("b", b"to nobody")
+    carrier.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(carrier.address)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from pypmix.host.exchange import codec
 from pypmix.host.exchange import coordinator as coordinating
 from pypmix.host.exchange.coordinator import ContextIds
 from pypmix.host.exchange.kinds import OUTCOME, Outcome, Part, coordinator_of, parts_field
+from pypmix.host.exchange.limits import MAX_PARTIES
 from pypmix.host.exchange.places import Party, Places
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
@@ -328,3 +330,47 @@ def test_parts_and_outcomes_travel():
     for broken in (whole[:-1], b"", whole.replace(b"\0\1", b"\0\x09")):
         with pytest.raises(RemoteProtocolError):
             parts.read(broken)
+
+
+@pytest.mark.parametrize("data", [b"", b"y", b"z" * 1000])
+def test_what_servers_contribute_again_is_read_as_the_first_time(data, monkeypatch):
+    # What is damaged may name many procs.
+    monkeypatch.setattr(codec, "MAX_PROCS", 64)
+    places = Places()
+    places.add("b", "job", b"d", dict.fromkeys(range(4), "b"))
+    parts = parts_field(lambda: places)
+    party = places.party(P[:4])
+    for number in range(2):
+        sent = ("b", Part(7 + number, 4, party.label, party, (), -52 * number, 1 + number, data=data))
+        whole = parts.write((sent,))
+        assert parts.read(whole) == (sent,)
+        assert parts.read(whole)[0][1].party.servers == {"b": list(P[:4])}
+        assert places.plain
+        # In whatever way it is damaged: it does not parse, or says something else than before, as without a memory.
+        for at in [at for at in range(len(whole)) if at < 150 or at > len(whole) - 20]:
+            for damaged in (whole[:at], whole[:at] + bytes((whole[at] ^ 1,)) + whole[at + 1 :], whole + whole[:at]):
+                assert result(parts, damaged) == result(parts_field(lambda: Places(lambda _: None)), damaged)
+    places.add("c", "other", b"e", {0: "c"})
+    assert not places.plain
+    for number in range(2 * MAX_PARTIES):
+        parts.read(parts.write((("b", Part(1, 4, f"name {number}", party)),)))
+        assert 0 < len(places.plain) <= MAX_PARTIES
+
+
+def result(parts, data):
+    try:
+        return parts.read(data)
+    except RemoteProtocolError:
+        return None
+
+
+@pytest.mark.parametrize("outcome", [Outcome(), Outcome(data=b"x"), Outcome(data=b"y" * 3000)])
+def test_a_plain_success_is_read_as_it_was_written_and_as_nothing_else(outcome):
+    whole = OUTCOME.write(outcome)
+    assert OUTCOME.read(whole) == outcome
+    for broken in [whole[:at] for at in range(len(whole))]:
+        with pytest.raises(RemoteProtocolError):
+            OUTCOME.read(broken)
+    assert OUTCOME.read(whole + b"\0\0\0\0") == outcome
+    with pytest.raises(RemoteProtocolError):
+        OUTCOME.read(whole + b"\0")

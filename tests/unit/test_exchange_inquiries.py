@@ -22,6 +22,7 @@ MEMBERS = attrs.GROUP_MEMBERSHIP.key
 @pytest.fixture(autouse=True, params=[1, 2, 16])
 def radix(request, monkeypatch):
     monkeypatch.setattr(tree, "RADIX", tree.RADIX)
+    monkeypatch.setattr(tree, "FLAT", 1)
     return request.param
 
 

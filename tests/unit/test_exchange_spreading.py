@@ -53,6 +53,7 @@ def open_in(session):
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 13, 21])
 def test_all_get_the_data_of_all_and_send_that_of_each_other_one_once(count, radix, monkeypatch):
     monkeypatch.setattr(tree, "RADIX", radix)
+    monkeypatch.setattr(tree, "FLAT", 1)
     session = made(count)
     for _ in range(2):
         asked = [fence(session, name) for name in Random(count).sample(session.names, count)]

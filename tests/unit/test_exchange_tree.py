@@ -26,6 +26,7 @@ ALL = (Proc("job", RANK_WILDCARD),)
 @pytest.fixture(params=[1, 2, 3])
 def radix(request, monkeypatch):
     monkeypatch.setattr(tree, "RADIX", request.param)
+    monkeypatch.setattr(tree, "FLAT", 1)
     return request.param
 
 
@@ -60,7 +61,7 @@ def test_each_place_has_one_above_and_a_run_below(count, radix, monkeypatch):
         if above:
             below[above[-1]] += 1
     assert max(below.values()) <= radix
-    assert tree.is_flat(count) == (count <= radix + 1)
+    assert tree.is_flat(count) == (count <= 2 * radix + 1)
 
 
 def test_whoever_is_the_root_the_others_keep_their_order():
@@ -100,12 +101,13 @@ def test_a_fence_without_data_takes_hardly_more_than_names():
 
 
 def test_with_few_servers_all_contribute_to_the_coordinator():
-    session = made(tree.RADIX + 1)
+    others = tree.FLAT * tree.RADIX
+    session = made(others + 1)
     for name in session.names:
         fence(session, name)
     session.hub.run()
     sent = session.hub.messages
-    assert [sent[name] for name in session.names] == [tree.RADIX] + [1] * tree.RADIX
+    assert [sent[name] for name in session.names] == [others] + [1] * others
 
 
 def test_what_comes_late_does_not_hold_up_what_is_there(radix):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import socket
 import struct
 import threading
@@ -14,7 +15,7 @@ import pytest
 
 from harness.leftovers import nothing_left
 from pypmix.engine.python import reactor as module
-from pypmix.engine.python.reactor import Link, Reactor
+from pypmix.engine.python.reactor import Guest, Link, Reactor
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.limits import DEFAULTS, Limits
 
@@ -481,3 +482,72 @@ def test_much_that_is_taken_at_once_stops_nothing(loop):
             owner.came.clear()
             client.sendall(b"on")
             assert owner.came.wait(WAIT)
+
+
+def test_a_guest_is_called_when_its_descriptor_is_ready_until_it_forgets_it(loop):
+    guest = Guest(loop.reactor)
+    here, there = os.pipe()
+    came = threading.Semaphore(0)
+
+    def ready():
+        os.read(here, 1)
+        came.release()
+
+    loop.reactor.call(lambda: guest.watch(here, select.EPOLLIN, ready))
+    for _ in range(3):
+        os.write(there, b"x")
+        assert came.acquire(timeout=WAIT)
+    loop.reactor.call(lambda: guest.unwatch(here))
+    os.write(there, b"x")
+    loop.reactor.call(lambda: None)
+    assert not came.acquire(blocking=False)
+    os.close(here)
+    os.close(there)
+
+
+def test_a_guest_that_another_one_of_the_turn_has_forgotten_is_not_called(loop):
+    guest = Guest(loop.reactor)
+    pipes = [os.pipe() for _ in range(2)]
+    called = []
+
+    def ready(own, other):
+        called.append(own)
+        guest.unwatch(own)
+        guest.unwatch(other)
+
+    def begin():
+        (first, _), (second, _) = pipes
+        guest.watch(first, select.EPOLLIN, lambda: ready(first, second))
+        guest.watch(second, select.EPOLLIN, lambda: ready(second, first))
+        for _, write in pipes:
+            os.write(write, b"x")
+
+    loop.reactor.call(begin)
+    loop.reactor.call(lambda: None)
+    assert len(called) == 1
+    for fd in [fd for pipe in pipes for fd in pipe]:
+        os.close(fd)
+
+
+def test_a_guest_that_fails_again_and_again_does_not_take_all_of_the_time(loop, monkeypatch):
+    monkeypatch.setattr(module, "ACCEPT_PAUSE", 0.05)
+    guest = Guest(loop.reactor)
+    here, there = os.pipe()
+    tries = []
+    again = threading.Event()
+
+    def fail():
+        tries.append(time.monotonic())
+        if len(tries) == 3:
+            again.set()
+        raise ZeroDivisionError
+
+    loop.reactor.call(lambda: guest.watch(here, select.EPOLLIN, fail))
+    os.write(there, b"x")
+    assert again.wait(WAIT)
+    loop.reactor.call(lambda: guest.unwatch(here))
+    assert all(after - before >= 0.05 for before, after in zip(tries, tries[1:], strict=False))
+    assert any("ZeroDivisionError" in text for text in loop.log)
+    loop.reactor.call(lambda: None)
+    os.close(here)
+    os.close(there)

@@ -235,6 +235,9 @@ class NativeServer:
     def trace(self) -> None:
         """See `ServerSession.trace`: the library tells of no request but by upcalls."""
 
+    def loop(self) -> None:
+        """Libpmix has threads of its own."""
+
     def settle(self) -> bool:
         """See `ServerSession.settle`: of clients that are lost at once, the library may use a collective after its end.
 

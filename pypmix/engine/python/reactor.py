@@ -8,7 +8,7 @@ function soon) and `call` (run it and wait), which wake the loop by an eventfd.
 One turn of `_loop`, in this order:
 
 1. Connections that are ready: those of clients, then at most `MAX_UNNAMED` of those still in their handshake, so that
-   many of these do not delay clients. The bytes go to the connection's `owner`.
+   many of these do not delay clients. The bytes go to the connection's `owner`. Then the descriptors of a `Guest`.
 2. The calls that other threads have posted by then.
 3. Output: what was sent to a connection in this turn goes out in one piece, unless `send_now` has sent it already.
 4. Timers that are due.
@@ -261,6 +261,34 @@ class Link:
                 self.owner.drained()
 
 
+class Guest:
+    """The loop of something else that lives on a server's thread, as `pypmix.host.loop.HostLoop` describes one.
+
+    What two threads hand to each other costs more than most of what they do with it.
+    """
+
+    __slots__ = ("_reactor",)
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Call `callback` soon; from any thread."""
+        self._reactor.post(callback)
+
+    def later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        """Call `callback` after `delay` seconds."""
+        return self._reactor.call_later(delay, callback)
+
+    def watch(self, fd: int, events: int, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever `fd` is ready."""
+        self._reactor.watch_guest(fd, events, callback)
+
+    def unwatch(self, fd: int) -> None:
+        """Forget `fd`; to be called before it is closed."""
+        self._reactor.unwatch_guest(fd)
+
+
 class Reactor:
     """The loop, and everything that runs in its thread.
 
@@ -281,8 +309,10 @@ class Reactor:
         self._calls: deque[Callable[[], None]] = deque()
         self._timers: list[Timer] = []
         self._listeners: dict[int, socket.socket] = {}
+        self._guests: dict[int, tuple[int, Callable[[], None]]] = {}
         self._opened: Callable[[Link], None] | None = None
         self._ending = self._stopping = False
+        self._ident: int | None = None
         self._lock = threading.Lock()
         self._epoll = select.epoll()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -335,7 +365,7 @@ class Reactor:
         """
         # The loop runs what it finds after it has said that it stops, so nothing that gets past here is left lying.
         self._calls.append(function)
-        if threading.get_ident() != self._thread.ident:
+        if threading.get_ident() != self._ident:
             self._wake()
         elif self._stopping:
             raise NotInitialized("the server is closed")
@@ -411,6 +441,18 @@ class Reactor:
             self._epoll.register(link.socket, events)
         link.watched = events
 
+    def watch_guest(self, fd: int, events: int, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever `fd` is ready; it is something else than a connection of a client."""
+        self._epoll.register(fd, events)
+        self._guests[fd] = events, callback
+
+    def unwatch_guest(self, fd: int) -> None:
+        """Forget a descriptor."""
+        del self._guests[fd]
+        with contextlib.suppress(OSError, ValueError):
+            # It may have been closed all the same, or the loop has: then it watches nothing any more.
+            self._epoll.unregister(fd)
+
     def discard(self, link: Link) -> None:
         """Close a connection and forget it."""
         connection, link.socket = link.socket, None
@@ -433,6 +475,7 @@ class Reactor:
             owner.lost(reason)
 
     def _run(self) -> None:
+        self._ident = threading.get_ident()
         try:
             self._loop()
         except BaseException as error:
@@ -449,15 +492,20 @@ class Reactor:
 
     def _loop(self) -> None:
         links = self._links
+        guests = self._guests
         poll = self._epoll.poll
         monotonic = time.monotonic
         timeout = -1.0
         while not self._ending:
             unnamed: list[tuple[Link, int]] = []
+            ready: list[tuple[int, tuple[int, Callable[[], None]]]] = []
             for fd, event in poll(timeout if timeout < LONGEST_SLEEP else LONGEST_SLEEP):
                 link = links.get(fd)
                 if link is None:
-                    self._service(fd)
+                    if fd in guests:
+                        ready.append((fd, guests[fd]))
+                    else:
+                        self._service(fd)
                 elif link.known:
                     self._happened(link, event)
                 else:
@@ -465,6 +513,13 @@ class Reactor:
             for link, event in unnamed[:MAX_UNNAMED]:
                 # The others are there again in the next turn, before those that had theirs in this one.
                 self._happened(link, event)
+            for fd, guest in ready:
+                # One of this turn may have forgotten it, or watch another one of the same number.
+                if guests.get(fd) is guest:
+                    try:
+                        guest[1]()
+                    except Exception as error:
+                        self._served_badly(fd, guest, error)
             if self._calls:
                 self._run_calls()
             if self.dirty:
@@ -518,6 +573,17 @@ class Reactor:
                 self._accept(self._listeners[fd])
         except Exception as error:
             self._failed(None, error)
+
+    def _served_badly(self, fd: int, guest: tuple[int, Callable[[], None]], error: Exception) -> None:
+        self._failed(None, error)
+        if self._guests.get(fd) is guest:
+            # It may be ready again at once, and fail again.
+            self._epoll.unregister(fd)
+            self.call_later(ACCEPT_PAUSE, lambda: self._go_on(fd, guest))
+
+    def _go_on(self, fd: int, guest: tuple[int, Callable[[], None]]) -> None:
+        if self._guests.get(fd) is guest:
+            self._epoll.register(fd, guest[0])
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTS):

@@ -13,7 +13,7 @@ from pypmix._version import __version__
 from pypmix.engine.common import MUNGE, UNCHECKED, EngineInfo, security_modules
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.python.provision import Provision, harvested
-from pypmix.engine.python.reactor import BACKLOG, Reactor
+from pypmix.engine.python.reactor import BACKLOG, Guest, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
 from pypmix.engine.python.server import Server
 from pypmix.engine.serving import ServerOptions
@@ -343,6 +343,10 @@ class ServerSession:
         self._server.opened(link)
 
     # What hosts call, from any thread.
+
+    def loop(self) -> Guest | None:
+        """Return a loop on the server's thread; see `pypmix.engine.base.ServerSession`."""
+        return Guest(self._reactor) if isinstance(self._reactor, Reactor) else None
 
     def register_nspace(self, job: JobInfo, local: tuple[int, ...] | None = None) -> None:
         """`PMIx_server_register_nspace`: take in the job info of an nspace, so that its clients can connect."""

@@ -8,6 +8,7 @@ are named one by one, a digest of them.
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import partial
 
 from pypmix.engine.common import Pending
 from pypmix.host.exchange import deciding
@@ -128,7 +129,7 @@ class Collectives:
         self._remove_departed = remove_departed
         self._rounds: OrderedDict[str, tuple[tuple[Proc, ...], tuple[Proc, ...]]] = OrderedDict()
         self.answers: dict[type, Answer] = {
-            FenceUpcall: lambda upcall, op: self._together(upcall, op, FENCE, GROUP_FENCE, op.data),
+            FenceUpcall: self._fence,
             Disconnect: lambda upcall, op: self._together(upcall, op, DISCONNECT, GROUP_DISCONNECT),
             Connect: lambda upcall, op: self._together(upcall, op, CONNECT, CONNECT),
             GroupUpcall: self._group,
@@ -153,11 +154,14 @@ class Collectives:
         try:
             answer(upcall, upcall.op)
         except Exception as problem:
-            if not isinstance(problem, PMIxError):
-                log.exception("%s: the answer to %s failed", self.name, upcall.op.name)
-            error = as_error(problem)
-            error.operation = error.operation or upcall.op.name
-            upcall.fail(error)
+            self._fail(upcall, problem)
+
+    def _fail(self, upcall: Upcall, problem: Exception) -> None:
+        if not isinstance(problem, PMIxError):
+            log.exception("%s: the answer to %s failed", self.name, upcall.op.name)
+        error = as_error(problem)
+        error.operation = error.operation or upcall.op.name
+        upcall.fail(error)
 
     def _absent(self, signature: bytes, server: str, _given: list[bytes]) -> bool:
         """Tell whether a host has no part any more in what hosts bring together for some procs."""
@@ -173,6 +177,13 @@ class Collectives:
 
     # From upcalls to contributions
 
+    def _fence(self, upcall: Upcall, op: FenceUpcall) -> None:
+        if op.directives:
+            self._together(upcall, op, FENCE, GROUP_FENCE, op.data)
+        else:
+            party = self._places.party(op.procs)
+            self._begin(upcall, FENCE, party.label, party, (), op.data)
+
     def _together(
         self, upcall: Upcall, op: FenceUpcall | Connect | Disconnect, kind: int, named: int, data: bytes = b""
     ) -> None:
@@ -183,7 +194,7 @@ class Collectives:
         if isinstance(name, str):
             kind, name = named, f"{name}\0{id}" if id else name
         else:
-            name = f"\0{id or ''}\0{party.digest}"
+            name = f"\0{id}\0{party.digest}" if id else party.label
         self._begin(upcall, kind, name, party, op.directives, data)
 
     def _group(self, upcall: Upcall, op: GroupUpcall) -> None:
@@ -209,11 +220,12 @@ class Collectives:
         if not mine and kind not in (OFFER, CONSTRUCT):
             raise PMIxError(f"none of its procs are on {self.name}", status=statuses.ERR_BAD_PARAM, procs=party.procs)
         incarnation = self._incarnations.latest(mine)
-        if kind != OFFER and mine and all(self._places.is_missing(proc, incarnation) for proc in mine):
+        gone = mine and self._places.any_missing() and all(self._places.is_missing(proc, incarnation) for proc in mine)
+        if kind != OFFER and gone:
             # The others no longer wait for this server, and it has no callers left to tell.
             self._unattended(upcall, kind, party, incarnation, directives)
             return
-        status = number_in(directives, LOCAL_STATUS) or statuses.SUCCESS
+        status = number_in(directives, LOCAL_STATUS) or statuses.SUCCESS if directives else statuses.SUCCESS
         if status == statuses.ERR_LOST_CONNECTION and kind == CONSTRUCT:
             # Native servers from 7.0 on say so of a construct that goes on without members that have ended.
             status = statuses.ERR_PARTIAL_SUCCESS
@@ -230,14 +242,20 @@ class Collectives:
             known,
             leaders,
             data,
+            # All are given: what is left out costs more.
+            (),
+            (),
+            (),
         )
-
         since = self._exchange.now()
+        done = partial(self._decided, upcall, part, since)
+        self._participant.begin(part, done, seconds_in(directives) if directives else 0.0, since)
 
-        def decided(outcome: Outcome) -> None:
-            self.attempt(lambda upcall, _: self._end(upcall, part, outcome, since), upcall)
-
-        self._participant.begin(part, decided, seconds_in(directives))
+    def _decided(self, upcall: Upcall, part: Part, since: float, outcome: Outcome) -> None:
+        try:
+            self._end(upcall, part, outcome, since)
+        except Exception as problem:
+            self._fail(upcall, problem)
 
     def _unattended(
         self, upcall: Upcall, kind: int, party: Party, incarnation: int, directives: Iterable[Info]

@@ -224,6 +224,8 @@ class Held:
     @property
     def keys(self) -> list[Key]:
         """The contributions."""
+        if len(self.parts) == 1 and not self.part.covers:
+            return [(self.parts[0][0], self.part.number)]
         return [key for server, part in self.parts for key in part.keys(server)]
 
     def drop(self, servers: Container[str]) -> bool:
@@ -329,16 +331,19 @@ class Round:
 
     def add(self, held: Held) -> bool:
         """Take a contribution in; tell whether it names the same members as the others."""
-        party = held.part.party
+        part = held.part
+        party = part.party
         if not self.keys:
             self.members = party.members
-            self.expected = len(held.part.servers or party.servers)
-        same = self.members == party.members
+            self.expected = len(part.servers or party.servers)
+        same = self.members is party.members or self.members == party.members
         if not same:
             self.alike = False
             self.members &= party.members
         self.held.append(held)
-        self.keys += (*held.keys, *_offered_in(held.part))
+        self.keys += held.keys
+        if part.infos:
+            self.keys += _offered_in(part)
         return same
 
 
@@ -393,13 +398,14 @@ class Coordinator:
     def come(self, held: Held) -> None:
         """A server contributes, or passes on what others have."""
         gone = self._session.gone
-        if gone and not held.part.rule.loss_ends and not held.drop(gone):
+        server, part = held.server, held.part
+        rule = part.rule
+        if gone and not rule.loss_ends and not held.drop(gone):
             # The word of their loss has overtaken them.
             held.answer(Decision(Outcome(moved=True)))
             return
-        server, part, rule = held.server, held.part, held.part.rule
         known = None if rule.loss_ends else self._known(held)
-        if known is None and (rule.unknown or self._session.gone):
+        if known is None and (rule.unknown or gone):
             known = self._refused(part)
         round = None if known is not None else self._round_for(held)
         if round is not None and part.kind == GATHER and round.keys and part.servers != round.held[0].part.servers:
@@ -411,7 +417,7 @@ class Coordinator:
         same = round.add(held)
         if not same and rule.names_alike:
             self._end(round, deciding.different(round.parts))
-        elif round.is_full() or not same or self._anybody_gone():
+        elif gone or not same or self._left or round.is_full() or self.places.any_missing():
             self._settle(round)
 
     def _known(self, held: Held) -> Outcome | None:
@@ -463,8 +469,9 @@ class Coordinator:
 
     def _round_for(self, held: Held) -> Round:
         part = held.part
+        rule = part.rule
         rounds = self._rounds.setdefault((part.kind, part.name), [])
-        given = () if part.rule.loss_ends or part.rule.unknown else set(held.keys)
+        given = () if rule.loss_ends or rule.unknown else set(held.keys)
         for round in rounds if given else ():
             known = {key for other in round.held for key in other.keys if key in given}
             if known:

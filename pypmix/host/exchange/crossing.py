@@ -13,7 +13,6 @@ from pypmix.host.exchange.places import Incarnations, Places
 from pypmix.host.exchange.psets import Psets
 from pypmix.host.exchange.queries import GroupQueries
 from pypmix.standard import attrs, codes, keys, statuses
-from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.ops import DirectModex, Lookup, Notification, NotifyEvent, Publish, QueryInfo, Unpublish
 from pypmix.standard.ops.events import (
@@ -73,7 +72,7 @@ REQUIRED_KEY = keys.REQUIRED_KEY
 SAYS_GONE = Info("pypmix.grp.says", Value(codes.STRING, "gone"))
 """The event by which servers of this library tell each other of procs that have ended; clients never see it."""
 
-LOST = (statuses.ERR_PROC_ABORTED, EventCode.PROC_TERMINATED, EventCode.EVENT_PROC_TERMINATED)
+LOST = (statuses.ERR_PROC_ABORTED, statuses.PROC_TERMINATED, statuses.EVENT_PROC_TERMINATED)
 """The codes raised for a proc that was lost with its server; the end of a proc has an older and a newer code."""
 
 STAYS = frozenset((RANGE_LOCAL, RANGE_PROC_LOCAL, RANGE_RM))
@@ -173,12 +172,13 @@ class Crossing:
             Whether it is one that is answered here; nothing has been done with it otherwise.
         """
         op = upcall.op
-        if not self.answers(op):
+        answer = self._answers.get(type(op))
+        if answer is None or (isinstance(op, QueryInfo) and not self._queries.answers(op)):
             return False
         if self._announcements.has_to_ask():
             self._exchange.soon(self._begin, upcall)
         else:
-            self._exchange.soon(self._collectives.attempt, self._answers[type(op)], upcall)
+            self._exchange.soon(self._collectives.attempt, answer, upcall)
         return True
 
     def answers(self, op: object) -> bool:

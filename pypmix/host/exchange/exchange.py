@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from collections import deque
+from functools import partial
 from itertools import count
 
 from pypmix.engine.alarms import Alarms
 from pypmix.host.exchange import codec, limits
-from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, message
+from pypmix.host.exchange.codec import NUMBER, TEXT
 from pypmix.host.exchange.errors import (
     ExchangeTimeout,
     as_error,
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.host.exchange.carrier import Carrier
-    from pypmix.host.exchange.codec import Field
     from pypmix.host.exchange.coordinator import Absent
     from pypmix.host.exchange.kinds import Gathered, OnAnswer, Outcome, Timer
 
@@ -50,7 +51,11 @@ REQUEST, ANSWER, REFUSED, TELL, ASIDE = range(1, 6)
 """The kinds of messages; what is said aside passes by what is kept of its sender."""
 
 _ASIDE = bytes((ASIDE,))
-_REQUEST: Field[tuple[int, str, bytes]] = message(NUMBER, TEXT, BYTES)
+
+_HEAD = struct.Struct("!BIqI")
+"""The beginning of a request or an answer: its kind, its number as a field, and the length of the next field."""
+
+_LENGTH = struct.Struct("!I")
 
 LOST = "pypmix.lost"
 """The sender has lost the server of this name."""
@@ -87,7 +92,10 @@ class Strand:
             try:
                 while calls:
                     function, args = calls.popleft()
-                    self.at_once(function, *args)
+                    try:
+                        function(*args)
+                    except Exception:
+                        _failed(function)
                     # Kept, it would hold what it was about until the next call.
                     del function, args
             finally:
@@ -99,7 +107,11 @@ class Strand:
         try:
             function(*args)
         except Exception:
-            log.exception("%s failed", getattr(function, "__qualname__", function))
+            _failed(function)
+
+
+def _failed(function: Callable[..., object]) -> None:
+    log.exception("%s failed", getattr(function, "__qualname__", function))
 
 
 class Underway(Record):
@@ -249,10 +261,7 @@ class Exchange:
 
     def start(self) -> None:
         """Begin to talk to the others; handlers, listeners and watchers are in place by then."""
-        self._carrier.listen(
-            lambda sender, message: self.soon(self._arrived, sender, message),
-            lambda name, here: self.soon(self._changed, name, here),
-        )
+        self._carrier.listen(partial(self.soon, self._arrived), partial(self.soon, self._changed))
 
     def close(self) -> None:
         """Leave: all that is under way ends with `LostConnection`. May be called twice."""
@@ -492,7 +501,9 @@ class Exchange:
             self._asked_for(to, number, topic, data)
             return
         try:
-            self._send(to, codec.pack(REQUEST, NUMBER.write(number), TEXT.write(topic), data))
+            named = topic.encode("utf-8", "surrogateescape")
+            head, length = _HEAD.pack(REQUEST, 8, number, len(named)), _LENGTH.pack(len(data))
+            self._send(to, b"".join((head, named, length, data)))
         except OverflowError as problem:
             self._answered(
                 to, number, None, PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE, operation=topic)
@@ -564,7 +575,7 @@ class Exchange:
             return
         if error is None:
             try:
-                self._send(to, codec.pack(ANSWER, NUMBER.write(number), data or b""))
+                self._send(to, _HEAD.pack(ANSWER, 8, number, len(data or b"")) + (data or b""))
             except OverflowError as problem:
                 error = PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE)
         if error is not None:
@@ -616,14 +627,17 @@ class Exchange:
             log.error("%s: a message of %s is dropped: %s", self.name, sender, error)
 
     def _read(self, sender: str, message: bytes) -> None:
-        kind, parts = codec.unpack(message)
+        kind = message[0] if message else 0
         if kind == REQUEST:
-            number, topic, data = codec.expect(parts, 3)
-            self._asked_for(sender, NUMBER.read(number), TEXT.read(topic), data)
-        elif kind == ANSWER:
-            number, data = codec.expect(parts, 2)
-            self._answered(sender, NUMBER.read(number), data, None, arrived=True)
-        elif kind == REFUSED:
+            number, topic, data = _numbered(message, 2)
+            self._asked_for(sender, number, TEXT.read(topic), data)
+            return
+        if kind == ANSWER:
+            number, data = _numbered(message, 1)
+            self._answered(sender, number, data, None, arrived=True)
+            return
+        kind, parts = codec.unpack(message)
+        if kind == REFUSED:
             (data,) = codec.expect(parts, 1)
             asked, error = unpack_error(data)
             self._answered(sender, asked, None, error, arrived=True)
@@ -736,6 +750,24 @@ class Exchange:
         self._load.clear()
         for awaited in list(self._waiting):
             self._come(awaited, left("when_present"))
+
+
+def _numbered(message: bytes, count: int) -> tuple[Any, ...]:
+    """Return the number of a request or an answer, and its other fields, one or two.
+
+    Raises:
+        RemoteProtocolError: It does not parse.
+    """
+    size = len(message)
+    if size >= _HEAD.size:
+        _, eight, number, first = _HEAD.unpack_from(message)
+        end = _HEAD.size + first
+        if eight == 8 and count == 1 and end == size:
+            return number, message[_HEAD.size :]
+        if eight == 8 and count == 2 and end + 4 <= size and end + 4 + _LENGTH.unpack_from(message, end)[0] == size:
+            return number, message[_HEAD.size : end], message[end + 4 :]
+    told, *parts = codec.expect(codec.unpack(message)[1], count + 1)
+    return NUMBER.read(told), *parts
 
 
 def _checked(data: bytes, timeout: float = 0.0) -> bytes:

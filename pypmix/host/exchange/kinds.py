@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 
 from pypmix.engine.collective import rules
@@ -353,6 +354,12 @@ _SIZES: Field[tuple[int, ...]] = Field(lambda sizes: struct.pack(f"!{len(sizes)}
 _SPREAD: Field[Spread] = record(Spread, TEXT, NUMBER, _KEYS)
 
 _HEAD = struct.Struct("!qqIB")
+_LENGTH = struct.Struct("!I")
+_pack_length = _LENGTH.pack
+_HEAD_LENGTH = _pack_length(_HEAD.size)
+_FIRST = struct.Struct("!BI")
+_SECOND = struct.Struct("!IqqIBI")
+_NOTHING = bytes(4)
 _REST: Field[_Rest] = message(TEXTS, INFOS, PROCS, PROCS, _KEYS, _SIZES)
 
 
@@ -366,22 +373,57 @@ def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], .
     """
 
     def write(parts: tuple[tuple[str, Part], ...]) -> bytes:
-        fields: list[bytes] = []
+        fields: list[bytes] = [b"\0"]
         for server, part in parts:
             head = _HEAD.pack(part.number, part.status, part.incarnation, part.kind)
             keys = part.keys(server) if part.covers else ()
             rest = part.servers, part.infos, part.known, part.leaders, keys, part.sizes
             more = _REST.write(rest) if any(rest) else b""
-            fields += (TEXT.write(server), head, TEXT.write(part.name), part.party.packed, part.data, more)
-        return pack(0, *fields)
+            data = part.data
+            fields += (_framed(server), _HEAD_LENGTH, head, _framed(part.name), part.party.framed)
+            fields += (_pack_length(len(data)), data, _pack_length(len(more)), more)
+        return b"".join(fields)
 
     def read(data: bytes) -> tuple[tuple[str, Part], ...]:
+        known = places()
+        if (found := _plain(known, data)) is not None:
+            return found
         fields = unpack(data)[1]
         if len(fields) % 6:
             raise broken(f"contributions have {len(fields)} fields")
-        return tuple([_part(places(), *fields[at : at + 6]) for at in range(0, len(fields), 6)])
+        return tuple([_part(known, *fields[at : at + 6]) for at in range(0, len(fields), 6)])
 
     return Field(write, read)
+
+
+@functools.lru_cache(maxsize=1024)
+def _framed(text: str) -> bytes:
+    """Return a text as a field: the names of servers, and of what they do, come again."""
+    data = TEXT.write(text)
+    return _pack_length(len(data)) + data
+
+
+def _plain(places: Places, data: bytes) -> tuple[tuple[str, Part], ...] | None:
+    """Return one contribution that has nothing but the first few fields, as most are; None where it is another one.
+
+    The same servers do the same again: what that is, and whose, is known by its bytes.
+    """
+    try:
+        start = 5 + _FIRST.unpack_from(data)[1]
+        length, number, status, incarnation, kind, named = _SECOND.unpack_from(data, start)
+        middle = start + _SECOND.size - 4
+        after = middle + 4 + named
+        after += 4 + _LENGTH.unpack_from(data, after)[0]
+        size = _LENGTH.unpack_from(data, after)[0]
+    except struct.error:
+        return None
+    known = places.plain.get(data[middle:after])
+    end = after + 4 + size
+    if known is None or length != _HEAD.size or kind not in KINDS or data[end:] != _NOTHING:
+        return None
+    label, party = known
+    said = (), status, incarnation, (), (), (), data[after + 4 : end], (), (), ()
+    return ((TEXT.read(data[5:start]), Part(number, kind, label, party, *said)),)
 
 
 def _part(
@@ -397,6 +439,8 @@ def _part(
         raise broken(f"{len(keys) or 1} contributions have {len(sizes)} sizes")
     covers, numbers = zip(*keys, strict=True) if keys else ((), ())
     label, named = TEXT.read(name), places.read(party)
+    if not more:
+        places.keep(_pack_length(len(name)) + name + _pack_length(len(party)) + party, label, named)
     said = servers, status, incarnation, infos, known, leaders, data, covers, numbers, sizes
     return TEXT.read(server), Part(number, kind, label, named, *said)
 
@@ -407,10 +451,22 @@ def _write_outcome(outcome: Outcome) -> bytes:
     if outcome.spread is not None:
         more = (*(more or (b"",)), _SPREAD.write(outcome.spread))
     again = outcome.moved | outcome.apart << 1
+    if not (more or again or outcome.status or outcome.detail):
+        return _GOOD + _pack_length(len(outcome.data)) + outcome.data
     return pack(again, NUMBER.write(outcome.status), TEXT.write(outcome.detail), outcome.data, *more)
 
 
+_GOOD = pack(0, NUMBER.write(0), b"")
+"""The beginning of a success that has nothing but data."""
+
+_SUCCESS = Outcome()
+
+
 def _read_outcome(data: bytes) -> Outcome:
+    if data.startswith(_GOOD):
+        start = len(_GOOD) + 4
+        if data[len(_GOOD) : start] == _pack_length(len(data) - start if len(data) > start else 0):
+            return Outcome(0, "", (), (), (), data[start:], False, (), False, None) if len(data) > start else _SUCCESS
     again, fields = unpack(data)
     spread = _SPREAD.read(fields.pop()) if len(fields) == 5 else None
     more = fields.pop() if len(fields) == 4 else b""

@@ -19,13 +19,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pypmix.engine.alarms import Alarm as Timer
     from pypmix.host.exchange.handshake import Handshake
     from pypmix.host.exchange.rendezvous import Address
+    from pypmix.host.loop import Cancellable as Timer
     from pypmix.host.tls import Tunnel
 
 _LENGTH = struct.Struct("!I")
 CHUNK = 1 << 18
+
+RECEIVE = 1 << 16
+"""Bytes that are taken in at a time where little comes: a larger buffer makes each call a pair of mmap and munmap."""
 
 TLS_HELLO = b"\x16"
 """The first byte of a connection that is encrypted."""
@@ -149,6 +152,7 @@ class Link:
         self._lock = threading.Lock()
         self._out: deque[memoryview] = deque()
         self._in = bytearray()
+        self._most = RECEIVE
         if dials and encrypt:
             self._secure()
         sock.setblocking(False)
@@ -203,12 +207,21 @@ class Link:
             if self.unsent and self.unsent + len(message) > limit:
                 raise Broken(f"it does not read what it is sent: {self.unsent} bytes wait")
             if journal is not None and not control:
-                if journal.late > limit + MAX_MESSAGE:
+                if journal.size > limit and journal.late > limit + MAX_MESSAGE:
                     raise Broken(f"it does not acknowledge what it is sent: {journal.late} bytes are kept")
                 journal.sent(message)
             if self.closed:
                 self.unsent += 0 if control else len(message)
                 return False
+            if not self._out and not self.connecting and self.tunnel is None and len(message) < CHUNK:
+                # Most are short, and find room.
+                frame = _LENGTH.pack(len(message) | control) + message
+                sent = self._push(frame)
+                if sent == len(frame):
+                    return False
+                self._out.append(memoryview(frame)[sent:])
+                self.unsent += len(frame) - sent
+                return True
             for piece in _pieces(message, control):
                 rest = piece
                 if not self._out and not self.connecting:
@@ -284,7 +297,7 @@ class Link:
         self.tunnel = Tunnel(self.sock, dials=self.dials)
         self.handshake.binding = self.tunnel.binding
 
-    def _push(self, piece: memoryview) -> int:
+    def _push(self, piece: memoryview | bytes) -> int:
         try:
             count = (self.tunnel or self.sock).send(piece)
         except (BlockingIOError, InterruptedError):
@@ -324,7 +337,7 @@ class Link:
         try:
             if not self._began:
                 self._begin()
-            data = (self.tunnel or self.sock).recv(CHUNK if self.open else MAX_FRAME + _LENGTH.size)
+            data = (self.tunnel or self.sock).recv(self._most if self.open else MAX_FRAME + _LENGTH.size)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
@@ -333,6 +346,7 @@ class Link:
             with self._lock:
                 # The system tells one thread of a reset; it may have told one that was sending.
                 raise Ended("it has closed the connection", reset=self._reset)
+        self._most = RECEIVE if len(data) < RECEIVE else CHUNK
         self._in += data
         self.signs += len(data)
         return True
@@ -345,6 +359,17 @@ class Link:
             self._secure()
         elif first and self._encrypt:
             raise Broken("it does not encrypt")
+
+    def message(self, limit: int) -> bytes | None:
+        """Return the message that has come if it is the only one and whole, as most are; `frames` has all others."""
+        data = self._in
+        size = len(data) - 4
+        if not 0 < size <= limit or self.closed or self.journal is None or _LENGTH.unpack_from(data)[0] != size:
+            return None
+        message = bytes(memoryview(data)[4:])
+        data.clear()
+        self.journal.received(size)
+        return message
 
     def frames(self, limit: int) -> Iterator[bytes]:
         """Yield the frames that are there whole; ends when the link is closed.

@@ -153,15 +153,16 @@ class Participant:
         """Return the contributions that have not ended; from any thread."""
         return list(self._open.values())
 
-    def begin(self, part: Part, done: OnOutcome, seconds: float) -> Own:
+    def begin(self, part: Part, done: OnOutcome, seconds: float, since: float = 0.0) -> Own:
         """Give a contribution; `done` is called once, with the decision.
 
         Args:
             part: The contribution.
             done: Told how it ends.
             seconds: The time limit, 0 for none.
+            since: The time, if the caller knows it.
         """
-        own = Own(part, done, self._session.now())
+        own = Own(part, done, since or self._session.now())
         if part.data and part.rule.spreads and is_much(len(part.data), len(part.party.servers)):
             own.kept = part.data
             own.part = part.replace(data=b"", sizes=(len(own.kept),))
@@ -196,8 +197,11 @@ class Participant:
         """Return the server that coordinates it; None where none is left."""
         away = self._session.gone | own.skip
         part = own.part
-        names = self._session.members if part.rule.unknown else [name for name in own.servers if name not in away]
-        return coordinator_of(names)
+        if part.rule.unknown:
+            return coordinator_of(self._session.members)
+        names = part.servers or part.party.names
+        # They are sorted.
+        return coordinator_of([name for name in names if name not in away] if away else names[:1])
 
     def _send(self, own: Own) -> None:
         part = own.part

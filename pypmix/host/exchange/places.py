@@ -6,6 +6,7 @@ have finalized in an earlier one, since they are about to do so as well.
 
 from __future__ import annotations
 
+import struct
 from functools import cached_property
 from hashlib import blake2b
 
@@ -60,9 +61,19 @@ class Party:
         return PROCS.write(self.procs)
 
     @cached_property
+    def framed(self) -> bytes:
+        """The same as a field of a message."""
+        return struct.pack("!I", len(self.packed)) + self.packed
+
+    @cached_property
     def digest(self) -> str:
         """The identity of these procs, in whatever order they are named."""
         return blake2b(PROCS.write(tuple(sorted(self.procs))), digest_size=16).hexdigest()
+
+    @cached_property
+    def label(self) -> str:
+        """The name of what they do together that has no other one."""
+        return f"\0\0{self.digest}"
 
 
 class _Job:
@@ -96,6 +107,9 @@ class Places:
         """Jobs that were, and their ranks."""
         self._parties: dict[tuple[Proc, ...] | bytes, Party] = {}
         """Sets of procs by how they were named, until a job comes or goes: the same do things together again."""
+        self.plain: dict[bytes, tuple[str, Party]] = {}
+        """Collectives by how another server has named them and their procs: the same contribute again."""
+        self._missing = False
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -134,7 +148,7 @@ class Places:
         job = self._jobs.get(nspace)
         if job is not None and digest in job.digests:
             return
-        self._parties.clear()
+        self._forget_parties()
         if job is None:
             if len(self._jobs) >= MAX_JOBS:
                 raise PMIxError(f"there are {MAX_JOBS} jobs already", status=statuses.ERR_OUT_OF_RESOURCE)
@@ -149,12 +163,13 @@ class Places:
             return False
         job.tellers.pop(teller, None)
         if not job.tellers:
-            self._parties.clear()
+            self._forget_parties()
             del self._jobs[nspace]
             ranks = sorted(job.places)
             self._over[nspace] = range(len(ranks)) if ranks == list(range(len(ranks))) else ranks
             if len(self._over) > MAX_OVER:
                 del self._over[next(iter(self._over))]
+            self._count_missing()
         return not job.tellers
 
     def is_over(self, nspace: str) -> bool:
@@ -227,6 +242,7 @@ class Places:
         found = [proc for proc in procs if proc.nspace in self._jobs and proc.rank < RANK_VALID]
         for nspace, rank in found:
             self._jobs[nspace].departed.add(rank)
+            self._missing = True
         return found
 
     def has_ended(self, nspace: str) -> tuple[Proc, ...]:
@@ -239,6 +255,7 @@ class Places:
         job = self._jobs.get(proc[0])
         if job is not None and proc[1] < RANK_VALID:
             job.finalized[proc[1]] = incarnation
+            self._missing = True
 
     def back(self, proc: Proc) -> bool:
         """A proc has opened again; tell whether it had finalized, or gone."""
@@ -247,6 +264,7 @@ class Places:
             return False
         job.finalized.pop(proc[1], None)
         job.departed.discard(proc[1])
+        self._count_missing()
         return True
 
     def where(self, proc: Proc) -> str | None:
@@ -270,7 +288,10 @@ class Places:
 
     def any_missing(self) -> bool:
         """Tell whether any proc has gone or has finalized."""
-        return any(job.departed or job.finalized for job in self._jobs.values())
+        return self._missing
+
+    def _count_missing(self) -> None:
+        self._missing = any(job.departed or job.finalized for job in self._jobs.values())
 
     # Sets of procs
 
@@ -284,7 +305,7 @@ class Places:
         named = tuple(procs)
         party = self._parties.get(named) or self._remember(named, tuple(self.expand(named)))
         # Others may not know yet that a job is over: what it takes part in ends the same way for all.
-        unknown = [proc for proc in party.unknown if not self.is_over(proc.nspace)]
+        unknown = party.unknown and [proc for proc in party.unknown if not self.is_over(proc.nspace)]
         if unknown:
             raise NotFound("no server is known to have them", procs=unknown)
         return party
@@ -297,12 +318,23 @@ class Places:
         """
         return self._parties.get(data) or self._remember(data, PROCS.read(data))
 
+    def keep(self, named: bytes, label: str, party: Party) -> None:
+        """Remember what procs do together under a name, by how another server has named that and them."""
+        if party.packed in self._parties and len(label) <= MAX_NAME:
+            if len(self.plain) >= MAX_PARTIES:
+                self.plain.clear()
+            self.plain[named] = label, party
+
+    def _forget_parties(self) -> None:
+        self._parties.clear()
+        self.plain.clear()
+
     def _remember(self, named: tuple[Proc, ...] | bytes, procs: tuple[Proc, ...]) -> Party:
         party = Party(procs, self.where)
         # What the host knows itself may change unseen.
         if self._where is None and len(named) <= MAX_PARTY * (16 if isinstance(named, bytes) else 1):
             if len(self._parties) >= MAX_PARTIES:
-                self._parties.clear()
+                self._forget_parties()
             self._parties[named] = party
         return party
 
@@ -335,6 +367,9 @@ class Places:
         here = [proc for proc in procs if self.where(proc) == server]
         return bool(here) and all(self.is_missing(proc, incarnation) for proc in here)
 
+
+MAX_NAME = 1024
+"""The longest name of what procs do together that is remembered."""
 
 LAST = 2**32 - 1
 """The last incarnation that is counted."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
 import socket
 import threading
 import time
+from functools import partial
 
 from pypmix.engine.faults import fault
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
@@ -33,7 +35,7 @@ from pypmix.host.exchange.limits import (
 from pypmix.host.exchange.link import CONTROL, Broken, Ended, Link
 from pypmix.host.loop import READ, WRITE, Loop
 from pypmix.host.naming import check_name
-from pypmix.standard.errors import RemoteProtocolError
+from pypmix.standard.errors import NotInitialized, RemoteProtocolError
 from pypmix.standard.logtext import WINDOW
 
 TYPE_CHECKING = False
@@ -41,9 +43,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Self
 
-    from pypmix.engine.alarms import Alarm as Timer
+    from pypmix.engine.base import Guest
     from pypmix.host.exchange.carrier import OnChange, OnMessage
     from pypmix.host.exchange.rendezvous import Address
+    from pypmix.host.loop import Cancellable as Timer
 
 MAX_BACKLOG = 2 * MAX_MESSAGE
 """The most bytes that may wait for a server that does not read."""
@@ -168,7 +171,12 @@ class TCPCarrier:
         self._thread: threading.Thread | None = None
         self._listener = addresses.listen(listen)
         self._listener.setblocking(False)
-        self._loop = Loop()
+        self._own = Loop()
+        self._loop: Loop | Guest = self._own
+        self._begun = False
+        """Whether it lives on a loop that is not its own."""
+        self._here: int | None = None
+        self._left = threading.Event()
         self.address: Address = self._listener.getsockname()[:2]
         """Where this server listens: host and port."""
 
@@ -204,11 +212,19 @@ class TCPCarrier:
         """The names of all servers that are there, sorted."""
         return tuple(sorted((self.name, *self._links.copy())))
 
+    def live_on(self, loop: Guest) -> None:
+        """Have no thread of its own: all happens on that of a loop, which answers for its life; before `listen`."""
+        self._loop = loop
+
     def listen(self, on_message: OnMessage, on_change: OnChange) -> None:
         """Begin to call these, on a thread of the carrier, and to dial the servers that are known."""
         self._on_message, self._on_change = on_message, on_change
-        self._thread = threading.Thread(target=self._run, name=f"pypmix-carrier-{self.name}", daemon=True)
-        self._thread.start()
+        if self._loop is self._own:
+            self._thread = threading.Thread(target=self._run, name=f"pypmix-carrier-{self.name}", daemon=True)
+            self._thread.start()
+        else:
+            self._begun = True
+            self._loop.post(self._begin)
 
     def send(self, to: str, message: bytes) -> None:
         """Send a message.
@@ -245,43 +261,71 @@ class TCPCarrier:
             self._closing = time.monotonic() + LINGER_SECONDS
             if self._folder:
                 rendezvous.withdraw(self._folder, self.name, self.address)
-            if self._thread is None:
+            if self._thread is None and not self._begun:
                 self._ended = True
                 self._listener.close()
-                self._loop.close()
+                self._own.close()
             else:
                 self._post(self._leave)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+        elif self._begun and self._here != threading.get_ident():
+            try:
+                self._loop.post(lambda: None)
+            except NotInitialized:
+                # The loop has ended, and its thread.
+                self._finish()
+            else:
+                self._left.wait(2 * LINGER_SECONDS)
 
     # The carrier's thread
 
     def _run(self) -> None:
         try:
-            self._loop.watch(self._listener.fileno(), READ, self._accept)
-            for name, address in sorted(self._known.items()):
-                self._meet(name, (address,), 0)
-            if self._folder:
-                self._look(0)
-            self._turn()
-            self._loop.run(self._over)
+            self._begin()
+            self._own.run(self._over)
         except BaseException as error:
             # Nothing goes to the other servers any more, nor comes from them: that is as if they were gone.
             fault(f"the carrier of {self.name}", error)
             for link in list(self._links.values()):
                 self._drop(link, "this carrier has failed")
         finally:
-            for link in list(self._all):
-                link.close()
-            self._links.clear()
-            self._all.clear()
-            self._unproved.clear()
-            self._listener.close()
-            with self._gate:
-                self._ended = True
-                self._loop.close()
+            self._finish()
+
+    def _begin(self) -> None:
+        self._loop.watch(self._listener.fileno(), READ, self._accept)
+        self._here = threading.get_ident()
+        for name, address in sorted(self._known.items()):
+            self._meet(name, (address,), 0)
+        if self._folder:
+            self._look(0)
+        self._turn()
+
+    def _finish(self) -> None:
+        if self._ended:
+            return
+        if self._paused is not None:
+            self._paused.cancel()
+        elif self._here is not None:
+            self._loop.unwatch(self._listener.fileno())
+        for peer in (*self._peers.values(), *self._again.values()):
+            peer.rest()
+        self._again.clear()
+        for link in list(self._all):
+            self._unwatch(link)
+            link.close()
+        self._links.clear()
+        self._all.clear()
+        self._unproved.clear()
+        self._listener.close()
+        with self._gate:
+            self._ended = True
+            self._own.close()
+        self._left.set()
 
     def _turn(self) -> None:
+        if self._ended:
+            return
         for link in list(self._links.values()):
             self._acknowledge(link)
         self._pulse.turn()
@@ -291,7 +335,8 @@ class TCPCarrier:
         """Have something done on the carrier's thread, while there is one; from any thread."""
         with self._gate:
             if not self._ended:
-                self._loop.post(call)
+                with contextlib.suppress(NotInitialized):
+                    self._loop.post(call)
 
     def _over(self) -> bool:
         if not self._closing:
@@ -311,7 +356,13 @@ class TCPCarrier:
             else:
                 self._drop(link, "")
         # Which is when the loop looks again whether it is over.
-        self._loop.later(LINGER_SECONDS, lambda: None)
+        self._loop.later(LINGER_SECONDS, self._rest)
+        self._rest()
+
+    def _rest(self) -> None:
+        """It lives on a loop that goes on: see whether it is over."""
+        if self._begun and self._over():
+            self._finish()
 
     # Those that dial
 
@@ -522,7 +573,7 @@ class TCPCarrier:
         self._all[link] = None
         self._limit(link, seconds)
         link.watched = events
-        self._loop.watch(link.fd, events, lambda: self._ready(link))
+        self._loop.watch(link.fd, events, partial(self._ready, link))
 
     def _limit(self, link: Link, seconds: float) -> None:
         if link.timer is not None:
@@ -542,7 +593,12 @@ class TCPCarrier:
             if link.unsent and not link.watched & WRITE:
                 # It may have waited for the encryption.
                 self._watch(link, link.flush())
-            self._take_all(link)
+            message = link.message(self._max_message)
+            if message is None:
+                self._take_all(link)
+            else:
+                self._hand_on(link, message)
+                self._acknowledge_many(link)
             if self._leaving and link.open:
                 link.finish()
         except Ended as error:
@@ -554,6 +610,8 @@ class TCPCarrier:
         except Exception as error:
             fault(f"the connection of {self.name} with {link.peer or 'an unknown peer'}", error)
             self._drop(link, "a fault here")
+        if self._leaving:
+            self._rest()
 
     def _end(self, link: Link, error: Ended) -> None:
         """A connection has ended: take in what had arrived, which may say that its server has left."""
@@ -608,7 +666,7 @@ class TCPCarrier:
         if events != link.watched and not link.closed:
             link.watched = events
             self._loop.unwatch(link.fd)
-            self._loop.watch(link.fd, events, lambda: self._ready(link))
+            self._loop.watch(link.fd, events, partial(self._ready, link))
             if write and link.open:
                 self._loop.later(STALL_SECONDS, lambda: self._check(link, link.sent))
 
@@ -642,15 +700,25 @@ class TCPCarrier:
     def _take_all(self, link: Link) -> None:
         for frame in link.frames(self._max_message):
             self._take(link, frame)
+        self._acknowledge_many(link)
+
+    def _acknowledge_many(self, link: Link) -> None:
         if link.journal is not None and link.journal.due():
             self._acknowledge(link)
+
+    def _hand_on(self, link: Link, message: bytes) -> None:
+        if not self._closing and self._on_message is not None:
+            try:
+                self._on_message(link.handshake.peer, message)
+            except Exception:
+                self._failed()
 
     def _take(self, link: Link, frame: bytes) -> None:
         if link.open:
             if frame == GOODBYE:
                 self._drop(link, "")
-            elif not self._closing and self._on_message is not None:
-                self._call(self._on_message, link.peer, frame)
+            else:
+                self._hand_on(link, frame)
             return
         answer = link.handshake.take(frame)
         if link.handshake.done:
@@ -772,11 +840,14 @@ class TCPCarrier:
             level = log.info if quiet else log.warning
             level("%s: the connection with an unknown peer (%s) ends: %s", self.name, name or "without a name", reason)
 
-    def _call(self, function: OnMessage | OnChange, *args: object) -> None:
+    def _call(self, function: OnChange, name: str, here: bool) -> None:
         try:
-            function(*args)  # type: ignore[arg-type]
+            function(name, here)
         except Exception:
-            log.exception("%s: a callback failed", self.name)
+            self._failed()
+
+    def _failed(self) -> None:
+        log.exception("%s: a callback failed", self.name)
 
 
 def _about(seconds: float) -> float:

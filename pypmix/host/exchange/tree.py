@@ -4,8 +4,8 @@ Theory of operation
 -------------------
 The coordinator is the root. The other servers that take part stand in the order of their names. They are cut into
 `RADIX` runs of the same length; the first of each run is a child of the root, and the rest of the run stands below it
-in the same way. With at most `RADIX` others there is nothing between these and the root: each contributes to it, and
-nothing of this module is used.
+in the same way. With at most `FLAT` times as many others there is nothing between these and the root: each contributes
+to it, and nothing of this module is used.
 
 A server with others below it (`Relay`) gathers their contributions and its own, and passes them on as one message. It
 does so as soon as all are there, and otherwise `COMBINE_SECONDS` after the first: so nothing here has to know which of
@@ -68,6 +68,10 @@ GIVE_UP = "pypmix.collective.cancel"
 RADIX = 16
 """The most servers that stand right below one."""
 
+FLAT = 2
+"""Up to so many times as many stand right below the root: one in between would have a single one below it, and their
+combined contribution costs the root more than two by themselves."""
+
 UPWARDS: Field[tuple[str, int, bytes]] = message(TEXT, NUMBER, BYTES)
 """The coordinator, the number of a message of contributions, and these."""
 
@@ -109,7 +113,7 @@ def at_place(names: Sequence[str], root: str, place: int) -> str:
 
 def is_flat(count: int) -> bool:
     """Tell whether so many servers need none in the middle."""
-    return count <= RADIX + 1
+    return count <= FLAT * RADIX + 1
 
 
 def runs(names: Sequence[str]) -> list[Sequence[str]]:
