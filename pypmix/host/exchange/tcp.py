@@ -353,7 +353,8 @@ class TCPCarrier:
                 # it go what the other one has not read. One that is reset all the same may be there again in time.
                 self._put(link, GOODBYE)
                 link.finish()
-            else:
+            elif link.peer not in self._again:
+                # One that takes the place of a connection that was reset may count on the other side already.
                 self._drop(link, "")
         # Which is when the loop looks again whether it is over.
         self._loop.later(LINGER_SECONDS, self._rest)
