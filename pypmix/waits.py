@@ -5,8 +5,6 @@ It is written by hand: a session blocks by itself, where tasks of an event loop 
 
 from __future__ import annotations
 
-import threading
-
 from pypmix.clientbase import PortBase
 
 TYPE_CHECKING = False
@@ -61,6 +59,9 @@ class Beside:
     """Something that runs beside the program, on a thread of its own."""
 
     def __init__(self, function: Callable[[], None]) -> None:
+        # Not at the top: no rank pays for it that has nothing beside it.
+        import threading
+
         self._thread = threading.Thread(target=function, name="pypmix-beside", daemon=True)
         self._thread.start()
 

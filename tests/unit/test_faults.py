@@ -20,10 +20,11 @@ from pypmix.engine.collective.machine import Collectives
 from pypmix.engine.faults import struck
 from pypmix.engine.groups.agent import Agent
 from pypmix.engine.python import client as client_module
-from pypmix.engine.python import modex, open_client, transport
+from pypmix.engine.python import modex, transport
 from pypmix.engine.python.client import ClientTimer, Operation
 from pypmix.engine.python.reactor import Link
 from pypmix.engine.python.serversession import ServerSession
+from pypmix.engine.python.session import open_client
 from pypmix.handlers import _Worker
 from pypmix.host import Host
 from pypmix.host.callbacks.workers import Workers

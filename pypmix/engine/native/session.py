@@ -396,6 +396,7 @@ class NativeSession(Connection):
         if (
             status == statuses.ERR_NOT_FOUND
             and self.server_release < DENYING
+            and not op.key.startswith(ops.RESERVED_PREFIX)
             and not any(info.key == keys.DATA_SCOPE for info in op.directives)
         ):
             value = self._held(op.proc, op.key)

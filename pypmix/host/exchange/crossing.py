@@ -261,9 +261,9 @@ class Crossing:
             if not late:
                 del self._ended[nspace]
             own = [proc for proc in self._places.procs_of(nspace) if self._places.where(proc) == self.name]
-            self._depart(tuple(own))
             for proc in own:
                 self._announcements.proc(proc, DEPARTED)
+            self._depart(tuple(own))
 
     def _remove(self, teller: str, nspace: str) -> None:
         """A server has forgotten a job; it is over where it was the last one that knew it."""
@@ -288,16 +288,18 @@ class Crossing:
 
     def _departed(self, proc: Proc) -> None:
         self._incarnations.lost(proc)
-        self._depart((proc,))
+        # The others hear of it before what ends by it.
         self._announcements.proc(proc, DEPARTED)
+        self._depart((proc,))
         for asked in self._modexes.get(proc, ()):
             self._exchange.later(GONE_SECONDS, lambda asked=asked: self._give_up(proc, asked))  # type: ignore[misc]
 
     def _depart(self, procs: tuple[Proc, ...]) -> None:
         """Procs of any server have gone."""
         found = self._places.depart(procs)
-        self._review()
+        # Before what ends by it: members are told of those who are missing from the destruct of their group.
         self._remove_departed(found)
+        self._review()
         if self._gone is not None:
             for proc in found:
                 self._gone(proc)
