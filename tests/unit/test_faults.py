@@ -281,6 +281,8 @@ def test_a_fault_as_a_call_is_given_up_is_not_swallowed_a_hundred_times(monkeypa
         times.append(1)
         raise Fault("injected")
 
+    # There is a shorter way for a call with nothing else to look after.
+    monkeypatch.setattr(client_module.Client, "quiet", lambda _machine: False)
     monkeypatch.setattr(transport.Connection, "_leave", settle)
     with pytest.raises(Fault):
         session.run(Commit())
@@ -431,7 +433,7 @@ def test_a_carrier_drops_one_connection_for_a_fault_and_all_with_its_thread(monk
         two = Server(TCPCarrier("two", SECRET, peers={"one": one.carrier.address})).start()
         assert one.next() == ("two", True) and two.next() == ("one", True)
         with monkeypatch.context() as patch:
-            patch.setattr(one.carrier, "_take", broken)
+            patch.setattr(one.carrier, "_hand_on", broken)
             two.send("one", b"hello")
             assert one.next() == ("two", False) and two.next() == ("one", False)
         assert logged() == 1

@@ -288,7 +288,7 @@ class Crossing:
 
     def _departed(self, proc: Proc) -> None:
         self._incarnations.lost(proc)
-        # The others hear of it before what ends by it.
+        # The others are told before what ends by it.
         self._announcements.proc(proc, DEPARTED)
         self._depart((proc,))
         for asked in self._modexes.get(proc, ()):
