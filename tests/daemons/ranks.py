@@ -110,11 +110,15 @@ def mapped(me: pypmix.Client) -> None:
         {attrs.RANKBY: "elsewhere"},
     ]
     if me.rank == 0:
-        for info in (*placed, *refused):
+        for number, info in enumerate((*placed, *refused)):
             words = " ".join(f"{attr.name}={value}" for attr, value in info.items())  # type: ignore[attr-defined]
             try:
-                job = me.spawn(["true"], n=4, info=info)  # type: ignore[arg-type]
+                # It is there until it has been asked about.
+                told = os.path.abspath(f"told.{number}")
+                program = ["sh", "-c", f"until [ -e {told} ]; do sleep 0.02; done"]
+                job = me.spawn(program, n=4, info=info)  # type: ignore[arg-type]
                 nodes = [str(me.get(attrs.HOSTNAME, proc)) for proc in job]
+                open(told, "w").close()
                 say("placed", words, *nodes, job.wait(timeout=20))
             except PMIxError as error:
                 say("refused", words, error.status.name, error.detail)
