@@ -270,7 +270,7 @@ class _Candidate:
     @property
     def about(self) -> tuple[Info, ...]:
         """Which request it is, in messages of the members to each other."""
-        return proc(keys.EVENT_AFFECTED_PROC, self.proc), size(NUMBER, self.number)
+        return _request(self.proc, self.number)
 
 
 class Requests:
@@ -360,7 +360,7 @@ class Requests:
         if len(self._opinions) > MAX_OPINIONS:
             del self._opinions[next(iter(self._opinions))]
         registrars[event.source] = None
-        about = proc(keys.EVENT_AFFECTED_PROC, key[0]), size(NUMBER, key[1])
+        about = _request(*key)
         says, more = (VERDICT, verdict[0]) if verdict else (AT_IT, ())
         self._send(tell(says, self._name, event.source, (*about, *more)))
         return new
@@ -374,7 +374,7 @@ class Requests:
         key = event.affected[0], number(event.infos, NUMBER) or 0
         registrars, verdicts = self._opinions.get(key, ({}, []))
         verdicts.append(verdict)
-        about = proc(keys.EVENT_AFFECTED_PROC, key[0]), size(NUMBER, key[1])
+        about = _request(*key)
         for each in list(registrars):
             self._send(tell(VERDICT, self._name, each, (*about, *verdict)))
 
@@ -490,7 +490,7 @@ class Requests:
         self._queue.clear()
 
     def _refuse(self, candidate: _Candidate, status: int, reason: str) -> None:
-        infos = size(NUMBER, candidate.number), Info(ERROR_STATUS, Value(codes.STATUS, status)), text(REASON, reason)
+        infos = size(NUMBER, candidate.number), *refusal(status, reason)
         self._send(tell(REFUSED, self._name, candidate.proc, infos))
 
 
@@ -512,9 +512,14 @@ def refusal(status: int, reason: str) -> tuple[Info, ...]:
     return Info(ERROR_STATUS, Value(codes.STATUS, status)), text(REASON, reason)
 
 
+def _request(asker: Proc, number: int) -> tuple[Info, ...]:
+    """Return which request a message of a member to another is about."""
+    return proc(keys.EVENT_AFFECTED_PROC, asker), size(NUMBER, number)
+
+
 def _about(event: Notification) -> tuple[Info, ...]:
     asker, number_ = listed(event.infos, keys.EVENT_AFFECTED_PROC), number(event.infos, NUMBER)
-    return (proc(keys.EVENT_AFFECTED_PROC, asker[0]), size(NUMBER, number_)) if len(asker) == 1 and number_ else ()
+    return _request(asker[0], number_) if len(asker) == 1 and number_ else ()
 
 
 def _ended(event: Notification) -> tuple[Proc, ...]:

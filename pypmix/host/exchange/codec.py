@@ -44,8 +44,10 @@ FEW_BOUNDS = 6
 """The bounds of three ranks that do not follow each other."""
 
 _KINDS = [bytes((kind,)) for kind in range(256)]
-_LENGTH = struct.Struct("!I")
-_pack_length, _unpack_length = _LENGTH.pack, _LENGTH.unpack_from
+LENGTH = struct.Struct("!I")
+"""The length before each field of a message."""
+
+_pack_length, _unpack_length = LENGTH.pack, LENGTH.unpack_from
 
 
 def broken(detail: str) -> RemoteProtocolError:
@@ -59,6 +61,11 @@ def pack(kind: int, *fields: bytes) -> bytes:
     for field in fields:
         parts += (_pack_length(len(field)), field)
     return b"".join(parts)
+
+
+def framed(data: bytes) -> bytes:
+    """Return a field as it stands in a message."""
+    return _pack_length(len(data)) + data
 
 
 def unpack(message: bytes) -> tuple[int, list[bytes]]:

@@ -172,9 +172,9 @@ class Crossing:
             Whether it is one that is answered here; nothing has been done with it otherwise.
         """
         op = upcall.op
-        answer = self._answers.get(type(op))
-        if answer is None or (isinstance(op, QueryInfo) and not self._queries.answers(op)):
+        if not self.answers(op):
             return False
+        answer = self._answers[type(op)]
         if self._announcements.has_to_ask():
             self._exchange.soon(self._begin, upcall)
         else:

@@ -11,7 +11,7 @@ from itertools import count
 
 from pypmix.engine.alarms import Alarms
 from pypmix.host.exchange import codec, limits
-from pypmix.host.exchange.codec import NUMBER, TEXT
+from pypmix.host.exchange.codec import LENGTH, NUMBER, TEXT, framed
 from pypmix.host.exchange.errors import (
     ExchangeTimeout,
     as_error,
@@ -54,8 +54,6 @@ _ASIDE = bytes((ASIDE,))
 
 _HEAD = struct.Struct("!BIqI")
 """The beginning of a request or an answer: its kind, its number as a field, and the length of the next field."""
-
-_LENGTH = struct.Struct("!I")
 
 LOST = "pypmix.lost"
 """The sender has lost the server of this name."""
@@ -501,9 +499,8 @@ class Exchange:
             self._asked_for(to, number, topic, data)
             return
         try:
-            named = topic.encode("utf-8", "surrogateescape")
-            head, length = _HEAD.pack(REQUEST, 8, number, len(named)), _LENGTH.pack(len(data))
-            self._send(to, b"".join((head, named, length, data)))
+            named = TEXT.write(topic)
+            self._send(to, _HEAD.pack(REQUEST, 8, number, len(named)) + named + framed(data))
         except OverflowError as problem:
             self._answered(
                 to, number, None, PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE, operation=topic)
@@ -574,8 +571,9 @@ class Exchange:
             self._answered(to, number, None if error is not None else data, error)
             return
         if error is None:
+            data = data or b""
             try:
-                self._send(to, _HEAD.pack(ANSWER, 8, number, len(data or b"")) + (data or b""))
+                self._send(to, _HEAD.pack(ANSWER, 8, number, len(data)) + data)
             except OverflowError as problem:
                 error = PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE)
         if error is not None:
@@ -764,7 +762,7 @@ def _numbered(message: bytes, count: int) -> tuple[Any, ...]:
         end = _HEAD.size + first
         if eight == 8 and count == 1 and end == size:
             return number, message[_HEAD.size :]
-        if eight == 8 and count == 2 and end + 4 <= size and end + 4 + _LENGTH.unpack_from(message, end)[0] == size:
+        if eight == 8 and count == 2 and end + 4 <= size and end + 4 + LENGTH.unpack_from(message, end)[0] == size:
             return number, message[_HEAD.size : end], message[end + 4 :]
     told, *parts = codec.expect(codec.unpack(message)[1], count + 1)
     return NUMBER.read(told), *parts

@@ -10,6 +10,7 @@ from pypmix.host.exchange import limits
 from pypmix.host.exchange.codec import (
     BYTES,
     INFOS,
+    LENGTH,
     NUMBER,
     PROCS,
     TEXT,
@@ -18,6 +19,7 @@ from pypmix.host.exchange.codec import (
     broken,
     compressed,
     expect,
+    framed,
     many,
     message,
     pack,
@@ -354,8 +356,7 @@ _SIZES: Field[tuple[int, ...]] = Field(lambda sizes: struct.pack(f"!{len(sizes)}
 _SPREAD: Field[Spread] = record(Spread, TEXT, NUMBER, _KEYS)
 
 _HEAD = struct.Struct("!qqIB")
-_LENGTH = struct.Struct("!I")
-_pack_length = _LENGTH.pack
+_pack_length = LENGTH.pack
 _HEAD_LENGTH = _pack_length(_HEAD.size)
 _FIRST = struct.Struct("!BI")
 _SECOND = struct.Struct("!IqqIBI")
@@ -399,8 +400,7 @@ def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], .
 @functools.lru_cache(maxsize=1024)
 def _framed(text: str) -> bytes:
     """Return a text as a field: the names of servers, and of what they do, come again."""
-    data = TEXT.write(text)
-    return _pack_length(len(data)) + data
+    return framed(TEXT.write(text))
 
 
 def _plain(places: Places, data: bytes) -> tuple[tuple[str, Part], ...] | None:
@@ -413,8 +413,8 @@ def _plain(places: Places, data: bytes) -> tuple[tuple[str, Part], ...] | None:
         length, number, status, incarnation, kind, named = _SECOND.unpack_from(data, start)
         middle = start + _SECOND.size - 4
         after = middle + 4 + named
-        after += 4 + _LENGTH.unpack_from(data, after)[0]
-        size = _LENGTH.unpack_from(data, after)[0]
+        after += 4 + LENGTH.unpack_from(data, after)[0]
+        size = LENGTH.unpack_from(data, after)[0]
     except struct.error:
         return None
     known = places.plain.get(data[middle:after])
@@ -440,7 +440,7 @@ def _part(
     covers, numbers = zip(*keys, strict=True) if keys else ((), ())
     label, named = TEXT.read(name), places.read(party)
     if not more:
-        places.keep(_pack_length(len(name)) + name + _pack_length(len(party)) + party, label, named)
+        places.keep(framed(name) + framed(party), label, named)
     said = servers, status, incarnation, infos, known, leaders, data, covers, numbers, sizes
     return TEXT.read(server), Part(number, kind, label, named, *said)
 
@@ -452,7 +452,7 @@ def _write_outcome(outcome: Outcome) -> bytes:
         more = (*(more or (b"",)), _SPREAD.write(outcome.spread))
     again = outcome.moved | outcome.apart << 1
     if not (more or again or outcome.status or outcome.detail):
-        return _GOOD + _pack_length(len(outcome.data)) + outcome.data
+        return _GOOD + framed(outcome.data)
     return pack(again, NUMBER.write(outcome.status), TEXT.write(outcome.detail), outcome.data, *more)
 
 

@@ -6,11 +6,10 @@ have finalized in an earlier one, since they are about to do so as well.
 
 from __future__ import annotations
 
-import struct
 from functools import cached_property
 from hashlib import blake2b
 
-from pypmix.host.exchange.codec import PROCS
+from pypmix.host.exchange.codec import PROCS, framed
 from pypmix.host.exchange.limits import MAX_JOBS, MAX_OVER, MAX_PARTIES, MAX_PARTY
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotFound, PMIxError
@@ -63,7 +62,7 @@ class Party:
     @cached_property
     def framed(self) -> bytes:
         """The same as a field of a message."""
-        return struct.pack("!I", len(self.packed)) + self.packed
+        return framed(self.packed)
 
     @cached_property
     def digest(self) -> str:

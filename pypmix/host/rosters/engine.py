@@ -8,6 +8,7 @@ returns with its end. That a call fails means that the node is lost.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -28,7 +29,7 @@ from pypmix.standard.logtext import get_logger, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Protocol, Self
 
@@ -371,61 +372,55 @@ class Nodes:
         function: bytes | None = None,
         begun: Callable[[LocalHost], None] = lambda _host: None,
     ) -> tuple[Outcome, dict[int, bytes]]:
+        with self._alone():
+            lent: list[Lent] = []
+            addresses = launcher_addresses([node.addresses[-1] for node in self.nodes if node.addresses])
+            switch = None if self._is_direct(addresses) else Switch()
+
+            def start(node: Node, line: bytes) -> Lent:
+                def tell(reason: str) -> None:
+                    session.lost(node.name, reason)
+
+                lent.append(Lent(self._engine, node, line, function, tell, switch))
+                return lent[-1]
+
+            session = NodeSession(
+                self.nodes,
+                start,
+                listen=ANYWHERE,
+                addresses=addresses,
+                interface=self._interface,
+                env=env,
+                patience=patience,
+                obtain=self._obtain,
+                release=self._release,
+                switch=switch,
+            )
+            over = threading.Event()
+            looking = self._looking(session, over)
+            try:
+                # Standard input is this program's own, such as a notebook's.
+                host = LocalHost([app], terms=terms or Terms(stdin=None), timeout=timeout, remote=session)
+                begun(host)
+                outcome = host.run()
+            finally:
+                over.set()
+                self._settle(lent, looking)
+                if switch is not None:
+                    switch.close()
+            return outcome, {rank: data for each in lent if each.end for rank, data in each.end.results.items()}
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep the nodes for one job."""
         with self._gate:
             if self._busy:
                 raise _busy()
             self._busy = True
         try:
-            return self._run_alone(app, env, timeout, terms, patience, function, begun)
+            yield
         finally:
             self._busy = False
-
-    def _run_alone(
-        self,
-        app: Application,
-        env: Mapping[str, str] | None,
-        timeout: float | None,
-        terms: Terms | None,
-        patience: float,
-        function: bytes | None,
-        begun: Callable[[LocalHost], None],
-    ) -> tuple[Outcome, dict[int, bytes]]:
-        lent: list[Lent] = []
-        addresses = launcher_addresses([node.addresses[-1] for node in self.nodes if node.addresses])
-        switch = None if self._is_direct(addresses) else Switch()
-
-        def start(node: Node, line: bytes) -> Lent:
-            def tell(reason: str) -> None:
-                session.lost(node.name, reason)
-
-            lent.append(Lent(self._engine, node, line, function, tell, switch))
-            return lent[-1]
-
-        session = NodeSession(
-            self.nodes,
-            start,
-            listen=ANYWHERE,
-            addresses=addresses,
-            interface=self._interface,
-            env=env,
-            patience=patience,
-            obtain=self._obtain,
-            release=self._release,
-            switch=switch,
-        )
-        over = threading.Event()
-        looking = self._looking(session, over)
-        try:
-            # Standard input is this program's own, such as a notebook's.
-            host = LocalHost([app], terms=terms or Terms(stdin=None), timeout=timeout, remote=session)
-            begun(host)
-            outcome = host.run()
-        finally:
-            over.set()
-            self._settle(lent, looking)
-            if switch is not None:
-                switch.close()
-        return outcome, {rank: data for each in lent if each.end for rank, data in each.end.results.items()}
 
     def _settle(self, lent: Sequence[Lent], looking: threading.Thread) -> None:
         """Wait until agents have told of the ends of their daemons, and leave out the nodes that are lost."""
