@@ -9,10 +9,10 @@ import pytest
 from harness.group_world import NSPACE, Ticket, World
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.entering import _lives
-from pypmix.standard import attrs, keys, statuses
+from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.errors import LostConnection, NotFound, OperationTimeout
 from pypmix.standard.ops import GroupAdmit, GroupConstruct, GroupEnter, GroupLeave, NotifyEvent
-from pypmix.standard.types import Proc
+from pypmix.standard.types import Info, Proc, Value
 
 G = "team"
 P = [Proc(NSPACE, rank) for rank in range(8)]
@@ -240,3 +240,12 @@ def test_an_announcement_that_cannot_be_sent_ends_the_admission(monkeypatch: pyt
     team.run()
     assert admitted.error is lost
     assert team.ranks() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [(Value(codes.STATUS, -5), -5), (Value(codes.STRING, "fine"), -1), (Value(codes.INT64, 1 << 40), -1)],
+)
+def test_a_verdict_that_cannot_be_read_is_no_approval(value: Value, status: int) -> None:
+    assert talk.status_in((Info(talk.ERROR_STATUS, value),)) == status
+    assert talk.status_in(()) == 0

@@ -159,9 +159,9 @@ def numbers(infos: Iterable[Info], key: str) -> tuple[int, ...]:
 
 
 def status_in(infos: Iterable[Info]) -> int:
-    """Return the `ERROR_STATUS`, 0 where there is none."""
-    status = found(infos, ERROR_STATUS, int) or 0
-    return status if -(2**31) <= status < 2**31 else -1
+    """Return the `ERROR_STATUS`: 0 where there is none, -1 where it is none that can be."""
+    status = next((info.value.data for info in infos if info.key == ERROR_STATUS), 0)
+    return status if isinstance(status, int) and -(2**31) <= status < 2**31 else -1
 
 
 def event(code: int, group: str, to: Iterable[Proc], infos: Iterable[Info] = ()) -> NotifyEvent:
