@@ -42,10 +42,10 @@ async def slow_rank(me: aio.Client, cluster: Cluster) -> None:
         await me.put("slow", True)
         await me.commit()
     await me.get("slow", proc=me.job[0], timeout=60)
-    await me.fence(timeout=60)
     began = cluster.now()
     await me.fence(timeout=60)
-    # The release of the fence before it to rank 1, or its call, and the release of this one.
+    await me.fence(timeout=60)
+    # The release of the first fence to rank 1, and its call of the second.
     assert cluster.now() - began >= 2 * LATER
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import logging
 import os
 import threading
@@ -941,7 +942,9 @@ def test_a_handler_that_would_end_the_process_does_not_end_the_loop_of_the_other
     with Open(Mine) as rm:
         assert rm.ask(SAMPLES[ops.Connect]).status == statuses.ERROR
         assert rm.ask(SAMPLES[ops.Disconnect]).wait() is None
+    gc.collect()
     assert "the handler of connect" in caplog.text
+    assert "never retrieved" not in caplog.text
 
 
 def test_a_handler_may_close_the_host_on_a_thread_and_is_told_where_it_cannot():

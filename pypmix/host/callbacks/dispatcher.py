@@ -87,6 +87,11 @@ def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]
     return loop.create_task(coroutine)
 
 
+def _retrieve(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
 class Bell:
     """Has a function called in an event loop as often as other threads ring.
 
@@ -267,6 +272,9 @@ class Dispatcher:
             self.failed(request, error)
         except BaseException as error:
             self.failed(request, error)
+            # It is logged, and ends the loop's run; asyncio need not log it again when the task is collected.
+            if (task := asyncio.current_task()) is not None:
+                task.add_done_callback(_retrieve)
             raise
         else:
             self.returned(request, result)
