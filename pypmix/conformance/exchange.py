@@ -51,7 +51,10 @@ async def _exchange(me: Client, collect: bool) -> Any:
     await me.put("acme.endpoint", f"tcp://{me.rank}")
     await me.put("acme.number", me.rank * 11)
     await me.fence(collect=collect, timeout=WAIT)
-    return [[await me.get("acme.endpoint", proc), await me.get("acme.number", proc)] for proc in me.job]
+    found = [[await me.get("acme.endpoint", proc), await me.get("acme.number", proc)] for proc in me.job]
+    # PRRTE never answers a get of a proc of another node that has finalized.
+    await me.fence(timeout=WAIT)
+    return found
 
 
 def _exchanged(found: list[Any]) -> list[Any]:

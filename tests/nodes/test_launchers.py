@@ -25,9 +25,6 @@ LIBRARIES = {"prterun": "5.0.11", "mpirun": "4.2.2", "srun": "4.2.2"}
 
 CASES = [(name, client) for name in LIBRARIES for client in ("python-client", f"native-{LIBRARIES[name]}")]
 
-HANGS = "prterun/native-5.0.11"
-"""Where gets of what a fence has collected hang now and then if there are three machines: in a program of C, too."""
-
 WAITS = "mpirun/native-4.2.2"
 """Where gets without a collecting fence hung in three of four runs on a busy machine, for the ranks of one of three
 nodes; not with our own client. Whether it is the server's fault or that of libpmix's client is not known."""
@@ -77,7 +74,7 @@ def test_every_rank_knows_its_machine(ranks) -> None:
         assert re.search(rf"hello from {rank} of 6 on {node}  \[{engine} ", job.stdout), job.report()
 
 
-@launchers(*LIBRARIES, without=(HANGS, WAITS))
+@launchers(*LIBRARIES, without=(WAITS,))
 def test_data_goes_from_node_to_node(ranks) -> None:
     for how in "collected", "on_demand":
         everything = [[f"tcp://{rank}", rank * 11] for rank in range(6)]
@@ -104,10 +101,15 @@ def test_events_reach_all_nodes(ranks, wide) -> None:
     assert all(len(heard) == 1 for heard in ranks("nodes.events", 4, wide=wide))
 
 
-@launchers("prterun", without=(HANGS,))
-@pytest.mark.parametrize("name", ["group", "publish", "spawn", "putget", "psets", "query", "invite"])
+@launchers("prterun")
+@pytest.mark.parametrize("name", ["group", "publish", "spawn", "psets", "query", "invite"])
 def test_examples(ranks, name) -> None:
-    """Without `connect`, after which prterun 5.0.11 hangs or crashes where the jobs are on several machines."""
+    """Without those for which prterun 5.0.11 is not fit where ranks are on several machines.
+
+    After `connect` it hangs or crashes. In `putget` ranks leave while others still get what they have put: it does not
+    use what the fence has collected on some nodes now and then, asks the proc's node, and never answers if that proc has
+    finalized. 6 of 22 jobs of a program of C hung so beside a load of 10, and none of 60 that ended with a fence.
+    """
     job = ranks.begin([sys.executable, str(EXAMPLES / f"{name}.py")], 3, NODES).wait()
     assert job.exit_code == 0, job.report()
 
