@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,6 @@ LIBRARIES = {"prterun": "5.0.11", "mpirun": "4.2.2", "srun": "4.2.2"}
 """The libpmix of each launcher's servers."""
 
 CASES = [(name, client) for name in LIBRARIES for client in ("python-client", f"native-{LIBRARIES[name]}")]
-
-WAITS = "mpirun/native-4.2.2"
-"""Where gets without a collecting fence hung in three of four runs on a busy machine, for the ranks of one of three
-nodes; not with our own client. Whether it is the server's fault or that of libpmix's client is not known."""
 
 KILLED = """
 import os, signal, time
@@ -58,9 +54,9 @@ def ranks(request: pytest.FixtureRequest, launched):
     return launched(*request.param)
 
 
-def launchers(*names: str, without: Sequence[str] = ()) -> pytest.MarkDecorator:
-    """Repeat a test for launchers, with the clients of each engine but for some cases."""
-    cases = [case for case in CASES if case[0] in names and "/".join(case) not in without]
+def launchers(*names: str) -> pytest.MarkDecorator:
+    """Repeat a test for launchers, with the clients of each engine."""
+    cases = [case for case in CASES if case[0] in names]
     return pytest.mark.parametrize("ranks", cases, indirect=True, ids=map("/".join, cases))
 
 
@@ -74,7 +70,7 @@ def test_every_rank_knows_its_machine(ranks) -> None:
         assert re.search(rf"hello from {rank} of 6 on {node}  \[{engine} ", job.stdout), job.report()
 
 
-@launchers(*LIBRARIES, without=(WAITS,))
+@launchers(*LIBRARIES)
 def test_data_goes_from_node_to_node(ranks) -> None:
     for how in "collected", "on_demand":
         everything = [[f"tcp://{rank}", rank * 11] for rank in range(6)]
@@ -106,9 +102,9 @@ def test_events_reach_all_nodes(ranks, wide) -> None:
 def test_examples(ranks, name) -> None:
     """Without those for which prterun 5.0.11 is not fit where ranks are on several machines.
 
-    After `connect` it hangs or crashes. In `putget` ranks leave while others still get what they have put: it does not
-    use what the fence has collected on some nodes now and then, asks the proc's node, and never answers if that proc has
-    finalized. 6 of 22 jobs of a program of C hung so beside a load of 10, and none of 60 that ended with a fence.
+    After `connect` it hangs or crashes. In `putget` ranks leave while others still get what they have put: a node does
+    not always use what the fence has collected, asks the proc's node, and never answers if that proc has finalized.
+    6 of 22 jobs of a program of C hung so beside a load of 10, and none of 60 that ended with a fence.
     """
     job = ranks.begin([sys.executable, str(EXAMPLES / f"{name}.py")], 3, NODES).wait()
     assert job.exit_code == 0, job.report()
