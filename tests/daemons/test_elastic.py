@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -78,8 +79,16 @@ def test_the_whole_session_is_seen_from_any_node(session: Start, folder: str) ->
     run = session(ranks(3, "wait"), nodes={"n0": 1, "n1": 2})
     run.until(lambda: len(run.out) == 3, "all ranks")
     pids = {int(line.split()[1]): int(line.split()[2]) for line in run.out}
-    told = json.loads(pypmix(run, "top", "--json", folder=folder))
-    (server,) = told["servers"]
+    server: dict[str, Any] = {}
+
+    def pends() -> bool:
+        # The first rank may have said who it is, and not have come to the fence.
+        told = json.loads(pypmix(run, "top", "--json", folder=folder))
+        (found,) = told["servers"]
+        server.update(found)
+        return any(len(item["missing"]) == 2 for item in server["pending"])
+
+    run.until(pends, "what is pending")
     (job,) = server["jobs"]
     procs = {proc["rank"]: (proc["pid"], proc["node"]) for proc in job["procs"]}
     assert procs == {0: (pids[0], "n0"), 1: (pids[1], "n1"), 2: (pids[2], "n1")}

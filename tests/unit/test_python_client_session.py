@@ -273,27 +273,29 @@ class Interrupt(Exception):
     """What a signal handler raises here."""
 
 
-def strike(delay: float) -> threading.Timer:
-    """Have the main thread's signal handler raise after a while."""
+def interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise Interrupt
 
-    def handler(number: int, frame: FrameType | None) -> None:
-        raise Interrupt
 
-    signal.signal(signal.SIGUSR1, handler)
-    timer = threading.Timer(delay, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1))
-    timer.start()
-    return timer
+def strike() -> None:
+    """Have the main thread's handler of SIGUSR1 called."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
 
 def test_an_interrupted_call_is_given_up_and_nothing_else(server: FakeServer, session: Session) -> None:
     held: list[int] = []
-    server.answer = lambda command, payload: held.append(server.tags[-1])  # type: ignore[func-returns-value]
+
+    def hold(_command: int, _payload: bytes) -> None:
+        held.append(server.tags[-1])
+        if len(held) == 2:
+            strike()
+
+    server.answer = hold
+    signal.signal(signal.SIGUSR1, interrupt)
     other: list[object] = []
     session.submit(Fence((ME,)), lambda result, error: other.append(error))
-    timer = strike(0.2)
     with pytest.raises(Interrupt):
         session.run(Fence())
-    timer.join()
     assert len(held) == 2
     server.answer = lambda command, payload: encode_status(1, 0)
     for tag in reversed(held):
@@ -372,18 +374,19 @@ def test_a_blocking_call_inside_a_blocking_call_is_refused(server: FakeServer, s
         session.submit(Commit(), lambda result, error: done.append(error))
 
     tags: list[int] = []
-    server.answer = lambda command, payload: (  # type: ignore[assignment,return-value]
-        tags.append(server.tags[-1]) if command == Command.FENCENB else encode_status(1, 0)
-    )
+
+    def answer(command: int, _payload: bytes) -> None:
+        tags.append(server.tags[-1])
+        if command == Command.FENCENB:
+            # When the main thread waits: where it still sends, it may not submit either.
+            threading.Timer(0.2, strike).start()
+            return
+        for tag in reversed(tags):
+            server.reply(tag, encode_status(1, 0))
+
+    server.answer = answer
     signal.signal(signal.SIGUSR1, handler)
-    main = threading.main_thread().ident or 0
-    timer = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGUSR1))
-    later = threading.Timer(0.6, lambda: server.reply(tags[0], encode_status(1, 0)))
-    timer.start()
-    later.start()
     session.run(Fence())
-    timer.join()
-    later.join()
     assert len(raised) == 1
     assert done == [None]
 
@@ -473,7 +476,15 @@ def test_closing_ends_calls_of_other_threads(server: FakeServer, session: Sessio
 
 def test_an_interrupted_reader_hands_its_role_on(server: FakeServer, session: Session) -> None:
     tags: list[int] = []
-    server.answer = lambda command, payload: tags.append(server.tags[-1])  # type: ignore[func-returns-value]
+    # The other thread has called by then, and most likely waits.
+    timer = threading.Timer(0.2, strike)
+
+    def note(_command: int, _payload: bytes) -> None:
+        tags.append(server.tags[-1])
+        if len(tags) == 2:
+            timer.start()
+
+    server.answer = note
     ended = threading.Event()
 
     def follow() -> None:
@@ -483,11 +494,10 @@ def test_an_interrupted_reader_hands_its_role_on(server: FakeServer, session: Se
 
     thread = threading.Thread(target=follow)
     thread.start()
-    timer = strike(0.3)
+    signal.signal(signal.SIGUSR1, interrupt)
     with pytest.raises(Interrupt):
         session.run(Fence())
     timer.join()
-    wait_for(lambda: len(tags) == 2)
     server.reply(tags[1], encode_status(1, 0))
     assert ended.wait(5)
     thread.join()

@@ -160,10 +160,10 @@ def fine(host, rank=3):
 
 def test_a_half_sent_handshake_stalls_nobody(host, monkeypatch):
     monkeypatch.setattr(handshakes, "HANDSHAKE_SECONDS", 4.0)
+    started = time.monotonic()
     stalled = [host.raw() for _ in range(20)]
     for connection in stalled[10:]:
         connection.sendall(struct.pack("=iIII", -1, 0xFFFFFFFF, 100, 0) + b"native")
-    started = time.monotonic()
     assert fine(host)
     assert time.monotonic() - started < 3.5
     for connection in stalled:
