@@ -194,6 +194,10 @@ def test_who_finalizes_and_lives_on_is_not_waited_for(run, ranks):
         assert seconds < 5
 
 
+def test_members_hear_of_one_that_is_cut_off_while_they_destruct_their_group(run):
+    assert run.survivors("nodes.cut_off", 4, (3,)) == {0: 3, 1: 3, 2: 3}
+
+
 def test_one_rank_on_many_nodes(launch):
     program = (
         "import pypmix\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.samples import samples
-from pypmix.host.exchange import Crossing, Exchange, Hub, announcing
+from pypmix.host.exchange import Crossing, Exchange, Hub, announcing, deciding
 from pypmix.host.exchange import crossing as module
 from pypmix.host.exchange.codec import JOB as JOBS
 from pypmix.host.exchange.codec import PLACES as TOLD
@@ -363,6 +363,27 @@ def test_a_server_that_is_lost_has_nobody_any_more(world):
     assert asked[0].end.missing == {Proc("job", 3)}
     assert modex.end.code == UNREACH
     assert [end.code for end in world.all_ask(fence, "ab")] == [PARTIAL] * 2
+
+
+def test_members_hear_of_who_is_missing_while_their_group_is_still_there(world):
+    members = tuple(Proc("job", rank) for rank in range(4))
+    for server in world.servers.values():
+        server.groups = lambda: (("g", members), ("h", members))
+    noted = (attrs.GROUP_NOTIFY_TERMINATION(True),)
+    # The end of this proc is not known to the host of its server yet.
+    absent = deciding.named(GROUP_ABSENT, [Proc("job", 2)])
+    asked, heard = {}, {}
+    for name in "abc":
+        asked[name] = Asked(GroupUpcall(DESTRUCT, "g", ALL, (*partial(absent), *noted) if name == "b" else noted))
+        asked[name].reply = lambda _, name=name: heard.update({name: list(world.servers[name].heard)})
+        world.crossings[name].answer(asked[name])
+    world.hub.run()
+    told = (module.SAYS_GONE, attrs.GROUP_ID("g"), attrs.EVENT_AFFECTED_PROC(Proc("job", 2)))
+    assert {name: [event.infos[:3] for event in events] for name, events in heard.items()} == {
+        "a": [told],
+        "b": [],
+        "c": [told],
+    }
 
 
 def group_result(end):

@@ -97,7 +97,8 @@ class Collectives:
         borrow: Registers a job of other servers with this one.
         tell_gone: Tells the server of procs of other servers that have gone.
         lacks: Tells whether the server knows nothing of a job.
-        remove_departed: Tells the server of departed procs of other servers, if it knows a group with them.
+        remove_departed: Tells the server of departed procs of other servers, if it knows a group with them, or of those
+            that have gone from one group.
 
     Attributes:
         record: The groups that members on this server are in, as far as this is seen here.
@@ -112,7 +113,7 @@ class Collectives:
         borrow: Borrow,
         tell_gone: Callable[[Iterable[Proc]], None],
         lacks: Callable[[str], bool],
-        remove_departed: Callable[[list[Proc]], None],
+        remove_departed: Callable[..., None],
     ) -> None:
         self.name = exchange.name
         self.record = Record()
@@ -314,6 +315,8 @@ class Collectives:
         elif part.kind in (DISCONNECT, GROUP_DISCONNECT):
             upcall.reply(None)
         elif part.kind == DESTRUCT:
+            # Their server may miss them before its host tells of their end: members are told while the group exists.
+            self._remove_departed(procs_in(outcome.infos, GROUP_ABSENT) or (), part.name)
             self.record.remove(part.name, part.procs)
             upcall.reply(outcome.infos)
         else:

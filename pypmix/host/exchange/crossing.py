@@ -27,7 +27,7 @@ from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, Protocol
 
     from pypmix.engine.base import Done, Upcall
@@ -309,20 +309,26 @@ class Crossing:
                 if ended:
                     self._over(ended)
 
-    def _remove_departed(self, procs: list[Proc]) -> None:
-        """Procs have gone, or their server has: those of others are in no group and no connection any more."""
+    def _remove_departed(self, procs: Sequence[Proc], group: str | None = None) -> None:
+        """Procs have gone, or their server has: those of others are in no group and no connection any more.
+
+        Args:
+            procs: They.
+            group: The one group that they are known to have gone from; all by default.
+        """
         if not procs:
             return
-        self._collectives.record.leave(procs)
+        self._collectives.record.leave(procs, group)
         told = (*(self._known("groups") or ()), *(self._known("connections") or ()))
-        members = {proc for _, group in told for proc in group}
-        self._tell_gone([proc for proc in procs if proc in members])
+        members = {proc for name, those in told if group in (None, name) for proc in those}
+        self._tell_gone([proc for proc in procs if proc in members], group)
 
-    def _tell_gone(self, procs: Iterable[Proc]) -> None:
-        """Tell the server that procs of others have gone."""
+    def _tell_gone(self, procs: Iterable[Proc], group: str | None = None) -> None:
+        """Tell the server that procs of others have gone, perhaps from one group alone."""
+        named = () if group is None else (attrs.GROUP_ID(group),)
         for proc in procs:
             if self._places.where(proc) != self.name:
-                infos = (SAYS_GONE, attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_DO_NOT_CACHE(True))
+                infos = (SAYS_GONE, *named, attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_DO_NOT_CACHE(True))
                 self._server.notify(Notification(statuses.TALK, self._server.proc, RANGE_LOCAL, infos))
 
     def _tell_lost(self, procs: Iterable[Proc]) -> None:

@@ -291,6 +291,23 @@ async def finalized_early(me):
     return found
 
 
+async def cut_off(me):
+    """The last rank loses its connection while the others destruct a group with it; it ends only after that."""
+    last = me.job.size - 1
+    await me.group_construct("cut", me.job.procs, notify_termination=True, timeout=20)
+    if me.rank == last:
+        for rank in range(last):
+            await hear(f"destructs-{rank}")
+        await sleep(0.3)
+        os.closerange(3, 256)
+        time.sleep(2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    async with me.events(EventCode.GROUP_MEMBER_FAILED) as events:
+        await tell(f"destructs-{me.rank}")
+        await me.group_destruct("cut", timeout=20)
+        return (await events.get(timeout=10)).affected[0].rank
+
+
 async def waits(me):
     """All but the last rank wait in a fence until the job is ended."""
     await me.fence(timeout=20)

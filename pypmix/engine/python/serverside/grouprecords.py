@@ -223,9 +223,12 @@ class Records:
         gone = found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)
         # Servers say so, and no process does of others.
         if self._server.store.get(event.source.nspace) is None and gone is not None:
-            for name, members in list(self._server.store.groups.items()):
-                if gone in members and not self._server.store.here(gone):
+            group = found(event.infos, keys.GROUP_ID, str)
+            for name in self._server.store.keys_of(group) if group else list(self._server.store.groups):
+                if gone in self._server.store.groups.get(name, ()) and not self._server.store.here(gone):
                     self._lose(name, gone)
+            if group:
+                return True
             invited = [name for name, invitation in self._invitations.items() if gone in invitation.procs]
             self._early += [(name, event) for name in (*self._made_with(gone), *invited)]
         return True
