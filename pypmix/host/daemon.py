@@ -746,6 +746,8 @@ class Daemon(ServingManager):
             self._relay(upcall)
 
     def _relay(self, upcall: Upcall) -> None:
+        """Have the launcher answer; what it has ordered before its answer is carried out before that."""
+
         def answered(data: bytes | None, error: PMIxError | None) -> None:
             try:
                 result = None if error is not None or data is None else orders.VALUE.read(data)
@@ -756,9 +758,12 @@ class Daemon(ServingManager):
             else:
                 upcall.reply(result)
 
+        def came(data: bytes | None, error: PMIxError | None) -> None:
+            self._post(lambda: answered(data, error))
+
         packed = orders.VALUE.write(upcall.op), upcall.requestor, upcall.uid, upcall.gid
         try:
-            self._exchange.request(self._launcher, orders.ASK, orders.UPCALL.write(packed), answered)
+            self._exchange.request(self._launcher, orders.ASK, orders.UPCALL.write(packed), came)
         except RuntimeError:
             upcall.fail(LostConnection("the node's daemon leaves", operation=upcall.op.name))
 

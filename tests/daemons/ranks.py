@@ -87,6 +87,20 @@ def spawn(me: pypmix.Client) -> None:
     me.fence(timeout=50)
 
 
+def known(me: pypmix.Client) -> None:
+    """Rank 0 asks at once about jobs that it spawns on another node, while the daemon is busy with a rank's output."""
+    me.fence(timeout=30)
+    if me.rank == 0:
+        sizes = [me.spawn(["sleep", "3"], n=2, info=[attrs.HOST("n1")]).size for _ in range(20)]
+        say("sizes", set(sizes))
+        me.publish({"over": True})
+    else:
+        while not me.lookup("over", default=False):
+            for number in range(1000):
+                say("busy", number)
+    me.fence(timeout=50)
+
+
 def mapped(me: pypmix.Client) -> None:
     """Rank 0 spawns procs that are mapped and ranked on the other nodes, and such that cannot be."""
     placed: list[dict[object, object]] = [

@@ -58,6 +58,13 @@ def test_jobs_are_spawned_onto_nodes_by_name(session: Start) -> None:
     assert any(line.startswith("refused") and "nosuch" in line for line in run.out), run.out
 
 
+def test_a_job_is_known_to_the_node_of_who_has_spawned_it(session: Start) -> None:
+    """It has no rank there, and its daemon has much else to do."""
+    run = session(ranks(2, "known"), nodes={"n0": 2, "n1": 2})
+    assert run.end() == 0, run.told()
+    assert "sizes {2}" in run.out, run.told()
+
+
 def test_jobs_are_spawned_as_they_are_mapped_and_ranked(session: Start) -> None:
     """On nodes that are there, on some of their slots, and on such as join for it; what cannot be is refused."""
     run = session(ranks(1, "mapped"), nodes={"n0": 1, "n1": 3, "n2": 3}, elastic=True)
