@@ -195,10 +195,10 @@ async def closing(cell):
 
 def noisy(me, seconds):
     """Have upcalls under way all the time, while the host calls its server."""
-    end = time.monotonic() + seconds
     number = 0
     with me.output(me.job[1 - me.rank], pypmix.IOFChannel.STDOUT) as output, me.events(-4242) as events:
         me.fence(timeout=WAIT)
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             os.write(1, b"x" * 100 + b"\n")
             me.publish({f"acme.{number}": 1})
@@ -250,7 +250,7 @@ async def stuck(cell):
     from pypmix.engine.native import serversession
     from pypmix.standard.ops import Output
 
-    serversession.LIBRARY_SECONDS, serversession.STUCK_SECONDS = 2.0, 0.8
+    serversession.LIBRARY_SECONDS, serversession.STUCK_SECONDS = 4.0, 1.5
     texts = []
     logging.getLogger("pypmix.server").addHandler(keeping(texts))
     gate = threading.Event()
@@ -279,12 +279,12 @@ async def stuck(cell):
                 errors.append(str(error))
             took.append(time.monotonic() - started)
         assert [text for text in errors if "does not come back" in text] == errors and len(errors) == 4, errors
-        assert took[0] >= 2 and max(took[1:]) < 1.8, took
+        assert took[0] >= 4 and max(took[1:]) < 3.5, took
         # Nobody waits for the end of these.
         started = time.monotonic()
         rm.server.deregister_client(Proc("demo", 0))
         rm.forget("demo")
-        assert time.monotonic() - started < 0.7
+        assert time.monotonic() - started < 1.4
         gate.set()
         await until(lambda: not refused(rm), "the library's return")
         assert await cell.run(rm, nothing, np=1) == [None]

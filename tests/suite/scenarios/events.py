@@ -24,6 +24,14 @@ async def left(stream, quiet=0.8):
             return found
 
 
+async def until(condition, seconds=10.0):
+    """Wait for what handlers do, for some seconds at most: whoever calls looks whether it was done."""
+    for _ in range(int(seconds / 0.02)):
+        if condition():
+            return
+        await sleep(0.02)
+
+
 async def observed(me):
     """Rank 1 raises an event that all have a stream for, itself too."""
     async with me.events(LOAD) as events:
@@ -79,10 +87,7 @@ async def chained(me):
         made = me.on(*codes, **options)(function)
         await made.ready()
     await me.notify(LOAD, range=Range.PROC_LOCAL)
-    for _ in range(100):
-        if len(calls) >= 8:
-            break
-        await sleep(0.05)
+    await until(lambda: len(calls) >= 8)
     await me.fence(timeout=20)
     return calls, sorted(key for key in passed[-1] if key.startswith("acme."))
 
@@ -110,7 +115,8 @@ async def ended(me):
         made = me.on(LOAD, order="append")(function)
         await made.ready()
     await me.notify(LOAD, range=Range.PROC_LOCAL)
-    await sleep(0.5)
+    await until(lambda: "enough" in calls)
+    await sleep(0.3)
     await me.fence(timeout=20)
     return calls
 
@@ -133,7 +139,7 @@ async def once(me):
     await stream.open()
     await me.notify(LOAD, range=Range.PROC_LOCAL)
     await stream.get(timeout=10)
-    await sleep(0.3)
+    await until(lambda: len(calls) == 2)
     await second.remove()
     await stream.close()
     await me.notify(LOAD, range=Range.PROC_LOCAL)
@@ -154,7 +160,8 @@ async def anew(me):
     for number in range(3):
         async with me.events(LOAD) as stream:
             await me.notify(LOAD, range=Range.LOCAL, info={"acme.n": number})
-            found.append([event.info["acme.n"] for event in await left(stream, 0.3)])
+            events = [await stream.get(timeout=10), *await left(stream, 0.3)]
+            found.append([event.info["acme.n"] for event in events])
     await me.fence(timeout=20)
     return found
 
@@ -177,7 +184,7 @@ async def slow(me):
     async with me.events(LOAD, buffer=3) as events:
         for number in range(10):
             await me.notify(LOAD, range=Range.PROC_LOCAL, info={"acme.n": uint32(number)})
-        await sleep(0.5)
+        await until(lambda: events.dropped >= 7)
         dropped = events.dropped
         found = [event.info["acme.n"] for event in await left(events)]
     await me.fence(timeout=20)
@@ -198,10 +205,7 @@ async def asked_inside(me):
     await me.fence(timeout=20)
     if me.rank == 0:
         await me.notify(LOAD, range=Range.LOCAL, info={"acme.n": uint32(5)})
-    for _ in range(100):
-        if seen:
-            break
-        await sleep(0.05)
+    await until(lambda: seen)
     await me.fence(timeout=20)
     return seen
 
