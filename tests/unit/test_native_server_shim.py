@@ -521,6 +521,9 @@ process = launched(0)
 assert contents(upcall := took())["what"] == "CLIENT_CONNECTED2"
 answer(upcall)
 taken = [took() for _ in range(3)]
+while not os.path.exists(os.path.join(folder, "asked")):
+    time.sleep(0.01)
+# What was asked last is with the library by then, most likely.
 time.sleep(0.3)
 assert lib.pypmix_server_finalize() == 0
 for upcall in taken:
@@ -536,6 +539,7 @@ def done(result, error):
     errors.append(error)
 for op in (Publish((Info("acme.a", Value(INT, 1)),)), Lookup(("acme.a",)), JobControl(), GetCredential(), Unpublish()):
     me.submit(op, done)
+open(os.path.join(os.path.dirname(__file__), "asked"), "w").close()
 limit = time.monotonic() + 15
 while len(errors) < 5 and time.monotonic() < limit:
     time.sleep(0.01)
