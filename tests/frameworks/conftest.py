@@ -232,13 +232,28 @@ class Ray(Framework):
                 more += [f"--{name}-port={6400 + place}" for place, name in enumerate(PORTS)]
                 more += ["--min-worker-port=10002", "--max-worker-port=10100"]
             if node is first:
-                self.serve(node, "ray", "ray", "start", "--head", "--port=6379", "--include-dashboard=false", *more)
-                self.cluster.until("Ray's head", lambda: self.cluster.listening(first, 6379), UP)
+                self._start(node, 1, "--head", "--port=6379", "--include-dashboard=false", *more)
             else:
-                self.serve(node, "ray", "ray", "start", f"--address={self.address}", *more)
+                # Ray gives up on a machine that is busy for 30 s.
+                self._start(node, 2, f"--address={self.address}", *more)
         code = "import ray, sys, time; ray.init(address=sys.argv[1])\n"
         code += "while len([n for n in ray.nodes() if n['Alive']]) < 3: time.sleep(0.2)"
         self.run("-c", code, self.address)
+
+    def _start(self, node: Node, tries: int, *words: str) -> None:
+        """Start Ray on a machine, and wait until it says that it has: what asks it before may wait in vain."""
+        log = self.folder / f"{node.name}-ray.log"
+        started = self.serve(node, "ray", "ray", "start", *words)
+
+        def runs() -> bool:
+            nonlocal started, tries
+            if started.poll() is not None and tries > 1:
+                tries -= 1
+                started = self.serve(node, "ray", "ray", "start", *words)
+            assert started.poll() is None, self.logs()
+            return "Ray runtime started" in log.read_text()
+
+        self.cluster.until(f"Ray on {node.name}", runs, UP)
 
 
 def opened(framework: T) -> Iterator[T]:
