@@ -264,11 +264,15 @@ class ServerSession(Protocol):
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when upcalls wait; -1 for an engine that has none."""
 
-    def attach(self) -> None:
-        """Promise that somebody watches `fileno` from now on and calls `poll`, which calls the host then.
+    def attach(self) -> Callable[[Callable[[], None]], object] | None:
+        """Promise that this thread watches `fileno` from now on and calls `poll`, which calls the host then.
 
-        Where he does not come for half a second, the engine's thread calls the host in his place until he does: then
-        the host may be called by two threads at a time.
+        Where he does not come for a while (half a second with libpmix, 20 ms with the Python engine), the engine's
+        thread calls the host in his place until he does: with libpmix, the host may be called by two threads at a time.
+
+        Returns:
+            What calls a function on this thread so that the answers which it gives go out at once, not with the next
+            `poll`; it raises `NotInitialized` where the server has ended. None where answers need nothing.
         """
 
     def poll(self) -> None:

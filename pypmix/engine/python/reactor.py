@@ -2,8 +2,13 @@
 
 Theory of operation
 -------------------
-The whole server runs on this thread, so its state machines need no locks. Other threads reach it by `post` (run a
-function soon) and `call` (run it and wait), which wake the loop by an eventfd.
+The whole server runs in turns of this loop, one at a time, so its state machines need no locks. Other threads reach it
+by `post` (run a function soon) and `call` (run it and wait), which wake the loop by an eventfd.
+
+The turns are made on the loop's own thread until another one has called `attach`, that of an event loop which watches
+`fileno` and calls `poll`. Then they are made there: what two threads hand to each other costs more than most of what they
+do with it. The own thread makes the turns for timers then, and all of them where that event loop is held up, from
+`PATIENCE` seconds on until it comes again. `_turns` is held by who makes turns.
 
 One turn of `_loop`, in this order:
 
@@ -21,7 +26,8 @@ Calls posted before that still run, and then all descriptors are closed. In a fo
 `forked` closes the child's copies.
 
 A fault in a connection's owner, in a posted call or in a timer is logged. It costs that connection at most, and the
-loop goes on.
+loop goes on. What is no `Exception` ends the own thread; on a thread that has attached it costs the connection, too, and
+is raised there.
 """
 
 from __future__ import annotations
@@ -29,12 +35,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import heapq
+import math
 import os
 import select
 import socket
 import threading
 import time
 from collections import deque
+from threading import get_ident
 
 from pypmix.engine.common import LONGEST_SLEEP
 from pypmix.engine.faults import fault, traced
@@ -62,6 +70,9 @@ ACCEPTS = 16
 
 MAX_UNNAMED = 32
 """Connections without a name that are listened to in one turn, after those of clients."""
+
+PATIENCE = 0.02
+"""Seconds that a thread which has attached may leave unanswered what there is for it."""
 
 FULL = 1 << 20
 """Bytes that may wait for a reader before nothing is read from it any more: it is to take its answers first."""
@@ -313,6 +324,16 @@ class Reactor:
         self._opened: Callable[[Link], None] | None = None
         self._ending = self._stopping = False
         self._ident: int | None = None
+        """The thread that makes a turn."""
+        self._watcher: int | None = None
+        """The thread that has attached."""
+        self._visits = 0
+        self._awaited = -math.inf
+        """The time at which the own thread looks for timers by itself, where another one makes the turns."""
+        # A signal handler may interrupt who is just taking or giving it back.
+        self._turns = threading.RLock()
+        self._nudge = -1
+        """What wakes the own thread, where another one makes the turns."""
         self._lock = threading.Lock()
         self._epoll = select.epoll()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -332,8 +353,11 @@ class Reactor:
         Raises:
             NotInitialized: The loop has ended.
         """
-        if threading.get_ident() == self._thread.ident:
+        ident = get_ident()
+        if ident == self._ident:
             return function()
+        if ident == self._watcher:
+            return self.in_turn(function)
         ended = threading.Lock()
         ended.acquire()
         outcome: list[Any] = []
@@ -365,7 +389,7 @@ class Reactor:
         """
         # The loop runs what it finds after it has said that it stops, so nothing that gets past here is left lying.
         self._calls.append(function)
-        if threading.get_ident() != self._ident:
+        if get_ident() != self._ident:
             self._wake()
         elif self._stopping:
             raise NotInitialized("the server is closed")
@@ -382,16 +406,45 @@ class Reactor:
             if not self._stopping:
                 self._stopping = True
                 self._dispose()
-        elif threading.get_ident() == self._thread.ident:
+        elif get_ident() == self._ident:
             self._ending = True
+            if self._nudge >= 0:
+                os.eventfd_write(self._nudge, 1)
         else:
             with contextlib.suppress(NotInitialized):
                 self.post(self.stop)
             self._thread.join()
 
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when a turn has something to do, but for timers."""
+        return self._epoll.fileno()
+
+    def attach(self) -> None:
+        """The caller's thread calls `poll` from now on whenever `fileno` is readable.
+
+        Raises:
+            NotInitialized: The loop has ended.
+        """
+        ident = get_ident()
+
+        def attached() -> None:
+            if self._nudge < 0:
+                self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._watcher = ident
+
+        self.call(attached)
+
+    def poll(self) -> None:
+        """Make a turn, without blocking, on the thread that has attached."""
+        self._visits += 1
+        if self._ident != self._watcher:
+            self._turn()
+
     def forked(self) -> None:
         """Close the descriptors of a child, which has no such thread; the epoll set is the parent's as well."""
         self._lock = threading.Lock()
+        self._turns = threading.RLock()
+        self._watcher = None
         if self._stopping:
             return
         self._stopping = True
@@ -403,6 +456,8 @@ class Reactor:
         self.owners.close()
         self._epoll.close()
         os.close(self._wakeup)
+        if self._nudge >= 0:
+            os.close(self._nudge)
 
     # In the loop's thread.
 
@@ -475,27 +530,99 @@ class Reactor:
             owner.lost(reason)
 
     def _run(self) -> None:
-        self._ident = threading.get_ident()
         try:
-            self._loop()
+            with self._turns:
+                self._ident = get_ident()
+                self._loop(-1.0)
+                self._ident = None
+            if not self._ending:
+                self._stand_by()
         except BaseException as error:
             self._log(f"the progress thread ends: {traced(error)}")
             raise
         finally:
-            with self._lock:
-                self._stopping = True
-            try:
-                while self._calls:
-                    self._run_calls()
-            finally:
-                self._dispose()
+            with self._turns:
+                self._ident = get_ident()
+                self._watcher = None
+                with self._lock:
+                    self._stopping = True
+                try:
+                    while self._calls:
+                        self._run_calls()
+                finally:
+                    self._dispose()
+                    self._ident = None
 
-    def _loop(self) -> None:
+    def _stand_by(self) -> None:
+        """Make the turns in which timers are due, and those for which nobody else comes."""
+        nudged, waiting = select.poll(), select.poll()
+        nudged.register(self._nudge, select.POLLIN)
+        waiting.register(self._nudge, select.POLLIN)
+        waiting.register(self._epoll.fileno(), select.POLLIN)
+        alone = False
+        while not self._ending:
+            with self._turns:
+                self._awaited = self._timers[0].when if self._timers else math.inf
+            left = self._awaited - time.monotonic()
+            came = waiting.poll(max(0.0, min(left, LONGEST_SLEEP)) * 1000)
+            self._awaited = -math.inf
+            visits = self._visits
+            if came and nudged.poll(0 if alone else PATIENCE * 1000):
+                os.eventfd_read(self._nudge)
+                continue
+            if came and not alone:
+                alone = visits == self._visits and bool(waiting.poll(0))
+                if not alone:
+                    continue
+            self._turn()
+            alone = alone and visits == self._visits
+
+    def in_turn(self, function: Callable[[], T]) -> T:
+        """On the thread that has attached: run a function in a turn, after what has been posted before.
+
+        Raises:
+            NotInitialized: The loop has ended.
+        """
+        if self._ident == get_ident():
+            return function()
+        with self._turns:
+            if self._watcher is None:
+                raise NotInitialized("the server is closed")
+            self._ident = get_ident()
+            try:
+                if self._calls:
+                    self._run_calls()
+                try:
+                    return function()
+                finally:
+                    self._rest()
+            finally:
+                self._turned()
+
+    def _turn(self) -> None:
+        """Make one turn, on any thread, while another one than the own has attached."""
+        with self._turns:
+            if self._watcher is not None:
+                self._ident = get_ident()
+                try:
+                    self._loop(0.0)
+                finally:
+                    self._turned()
+
+    def _turned(self) -> None:
+        """A turn has ended: have another one made where there is more to do before the next that will be."""
+        self._ident = None
+        if self._calls:
+            os.eventfd_write(self._wakeup, 1)
+        timers = self._timers
+        if timers and timers[0].when < self._awaited:
+            os.eventfd_write(self._nudge, 1)
+
+    def _loop(self, timeout: float) -> None:
+        """Make turns, or one if that is another thread's business."""
         links = self._links
         guests = self._guests
         poll = self._epoll.poll
-        monotonic = time.monotonic
-        timeout = -1.0
         while not self._ending:
             unnamed: list[tuple[Link, int]] = []
             ready: list[tuple[int, tuple[int, Callable[[], None]]]] = []
@@ -520,20 +647,25 @@ class Reactor:
                         guest[1]()
                     except Exception as error:
                         self._served_badly(fd, guest, error)
-            if self._calls:
-                self._run_calls()
-            if self.dirty:
-                self._flush()
+            timeout = self._rest()
+            if self._watcher is not None:
+                return
+
+    def _rest(self) -> float:
+        """End a turn; return the seconds until the next one, less than 0 where nothing is due."""
+        if self._calls:
+            self._run_calls()
+        if self.dirty:
+            self._flush()
+        timers = self._timers
+        timeout = timers[0].when - time.monotonic() if timers else -1.0
+        if timers and (timeout <= 0 or timers[0].function is None):
+            self._run_timers()
+            self._flush()
             timers = self._timers
-            timeout = timers[0].when - monotonic() if timers else -1.0
-            if timers and (timeout <= 0 or timers[0].function is None):
-                self._run_timers()
-                self._flush()
-                timers = self._timers
-                timeout = max(0.0, timers[0].when - monotonic()) if timers else -1.0
-            if self._calls:
-                # The loop's own thread does not wake itself.
-                timeout = 0.0
+            timeout = max(0.0, timers[0].when - time.monotonic()) if timers else -1.0
+        # The thread that makes the turns does not wake itself.
+        return 0.0 if self._calls else timeout
 
     def _flush(self) -> None:
         while self.dirty:
@@ -564,8 +696,10 @@ class Reactor:
                     self.broken(link)
                 elif link.owner is not None:
                     link.owner.received(data)
-        except Exception as error:
+        except BaseException as error:
             self._failed(link, error)
+            if not isinstance(error, Exception):
+                raise
 
     def _service(self, fd: int) -> None:
         try:
@@ -610,7 +744,7 @@ class Reactor:
             except Exception as error:
                 self._failed(link, error)
 
-    def _failed(self, link: Link | None, error: Exception) -> None:
+    def _failed(self, link: Link | None, error: BaseException) -> None:
         """A fault here costs the connection that it came with, and no other."""
         if link is None:
             self._log(f"the loop goes on after a fault here: {traced(error)}")
@@ -672,3 +806,5 @@ class Reactor:
         self._epoll.close()
         with self._lock:
             os.close(self._wakeup)
+            if self._nudge >= 0:
+                os.close(self._nudge)

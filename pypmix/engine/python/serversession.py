@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import threading
 from functools import partial
@@ -519,14 +520,26 @@ class ServerSession:
         self._reactor.call(lambda: self._server.store.store_internal(proc, key, value))
 
     def fileno(self) -> int:
-        """There is none: upcalls come from the thread that serves the connections."""
-        return -1
+        """Return the reactor's descriptor.
 
-    def attach(self) -> None:
-        """Nothing changes."""
+        There is none for a thread in which Ctrl-C raises wherever it happens to be, and so might lose half a message.
+        """
+        anywhere = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if not isinstance(self._reactor, Reactor) or (anywhere and threading.current_thread() is threading.main_thread()):
+            return -1
+        return self._reactor.fileno()
+
+    def attach(self) -> Callable[[Callable[[], None]], object] | None:
+        """See `ServerSession.attach`: what it saves is the way to another thread and back."""
+        if not isinstance(self._reactor, Reactor):
+            return None
+        self._reactor.attach()
+        return self._reactor.in_turn
 
     def poll(self) -> None:
-        """Nothing waits."""
+        """Serve the connections, and call the host with what they ask."""
+        if isinstance(self._reactor, Reactor):
+            self._reactor.poll()
 
     def groups(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
         """Return the groups that have members of this server, with all of their members by group rank."""

@@ -161,7 +161,11 @@ class Dispatcher:
         self._reply_timeout = reply_timeout
         self._workers = Workers(loop)
         self.bell = Bell(loop, lambda: self._turns.next())
-        self._turns = Turns(self.bell.ring)
+        self._turns = Turns(self._soon)
+        self.answering: Callable[[Callable[[], None]], object] | None = None
+        """What calls a function that answers on the loop's thread; see `pypmix.engine.base.ServerSession.attach`."""
+        self._serving = False
+        self._due = 0
         self._lock = threading.Lock()
         self._open: dict[Request[Any], None] = {}
         self._counts: dict[Proc, int] = {}
@@ -183,9 +187,6 @@ class Dispatcher:
         if refused:
             detail = f"{count} requests of {requestor} are unanswered"
             request.fail(PMIxError(detail, status=statuses.ERR_RESOURCE_BUSY, operation=request.name))
-            return
-        if asyncio._get_running_loop() is self.loop:
-            self._begin(request, function, asynchronous)
             return
         try:
             self._turns.add(requestor, partial(self._begin, request, function, asynchronous))
@@ -235,7 +236,32 @@ class Dispatcher:
         if not request.answered:
             request.fail(failure(request, error))
 
+    def _soon(self, next_: Callable[[], None]) -> None:
+        if asyncio._get_running_loop() is not self.loop:
+            self.bell.ring()
+        elif self._serving:
+            self._due += 1
+        else:
+            self.loop.call_soon(next_)
+
     # On the loop's thread.
+
+    def serve(self, poll: Callable[[], None]) -> None:
+        """Let an engine call the host, and begin then what it was called with: no handler runs inside of the engine."""
+        self._serving = True
+        try:
+            poll()
+        finally:
+            self._serving = False
+            due, self._due = self._due, 0
+            try:
+                while due:
+                    due -= 1
+                    self._turns.next()
+            finally:
+                # What ends the loop is not to cost the others their turns.
+                for _ in range(due):
+                    self.loop.call_soon(self._turns.next)
 
     def _begin(self, request: Request[Any], function: Handler, asynchronous: bool) -> None:
         if self._closed:
@@ -277,7 +303,10 @@ class Dispatcher:
                 task.add_done_callback(_retrieve)
             raise
         else:
-            self.returned(request, result)
+            if self.answering is None:
+                self.returned(request, result)
+            else:
+                self.answering(partial(self.returned, request, result))
         finally:
             # Not by a callback of the task, for which the loop would make another turn.
             self._tasks.discard(request.task)

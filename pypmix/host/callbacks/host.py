@@ -335,14 +335,16 @@ class Host(Upcalls, Jobs, Decorators):
             raise
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        # What an engine can hand over in the loop needs no further thread on its way.
+        # What an engine can do in the loop needs no further thread on its way.
         if self._loop is loop:
+            assert self._dispatcher is not None
             session = self.server.session
             descriptor = session.fileno()
             if descriptor >= 0:
-                self._watched = descriptor
-                loop.add_reader(descriptor, session.poll)
-                session.attach()
+                # Of one's own: the server may close its descriptor while it is watched.
+                self._watched = os.dup(descriptor)
+                loop.add_reader(self._watched, self._dispatcher.serve, session.poll)
+                self._dispatcher.answering = session.attach()
 
     async def _close(self) -> None:
         assert self._dispatcher is not None and self._loop is not None
@@ -360,6 +362,7 @@ class Host(Upcalls, Jobs, Decorators):
                 self.server.close()
             if self._watched is not None:
                 self._loop.remove_reader(self._watched)
+                os.close(self._watched)
                 self._watched = None
             self._close_jobs()
             self._loop = None
