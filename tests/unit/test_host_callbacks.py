@@ -7,13 +7,17 @@ import contextvars
 import gc
 import logging
 import os
+import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 
 import pytest
 
-from pypmix import Cpuset, Info, NotSupported, Pdata, PMIxError, Proc, Query, Status, Topology, attrs, uint32
-from pypmix.host import LATER, Host, ProcSet
+from pypmix import Client, Cpuset, Info, NotSupported, Pdata, PMIxError, Proc, Query, Status, Topology, attrs, uint32
+from pypmix.host import LATER, Application, Host, Job, Node, ProcSet
 from pypmix.host.callbacks import dispatcher, workers
 from pypmix.host.callbacks.routes import METHODS, ROUTES
 from pypmix.standard import ops, statuses
@@ -1119,3 +1123,184 @@ def test_a_host_that_cannot_be_opened_leaves_no_descriptor(tmp_path):
         assert len(os.listdir("/proc/self/fd")) == files
 
     asyncio.run(attempts())
+
+
+# The loop serves the connections of the Python engine
+
+
+ASKS = """
+import os, pypmix
+with pypmix.Client(engine="python") as me:
+    me.fence([me.proc], timeout=20)
+    for number in range(int(os.environ.get("ASKS", 1))):
+        me.publish({f"acme.{me.rank}.{number}": number})
+    me.fence([me.proc], timeout=20)
+"""
+
+
+def client(rm, rank, source=ASKS, **env):
+    """Start a client of the job `job`, of which two ranks are registered here."""
+    server = rm.server
+    if not rank:
+        server.register_nspace(Job("job", (Application(("true",), 2),), (Node("here", (0, 1)),)))
+    server.register_client(Proc("job", rank))
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PMIX_")}
+    given = {**inherited, **server.client_env(Proc("job", rank)), **env}
+    return subprocess.Popen([sys.executable, "-c", source], env=given)
+
+
+class Threads(Host):
+    """Notes on which threads it is asked, and on which its handlers run."""
+
+    def __init__(self, **options):
+        self.asked, self.ran = [], []
+        super().__init__(engine="python", node="here", wrap=self.note, **options)
+
+    def note(self, on_upcall):
+        def noted(upcall):
+            self.asked.append(threading.current_thread())
+            on_upcall(upcall)
+
+        return noted
+
+    async def publish(self, req):
+        self.ran.append(threading.current_thread())
+
+
+def test_an_upcall_of_a_host_in_asyncio_changes_no_thread():
+    async def main():
+        async with Threads() as rm:
+            await asyncio.sleep(0)
+            first = client(rm, 0, ASKS="20")
+            assert await asyncio.to_thread(first.wait, WAIT) == 0
+            assert len(rm.ran) == 20
+            assert set(rm.ran) == {threading.main_thread()}
+            # A loaded machine may have kept the loop from coming for a while.
+            assert rm.asked.count(threading.main_thread()) > 10, rm.asked
+
+    asyncio.run(main())
+
+
+def test_clients_are_served_while_the_loop_is_held_up():
+    async def main():
+        async with Threads() as rm:
+            await asyncio.sleep(0)
+            # Without an upcall that needs the loop it comes to its end.
+            only = client(rm, 0, ASKS="0")
+            assert only.wait(WAIT) == 0
+            assert threading.main_thread() not in rm.asked
+            # With one, it is answered when the loop is free again.
+            second = client(rm, 1)
+            with pytest.raises(subprocess.TimeoutExpired):
+                second.wait(1)
+            assert not rm.ran
+            assert await asyncio.to_thread(second.wait, WAIT) == 0
+            assert rm.ran == [threading.main_thread()]
+
+    asyncio.run(main())
+
+
+def test_a_client_in_the_loops_own_thread_is_served():
+    async def main():
+        async with Threads() as rm:
+            await asyncio.sleep(0)
+            rm.server.register_nspace(Job("job", (Application(("true",), 1),), (Node("here", (0,)),)))
+            rm.server.register_client(Proc("job", 0))
+            with Client(env=rm.server.client_env(Proc("job", 0)), engine="python") as me:
+                me.put("key", 5)
+                me.fence(timeout=WAIT)
+                assert me.get("key", me.proc) == 5
+
+    asyncio.run(main())
+
+
+def test_where_ctrl_c_raises_anywhere_the_server_keeps_its_thread():
+    async def main():
+        async with Threads() as rm:
+            await asyncio.sleep(0)
+            assert rm.server.session.fileno() < 0
+            assert await asyncio.to_thread(client(rm, 0).wait, WAIT) == 0
+            assert threading.main_thread() not in rm.asked
+            assert rm.ran == [threading.main_thread()]
+
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_handler_that_raises_what_ends_a_loop_is_answered_and_others_are_served(error, caplog):
+    class Mine(Threads):
+        async def publish(self, req):
+            if req.requestor.rank == 0:
+                raise error
+            await asyncio.sleep(0.01)
+
+    source = ASKS.replace("import os, pypmix", "import os, pypmix, sys") + "    sys.exit(3)"
+    failing = source.replace("me.publish", "try: me.publish", 1).replace(
+        "number})", "number})\n        except pypmix.PMIxError: pass", 1
+    )
+    with Mine() as rm:
+        clients = [client(rm, rank, failing, ASKS="5") for rank in range(2)]
+        assert [each.wait(WAIT) for each in clients] == [3, 3]
+    assert "the handler of publish" in caplog.text
+
+
+def test_a_handler_never_runs_inside_of_the_engine():
+    inside = []
+
+    class Mine(Threads):
+        def note(self, on_upcall):
+            def noted(upcall):
+                inside.append(upcall)
+                on_upcall(upcall)
+                inside.pop()
+
+            return noted
+
+        async def publish(self, req):
+            assert not inside
+            # What it asks of the server is done before this returns.
+            assert any(each.operation == "publish" for each in self.pending())
+            await super().publish(req)
+            if len(self.ran) % 2:
+                await asyncio.sleep(0)
+
+    with Mine() as rm:
+        clients = [client(rm, rank, ASKS="20") for rank in range(2)]
+        assert [each.wait(WAIT) for each in clients] == [0, 0]
+    assert len(rm.ran) == 40
+
+
+def test_a_handler_that_is_cancelled_or_given_up_answers_its_client():
+    class Mine(Threads):
+        async def publish(self, req):
+            await asyncio.sleep(100)
+
+    source = ASKS.replace("me.publish(", "try: me.publish(", 1).replace(
+        "number})",
+        "number})\n        except pypmix.PMIxError as error: print(int(error.code), file=open(os.environ['OUT'], 'w'))",
+        1,
+    )
+    with tempfile.TemporaryDirectory() as folder, Mine(reply_timeout=0.2) as rm:
+        out = os.path.join(folder, "out")
+        assert client(rm, 0, source, OUT=out).wait(WAIT) == 0
+        with open(out) as file:
+            assert int(file.read()) == statuses.ERR_TIMEOUT
+
+
+def test_a_child_that_is_forked_from_the_loop_leaves_the_server_alone():
+    async def main():
+        async with Threads() as rm:
+            await asyncio.sleep(0)
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            assert await asyncio.to_thread(client(rm, 0).wait, WAIT) == 0
+            assert rm.ran == [threading.main_thread()]
+
+    asyncio.run(main())

@@ -7,6 +7,8 @@ import resource
 import select
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -551,3 +553,273 @@ def test_a_guest_that_fails_again_and_again_does_not_take_all_of_the_time(loop, 
     loop.reactor.call(lambda: None)
     os.close(here)
     os.close(there)
+
+
+# Where another thread makes the turns
+
+
+class Watcher:
+    """A thread that has attached, and comes whenever there is something, unless it is held up.
+
+    Attributes:
+        seen: What `poll` has raised.
+    """
+
+    def __init__(self, reactor):
+        self.reactor = reactor
+        self.seen = []
+        self.free = threading.Event()
+        self.free.set()
+        self.held = threading.Event()
+        self.work = []
+        self._attached = threading.Event()
+        self._ends = False
+        self.thread = threading.Thread(target=self._live, name="watcher")
+        self.thread.start()
+        assert self._attached.wait(WAIT)
+
+    def _live(self):
+        self.reactor.attach()
+        fd = os.dup(self.reactor.fileno())
+        self._attached.set()
+        while not self._ends:
+            if not self.free.is_set():
+                self.held.set()
+                assert self.free.wait(WAIT)
+            while self.work:
+                self.work.pop()()
+            if select.select([fd], [], [], 0.002)[0]:
+                try:
+                    self.reactor.poll()
+                except BaseException as error:
+                    self.seen.append(error)
+        os.close(fd)
+
+    def hold(self):
+        """Keep it from coming."""
+        self.held.clear()
+        self.free.clear()
+        assert self.held.wait(WAIT)
+
+    def do(self, function):
+        """Run a function on it, outside of a turn, and return or raise what it does."""
+        outcome, ended = [], threading.Event()
+
+        def run():
+            try:
+                outcome.append((function(), None))
+            except BaseException as error:
+                outcome.append((None, error))
+            ended.set()
+
+        self.work.append(run)
+        assert ended.wait(WAIT)
+        result, error = outcome[0]
+        if error is not None:
+            raise error
+        return result
+
+    def end(self):
+        self._ends = True
+        self.free.set()
+        self.thread.join(WAIT)
+
+
+@pytest.fixture
+def watched():
+    with nothing_left(WAIT):
+        loop = Loop()
+        watcher = Watcher(loop.reactor)
+        yield loop, watcher
+        watcher.end()
+        loop.reactor.stop()
+    assert not any(isinstance(error, Exception) for error in watcher.seen)
+
+
+def name():
+    return threading.current_thread().name
+
+
+def test_who_has_attached_makes_the_turns(watched, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE", 2)
+    loop, watcher = watched
+    threads = []
+    client, owner = loop.connect()
+    came = owner.received
+    owner.received = lambda data: (threads.append(name()), came(data))
+    for number in range(20):
+        owner.came.clear()
+        client.sendall(b"x")
+        assert owner.came.wait(WAIT)
+        assert owner.data == b"x" * (number + 1)
+    assert loop.reactor.call(name) == "watcher"
+    assert watcher.do(lambda: loop.reactor.call(name)) == "watcher"
+    assert watcher.do(lambda: loop.reactor.call(lambda: loop.reactor.call(name))) == "watcher"
+    with pytest.raises(ZeroDivisionError):
+        watcher.do(lambda: loop.reactor.call(lambda: 1 // 0))
+    assert set(threads) == {"watcher"}
+    client.close()
+    assert owner.ended.wait(WAIT)
+
+
+def test_where_nobody_comes_the_own_thread_makes_the_turns_until_somebody_does(watched, monkeypatch):
+    loop, watcher = watched
+    client, owner = loop.connect()
+    threads = []
+    came = owner.received
+    owner.received = lambda data: (threads.append(name()), loop.owners[0].link.send(data), came(data))
+    watcher.hold()
+    for number in range(20):
+        if number:
+            # It is waited for once, not for each of them.
+            monkeypatch.setattr(module, "PATIENCE", 10 * WAIT)
+        client.sendall(b"x")
+        assert receive(client, 1) == b"x"
+    assert threads == ["loop"] * 20
+    assert loop.reactor.call(name) == "loop"
+    watcher.free.set()
+    while threads[-1] == "loop":
+        client.sendall(b"x")
+        assert receive(client, 1) == b"x"
+    client.close()
+
+
+def test_timers_are_due_wherever_the_turns_are_made(watched):
+    loop, watcher = watched
+    for held in (False, True):
+        if held:
+            watcher.hold()
+        for delay in (0.2, 0.05, 0.01):
+            due = threading.Event()
+            begin = time.monotonic()
+            loop.reactor.call(lambda delay=delay, due=due: loop.reactor.call_later(delay, due.set))
+            assert due.wait(WAIT)
+            assert time.monotonic() - begin >= delay
+    # An earlier one does not wait for those that were known before.
+    due = threading.Event()
+    late = loop.reactor.call(lambda: loop.reactor.call_later(1000, print))
+    watcher.free.set()
+    watcher.do(lambda: loop.reactor.call(lambda: loop.reactor.call_later(0.05, due.set)))
+    assert due.wait(WAIT)
+    late.cancel()
+
+
+def test_what_is_posted_keeps_its_order_on_any_thread(watched):
+    loop, watcher = watched
+    order = []
+
+    def both():
+        loop.reactor.post(lambda: order.append(1))
+        loop.reactor.post(lambda: order.append(2))
+        loop.reactor.call(lambda: order.append(3))
+
+    watcher.do(both)
+    assert order == [1, 2, 3]
+    ended = threading.Event()
+    # What a turn posts is for the next one, which nobody has to wait for.
+    watcher.do(lambda: loop.reactor.call(lambda: loop.reactor.post(lambda: loop.reactor.post(ended.set))))
+    assert ended.wait(WAIT)
+
+
+def test_what_answers_in_a_turn_goes_out_at_its_end(watched, monkeypatch):
+    loop, watcher = watched
+    client, owner = loop.connect()
+    watcher.do(lambda: loop.reactor.in_turn(lambda: loop.reactor.post(lambda: owner.link.send(b"answer"))))
+    assert receive(client, 6) == b"answer"
+    assert watcher.do(lambda: loop.reactor.in_turn(lambda: loop.reactor.in_turn(name))) == "watcher"
+    client.close()
+
+
+def test_what_interrupts_a_turn_costs_its_connection_alone(watched):
+    loop, watcher = watched
+    broken, victim = loop.connect()
+    client, owner = loop.connect()
+
+    def interrupted(_data):
+        raise KeyboardInterrupt
+
+    victim.received = interrupted
+    broken.sendall(b"x")
+    assert victim.ended.wait(WAIT)
+    assert broken.recv(1) == b""
+    client.sendall(b"y")
+    assert owner.came.wait(WAIT)
+    with pytest.raises(KeyboardInterrupt):
+        watcher.do(lambda: loop.reactor.call(lambda: interrupted(b"")))
+    assert loop.reactor.call(name) == "watcher"
+    assert [type(error) for error in watcher.seen] == [KeyboardInterrupt]
+    assert any("dropped because of a fault" in text for text in loop.log)
+    broken.close()
+    client.close()
+
+
+@pytest.mark.parametrize("where", ["elsewhere", "watcher", "turn", "held"])
+def test_a_watched_loop_can_be_stopped_from_everywhere(where):
+    with nothing_left(WAIT):
+        loop = Loop()
+        watcher = Watcher(loop.reactor)
+        client, _ = loop.connect()
+        if where == "watcher":
+            watcher.do(loop.reactor.stop)
+        elif where == "turn":
+            watcher.do(lambda: loop.reactor.call(loop.reactor.stop))
+        elif where == "held":
+            watcher.hold()
+        loop.reactor.stop()
+        watcher.free.set()
+        assert client.recv(1) == b""
+        for use in (loop.reactor.post, loop.reactor.call):
+            with pytest.raises(NotInitialized):
+                use(print)
+            with pytest.raises(NotInitialized):
+                watcher.do(lambda use=use: use(print))
+        watcher.end()
+        client.close()
+
+
+def test_calls_that_race_with_the_stop_of_a_watched_loop_end():
+    for _ in range(20):
+        loop = Loop()
+        watcher = Watcher(loop.reactor)
+        outcomes = []
+
+        def caller(loop=loop, outcomes=outcomes):
+            try:
+                while True:
+                    loop.reactor.call(lambda: None)
+            except NotInitialized:
+                outcomes.append("closed")
+
+        threads = [threading.Thread(target=caller) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        loop.reactor.stop()
+        for thread in threads:
+            thread.join(WAIT)
+        watcher.end()
+        assert outcomes == ["closed"] * 3
+        assert not watcher.seen
+
+
+def test_a_signal_handler_may_call_the_loop_whose_turns_its_thread_makes():
+    script = """
+import os, select, signal, threading, time
+from pypmix.engine.python.reactor import Reactor
+reactor = Reactor("loop", print)
+reactor.start()
+reactor.attach()
+calls = []
+signal.signal(signal.SIGUSR1, lambda *_: calls.append(reactor.call(lambda: 5)))
+def disturb():
+    for _ in range(2000):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.0002)
+thread = threading.Thread(target=disturb)
+thread.start()
+while thread.is_alive():
+    reactor.poll()
+thread.join()
+reactor.stop()
+assert set(calls) == {5} and len(calls) > 100, len(calls)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

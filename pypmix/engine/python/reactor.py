@@ -6,8 +6,8 @@ The whole server runs in turns of this loop, one at a time, so its state machine
 by `post` (run a function soon) and `call` (run it and wait), which wake the loop by an eventfd.
 
 The turns are made on the loop's own thread until another one has called `attach`, that of an event loop which watches
-`fileno` and calls `poll`. Then they are made there: what two threads hand to each other costs more than most of what they
-do with it. The own thread makes the turns for timers then, and all of them where that event loop is held up, from
+`fileno` and calls `poll`. Then they are made there: what two threads hand to each other costs more than most of what
+they do with it. The own thread makes the turns for timers then, and all of them where that event loop is held up, from
 `PATIENCE` seconds on until it comes again. `_turns` is held by who makes turns.
 
 One turn of `_loop`, in this order:
@@ -26,8 +26,8 @@ Calls posted before that still run, and then all descriptors are closed. In a fo
 `forked` closes the child's copies.
 
 A fault in a connection's owner, in a posted call or in a timer is logged. It costs that connection at most, and the
-loop goes on. What is no `Exception` ends the own thread; on a thread that has attached it costs the connection, too, and
-is raised there.
+loop goes on. What is no `Exception` costs the connection, too. It ends the own thread, and is raised on one that has
+attached.
 """
 
 from __future__ import annotations

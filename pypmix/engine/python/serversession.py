@@ -524,10 +524,10 @@ class ServerSession:
 
         There is none for a thread in which Ctrl-C raises wherever it happens to be, and so might lose half a message.
         """
-        anywhere = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if not isinstance(self._reactor, Reactor) or (anywhere and threading.current_thread() is threading.main_thread()):
+        raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if raises and threading.current_thread() is threading.main_thread():
             return -1
-        return self._reactor.fileno()
+        return self._reactor.fileno() if isinstance(self._reactor, Reactor) else -1
 
     def attach(self) -> Callable[[Callable[[], None]], object] | None:
         """See `ServerSession.attach`: what it saves is the way to another thread and back."""
