@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
@@ -64,11 +66,11 @@ class Steps:
         self._fail = fail
         self._whose: object = None
 
-    def begin(self, whose: object, step: Callable[[], None]) -> None:
-        """Take the first step of an operation."""
+    def begin(self, whose: object, step: Callable[..., None], *arguments: object) -> None:
+        """Take a step of an operation."""
         before, self._whose = self._whose, whose
         try:
-            step()
+            step(*arguments)
         except Exception as error:
             if struck(error):
                 raise
@@ -82,10 +84,8 @@ class Steps:
 
     def ended(self, done: Done[object]) -> Done[object]:
         """Return a callback for the end of an operation that is a part of the one which takes a step now."""
-        whose = self._whose
-        return lambda result, error: self.begin(whose, lambda: done(result, error))
+        return partial(self.begin, self._whose, done)
 
     def later(self, call: Callable[[], None]) -> Callable[[], None]:
         """Return a timer's callback that counts as a step of the present operation."""
-        whose = self._whose
-        return lambda: self.begin(whose, call)
+        return partial(self.begin, self._whose, call)

@@ -323,7 +323,7 @@ class Process:
 
     def state(self, name: str) -> Any:
         """Return how a group stands that it is in."""
-        return self.agent.state(name)
+        return self.agent.standing.state(name)
 
     def under_way(self) -> list[str]:
         """Return which parts of its agent have something left to do."""

@@ -168,7 +168,7 @@ def test_ranks_are_places_in_what_was_given_unless_the_server_decides(
     port.answer(GroupResults(answered))
     results = outcome[0][0]
     assert (results.members, results.partial) == (members, len(members) == 2)
-    state = port.agent.state("g")
+    state = port.agent.standing.state("g")
     assert state is not None and state.members == members
 
 
@@ -189,7 +189,7 @@ def test_who_has_asked_is_told_of_a_context_id_and_who_leads() -> None:
         outcome = port.start(GroupConstruct(name, (A, B), directives))
         port.answer(GroupResults((A, B), 7, (proc(GROUP_LEADER_PROC, B),)))
         assert (outcome[0][0].context_id, outcome[0][0].infos) == (context_id, ())
-        state = port.agent.state(name)
+        state = port.agent.standing.state(name)
         assert state is not None and state.leader == B
 
 
@@ -257,7 +257,7 @@ def test_a_name_stays_busy_until_the_server_has_answered(adapts: bool, grace: fl
     failed(outcome, OperationTimeout)
     failed(port.start(op), PMIxError, statuses.ERR_RESOURCE_BUSY)
     port.answer(GroupResults((A, B)))
-    assert port.agent.state("g") is None
+    assert port.agent.standing.state("g") is None
     assert not port.start(op)
 
 
@@ -267,13 +267,13 @@ def test_a_destruct_that_was_given_up_leaves_the_group() -> None:
     outcome = port.start(GroupDestruct("g", (attrs.TIMEOUT(1),)))
     port.pass_time(1 + GRACE)
     failed(outcome, OperationTimeout)
-    assert port.agent.state("g") is not None
+    assert port.agent.standing.state("g") is not None
     failed(port.start(GroupDestruct("g")), PMIxError, statuses.ERR_RESOURCE_BUSY)
     port.answer(None, OperationTimeout("late", status=-24))
     again = port.start(GroupDestruct("g"))
     port.answer()
     assert again == [(None, None)]
-    assert port.agent.state("g") is None
+    assert port.agent.standing.state("g") is None
 
 
 # Failures during a construct
@@ -342,7 +342,7 @@ def test_who_has_called_before_it_ended_is_a_member_first() -> None:
     port.hear(statuses.PROC_TERMINATED, SERVER, proc(keys.EVENT_AFFECTED_PROC, B))
     port.answer(GroupResults((A, B)))
     assert outcome[0][0].members == (A, B)
-    state = port.agent.state("g")
+    state = port.agent.standing.state("g")
     assert state is not None and (state.members, state.epoch) == ((A,), 2)
     assert not port.timers
 
@@ -357,7 +357,7 @@ def test_a_group_that_has_changed_is_destructed_by_a_fence_of_those_who_are_left
     outcome = port.start(GroupDestruct("g", (attrs.TIMEOUT(5),)))
     assert port.answer() == Fence((A, C))
     assert outcome == [(None, None)]
-    assert port.agent.state("g") is None
+    assert port.agent.standing.state("g") is None
 
 
 def test_a_server_of_ours_knows_what_that_fence_means() -> None:
@@ -549,12 +549,12 @@ def test_who_comes_late_knows_who_was_selected_to_lead() -> None:
     for name, leader in (("g", B), ("h", None)):
         port.start(GroupConstruct(name, (A, B)))
         port.answer(GroupResults((A, B)))
-        assert port.agent.state(name).leader == leader  # type: ignore[union-attr]
+        assert port.agent.standing.state(name).leader == leader  # type: ignore[union-attr]
     port.start(GroupDestruct("g"))
     port.answer()
     port.start(GroupConstruct("g", (A, B)))
     port.answer(GroupResults((A, B)))
-    assert port.agent.state("g").leader is None  # type: ignore[union-attr]
+    assert port.agent.standing.state("g").leader is None  # type: ignore[union-attr]
 
 
 def test_what_is_remembered_of_leaders_is_bounded() -> None:
@@ -565,7 +565,7 @@ def test_what_is_remembered_of_leaders_is_bounded() -> None:
     for name, leader in (("g0", None), ("g1", B)):
         port.start(GroupConstruct(name, (A, B)))
         port.answer(GroupResults((A, B)))
-        assert port.agent.state(name).leader == leader  # type: ignore[union-attr]
+        assert port.agent.standing.state(name).leader == leader  # type: ignore[union-attr]
 
 
 def test_who_was_selected_tells_those_whose_libraries_do_not() -> None:

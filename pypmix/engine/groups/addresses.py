@@ -36,7 +36,7 @@ class Addresses:
         """The procs of connections, by the rank in them that they keep."""
         self._ids: dict[str, str] = {}
         """The ids that the callers gave to the connects that made them."""
-        self._rules: dict[type, Callable[[Any], Any]] = {
+        self.rules: dict[type, Callable[[Any], Any]] = {
             Fence: self._together,
             Connect: self._together,
             Disconnect: self._together,
@@ -91,7 +91,7 @@ class Addresses:
         Raises:
             NotFound: A group has no such rank.
         """
-        rule = self._rules.get(type(op))
+        rule = self.rules.get(type(op))
         return op if rule is None else rule(op)
 
     def answer(self, op: Any) -> Any:

@@ -113,7 +113,7 @@ class Admitting:
         """Whether nothing is under way."""
         return not self._admissions
 
-    def start(self, op: GroupAdmit, done: Done[None]) -> None:
+    def admit(self, op: GroupAdmit, done: Done[None]) -> None:
         """Carry out a `GroupAdmit`."""
         key, group = (op.group, op.proc), self._standing.group(op.group)
         if group is None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from pypmix.engine.groups.talk import SAYS, found
 from pypmix.lazy import load
 from pypmix.standard import keys, statuses
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import (
     GroupAdmit,
     GroupConstruct,
@@ -37,22 +38,22 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done
     from pypmix.engine.chain import Conclusion
     from pypmix.engine.groups.port import Port
-    from pypmix.standard.ops import GroupState, Notification, Op
+    from pypmix.standard.ops import Notification, Op
     from pypmix.standard.types import Info
 
 PARTS = {
-    GroupConstruct: ("constructing", "Constructing"),
-    GroupDestruct: ("constructing", "Constructing"),
-    GroupInvite: ("inviting", "Inviting"),
-    GroupInviteControl: ("inviting", "Inviting"),
-    GroupJoin: ("joining", "Joining"),
-    GroupLeave: ("leaving", "Leaving"),
-    GroupWatch: ("standing", "Standing"),
-    GroupUnwatch: ("standing", "Standing"),
-    GroupAdmit: ("admitting", "Admitting"),
-    GroupEnter: ("entering", "Entering"),
+    GroupConstruct: ("constructing", "Constructing", "construct"),
+    GroupDestruct: ("constructing", "Constructing", "destruct"),
+    GroupInvite: ("inviting", "Inviting", "invite"),
+    GroupInviteControl: ("inviting", "Inviting", "control"),
+    GroupJoin: ("joining", "Joining", "join"),
+    GroupLeave: ("leaving", "Leaving", "leave"),
+    GroupWatch: ("standing", "Standing", "watch"),
+    GroupUnwatch: ("standing", "Standing", "unwatch"),
+    GroupAdmit: ("admitting", "Admitting", "admit"),
+    GroupEnter: ("entering", "Entering", "enter"),
 }
-"""The module and the class of the part that carries out an operation."""
+"""The module, the class and the method of the part that carries out an operation."""
 
 HEARERS = {
     "admit": ("admitting", "Admitting"),
@@ -60,6 +61,9 @@ HEARERS = {
     "enter": ("entering", "Entering"),
 }
 """Which part what is said is for, by its first word: it is made when somebody says the first such thing."""
+
+MAKERS = "inviting", "joining", "constructing", "entering"
+"""The parts in which a group may be under way."""
 
 
 class Agent:
@@ -69,11 +73,22 @@ class Agent:
 
     Args:
         port: The session.
+        keeps: See `Addresses`.
+        stamps: See `Addresses`.
+
+    Attributes:
+        standing: The groups that stand.
+        addresses: What their names stand for, and those of connections.
     """
 
-    def __init__(self, port: Port) -> None:
+    def __init__(self, port: Port, *, keeps: bool = False, stamps: bool = False) -> None:
         self.port = port
-        self._parts: dict[str, Any] = {}
+        # They know this class, and imports run one way.
+        self.standing: Any = load("pypmix.engine.groups.standing", "Standing")(self)
+        self.addresses: Any = load("pypmix.engine.groups.addresses", "Addresses")(
+            port.proc, self.standing, keeps=keeps, stamps=stamps
+        )
+        self._parts: dict[str, Any] = {"standing": self.standing}
         self._listening = False
         self._heard: dict[str, Callable[[Notification], None]] = {}
         self._screens: dict[int, list[Callable[[Notification], bool]]] = {}
@@ -81,17 +96,12 @@ class Agent:
 
     def start(self, op: Op[Any], done: Done[Any]) -> None:
         """Carry out an operation of `PARTS`; errors go to `done`, which is called there."""
-        self.part(*PARTS[type(op)]).start(op, done)
-
-    def state(self, name: str) -> GroupState | None:
-        """Return how a group stands that this process is a member of."""
-        found: GroupState | None = self.standing.state(name)
-        return found
-
-    @property
-    def standing(self) -> Any:
-        """The groups that stand."""
-        return self.part("standing", "Standing")
+        module, name, method = PARTS[type(op)]
+        part = self._parts.get(module) or self.part(module, name)
+        try:
+            getattr(part, method)(op, done)
+        except PMIxError as error:
+            done(None, error)
 
     @property
     def elections(self) -> Any:
@@ -127,8 +137,7 @@ class Agent:
             name: The name.
             joins: Whether it counts that this process joins one of that name by invitation.
         """
-        inviting, joining, constructing = self.made("inviting"), self.made("joining"), self.made("constructing")
-        entering = self.made("entering")
+        inviting, joining, constructing, entering = map(self._parts.get, MAKERS)
         whole = Proc(name, RANK_WILDCARD)
         if name == self.port.proc.nspace or self.port.fetch(whole, keys.JOB_SIZE) is not None:
             return f"there is a nspace {name!r} already"
@@ -146,7 +155,7 @@ class Agent:
 
     def abandoned(self, name: str) -> None:
         """Nothing has come of one thing that was to make a group of this name: unless another one may, it is none."""
-        inviting, joining, constructing = self.made("inviting"), self.made("joining"), self.made("constructing")
+        inviting, joining, constructing, _ = map(self._parts.get, MAKERS)
         if inviting is not None and inviting.leads(name):
             return
         if joining is not None and joining.knows(name):

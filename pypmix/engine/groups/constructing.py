@@ -14,8 +14,9 @@ until the server has answered.
 
 from __future__ import annotations
 
+from functools import partial
+
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.addresses import Addresses
 from pypmix.engine.groups.collecting import SOON, collect, missing
 from pypmix.engine.groups.rules import (
     FAILURES,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Done
+    from pypmix.engine.groups.addresses import Addresses
     from pypmix.engine.groups.agent import Agent
     from pypmix.engine.groups.port import Timer
     from pypmix.standard.ops import Notification, Op
@@ -95,6 +97,8 @@ LEAVE_GRACE = 1.0
 
 IMMEDIATE = Info(keys.IMMEDIATE, Value(codes.BOOL, True))
 """Has a server that does not know a job say so, instead of waiting for it."""
+
+_REACTS = flag(REACTS)
 
 MAX_SELECTED = 256
 """The most selected leaders that are remembered for groups that this process has not called a construct of yet."""
@@ -146,17 +150,6 @@ class Constructing:
         self._listening = False
         self._hears_of_leaders = False
 
-    def start(self, op: Op[Any], done: Done[Any]) -> None:
-        """Carry out `GroupConstruct` or `GroupDestruct`."""
-        try:
-            if isinstance(op, GroupConstruct):
-                self._construct(op, done)
-            else:
-                assert isinstance(op, GroupDestruct)
-                self._destruct(op, done)
-        except PMIxError as error:
-            done(None, error)
-
     def expects_leaders(self) -> None:
         """Listen for selected leaders from now on, also of constructs that this process has not called yet."""
         if not self._hears_of_leaders:
@@ -175,23 +168,18 @@ class Constructing:
 
     # Construct
 
-    def _construct(self, op: GroupConstruct, done: Done[Any]) -> None:
+    def construct(self, op: GroupConstruct, done: Done[GroupResults]) -> None:
+        """Carry out a `GroupConstruct`."""
         name, port = op.group, self._port
-        addresses = Addresses(port.proc, self._agent.standing)
-        given = self._ranks(addresses.expand(op.procs))
+        given = self._ranks(self._agent.addresses.expand(op.procs))
         self._free(name)
         self._check(op, given)
-        self._busy.add(name)
-        call = self._calls[name] = _Call(op, done, () if is_gathered(op) else given)
+        call = self._begin(op, done, () if is_gathered(op) else given)
         call.leader = self._selected.pop(name, None)
-        self._listen()
         self._agent.standing.expected(name)
-        self._time(call)
         told = self._ranks(op.procs) if port.adapts else tuple(sorted(given))
-        directives = self._directives(op, addresses, given, told)
-        port.submit(
-            op.replace(procs=told, directives=directives), lambda result, error: self._constructed(call, result, error)
-        )
+        directives = self._directives(op, given, told)
+        port.submit(op.replace(procs=told, directives=directives), partial(self._constructed, call))
         for each in call.named if not port.adapts else ():
             if self._agent.standing.has_ended(each):
                 self._note_loss(name, each)
@@ -217,15 +205,13 @@ class Constructing:
         if added and not is_gathered(op):
             raise NotSupported("the server does not wait for added members", hint=_GATHER_HINT)
 
-    def _directives(
-        self, op: GroupConstruct, addresses: Addresses, given: tuple[Proc, ...], told: tuple[Proc, ...]
-    ) -> tuple[Info, ...]:
+    def _directives(self, op: GroupConstruct, given: tuple[Proc, ...], told: tuple[Proc, ...]) -> tuple[Info, ...]:
         port = self._port
         directives = tuple([info for info in directives_for(op, port.server_release) if info.key != GROUP_LEADER_PROC])
         if port.server_release < TELLING:
             directives = kept(directives)
         if not port.adapts:
-            directives = tuple([_expanded(addresses, info) for info in directives])
+            directives = tuple([_expanded(self._agent.addresses, info) for info in directives])
             unknown = any(each.rank == RANK_WILDCARD for each in given)
             ordered = (
                 not unknown
@@ -235,7 +221,7 @@ class Constructing:
             if ordered and not is_gathered(op) and port.server_release >= ORDERED:
                 directives = (*directives, procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, given))
         elif not is_gathered(op):
-            directives = (*directives, flag(REACTS))
+            directives = (*directives, _REACTS)
         return directives
 
     def _constructed(self, call: _Call, result: GroupResults | None, error: BaseException | None) -> None:
@@ -250,12 +236,13 @@ class Constructing:
             self._end(op.group, None, error, call)
             return
         jobs = [each for each in (*result.members, *call.named) if each.rank == RANK_WILDCARD]
-        self._measure(
+        self._complete(
             call, result, [each for each in dict.fromkeys(jobs) if self._port.fetch(each, keys.JOB_SIZE) is None]
         )
 
-    def _measure(self, call: _Call, result: GroupResults, unknown: list[Proc]) -> None:
-        """Learn how many ranks jobs have that were named as a whole: some servers tell of them so, too."""
+    def _complete(self, call: _Call, result: GroupResults, unknown: list[Proc]) -> None:
+        """Ask for what the answer lacks: how many ranks jobs have that were named as a whole, by some servers too; and
+        what members say of themselves, where the server tells only those who ask."""
         if unknown:
             job = unknown.pop()
 
@@ -263,32 +250,34 @@ class Constructing:
                 # Not all libraries keep it.
                 if size is not None and isinstance(size.data, int):
                     call.sizes[job] = size
-                self._measure(call, result, unknown)
+                self._complete(call, result, unknown)
 
             self._port.submit(Get(job, keys.JOB_SIZE, (IMMEDIATE, SOON)), measured)
-        else:
-            call.named = self._ranks(call.named, call.sizes)
-            self._answered(call, result.replace(members=self._ranks(result.members, call.sizes)))
-
-    def _answered(self, call: _Call, result: GroupResults) -> None:
-        keys = missing(call.op, result)
-        if not keys or result.context_id is None:
-            self._formed(call, result)
+            return
+        call.named = self._ranks(call.named, call.sizes)
+        members = self._ranks(result.members, call.sizes)
+        lacking = missing(call.op, result)
+        if not lacking or result.context_id is None:
+            self._formed(call, result, members)
             return
 
         def collected(said: tuple[Info, ...]) -> None:
-            self._formed(call, result.replace(infos=(*result.infos, *said)))
+            self._formed(call, result.replace(infos=(*result.infos, *said)), members)
 
-        collect(self._port, result.members or tuple(sorted(call.named)), keys, result.context_id, collected)
+        collect(self._port, members or tuple(sorted(call.named)), lacking, result.context_id, collected)
 
-    def _formed(self, call: _Call, result: GroupResults) -> None:
+    def _formed(self, call: _Call, result: GroupResults, members: tuple[Proc, ...]) -> None:
         op = call.op
         self._busy.discard(op.group)
         if call.done is None:
             return
-        members = self._placed(call, result.members)
+        members = self._placed(call, members)
         partial = result.partial or any(each not in members for each in call.named if each.rank != RANK_WILDCARD)
-        leader = call.leader or found(result.infos, GROUP_LEADER_PROC, Proc) or self._own_leader(op)
+        leader = call.leader or found(result.infos, GROUP_LEADER_PROC, Proc)
+        if leader is None:
+            # The server does not tell: as the caller says, of itself or of another one.
+            leads = found(op.directives, keys.GROUP_LEADER, bool)
+            leader = self._port.proc if leads else found(op.directives, GROUP_LEADER_PROC, Proc)
         # Where it has ended meanwhile, a construct that was optional has gone on without it.
         leader = leader if leader in members else None
         self._built[op.group] = members, op.directives
@@ -302,7 +291,7 @@ class Constructing:
         )
         if leader == self._port.proc:
             self._agent.standing.tell_leader(op.group)
-        self._end(op.group, formed.replace(partial=partial))
+        self._end(op.group, formed.replace(partial=True) if partial else formed)
 
     def _placed(self, call: _Call, members: tuple[Proc, ...]) -> tuple[Proc, ...]:
         """Return the members in their order: that of the callers, where the server has another one."""
@@ -318,26 +307,16 @@ class Constructing:
                 return order
         return members
 
-    def _own_leader(self, op: GroupConstruct) -> Proc | None:
-        """Return who leads as the caller says, of itself or of another one, where the server does not tell."""
-        return (
-            self._port.proc
-            if found(op.directives, keys.GROUP_LEADER, bool)
-            else found(op.directives, GROUP_LEADER_PROC, Proc)
-        )
-
     # Destruct
 
-    def _destruct(self, op: GroupDestruct, done: Done[Any]) -> None:
+    def destruct(self, op: GroupDestruct, done: Done[GroupResults]) -> None:
+        """Carry out a `GroupDestruct`."""
         name, standing = op.group, self._agent.standing
         state = standing.state(name)
         if state is None:
             raise NotFound(f"the caller is not in a group {name!r}")
         self._free(name)
-        self._busy.add(name)
-        call = self._calls[name] = _Call(op, done, state.members)
-        self._listen()
-        self._time(call)
+        call = self._begin(op, done, state.members)
         if state.epoch == 1 and self._built.get(name, ((), ()))[0] == state.members:
             directives = directives_for(op, self._port.server_release)
             self._submit(call, op.replace(directives=directives), self._destructed)
@@ -424,11 +403,17 @@ class Constructing:
                 hint="an operation that was given up goes on there; take another name",
             )
 
-    def _time(self, call: _Call) -> None:
-        limit = found(call.op.directives, keys.TIMEOUT, int) or 0
+    def _begin(self, op: GroupConstruct | GroupDestruct, done: Done[GroupResults], named: tuple[Proc, ...]) -> _Call:
+        """Note an operation that is about to be put to the server."""
+        call = self._calls[op.group] = _Call(op, done, named)
+        self._busy.add(op.group)
+        if not self._listening:
+            self._listen()
+        limit = found(op.directives, keys.TIMEOUT, int) or 0
         if limit > 0:
             grace = GRACE_OF_OURS if self._port.adapts else GRACE
             call.timer = self._port.later(limit + grace, lambda: self._expire(call, limit))
+        return call
 
     def _expire(self, call: _Call, limit: int) -> None:
         error = OperationTimeout(f"no answer of the server within {limit} s", status=ERR_TIMEOUT, procs=call.named)
@@ -469,8 +454,6 @@ class Constructing:
     # What is heard meanwhile
 
     def _listen(self) -> None:
-        if self._listening:
-            return
         self._listening = True
         agent, port = self._agent, self._port
         self.expects_leaders()

@@ -101,7 +101,7 @@ class Entering:
         """Tell whether this process waits for a group of this name to admit it."""
         return name in self._entries
 
-    def start(self, op: GroupEnter, done: Done[GroupResults]) -> None:
+    def enter(self, op: GroupEnter, done: Done[GroupResults]) -> None:
         """Carry out a `GroupEnter`."""
         name = op.group
         taken = self._agent.taken(name)

@@ -17,7 +17,6 @@ Facts of libpmix 7's client, whose programs may stand on the other side:
 from __future__ import annotations
 
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.addresses import Addresses
 from pypmix.engine.groups.election import GRACE
 from pypmix.engine.groups.states import Answer
 from pypmix.engine.groups.states import Invitation as States
@@ -59,12 +58,10 @@ from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
 
     from pypmix.engine.base import Done
     from pypmix.engine.groups.agent import Agent
     from pypmix.engine.groups.port import Timer
-    from pypmix.standard.ops import Op
 
 PENDING = Answer.PENDING
 
@@ -200,16 +197,6 @@ class Inviting:
             agent.conclude(code, self._concluded)
         agent.standing.follow(self._ended)
 
-    def start(self, op: Op[Any], done: Done[Any]) -> None:
-        """Carry out a `GroupInvite` or a `GroupInviteControl`."""
-        try:
-            if isinstance(op, GroupInviteControl):
-                self._control(op, done)
-            elif isinstance(op, GroupInvite):
-                self._invite(op, done)
-        except PMIxError as error:
-            done(None, error)
-
     def leads(self, name: str) -> bool:
         """Tell whether an invitation to a group of this name is under way here."""
         return name in self._under_way
@@ -230,7 +217,8 @@ class Inviting:
 
     # What the caller wants
 
-    def _invite(self, op: GroupInvite, done: Done[GroupResults]) -> None:
+    def invite(self, op: GroupInvite, done: Done[GroupResults]) -> None:
+        """Carry out a `GroupInvite`."""
         name = op.group
         invited = self._concrete(op.procs)
         if not invited:
@@ -251,7 +239,8 @@ class Inviting:
         self._add(invitation, [each for each in invited if each != self._me])
         self._advance(invitation)
 
-    def _control(self, op: GroupInviteControl, done: Done[None]) -> None:
+    def control(self, op: GroupInviteControl, done: Done[None]) -> None:
+        """Carry out a `GroupInviteControl`."""
         invitation = self._under_way.get(op.group)
         if invitation is None:
             raise NotFound(
@@ -279,7 +268,7 @@ class Inviting:
     def _concrete(self, named: Iterable[Proc]) -> tuple[Proc, ...]:
         """Return the procs, each once, by their own ranks."""
         result: dict[Proc, None] = {}
-        for each in Addresses(self._me, self._agent.standing).expand(named):
+        for each in self._agent.addresses.expand(named):
             if each.rank == RANK_WILDCARD:
                 job = self._port.fetch(each, keys.JOB_SIZE)
                 if job is None:

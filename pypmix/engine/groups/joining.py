@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done
     from pypmix.engine.groups.agent import Agent
     from pypmix.engine.groups.port import Timer
-    from pypmix.standard.ops import Op
 
 HANDED_ON = (keys.GROUP_NOTIFY_TERMINATION, keys.GROUP_OPTIONAL, keys.GROUP_FT_COLLECTIVE, keys.GROUP_ASSIGN_CONTEXT_ID)
 """The directives of an invitation that hold for all of its members."""
@@ -191,15 +190,8 @@ class Joining:
 
     # Joining and declining
 
-    def start(self, op: Op[Any], done: Done[Any]) -> None:
+    def join(self, op: GroupJoin, done: Done[GroupResults]) -> None:
         """Carry out a `GroupJoin`."""
-        assert isinstance(op, GroupJoin)
-        try:
-            self._join(op, done)
-        except PMIxError as error:
-            done(None, error)
-
-    def _join(self, op: GroupJoin, done: Done[GroupResults]) -> None:
         if op.leader == self._me:
             raise PMIxError("the caller leads this invitation", status=statuses.ERR_BAD_PARAM, procs=(op.leader,))
         record = self._find(op.group, op.leader)

@@ -27,7 +27,7 @@ class Leaving:
         self._me = agent.port.proc
         self._standing = agent.standing
 
-    def start(self, op: GroupLeave, done: Done[None]) -> None:
+    def leave(self, op: GroupLeave, done: Done[None]) -> None:
         """Carry out a `GroupLeave`."""
         group, entering = self._standing.group(op.group), self._agent.made("entering")
         if group is None:

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Done
     from pypmix.engine.groups.agent import Agent
-    from pypmix.standard.ops import Op
     from pypmix.standard.types import Info, Proc
 
 ENDS = (statuses.ERR_PROC_ABORTED, statuses.PROC_TERMINATED)
@@ -356,17 +355,15 @@ class Standing:
 
     # Operations
 
-    def start(self, op: Op[Any], done: Done[Any]) -> None:
-        """Carry out `GroupWatch` or `GroupUnwatch`."""
-        if isinstance(op, GroupWatch):
-            self._watch(op, done)
-        elif isinstance(op, GroupUnwatch):
-            group = self._groups.get(self._watching.pop(op.id, ""))
-            if group is not None:
-                group.watches.pop(op.id, None)
-            done(None, None)
+    def unwatch(self, op: GroupUnwatch, done: Done[None]) -> None:
+        """Carry out a `GroupUnwatch`."""
+        group = self._groups.get(self._watching.pop(op.id, ""))
+        if group is not None:
+            group.watches.pop(op.id, None)
+        done(None, None)
 
-    def _watch(self, op: GroupWatch, done: Done[int]) -> None:
+    def watch(self, op: GroupWatch, done: Done[int]) -> None:
+        """Carry out a `GroupWatch`."""
         group = self._groups.get(op.group)
         if group is None:
             done(None, not_in(op.group))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from pypmix.engine.faults import Steps
-from pypmix.engine.groups.addresses import Addresses, check_fence
+from pypmix.engine.groups.addresses import check_fence
 from pypmix.engine.groups.agent import Agent
 from pypmix.standard import keys, ops
 from pypmix.standard.errors import LostConnection, PMIxError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pypmix.engine.alarms import Alarm, Alarms
     from pypmix.engine.base import Done
     from pypmix.engine.chain import Handlers
+    from pypmix.engine.groups.addresses import Addresses
     from pypmix.engine.native.connection import Connection
     from pypmix.engine.native.events import Topic as Events
     from pypmix.standard.ops import GroupState, Notification, Op, RegisterEventHandler
@@ -65,8 +66,8 @@ class GroupPort:
         self.proc = session.proc
         self.server_release = session.server_release
         self.adapts = adapts(session)
-        self.agent = Agent(self)
-        self.addresses = Addresses(self.proc, self.agent.standing, stamps=self.adapts)
+        self.agent = Agent(self, stamps=self.adapts)
+        self.addresses: Addresses = self.agent.addresses
         self.handlers.failed = self.steps.failed
         self._inbox.enders.append(self._ended)
 
@@ -87,7 +88,7 @@ class GroupPort:
         if self._inbox.over:
             ended(None, LostConnection("the client was closed"))
         else:
-            self.steps.begin(number, lambda: self._start(op, ended))
+            self.steps.begin(number, self._start, op, ended)
 
     def _start(self, op: Op[Any], ended: Done[Any]) -> None:
         group = self.addresses.whole(op)
@@ -128,7 +129,7 @@ class GroupPort:
     def state(self, name: str) -> GroupState | None:
         """Return how a group stands."""
         found: list[GroupState | None] = []
-        self._inbox.enter(lambda: found.append(self.agent.state(name)))
+        self._inbox.enter(lambda: found.append(self.agent.standing.state(name)))
         return found[0]
 
     def expect(self, op: RegisterEventHandler) -> None:

@@ -88,7 +88,7 @@ from pypmix.wire.messages import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
     from typing import Any, ClassVar, Protocol
 
     from pypmix.engine.base import Done
@@ -105,6 +105,9 @@ if TYPE_CHECKING:
 
     class Groups(Protocol):
         """The groups of a process, as its machine sees them; see `clientside.groups.GroupPort`."""
+
+        names: Container[type]
+        """The operations in which groups may be named."""
 
         def translate(self, call: Call) -> bool:
             """Put procs in the places of groups' names in an operation; tell whether there is anything left to do."""
@@ -427,7 +430,8 @@ class Client:
         self.now = now
         if self.slurm and type(op).__module__ != CORE and self._refused_by_slurm(call):
             return call
-        if self.groups is not None and not self.groups.translate(call):
+        groups = self.groups
+        if groups is not None and type(op) in groups.names and not groups.translate(call):
             return call
         operation = OPERATIONS.get(type(op)) or _late(op, self)
         try:

@@ -8,7 +8,6 @@ which submits operations of its own: a construct, for one, that this server is t
 from __future__ import annotations
 
 from pypmix.engine.faults import Steps
-from pypmix.engine.groups.addresses import Addresses
 from pypmix.engine.groups.agent import Agent
 from pypmix.engine.groups.rules import FAILURES, TELLING, results_of, signed
 from pypmix.engine.python.client import Operation
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Done
     from pypmix.engine.chain import Handlers
+    from pypmix.engine.groups.addresses import Addresses
     from pypmix.engine.python.client import Call, Client, ClientTimer, Ended, JobValues, Start
     from pypmix.standard.ops import Connected, GroupResults, GroupState, Notification, Op
     from pypmix.standard.types import Proc
@@ -64,14 +64,15 @@ class GroupPort:
         self.proc = client.proc
         self.server_release = client.release
         self.adapts = client.adapts
-        self.agent = Agent(self)
-        self.addresses = Addresses(self.proc, self.agent.standing, keeps=self.adapts)
+        self.agent = Agent(self, keeps=self.adapts)
+        self.addresses: Addresses = self.agent.addresses
+        self.names = self.addresses.rules
         self.handlers.failed = self._steps.failed
         client.at_loss.append(self._lost)
 
     # What the machine asks; see `pypmix.engine.python.client.Groups`
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: Call, group: str = "") -> None:
         client, op = self._client, call.op
 
         def ended(result: Any, error: BaseException | None) -> None:
@@ -82,15 +83,10 @@ class GroupPort:
 
         call.guided = True
         self._outside.add(call)
-
-        def start() -> None:
-            group = self.addresses.whole(op)
-            if group:
-                self.agent.fencing.fence(group, op, ended)
-            else:
-                self.agent.start(op, ended)
-
-        self._steps.begin(call, start)
+        if group:
+            self._steps.begin(call, self.agent.fencing.fence, group, op, ended)
+        else:
+            self._steps.begin(call, self.agent.start, op, ended)
 
     def _fail(self, whose: object, error: PMIxError) -> None:
         for call in [each for each in self._outside if whose is None or each is whose]:
@@ -99,8 +95,9 @@ class GroupPort:
 
     def translate(self, call: Call) -> bool:
         client, op = self._client, call.op
-        if not self.adapts and self.addresses.whole(op):
-            self.begin(call)
+        group = "" if self.adapts else self.addresses.whole(op)
+        if group:
+            self.begin(call, group)
             return False
         try:
             answer = self.addresses.answer(op)
@@ -114,7 +111,8 @@ class GroupPort:
         return False
 
     def state(self, name: str) -> GroupState | None:
-        return self.agent.state(name)
+        found: GroupState | None = self.agent.standing.state(name)
+        return found
 
     def knows(self, name: str) -> bool:
         return bool(self.addresses.members(name))
@@ -173,12 +171,13 @@ class GroupPort:
         infos = op.directives
         if client.release >= TELLING and not self.adapts:
             infos = tuple([signed(info, client.proc) for info in infos])
-        client.ask(call, Command.GROUP_CONSTRUCT, unbound=True, group=op.group, procs=op.procs, infos=infos)
+        client.request(call, client.encode(Command.GROUP_CONSTRUCT, group=op.group, procs=op.procs, infos=infos))
 
     def _destruct(self, client: Client, call: Call, op: GroupDestruct) -> None:
         # In the order that servers have them in, whatever that of the group is.
         members = tuple(sorted(self.agent.standing.members(op.group)))
-        client.ask(call, Command.GROUP_DESTRUCT, unbound=True, group=op.group, members=members, infos=op.directives)
+        fields = {"group": op.group, "members": members, "infos": op.directives}
+        client.request(call, client.encode(Command.GROUP_DESTRUCT, **fields))
 
 
 def _start(client: Client, call: Call, op: Op[Any]) -> None:
@@ -208,7 +207,8 @@ def _read_formed(client: Client, call: Call, payload: bytes) -> tuple[Ended, For
         )
     if context_id is not None:
         infos.append(Info(keys.GROUP_CONTEXT_ID, Value.unchecked(codes.SIZE, context_id)))
-    return (status, None), (results_of(infos, partial), client.read_jobs(fields.get("objects", ())))
+    jobs = fields.get("objects")
+    return (status, None), (results_of(infos, partial), client.read_jobs(jobs) if jobs else [])
 
 
 def _constructed(client: Client, call: Call, op: GroupConstruct, reply: tuple[Ended, Formed]) -> None:
@@ -216,7 +216,8 @@ def _constructed(client: Client, call: Call, op: GroupConstruct, reply: tuple[En
     if results is None:
         _destructed(client, call, op, failure)
     else:
-        client.learn(jobs)
+        if jobs:
+            client.learn(jobs)
         client.end(call, results)
 
 
