@@ -71,7 +71,7 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"(Launch|Dispatcher|Start|Done|ServerSession|Codec|Among)"),
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|aio\.Group|Elect|AsyncLeadership|BlockingLeadership)"),
     # Protocols and machines that a carrier, an exchange or a crossing is given by servers.
-    ("py:(class|obj)", r"(Address|Call|VirtualTimer|Timer|ServerLike|Op|NodeSession|ForkServers)"),
+    ("py:(class|obj)", r"(Address|Call|Alarm|Timer|ServerLike|Op|NodeSession|ForkServers)"),
     ("py:(class|obj)", r"(TraceFile|Fault|Variables)"),
     # mpi4py has its own documentation.
     ("py:.*", r"MPI\..*"),

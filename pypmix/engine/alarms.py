@@ -1,4 +1,4 @@
-"""Timers in real time for code without an event loop: one thread, which starts with the first timer."""
+"""Calls that are due at a time: the heap of every loop, and a thread for code that has no loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MANY = 64
 
 
 class Alarm:
-    """A call that is due at a time of `time.monotonic`; `cancel` may be called at any time, from any thread."""
+    """A call that is due at a time of a clock; `cancel` may be called at any time, from any thread."""
 
     __slots__ = ("call", "due")
 
@@ -30,47 +30,53 @@ class Alarm:
         """Have the call not happen."""
         self.call = None
 
-    def __lt__(self, other: Alarm) -> bool:
-        return self.due < other.due
-
 
 class Heap:
-    """Calls that are due at a time; for one thread at a time."""
+    """Calls that are due at a time, in the order in which they are; for one thread at a time.
+
+    Attributes:
+        due: The heap itself, by the time and the number of each; a loop looks here whether there is any call.
+    """
 
     def __init__(self) -> None:
-        self._alarms: list[Alarm] = []
+        self.due: list[tuple[float, int, Alarm]] = []
         self._many = MANY
+        self._number = 0
 
     def add(self, seconds: float, call: Callable[[], None]) -> Alarm:
-        """Take in a call that is due after some seconds."""
-        if len(self._alarms) >= self._many:
+        """Take in a call that is due after some seconds of `time.monotonic`."""
+        return self.at(time.monotonic() + seconds, call)
+
+    def at(self, due: float, call: Callable[[], None]) -> Alarm:
+        """Take in a call that is due at a time."""
+        if len(self.due) >= self._many:
             # What was cancelled and is due in years would stay for as long.
-            self._alarms = [each for each in self._alarms if each.call is not None]
-            heapq.heapify(self._alarms)
-            self._many = max(MANY, 2 * len(self._alarms))
-        alarm = Alarm(time.monotonic() + seconds, call)
-        heapq.heappush(self._alarms, alarm)
+            self.due = [each for each in self.due if each[2].call is not None]
+            heapq.heapify(self.due)
+            self._many = max(MANY, 2 * len(self.due))
+        alarm = Alarm(due, call)
+        self._number += 1
+        heapq.heappush(self.due, (due, self._number, alarm))
         return alarm
 
     def first(self) -> Alarm | None:
         """Return what is due first; None where there is nothing."""
-        while self._alarms and self._alarms[0].call is None:
-            heapq.heappop(self._alarms)
-        return self._alarms[0] if self._alarms else None
+        while self.due and self.due[0][2].call is None:
+            heapq.heappop(self.due)
+        return self.due[0][2] if self.due else None
 
     def take(self, now: float) -> Callable[[], None] | None:
         """Take out a call that is due; None where there is none."""
         alarm = self.first()
         if alarm is None or alarm.due > now:
             return None
-        return heapq.heappop(self._alarms).call
+        heapq.heappop(self.due)
+        call, alarm.call = alarm.call, None
+        return call
 
     def clear(self) -> None:
         """Forget all of them."""
-        self._alarms.clear()
-
-    def __len__(self) -> int:
-        return len(self._alarms)
+        self.due.clear()
 
 
 class Alarms:

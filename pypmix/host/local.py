@@ -18,7 +18,7 @@ from pypmix.host.nodes import LocalNode, check_nodes
 from pypmix.host.outcome import TIMED_OUT, Outcome, pending_text, signal_text
 from pypmix.host.placing import ANYWHERE, placed
 from pypmix.host.running import POLL, RunningJob, patience, readable_here
-from pypmix.host.serving import LIVES, ServingManager
+from pypmix.host.serving import ServingManager
 from pypmix.host.signals import Signals
 from pypmix.host.terms import Terms
 from pypmix.host.tools import rendezvous_file
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from collections.abc import Mapping as Variables
 
-    from pypmix.engine.base import OnUpcall, Upcall
+    from pypmix.engine.base import OnUpcall
     from pypmix.host.crossings import Crossings
     from pypmix.host.elastic import Elastic
     from pypmix.host.feeding import Feed
@@ -167,7 +167,7 @@ class LocalHost(ServingManager):
         file = rendezvous_file(os.environ if env is None else env)
 
         def server(node: LocalNode) -> Server:
-            asked: OnUpcall = partial(self._asked_by, node)
+            asked: OnUpcall = partial(self.upcall, node)
             if trace is not None:
                 asked = trace.wrap(asked, node.hostname)
             return Server(
@@ -282,11 +282,6 @@ class LocalHost(ServingManager):
         from pypmix.host.remote import RemoteLaunch
 
         return RemoteLaunch(job, ranks, terms, held)
-
-    def _asked_by(self, node: LocalNode, upcall: Upcall) -> None:
-        if isinstance(upcall.op, LIVES):
-            self.note(node, upcall.op)
-        self.upcall(node, upcall)
 
     def broke(self, error: Exception) -> None:
         """A fault of ours has come between a job and its end, which all would wait for: end all."""

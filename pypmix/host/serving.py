@@ -78,9 +78,10 @@ class ServingManager(Manager):
         super().rank_ended(job, rank)
 
     def upcall(self, node: HostNode, upcall: Upcall) -> None:
-        """Answer an upcall of a node's server, on the engine's thread; `note` comes first."""
+        """Answer an upcall of a node's server, on the engine's thread."""
         op = upcall.op
         if isinstance(op, LIVES):
+            self.note(node, op)
             upcall.reply()
             return
         kind = type(op).__name__

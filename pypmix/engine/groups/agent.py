@@ -138,10 +138,10 @@ class Agent:
             joins: Whether it counts that this process joins one of that name by invitation.
         """
         inviting, joining, constructing, entering = map(self._parts.get, MAKERS)
-        whole = Proc(name, RANK_WILDCARD)
+        whole = Proc.unchecked(name, RANK_WILDCARD)
         if name == self.port.proc.nspace or self.port.fetch(whole, keys.JOB_SIZE) is not None:
             return f"there is a nspace {name!r} already"
-        if self.standing.state(name) is not None:
+        if self.standing.group(name) is not None:
             return f"there is a group {name!r} already"
         if inviting is not None and inviting.leads(name):
             return f"an invitation of the caller's to a group {name!r} is under way"

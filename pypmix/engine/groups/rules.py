@@ -140,17 +140,27 @@ def signed(info: Info, whose: Proc) -> Info:
     return Info(keys.GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, items)), info[2])
 
 
-def results_of(infos: Iterable[Info], partial: bool = False) -> GroupResults:
-    """Return what a server or a library tells of a group that it has constructed."""
-    members: tuple[Proc, ...] = ()
-    context_id = None
+def results_of(
+    infos: Iterable[Info],
+    partial: bool = False,
+    members: tuple[Proc, ...] = (),
+    context_id: int | None = None,
+) -> GroupResults:
+    """Return what a server or a library tells of a group that it has constructed.
+
+    Args:
+        infos: What it tells as infos.
+        partial: Whether it says that the group is not complete.
+        members: The members, unless they are among the infos.
+        context_id: The context id, unless it is.
+    """
     others = []
     for info in infos:
         key, data = info.key, info.value.data
         if key == keys.GROUP_MEMBERSHIP and isinstance(data, DataArray):
             members = data.items
         elif key == keys.GROUP_CONTEXT_ID:
-            context_id = None if data == NO_CONTEXT_ID else data
+            context_id = data
         elif key != keys.GROUP_ID:
             others.append(info)
-    return GroupResults(members, context_id, tuple(others), partial)
+    return GroupResults(members, None if context_id == NO_CONTEXT_ID else context_id, tuple(others), partial)

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import heapq
 import math
 import os
 import select
@@ -44,6 +43,7 @@ import time
 from collections import deque
 from threading import get_ident
 
+from pypmix.engine.alarms import Heap
 from pypmix.engine.common import LONGEST_SLEEP
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.peeruid import UNKNOWN_USER, Owners
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
+    from pypmix.engine.alarms import Alarm
     from pypmix.engine.python.node import Owner
     from pypmix.standard.limits import Limits
 
@@ -81,26 +82,6 @@ _READ = select.EPOLLIN
 _WRITE = select.EPOLLOUT
 _ENDED = select.EPOLLERR | select.EPOLLHUP
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-
-class Timer:
-    """A call to come."""
-
-    __slots__ = ("_reactor", "function", "when")
-
-    def __init__(self, reactor: Reactor, when: float, function: Callable[[], None]) -> None:
-        self._reactor = reactor
-        self.when = when
-        self.function: Callable[[], None] | None = function
-
-    def __lt__(self, other: Timer) -> bool:
-        return self.when < other.when
-
-    def cancel(self) -> None:
-        """Do not call. May be called twice, and after the call."""
-        if self.function is not None:
-            self.function = None
-            self._reactor.cancelled += 1
 
 
 class Link:
@@ -287,7 +268,7 @@ class Guest:
         """Call `callback` soon; from any thread."""
         self._reactor.post(callback)
 
-    def later(self, delay: float, callback: Callable[[], None]) -> Timer:
+    def later(self, delay: float, callback: Callable[[], None]) -> Alarm:
         """Call `callback` after `delay` seconds."""
         return self._reactor.call_later(delay, callback)
 
@@ -313,12 +294,11 @@ class Reactor:
         self._told = log
         self.limits = limits
         self.dirty: list[Link] = []
-        self.cancelled = 0
         self.owners = Owners()
         self.owners.probe()
         self._links: dict[int, Link] = {}
         self._calls: deque[Callable[[], None]] = deque()
-        self._timers: list[Timer] = []
+        self._timers = Heap()
         self._listeners: dict[int, socket.socket] = {}
         self._guests: dict[int, tuple[int, Callable[[], None]]] = {}
         self._opened: Callable[[Link], None] | None = None
@@ -464,15 +444,9 @@ class Reactor:
     now = staticmethod(time.monotonic)
     """Return seconds on a clock that never goes back."""
 
-    def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
+    def call_later(self, delay: float, function: Callable[[], None]) -> Alarm:
         """Call `function` after `delay` seconds."""
-        if self.cancelled > len(self._timers) // 2 + 64:
-            self._timers = [timer for timer in self._timers if timer.function is not None]
-            heapq.heapify(self._timers)
-            self.cancelled = 0
-        timer = Timer(self, time.monotonic() + delay, function)
-        heapq.heappush(self._timers, timer)
-        return timer
+        return self._timers.add(delay, function)
 
     def listen(self, listener: socket.socket, opened: Callable[[Link], None]) -> None:
         """Accept connections; `opened` is called with each, of all listeners."""
@@ -562,7 +536,7 @@ class Reactor:
         alone = False
         while not self._ending:
             with self._turns:
-                self._awaited = self._timers[0].when if self._timers else math.inf
+                self._awaited = self._timers.due[0][0] if self._timers.due else math.inf
             left = self._awaited - time.monotonic()
             came = waiting.poll(max(0.0, min(left, LONGEST_SLEEP)) * 1000)
             self._awaited = -math.inf
@@ -614,8 +588,8 @@ class Reactor:
         self._ident = None
         if self._calls:
             os.eventfd_write(self._wakeup, 1)
-        timers = self._timers
-        if timers and timers[0].when < self._awaited:
+        timers = self._timers.due
+        if timers and timers[0][0] < self._awaited:
             os.eventfd_write(self._nudge, 1)
 
     def _loop(self, timeout: float) -> None:
@@ -657,13 +631,13 @@ class Reactor:
             self._run_calls()
         if self.dirty:
             self._flush()
+        # One that was cancelled may end a sleep for nothing, once.
         timers = self._timers
-        timeout = timers[0].when - time.monotonic() if timers else -1.0
-        if timers and (timeout <= 0 or timers[0].function is None):
+        timeout = timers.due[0][0] - time.monotonic() if timers.due else -1.0
+        if timers.due and timeout <= 0:
             self._run_timers()
             self._flush()
-            timers = self._timers
-            timeout = max(0.0, timers[0].when - time.monotonic()) if timers else -1.0
+            timeout = max(0.0, timers.due[0][0] - time.monotonic()) if timers.due else -1.0
         # The thread that makes the turns does not wake itself.
         return 0.0 if self._calls else timeout
 
@@ -774,23 +748,12 @@ class Reactor:
 
     def _run_timers(self) -> None:
         """Run the timers that are due by now; those that they set come in another turn."""
-        timers = self._timers
         now = time.monotonic()
-        while timers:
-            first = timers[0]
-            if first.function is None:
-                heapq.heappop(timers)
-                self.cancelled -= 1
-                continue
-            if first.when > now:
-                return
-            heapq.heappop(timers)
-            function, first.function = first.function, None
+        while function := self._timers.take(now):
             try:
                 function()
             except Exception as error:
                 self._log(f"a timer failed: {traced(error)}")
-            timers = self._timers
 
     def _dispose(self) -> None:
         for link in list(self._links.values()):

@@ -16,7 +16,7 @@ from pypmix.standard.types import RANK_LOCAL_PEERS, RANK_VALID, RANK_WILDCARD, D
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from typing import Any
 
     from pypmix.engine.python.processes import Name
@@ -41,13 +41,12 @@ class Group:
     def __init__(
         self,
         leader: Proc | None = None,
-        notify: bool = False,
-        ft: bool = False,
+        flags: Collection[str] = (),
         context_id: int | None = None,
     ) -> None:
         self.leader = leader
-        self.notify = notify
-        self.ft = ft
+        self.notify = keys.GROUP_NOTIFY_TERMINATION in flags
+        self.ft = keys.GROUP_FT_COLLECTIVE in flags
         self.context_id = context_id
         self.formed: tuple[Proc, ...] = ()
         self.kept: list[tuple[Process, Name]] = []
@@ -78,7 +77,8 @@ class Connection(Group):
     __slots__ = ("each", "gone", "id", "leaving", "nspace")
 
     def __init__(self, nspace: str, id: str, ft: bool, each: bool) -> None:
-        super().__init__(ft=ft)
+        super().__init__()
+        self.ft = ft
         self.nspace = nspace
         self.id = id
         self.each = each

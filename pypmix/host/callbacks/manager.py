@@ -246,6 +246,10 @@ class HostManager(ServingManager):
         """Answer an upcall, on the engine's thread."""
         op = upcall.op
         try:
+            if isinstance(op, LIVES):
+                # The host has noted it.
+                upcall.reply()
+                return
             if isinstance(op, IOFPull):
                 for proc in op.procs:
                     self._check_output(proc)

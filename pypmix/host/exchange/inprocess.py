@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import heapq
 import threading
 
+from pypmix.engine.alarms import Heap
 from pypmix.host.exchange.carrier import MAX_MESSAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pypmix.engine.alarms import Alarm
     from pypmix.host.exchange.carrier import OnChange, OnMessage
 
     Call = Callable[[], None]
     Post = Callable[[Call], None]
     Delay = Callable[[str, str], float]
     Between = Callable[[str, str, Call], None]
-
-
-class VirtualTimer:
-    """A call that is due at a virtual time; `cancel` may be called at any time."""
-
-    __slots__ = ("call",)
-
-    def __init__(self, call: Call) -> None:
-        self.call: Call | None = call
-
-    def cancel(self) -> None:
-        """Have the call not happen."""
-        self.call = None
 
 
 class VirtualTime:
@@ -41,19 +29,15 @@ class VirtualTime:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._due: list[tuple[float, int, VirtualTimer]] = []
-        self._number = 0
+        self._calls = Heap()
 
-    def later(self, seconds: float, call: Call) -> VirtualTimer:
+    def later(self, seconds: float, call: Call) -> Alarm:
         """Have a function called after some seconds; of several that are due at a time, the first comes first."""
         return self.at(self.now + seconds, call)
 
-    def at(self, due: float, call: Call) -> VirtualTimer:
+    def at(self, due: float, call: Call) -> Alarm:
         """Have a function called at a time."""
-        timer = VirtualTimer(call)
-        heapq.heappush(self._due, (due, self._number, timer))
-        self._number += 1
-        return timer
+        return self._calls.at(due, call)
 
     def time(self) -> float:
         """Return `now`, in the form in which clocks are handed on."""
@@ -61,20 +45,18 @@ class VirtualTime:
 
     def due(self) -> float | None:
         """Return when the next call is due; None if there is none."""
-        while self._due and self._due[0][2].call is None:
-            heapq.heappop(self._due)
-        return self._due[0][0] if self._due else None
+        first = self._calls.first()
+        return None if first is None else first.due
 
     def step(self) -> bool:
         """Make the next call that is due; tell whether there was one."""
-        while self._due:
-            due, _, timer = heapq.heappop(self._due)
-            call, timer.call = timer.call, None
-            if call is not None:
-                self.now = max(self.now, due)
-                call()
-                return True
-        return False
+        due = self.due()
+        call = None if due is None else self._calls.take(due)
+        if due is None or call is None:
+            return False
+        self.now = max(self.now, due)
+        call()
+        return True
 
     def run(self, until: float | None = None) -> None:
         """Make all calls that are due, and those that these bring about.

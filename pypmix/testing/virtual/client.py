@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from pypmix.engine.alarms import Alarm
     from pypmix.engine.base import Done
     from pypmix.engine.python.client import Call, Client
-    from pypmix.host.exchange.inprocess import VirtualTimer
     from pypmix.standard.ops import Op
     from pypmix.testing.links import Gate
     from pypmix.testing.virtual.loop import VirtualLoop
@@ -43,7 +43,7 @@ class VirtualConnection:
         self._machine = machine
         self._fd = loop.source(self._ready)
         self._arrived: list[bytes] = []
-        self._timer: VirtualTimer | None = None
+        self._timer: Alarm | None = None
         self._due: float | None = None
         self._shut = False
         machine.enter = self.enter

@@ -14,7 +14,7 @@ from pypmix.host.job import Application
 from pypmix.host.loop import Turns
 from pypmix.host.nodes import LocalNode, check_nodes
 from pypmix.host.running import Launch
-from pypmix.host.serving import LIVES, ServingManager
+from pypmix.host.serving import ServingManager
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import NotSupported
 from pypmix.standard.limits import Limits
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, NoReturn
 
-    from pypmix.engine.base import Upcall
-    from pypmix.host.exchange.inprocess import VirtualTime, VirtualTimer
+    from pypmix.engine.alarms import Alarm
+    from pypmix.host.exchange.inprocess import VirtualTime
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
     from pypmix.testing.links import Links
@@ -56,7 +56,7 @@ class HostCalls:
     def unwatch(self, _fd: int) -> None:
         """There are no descriptors."""
 
-    def later(self, delay: float, callback: Callable[[], None]) -> VirtualTimer:
+    def later(self, delay: float, callback: Callable[[], None]) -> Alarm:
         """Call `callback` after `delay` virtual seconds."""
         return self._clock.later(delay, callback)
 
@@ -95,7 +95,7 @@ class VirtualNode(LocalNode):
         self.lost = False
 
         def server(node: LocalNode) -> VirtualServer:
-            return VirtualServer(host.clock, partial(host.asked, node), f"{SPACE}@0", tmpdir, hostname, number)
+            return VirtualServer(host.clock, partial(host.upcall, node), f"{SPACE}@0", tmpdir, hostname, number)
 
         super().__init__(number, hostname, tmpdir, server)
 
@@ -189,12 +189,6 @@ class VirtualHost(ServingManager):
         job = self.make((Application((SPACE,), ranks),), Terms(keep_going=True), None)
         self.begin(job, [SPACE])
         return job
-
-    def asked(self, node: LocalNode, upcall: Upcall) -> None:
-        """Take in an upcall of a node's server."""
-        if isinstance(upcall.op, LIVES):
-            self.note(node, upcall.op)
-        self.upcall(node, upcall)
 
     def launch_of(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> Launch:
         """Return what starts ranks of a job."""

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextvars import Context
 
-    from pypmix.host.exchange.inprocess import VirtualTime, VirtualTimer
+    from pypmix.engine.alarms import Alarm
+    from pypmix.host.exchange.inprocess import VirtualTime
 
 Ts = TypeVarTuple("Ts")
 
@@ -32,7 +33,7 @@ PATIENT = 100
 class Timer(asyncio.TimerHandle):
     """A call at a virtual time."""
 
-    due: VirtualTimer | None = None
+    due: Alarm | None = None
 
     def cancel(self) -> None:
         """Have it not happen."""
@@ -78,7 +79,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if self._clock.now >= self.limit:
             self._late()
 
-    def at(self, when: float, call: Callable[[], None]) -> VirtualTimer:
+    def at(self, when: float, call: Callable[[], None]) -> Alarm:
         """Have a function called at a virtual time, outside of all ranks."""
         return self._clock.at(when, call)
 

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self, TypeVar
 
+    from pypmix.engine.alarms import Alarm
     from pypmix.engine.base import OnUpcall
-    from pypmix.host.exchange.inprocess import VirtualTime, VirtualTimer
+    from pypmix.host.exchange.inprocess import VirtualTime
     from pypmix.testing.virtual.wires import End
 
     T = TypeVar("T")
@@ -28,7 +29,7 @@ class VirtualThread:
         """Return the virtual time."""
         return self._clock.now
 
-    def call_later(self, delay: float, function: Callable[[], None]) -> VirtualTimer:
+    def call_later(self, delay: float, function: Callable[[], None]) -> Alarm:
         """Have a function called after some virtual seconds."""
         return self._clock.later(delay, function)
 

@@ -12,7 +12,7 @@ from pypmix.engine.groups.agent import Agent
 from pypmix.engine.groups.rules import FAILURES, TELLING, results_of, signed
 from pypmix.engine.python.client import Operation
 from pypmix.engine.python.clientside.events import events_of
-from pypmix.standard import codes, keys, statuses
+from pypmix.standard import statuses
 from pypmix.standard.errors import SUCCESSES, LostConnection, NotFound, PMIxError
 from pypmix.standard.ops import (
     GroupAdmit,
@@ -26,7 +26,6 @@ from pypmix.standard.ops import (
     GroupUnwatch,
     GroupWatch,
 )
-from pypmix.standard.types import DataArray, Info, Value
 from pypmix.wire.messages import Command
 
 TYPE_CHECKING = False
@@ -64,6 +63,7 @@ class GroupPort:
         self.proc = client.proc
         self.server_release = client.release
         self.adapts = client.adapts
+        self.fetch = client.store.lookup
         self.agent = Agent(self, keeps=self.adapts)
         self.addresses: Addresses = self.agent.addresses
         self.names = self.addresses.rules
@@ -162,9 +162,6 @@ class GroupPort:
     def later(self, seconds: float, call: Callable[[], None]) -> ClientTimer:
         return self._client.later(seconds, self._steps.later(call))
 
-    def fetch(self, proc: Proc, key: str) -> Value | None:
-        return self._client.store.lookup(proc, key)
-
     # What the server carries out
 
     def _construct(self, client: Client, call: Call, op: GroupConstruct) -> None:
@@ -199,16 +196,10 @@ def _read_formed(client: Client, call: Call, payload: bytes) -> tuple[Ended, For
     if status not in SUCCESSES and not partial:
         return _read_failure(client, call, payload), (None, [])
     fields = client.decode(Command.GROUP_CONSTRUCT, payload)
-    infos = list(fields.get("group_info", ()))
-    members, context_id = fields.get("members"), fields["context_id"]
-    if members:
-        infos.append(
-            Info(keys.GROUP_MEMBERSHIP, Value.unchecked(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(members))))
-        )
-    if context_id is not None:
-        infos.append(Info(keys.GROUP_CONTEXT_ID, Value.unchecked(codes.SIZE, context_id)))
+    members, context_id, infos = fields.get("members") or (), fields["context_id"], fields.get("group_info", ())
     jobs = fields.get("objects")
-    return (status, None), (results_of(infos, partial), client.read_jobs(jobs) if jobs else [])
+    results = results_of(infos, partial, tuple(members), context_id)
+    return (status, None), (results, client.read_jobs(jobs) if jobs else [])
 
 
 def _constructed(client: Client, call: Call, op: GroupConstruct, reply: tuple[Ended, Formed]) -> None:

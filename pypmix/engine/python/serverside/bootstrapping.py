@@ -223,7 +223,7 @@ class Bootstrap(Construct):
         self._offered.discard(process)
         call = self.collective.take_back(process)
         if outcome is not before and self.server.store.key_of(self.name, process.proc) is None:
-            group = Group(outcome.leader, *self._kept(), outcome.context_id)
+            group = Group(outcome.leader, self.flags, outcome.context_id)
             groups.stands(self.name, outcome, group, {process: call}, agreed=True)
         else:
             groups.reply({process: call}, outcome, outcome.members)

@@ -293,11 +293,11 @@ class Construct(NodeMeaning):
         others, said, added = self.collective.membership.others, self.collective.said, self.added()
         guests = {} if others else self._groups.guests(self.name, added)
         order, members = self._arranged([each for each in added if each in guests])
-        shared = self._shared = {process.proc: group_info(infos) for process, (_, infos) in said.items()}
-        shared.update({guest: group_info(infos) for guest, infos in guests.items()})
+        says = [*[(process.proc, infos) for process, (_, infos) in said.items()], *guests.items()]
+        shared = self._shared = {each: items for each, infos in says if (items := group_info(infos))}
         gone = self.gone_procs()
         self._order = order
-        directives = [*self.directives(self.left_out), *[told(*each) for each in sorted(shared.items()) if each[1]]]
+        directives = [*self.directives(self.left_out), *[told(*each) for each in sorted(shared.items())]]
         if gone or self.lacking:
             directives.append(procs(ABSENT, (*gone, *self.lacking)))
         if order:
@@ -437,7 +437,7 @@ class Construct(NodeMeaning):
         groups, outcome, collective = self._groups, self.outcome, self.collective
         groups.over(self, status, outcome if status == statuses.SUCCESS else None)
         if status == statuses.SUCCESS and outcome is not None:
-            group = Group(outcome.leader, *self._kept(), outcome.context_id)
+            group = Group(outcome.leader, self.flags, outcome.context_id)
             plan = self.plan if self.as_asked else None
             if plan is None or not groups.stands_as_asked(self.name, collective, plan, outcome, group):
                 groups.stands(self.name, outcome, group, dict(collective.arrived), agreed=not self.alone)
@@ -458,9 +458,6 @@ class Construct(NodeMeaning):
     def _is_due(self) -> bool:
         """Tell whether the other servers wait for this one, which has asked once and has not asked again."""
         return self.round > 1 and self.collective.ended_in != Life.DECIDED
-
-    def _kept(self) -> tuple[bool, bool]:
-        return keys.GROUP_NOTIFY_TERMINATION in self.flags, keys.GROUP_FT_COLLECTIVE in self.flags
 
     def dropped(self) -> None:
         """All callers have gone."""

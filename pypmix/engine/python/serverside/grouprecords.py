@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
+from pypmix.engine.collective.rules import CONSTRUCT, ft_directives
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import ADDED, SAYS, flag, found, listed, proc, procs, text
 from pypmix.engine.python.serverdata import Group
 from pypmix.standard import keys, statuses
 from pypmix.standard.ops import Notification, NotifyEvent
-from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Proc
 
@@ -284,8 +284,8 @@ class Records:
         if taken or any(member.rank > RANK_VALID for member in members) or not any(map(self._lives, members)):
             return
         infos = (*invitation.infos, *event.infos)
-        flags = is_set(infos, keys.GROUP_NOTIFY_TERMINATION), is_set(infos, keys.GROUP_FT_COLLECTIVE)
-        self.form(name, members, Group(event.source, *flags, found(event.infos, keys.GROUP_CONTEXT_ID, int)))
+        context_id = found(event.infos, keys.GROUP_CONTEXT_ID, int)
+        self.form(name, members, Group(event.source, ft_directives(CONSTRUCT, infos), context_id))
         self.remove_ended(members)
         self.catch_up(name)
 
