@@ -6,6 +6,7 @@ No PMIx header is read and nothing is linked with libpmix; the shim opens it at 
 from __future__ import annotations
 
 import sys
+from binascii import crc32
 from pathlib import Path
 
 import cffi
@@ -31,7 +32,8 @@ SHIM = (
     "serverasks.c",
 )
 
-PREAMBLE = '#include "shim.h"'
+PREAMBLE = """#include "shim.h"
+#define PYPMIX_DECLARED {}"""
 
 
 def builder() -> cffi.FFI:
@@ -39,8 +41,14 @@ def builder() -> cffi.FFI:
     ffi = cffi.FFI()
     for name in DECLARATIONS:
         ffi.cdef((HERE / "cdef" / name).read_text())
-    ffi.set_source(MODULE, PREAMBLE)
+    ffi.cdef("#define PYPMIX_DECLARED ...")
+    ffi.set_source(MODULE, PREAMBLE.format(declared()))
     return ffi
+
+
+def declared() -> int:
+    """Return a checksum of the declarations, by which a source tree knows an extension that was built of others."""
+    return crc32(b"".join([file.read_bytes() for file in sorted((HERE / "cdef").glob("*.h"))]))
 
 
 def sources() -> list[str]:

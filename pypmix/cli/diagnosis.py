@@ -113,6 +113,8 @@ class Diagnosis(Record):
     def _native_fix(self) -> str:
         if "not installed" in self.report.missing:
             return "`pip install cffi`"
+        if "earlier state" in self.report.missing:
+            return "build the extension again"
         if self.report.missing:
             return "install a C compiler with Python's headers, and reinstall pypmix"
         if not self.report.native.libraries and "PYPMIX_LIBPMIX" in self.settings:

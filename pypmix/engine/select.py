@@ -247,9 +247,9 @@ def open_tool(
     """
     env = os.environ if env is None else env
     if requested(engine, env) == "native":
+        choice = _native(env)
         from pypmix.engine.native.tool import open_tool as open_native
 
-        choice = _native(env)
         assert choice.native is not None and choice.native.library is not None
         return open_native(env, choice.native.library, directives)
     from pypmix.engine.python.toolsession import open_tool as open_python
@@ -275,9 +275,9 @@ def open_server(on_upcall: OnUpcall, engine: str = "python", options: ServerOpti
 
     options = options or Options()
     if engine == "native":
+        choice = _native({**os.environ, "PYPMIX_LIBPMIX": options.library} if options.library else os.environ)
         from pypmix.engine.native.serversession import open_server as open_native
 
-        choice = _native({**os.environ, "PYPMIX_LIBPMIX": options.library} if options.library else os.environ)
         assert choice.native is not None and choice.native.library is not None
         return open_native(on_upcall, options, choice.native.library)
     from pypmix.engine.python.serversession import ServerSession as PythonServer

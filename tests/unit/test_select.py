@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from pypmix import EngineUnavailable
@@ -9,6 +15,8 @@ from pypmix.engine import select
 from pypmix.engine.native.library import Found, Library, Refusal
 
 pytestmark = pytest.mark.timeout(60)
+
+ROOT = Path(__file__).parents[2]
 
 UNDER_5_0 = {
     "PMIX_NAMESPACE": "job",
@@ -109,3 +117,31 @@ def test_auto_takes_python_where_this_process_cannot_open_the_library_again(
     choice = select.choose(None, UNDER_5_0)
     assert (choice.engine, choice.reason) == ("python", "/lib/libpmix.so.2 cannot be opened again")
     assert select.choose("native", UNDER_5_0).engine == "native"
+
+
+def test_an_extension_that_was_built_of_other_declarations_says_so(tmp_path: Path) -> None:
+    """Copy the sources, change a declaration, and ask for the native engine of that tree for a client and a server."""
+    copy = shutil.copytree(
+        ROOT / "pypmix", tmp_path / "pypmix", ignore=shutil.ignore_patterns("__pycache__", "compat", "testing")
+    )
+    cdef = shutil.copytree(ROOT / "native" / "cdef", tmp_path / "native" / "cdef")
+    program = f"""
+import sys
+sys.path.insert(0, {str(copy.parent)!r})
+from pypmix.engine import native, select
+print(repr(native.missing))
+for ask in (lambda: select.choose("native"), lambda: select.open_server(print, "native")):
+    try:
+        ask()
+    except select.EngineUnavailable as error:
+        print(error.detail)
+"""
+    command = [sys.executable, "-c", program]
+    env = {**os.environ, "PYPMIX_LIBPMIX": "/nonexistent"}
+    before = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=True)
+    assert before.stdout.startswith("''\n"), before
+    (cdef / "shim.h").write_text((cdef / "shim.h").read_text() + "int pypmix_of_tomorrow(void);\n")
+    after = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=True)
+    lines = after.stdout.splitlines()
+    assert len(lines) == 3, after
+    assert all(f"`pip install -e {tmp_path}`" in line for line in lines)

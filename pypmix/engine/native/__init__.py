@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+import os
+from binascii import crc32
+
 missing = ""
 """Why this installation has no native engine; empty where it has one."""
+
+
+def outdated(folder: str, built: int) -> bool:
+    """Tell whether an extension was built of other declarations than those in a folder.
+
+    Args:
+        folder: That of a source tree, `native/cdef`; an installation has none.
+        built: The checksum of those that it was built of; see `native/build_ffi.py`.
+    """
+    if not os.path.isdir(folder):
+        return False
+    data = b""
+    for name in sorted([name for name in os.listdir(folder) if name.endswith(".h")]):
+        with open(os.path.join(folder, name), "rb") as file:
+            data += file.read()
+    return crc32(data) != built
+
 
 try:
     from pypmix.engine.native import _ffi as _ffi
@@ -15,3 +35,7 @@ except ImportError as error:
         missing = f"{folder} has no extension: it was installed without a C compiler, or is a source tree"
     else:
         missing = f"the extension does not load: {error}"
+else:
+    home = __path__[0].removesuffix("/pypmix/engine/native")
+    if outdated(f"{home}/native/cdef", getattr(_ffi.lib, "PYPMIX_DECLARED", 0)):
+        missing = f"the extension was built of an earlier state of {home}: build it again with `pip install -e {home}`"
