@@ -4,9 +4,47 @@ from __future__ import annotations
 
 import os
 
+from pypmix.engine.faults import fault
 from pypmix.standard.limits import DEFAULTS, Limits
+from pypmix.standard.logtext import Limit, printable_lines
 from pypmix.standard.record import Record
 from pypmix.standard.types import MAX_NSLEN, Proc, check_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Notes:
+    """What a server says to a person.
+
+    Args:
+        proc: The server.
+        told: Told of it; the logger `pypmix.server` by default.
+    """
+
+    def __init__(self, proc: Proc, told: Callable[[str], None] | None) -> None:
+        self._proc = proc
+        self._told = told
+        self._lines = Limit()
+
+    def add(self, text: str) -> None:
+        """Note something."""
+        # Who says it, or how it begins, is what it is about.
+        note = self._lines.take(text[:24])
+        if note is None:
+            return
+        text = printable_lines(text) + note
+        if self._told is None:
+            import logging
+
+            logging.getLogger("pypmix.server").warning("%s: %s", self._proc, text)
+            return
+        try:
+            self._told(text)
+        except Exception as error:
+            # The host's own code, which is not to end the thread that all need.
+            fault("to log what a server does", error)
 
 
 class ServerOptions(Record):

@@ -216,6 +216,13 @@ class Manager:
         """Learn what is under way on nodes that other processes serve, and call a function then."""
         done()
 
+    def soon(self, function: Callable[[], None]) -> None:
+        """Have a function called on the loop's thread; from any thread, and for nothing where the host has closed."""
+        try:
+            self.loop.post(function)
+        except RuntimeError:
+            return
+
     def answer_with(self, function: Callable[[Manager, Upcall], None], upcall: Upcall) -> None:
         """Have a function answer a request; what it raises is the answer too."""
         try:

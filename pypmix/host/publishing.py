@@ -88,18 +88,11 @@ class Publications:
 
     def ended(self, proc: Proc) -> None:
         """Remove what was published for as long as a proc lives."""
-        self._soon(lambda: self.directory.leave(proc))
+        self._host.soon(lambda: self.directory.leave(proc))
 
     def job_over(self, procs: tuple[Proc, ...]) -> None:
         """Remove what was published for as long as the application lives."""
-        self._soon(lambda: self.directory.forget(frozenset(procs), PERSIST_APP))
-
-    def _soon(self, function: Callable[[], None]) -> None:
-        try:
-            self._host.loop.post(function)
-        except RuntimeError:
-            # The host has closed.
-            return
+        self._host.soon(lambda: self.directory.forget(frozenset(procs), PERSIST_APP))
 
 
 def _answer(host: Manager, upcall: Upcall) -> None:

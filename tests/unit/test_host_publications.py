@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from pypmix.host.callbacks.watching import Watching
+from pypmix.host.manager import Manager
 from pypmix.host.publishing import Publications
 from pypmix.standard.errors import LostConnection, NotFound
 from pypmix.standard.limits import DEFAULTS
@@ -38,15 +40,15 @@ class Asked:
 
 def publications(loop):
     """Those of a host whose procs are each on a node of its own."""
-    return Publications(
-        SimpleNamespace(
-            loop=Watching(loop),
-            limits=DEFAULTS,
-            at_rank_end=[],
-            node_number=lambda proc: proc.rank,
-            find=lambda proc: None,
-        )
+    host = SimpleNamespace(
+        loop=Watching(loop),
+        limits=DEFAULTS,
+        at_rank_end=[],
+        node_number=lambda proc: proc.rank,
+        find=lambda proc: None,
     )
+    host.soon = partial(Manager.soon, host)
+    return Publications(host)
 
 
 async def ask(published, op, proc):

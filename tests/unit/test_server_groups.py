@@ -907,7 +907,7 @@ def test_an_event_of_the_host_about_a_member_elsewhere():
     # A host tells of each proc of other servers that has ended.
     party = Party(2)
     members = *job(0, 1), Proc("far", 0)
-    party.server.groups.records.form("g", members, serverdata.Group(notify=True))
+    party.server.groups.records.form("g", members, serverdata.Group(flags={keys.GROUP_NOTIFY_TERMINATION}))
     gone = (
         talk.text(talk.SAYS, "gone"),
         talk.proc(keys.EVENT_AFFECTED_PROC, Proc("far", 0)),

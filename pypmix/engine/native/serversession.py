@@ -32,7 +32,7 @@ from collections import deque
 from pypmix._version import __version__
 from pypmix.engine.alarms import Alarms
 from pypmix.engine.common import MUNGE, UNCHECKED, EngineInfo, security_modules
-from pypmix.engine.faults import fault, traced
+from pypmix.engine.faults import traced
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.connection import arguments
 from pypmix.engine.native.library import open_library, usage
@@ -46,10 +46,10 @@ from pypmix.engine.native.serverside.slots import slots
 from pypmix.engine.native.serverside.upcalls import ROWS
 from pypmix.engine.native.structs import get_proc, get_strings, put_proc
 from pypmix.engine.psets import missing, new_pset
+from pypmix.engine.serving import Notes
 from pypmix.engine.times import FINALIZE_SECONDS, LIBRARY_SECONDS, STUCK_SECONDS
 from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.errors import EngineUnavailable, NotFound, NotInitialized, OperationTimeout, PMIxError, error_for
-from pypmix.standard.logtext import Limit, printable_lines
 from pypmix.standard.ops import ClientLost
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import check_code, check_range
@@ -112,8 +112,7 @@ class NativeServer:
         self.marshal = node.marshal
         self._ports: frozenset[int] = frozenset()
         self._on_upcall = on_upcall
-        self._on_log = on_log
-        self._lines = Limit()
+        self.log = Notes(self.proc, on_log).add
         self._lock = threading.Lock()
         # Reading an upcall leaves traces in the node's state, and `poll` may be on another thread than the engine's.
         self._reading = threading.Lock()
@@ -320,24 +319,6 @@ class NativeServer:
         if proc in node.users and node.states.get(proc) != STATE_TERMINATED:
             node.states[proc] = STATE_TERMINATED
             self._ask(Told(ClientLost(proc), proc, *node.users[proc]))
-
-    def log(self, text: str) -> None:
-        """Note something for a person."""
-        # The first words tell the topic.
-        note = self._lines.take(text[:24])
-        if note is None:
-            return
-        text = printable_lines(text) + note
-        if self._on_log is not None:
-            try:
-                self._on_log(text)
-            except Exception as error:
-                # The host's own code, which is not to end the thread that all need.
-                fault("to log what a server does", error)
-            return
-        import logging
-
-        logging.getLogger("pypmix.server").warning("%s: %s", self.proc, text)
 
     # What hosts call, from any thread.
 

@@ -834,21 +834,14 @@ class Client:
         """Read an answer, then act on it: what goes wrong in the first is the server's fault, in the second ours."""
         operation = OPERATIONS[type(call.op)]
         try:
-            if payload[:2] != PLAIN_SUCCESS and self.adapts:
-                payload, call.reason = split_reason(payload, self.buffer_type)
-            reply = operation.read(self, call, payload)
-        except (ValueError, OverflowError) as error:
-            if struck(error):
-                raise
-            raise RemoteProtocolError(f"the answer to {call.op.name} makes no sense: {error}") from error
-        except RemoteProtocolError:
-            raise
-        except Exception as error:
-            if struck(error):
-                raise
-            self._failed(call, error)
-            return
-        try:
+            try:
+                if payload[:2] != PLAIN_SUCCESS and self.adapts:
+                    payload, call.reason = split_reason(payload, self.buffer_type)
+                reply = operation.read(self, call, payload)
+            except (ValueError, OverflowError) as error:
+                if struck(error):
+                    raise
+                raise RemoteProtocolError(f"the answer to {call.op.name} makes no sense: {error}") from error
             operation.act(self, call, call.op, reply)
         except RemoteProtocolError:
             # What a server tells of procs stays packed until it is needed.

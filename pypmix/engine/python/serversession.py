@@ -17,9 +17,8 @@ from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Guest, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
 from pypmix.engine.python.server import Server
-from pypmix.engine.serving import ServerOptions
+from pypmix.engine.serving import Notes, ServerOptions
 from pypmix.standard.errors import NotInitialized, PMIxError
-from pypmix.standard.logtext import Limit, printable_lines
 from pypmix.standard.ops.core import check_key
 from pypmix.standard.types import Proc
 from pypmix.wire.additions import SOCKET_VARIABLE
@@ -132,7 +131,7 @@ class HostUpcall:
         self._answers: list[Done[Any]] = [answer]
         self._log = log
 
-    def reply(self, result: object = None) -> None:
+    def reply(self, result: object = None, error: BaseException | None = None) -> None:
         """Answer with a result. Only the first answer counts; a second one is a fault of the host, and logged."""
         try:
             # Of several threads, one has it.
@@ -142,27 +141,16 @@ class HostUpcall:
             return
         if self.asking == get_ident():
             # The host is not done yet, and what comes of its answer is none of its business.
-            self.outcome = result, None
-        else:
-            self._pass_on(answer, result, None)
-
-    def fail(self, error: BaseException) -> None:
-        """Answer with an error; a `PMIxError` passes its status on to the client."""
-        try:
-            answer = self._answers.pop()
-        except IndexError:
-            self._again()
+            self.outcome = result, error
             return
-        if self.asking == get_ident():
-            self.outcome = None, error
-        else:
-            self._pass_on(answer, None, error)
-
-    def _pass_on(self, answer: Done[Any], result: object, error: BaseException | None) -> None:
         try:
             self._reactor.post(lambda: self.conclude(answer, result, error))
         except NotInitialized:
             return
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with an error; a `PMIxError` passes its status on to the client."""
+        self.reply(None, error)
 
     def conclude(self, answer: Done[Any], result: object, error: BaseException | None) -> None:
         """Hand an answer on; an unusable one becomes an error for the caller."""
@@ -215,8 +203,7 @@ class ServerSession:
         self.tmpdir = options.folder
         self.system_tmpdir = options.system_tmpdir or temporary_folder(os.environ)
         self._on_upcall = on_upcall
-        self._on_log = on_log
-        self._lines = Limit()
+        self.log = Notes(self.proc, on_log).add
         self._depth = 0
         self._provision = Provision(self.hostname)
         self._checker: SimpleQueue[tuple[bytes, Done[tuple[int, int]]] | None] | None = None
@@ -324,20 +311,6 @@ class ServerSession:
                 self._reactor.post(partial(answer, *outcome))
             except NotInitialized:
                 return
-
-    def log(self, text: str) -> None:
-        """Note something for a person; see `server.Host`."""
-        # Who says it, or how it begins, is what it is about.
-        note = self._lines.take(text[:24])
-        if note is None:
-            return
-        text = printable_lines(text) + note
-        if self._on_log is not None:
-            self._on_log(text)
-            return
-        import logging
-
-        logging.getLogger("pypmix.server").warning("%s: %s", self.proc, text)
 
     def opened(self, link: Link) -> None:
         """A client has connected by a link of the caller's; on the reactor's thread."""

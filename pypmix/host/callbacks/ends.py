@@ -11,7 +11,7 @@ from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pypmix.host.exchange import Crossing, Exchange
     from pypmix.host.manager import Manager
@@ -113,18 +113,11 @@ class Ends(Notices):
         if here and self.asked:
             self._tell_asked(name)
         elif not here:
-            self._soon(self._settle_all)
+            self._host.soon(self._settle_all)
 
     def _told_end(self, sender: str, data: bytes) -> None:
         part = END.read(data)
-        self._soon(lambda: self._add(sender, part))
-
-    def _soon(self, function: Callable[[], None]) -> None:
-        try:
-            self._host.loop.post(function)
-        except RuntimeError:
-            # The host has closed.
-            return
+        self._host.soon(lambda: self._add(sender, part))
 
     # The codes that clients want; on any thread
 

@@ -7,6 +7,10 @@ from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.record import Record, RecordType
 from pypmix.standard.types import App, Info, Proc, Query, Value, check_name
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 R = TypeVar("R", covariant=True)
 
 SCOPE_LOCAL = 1
@@ -82,6 +86,13 @@ def instances(name: str, items: object, kind: type) -> None:
     for item in items:
         if not isinstance(item, kind):
             raise TypeError(f"{name} must hold {kind.__name__}s, not {type(item).__name__}")
+
+
+def returned(result: Any, kind: type) -> tuple[Any, ...]:
+    """Return what a host has returned, an iterable of a kind, as a tuple; None is an empty one."""
+    items = () if result is None else tuple(result)
+    instances("the answer", items, kind)
+    return items
 
 
 class Put(Op[None]):

@@ -6,7 +6,7 @@ from pypmix.engine.native.serverside.node import merged
 from pypmix.engine.native.structs import string
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import GroupUpcall
-from pypmix.standard.ops.core import instances
+from pypmix.standard.ops.core import returned
 from pypmix.standard.ops.hosting import GROUP_CONSTRUCT
 from pypmix.standard.types import DataArray, Info, Value
 
@@ -32,8 +32,7 @@ def answered(node: Node, upcall: Upcall, result: Any, given: Any) -> int:
     Releases 5.0 cannot do without the membership of a new group, so it is there for all.
     """
     op: Any = upcall.op
-    infos = () if result is None else tuple(result)
-    instances("the answer", infos, Info)
+    infos = returned(result, Info)
     if op.operation == GROUP_CONSTRUCT and all(info.key != keys.GROUP_MEMBERSHIP for info in infos):
         members = DataArray(codes.PROC, tuple(node.expand(op.procs)))
         infos = (Info.unchecked(keys.GROUP_MEMBERSHIP, Value.unchecked(codes.DATA_ARRAY, members), 0), *infos)

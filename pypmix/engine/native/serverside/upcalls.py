@@ -12,7 +12,7 @@ from pypmix.engine.native.serverside.node import STATE_CONNECTED, STATE_TERMINAT
 from pypmix.engine.native.structs import get_proc, string
 from pypmix.standard import codes, keys, ops, statuses
 from pypmix.standard.errors import RemoteProtocolError
-from pypmix.standard.ops.core import instances
+from pypmix.standard.ops.core import returned
 from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_PROC_LOCAL
 from pypmix.standard.ops.publishing import PERSIST_APP, RANGE_SESSION
 from pypmix.standard.record import Record
@@ -69,20 +69,13 @@ class Row(Record):
 # What the host returns. Nothing is wanted where a row has no `write`.
 
 
-def checked(result: Any, kind: type) -> tuple[Any, ...]:
-    """Return what should be an iterable of a kind as a tuple; None is an empty one."""
-    items = () if result is None else tuple(result)
-    instances("the answer", items, kind)
-    return items
-
-
 def _infos(node: Node, _upcall: object, result: object, given: Any) -> int:
-    given.infos, given.ninfos = node.marshal.infos(checked(result, Info))
+    given.infos, given.ninfos = node.marshal.infos(returned(result, Info))
     return statuses.SUCCESS
 
 
 def _found(node: Node, upcall: Upcall, result: object, given: Any) -> int:
-    data = checked(result, Pdata)
+    data = returned(result, Pdata)
     if not data:
         return statuses.ERR_NOT_FOUND
     node.marshal.fill(given.items, codes.PDATA, data)
@@ -93,7 +86,7 @@ def _found(node: Node, upcall: Upcall, result: object, given: Any) -> int:
 
 def _answers(node: Node, upcall: Upcall, result: object, given: Any) -> int:
     queries = upcall.op.queries  # type: ignore[attr-defined]
-    found = completed(node, upcall.requestor, queries, checked(result, Info))
+    found = completed(node, upcall.requestor, queries, returned(result, Info))
     if not found:
         return statuses.ERR_NOT_FOUND
     given.infos, given.ninfos = node.marshal.infos(found)

@@ -31,7 +31,7 @@ from pypmix.standard.ops import (
     ValidateCredential,
 )
 from pypmix.standard.ops.connecting import CONNECT_MADE
-from pypmix.standard.ops.core import instances
+from pypmix.standard.ops.core import returned
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import DeviceDistance, Info, Pdata, Value
 from pypmix.wire.messages import Command, reply_layout
@@ -66,18 +66,12 @@ def _nothing(_op: Op[Any], _result: object, _peer: Peer) -> Fields:
     return {}
 
 
-def _checked(result: Any, kind: type) -> tuple[Any, ...]:
-    items = () if result is None else tuple(result)
-    instances("the answer", items, kind)
-    return items
-
-
 def _infos(_op: Op[Any], result: object, _peer: Peer) -> Fields:
-    return {"infos": _checked(result, Info)}
+    return {"infos": returned(result, Info)}
 
 
 def _found(op: Lookup, result: object, peer: Peer) -> Fields:
-    data = _checked(result, Pdata)
+    data = returned(result, Pdata)
     if not data:
         return {"status": statuses.ERR_NOT_FOUND}
     partial = len(data) < len(op.keys) and peer.release >= PARTIAL_LOOKUP
@@ -87,11 +81,11 @@ def _found(op: Lookup, result: object, peer: Peer) -> Fields:
 def _credential(_op: Op[Any], result: object, _peer: Peer) -> Fields:
     if not isinstance(result, Credential) or not isinstance(result.data, bytes):
         raise TypeError(f"a Credential is wanted, not {type(result).__name__}")
-    return {"credential": result.data, "infos": _checked(result.infos, Info)}
+    return {"credential": result.data, "infos": returned(result.infos, Info)}
 
 
 def _distances(_op: Op[Any], result: object, _peer: Peer) -> Fields:
-    return {"distances": _checked(result, DeviceDistance)}
+    return {"distances": returned(result, DeviceDistance)}
 
 
 # What a request asks of the host.
@@ -280,7 +274,7 @@ class Asking(Topic):
 
     def _answers(self, op: QueryInfo, result: object, error: BaseException | None, peer: Peer) -> Fields:
         theirs: dict[str, list[Value]] = {}
-        for info in () if error else _checked(result, Info):
+        for info in () if error else returned(result, Info):
             theirs.setdefault(info.key, []).append(info.value)
         found = []
         slots = 0

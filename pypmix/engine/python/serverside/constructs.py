@@ -44,7 +44,7 @@ from pypmix.engine.python.serverside.plans import listed_all
 from pypmix.engine.times import HOST_PATIENCE
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import NotifyEvent
-from pypmix.standard.ops.core import instances
+from pypmix.standard.ops.core import returned
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.hosting import (
     GROUP_CANCEL,
@@ -338,8 +338,7 @@ class Construct(NodeMeaning):
     def take(self, result: object) -> int | None:
         """Take in the group that the host has made of it, or that others have ended elsewhere."""
         try:
-            infos: tuple[Info, ...] = () if result is None else tuple(result)  # type: ignore[arg-type]
-            instances("the answer", infos, Info)
+            infos = returned(result, Info)
             stands = not (self.collective.membership.others and listed(infos, ABSENT)) or any(
                 info.key == keys.GROUP_MEMBERSHIP for info in infos
             )
