@@ -91,27 +91,17 @@ class Session:
         self.server = f"{machine.server.name} {release_text(release)}" if machine.server else ""
         self._machine = machine
         self._connection = connection
-        self._alone: Alone | None = None
         if connection is None:
             from pypmix.engine.python.alone import Alone
 
-            self._alone = Alone(machine)
-        self._fetch = machine.store.lookup
-
-    def submit(self, op: Op[R], done: Done[R]) -> None:
-        if self._connection is not None:
-            self._connection.submit(op, done)
-        elif self._alone is not None:
-            self._alone.submit(op, done)
-
-    def run(self, op: Op[R]) -> R:
-        if self._connection is not None:
-            return self._connection.run(op)  # type: ignore[no-any-return]
-        assert self._alone is not None
-        return self._alone.run(op)  # type: ignore[no-any-return]
-
-    def fetch_local(self, proc: Proc, key: str) -> Value | None:
-        return self._fetch(proc, key)
+            driver: Connection | Alone = Alone(machine)
+        else:
+            driver = connection
+        # Each of these is on the way of many operations, and does nothing itself.
+        self.submit: Callable[[Op[Any], Done[Any]], None] = driver.submit
+        self.run: Callable[[Op[Any]], Any] = driver.run
+        self.close: Callable[[], None] = driver.close
+        self.fetch_local: Callable[[Proc, str], Value | None] = machine.store.lookup
 
     def group_state(self, name: str) -> GroupState | None:
         groups = self._machine.groups
@@ -152,12 +142,6 @@ class Session:
         if feature in OURS:
             return self._machine.server is not None and self._machine.server.adapts
         return feature in FEATURES and self._machine.release >= FEATURES[feature]
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        elif self._alone is not None:
-            self._alone.close()
 
     def forked(self) -> None:
         if self._connection is not None:

@@ -207,7 +207,7 @@ class ToolSession:
         if kind in _SPENT:
             owner, inner = self._spent(op)
             return None if owner is None else owner.session.run(inner)  # type: ignore[return-value]
-        return self._active().run(op)
+        return self._active().run(op)  # type: ignore[no-any-return]
 
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
         return self._active().fetch_local(proc, key)
