@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Notes:
-    """What a server says to a person.
+    """The notes of a server for a person.
 
     Args:
         proc: The server.
