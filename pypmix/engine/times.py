@@ -1,7 +1,4 @@
-"""All time constants of the servers of both engines, in seconds, and what they are for.
-
-Those of operations between servers are in `pypmix.host.exchange.limits`.
-"""
+"""All time constants of servers, in seconds, and what they are for: of both engines, and between servers."""
 
 from __future__ import annotations
 
@@ -75,3 +72,74 @@ MAX_MODEX_PAUSE = 1.0
 
 OWNER_PAUSE = 0.02
 """Time between two looks for the owner of a tool's connection that has none yet."""
+
+# Between servers: collectives (`coordinator`, `participant`)
+
+DECISION_SECONDS = 5.0
+"""The time that a coordinator may take to decide an operation that is overdue, or of which a server is lost."""
+
+OPTIONAL_SECONDS = 0.25
+"""The time that latecomers have once the time limit of one caller is over, where those who have come are the group."""
+
+COMBINE_SECONDS = 0.1
+"""The time that servers below one in a tree have to contribute before it passes on what is there."""
+
+LATE_SECONDS = 10.0
+"""The time for which servers that came too late to a construct are told its end, before a new one can begin."""
+
+DECIDED_SECONDS = 2.0
+"""The time for which a server waits for the last words of a lost coordinator before it says what it knows."""
+
+INQUIRY_SECONDS = 0.02
+"""The time that servers have to ask one above them about a lost coordinator, for each level between."""
+
+AGAIN_SECONDS = 0.05
+"""The time for which a contribution waits to be given again to a server that does not know yet that it coordinates."""
+
+# Between servers: what servers tell each other of jobs and procs (`announcing`)
+
+CLAIM_SECONDS = 0.05
+"""The time that a server has to register a job itself before it asks another one where the procs are."""
+
+NEWS_SECONDS = 0.002
+"""The time for which news of procs are gathered as one message."""
+
+# Between servers: what a `Crossing` answers
+
+GONE_SECONDS = 2.0
+"""The time that a server may take for a direct modex of a proc that has ended: what it has committed is there still."""
+
+QUERY_SECONDS = 2.0
+"""The time that another server may take to list its groups: a query answers without those that do not."""
+
+# Between servers: connections (`tcp`, `link`, `keepalive`)
+
+STALL_SECONDS = 60.0
+"""When a server is dropped that reads nothing of what waits for it."""
+
+LINK_HANDSHAKE_SECONDS = 10.0
+"""When a connection is closed that has not got further than its handshake."""
+
+PROOF_SECONDS = 0.25
+"""The time for which a connection in its handshake need not make room for others: enough for a server under load."""
+
+DIAL_SECONDS = 2.0
+"""The time that the first try to reach a server may take; each further one twice as long, up to the handshake's."""
+
+RETRY_SECONDS = 0.1
+MAX_RETRY_SECONDS = 5.0
+"""The time, about, until a server is dialed again: the first time, and in the end."""
+
+UNREACHED_SECONDS = 10.0
+"""When it is worth a warning that a server has not been reached."""
+
+LOOK_SECONDS = 1.0
+READ_SECONDS = 30.0
+"""The times after which the folder is checked for a change, and read in any case: file systems' clocks are coarse.
+"""
+
+LINK_LINGER_SECONDS = 1.0
+"""The time for which a closed carrier still sends what was given to it."""
+
+PAUSE_SECONDS = 1.0
+"""The time in which no connection is taken when the process has no descriptor left."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pypmix.engine import times
 from pypmix.engine.alarms import MANY, Alarms
 from pypmix.host.exchange import Exchange, ExchangeTimeout, Hub, ServerLost, VirtualTime, codec, limits
 from pypmix.host.exchange import exchange as module
@@ -163,7 +164,7 @@ def test_a_coordinator_that_says_nothing_is_named(world):
     world.hub.run()
     ((_, error, when),) = world.ends.pop("b")
     assert error.servers == ("a",)
-    assert when == pytest.approx(2 + limits.DECISION_SECONDS, abs=0.5)
+    assert when == pytest.approx(2 + times.DECISION_SECONDS, abs=0.5)
 
 
 def test_who_gives_up_ends_it_for_all(world):

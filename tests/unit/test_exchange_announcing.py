@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from pypmix.engine.times import DECISION_SECONDS
 from pypmix.host.exchange import Crossing, Exchange, Hub
-from pypmix.host.exchange.limits import DECISION_SECONDS
 from pypmix.standard import attrs
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import RANK_WILDCARD, Proc

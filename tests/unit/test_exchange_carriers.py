@@ -237,7 +237,7 @@ def test_one_on_the_thread_of_a_server_is_called_there_and_leaves_nothing_with_i
 
 
 def test_one_whose_server_has_ended_closes_all_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(tcp, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(tcp, "LINK_LINGER_SECONDS", 0.1)
     reactor = Reactor("server", print)
     reactor.start()
     carrier = TCPCarrier.in_folder("a", tmp_path / "meeting")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from harness.samples import samples
+from pypmix.engine.times import GET_SECONDS
 from pypmix.host.exchange import Crossing, Exchange, Hub, announcing, deciding
 from pypmix.host.exchange import crossing as module
 from pypmix.host.exchange.codec import JOB as JOBS
 from pypmix.host.exchange.codec import PLACES as TOLD
-from pypmix.host.exchange.limits import GET_SECONDS
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import NotFound, NotInitialized, OperationTimeout, PMIxError, RemoteProtocolError
 from pypmix.standard.jobinfo import JobInfo

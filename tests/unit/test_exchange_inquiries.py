@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pypmix.host.exchange import inquiries, limits, tree
+from pypmix.engine import times
+from pypmix.host.exchange import inquiries, tree
 from pypmix.host.exchange.exchange import ANSWER, TELL
 from pypmix.standard import attrs
 from pypmix.standard.ops import GroupUpcall
@@ -91,7 +92,7 @@ def test_a_server_that_says_nothing_is_not_waited_for_where_another_one_knows():
     session = made(9)
     asked = decided(session, {"n008"}, tree.RADIX)
     session.exchanges["n006"].handle(inquiries.DECIDED, lambda *_: None)
-    session.hub.run(session.hub.clock.now + limits.DECISION_SECONDS - 1)
+    session.hub.run(session.hub.clock.now + times.DECISION_SECONDS - 1)
     assert {each.end for each in asked.values()} == {asked["n008"].end}
 
 
@@ -154,7 +155,7 @@ def test_a_server_that_says_nothing_that_can_be_read_holds_up_nobody_for_long(an
     asked = decided(session, set(), radix)
     said = (lambda reply: None) if answer is None else (lambda reply: reply(answer, None))
     session.exchanges["n005"].handle(inquiries.DECIDED, lambda _sender, _data, reply: said(reply))
-    session.hub.run(session.hub.clock.now + limits.DECISION_SECONDS * 8)
+    session.hub.run(session.hub.clock.now + times.DECISION_SECONDS * 8)
     assert len({each.end for each in asked.values()}) == 1
     assert procs_in(asked["n001"].end, MEMBERS) == tuple([Proc("job", rank) for rank in range(1, 6)])
 

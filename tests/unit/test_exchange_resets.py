@@ -333,7 +333,7 @@ def test_collectives_go_on_over_resets(tmp_path):
 
 
 def test_who_leaves_while_its_connection_is_broken_is_told_of_after_its_last_message(pair, monkeypatch):
-    monkeypatch.setattr(tcp, "LINGER_SECONDS", 30.0)
+    monkeypatch.setattr(tcp, "LINK_LINGER_SECONDS", 30.0)
     a, b, wall = pair()
     wall.forget()
     b.carrier.send("a", b"last")

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from pypmix.engine.times import DECISION_SECONDS
 from pypmix.host.exchange import participant, spreading, tree
-from pypmix.host.exchange.limits import DECISION_SECONDS
 from pypmix.standard import attrs, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import DirectModex, FenceUpcall

@@ -367,7 +367,7 @@ def test_strangers_are_closed_and_named_in_the_log(pair, data, caplog):
 
 
 def test_silent_strangers_are_closed_and_cannot_crowd_others_out(servers, monkeypatch):
-    monkeypatch.setattr(tcp, "HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr(tcp, "LINK_HANDSHAKE_SECONDS", 0.5)
     monkeypatch.setattr(tcp, "MAX_UNPROVED", 5)
     a = servers("a")
     socks = [handshake_with(a.carrier.address) for _ in range(10)]
@@ -483,7 +483,7 @@ def free_address():
 def soon(monkeypatch):
     """Have servers dialed again quickly."""
     monkeypatch.setattr(tcp, "DIAL_SECONDS", 0.1)
-    monkeypatch.setattr(tcp, "HANDSHAKE_SECONDS", 0.4)
+    monkeypatch.setattr(tcp, "LINK_HANDSHAKE_SECONDS", 0.4)
     monkeypatch.setattr(tcp, "MAX_RETRY_SECONDS", 0.2)
     monkeypatch.setattr(tcp, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(tcp, "UNREACHED_SECONDS", 0.5)

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from pypmix.engine.times import COMBINE_SECONDS
 from pypmix.host.exchange import Exchange, tree
 from pypmix.host.exchange.errors import ServerLost
-from pypmix.host.exchange.limits import COMBINE_SECONDS
 from pypmix.host.exchange.tree import at_place, place_in
 from pypmix.standard import attrs
 from pypmix.standard.ops import Connect, Disconnect, FenceUpcall, GroupUpcall

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from pypmix.engine.times import CLAIM_SECONDS, DECISION_SECONDS, NEWS_SECONDS
 from pypmix.host.exchange.codec import BYTES, NAME, NUMBER, PLACES, PROCS, Field, broken, many, message
 from pypmix.host.exchange.errors import log
-from pypmix.host.exchange.limits import CLAIM_SECONDS, DECISION_SECONDS, MAX_NEWS, NEWS_SECONDS
+from pypmix.host.exchange.limits import MAX_NEWS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

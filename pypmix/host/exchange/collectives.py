@@ -11,6 +11,7 @@ from collections import OrderedDict
 from functools import partial
 
 from pypmix.engine.common import Pending
+from pypmix.engine.times import DECISION_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import JOB, SIGNATURE, TEXT
 from pypmix.host.exchange.errors import ExchangeTimeout, as_error, log
@@ -27,7 +28,7 @@ from pypmix.host.exchange.kinds import (
     OFFER,
     Part,
 )
-from pypmix.host.exchange.limits import DECISION_SECONDS, MAX_MISSING, MAX_ROUNDS
+from pypmix.host.exchange.limits import MAX_MISSING, MAX_ROUNDS
 from pypmix.host.exchange.places import LAST
 from pypmix.host.exchange.queries import Record
 from pypmix.standard import keys, statuses

@@ -49,6 +49,7 @@ from os import urandom
 
 from pypmix.engine.collective import rules
 from pypmix.engine.states import Machine, Row
+from pypmix.engine.times import LATE_SECONDS, OPTIONAL_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.errors import listed
 from pypmix.host.exchange.kinds import (
@@ -63,7 +64,7 @@ from pypmix.host.exchange.kinds import (
     Spread,
     coordinator_of,
 )
-from pypmix.host.exchange.limits import LATE_SECONDS, MAX_DECIDED, MAX_LATE, MAX_LEFT, OPTIONAL_SECONDS
+from pypmix.host.exchange.limits import MAX_DECIDED, MAX_LATE, MAX_LEFT
 from pypmix.host.exchange.places import Party, Places
 from pypmix.host.exchange.tree import ABSENT, NAMED, is_flat
 from pypmix.standard import attrs, codes, statuses

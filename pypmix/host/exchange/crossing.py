@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pypmix.engine.common import Pending
+from pypmix.engine.times import GET_SECONDS, GONE_SECONDS
 from pypmix.host.exchange import codec
 from pypmix.host.exchange.announcing import BACK, DEPARTED, FINALIZED, Announcements
 from pypmix.host.exchange.codec import EVENT, FORGOTTEN, MODEX
 from pypmix.host.exchange.collectives import Collectives, seconds_in
 from pypmix.host.exchange.errors import as_error
-from pypmix.host.exchange.limits import GET_SECONDS, GONE_SECONDS, MAX_OVER
+from pypmix.host.exchange.limits import MAX_OVER
 from pypmix.host.exchange.places import Incarnations, Places
 from pypmix.host.exchange.psets import Psets
 from pypmix.host.exchange.queries import GroupQueries

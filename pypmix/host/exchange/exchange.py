@@ -9,6 +9,7 @@ from collections import deque
 from functools import partial
 from itertools import count
 
+from pypmix.engine import times
 from pypmix.engine.alarms import Alarms
 from pypmix.host.exchange import codec, limits
 from pypmix.host.exchange.codec import LENGTH, NUMBER, TEXT, framed
@@ -663,7 +664,7 @@ class Exchange:
         """Tell of what was lost in the last moment those that are to be told and were not."""
         names = hearers(self._here, self.name)
         for name, (since, told) in list(self._lately.items()):
-            if self._now() - since > limits.DECISION_SECONDS:
+            if self._now() - since > times.DECISION_SECONDS:
                 del self._lately[name]
             else:
                 self._tell(sorted(names - told), LOST, TEXT.write(name))

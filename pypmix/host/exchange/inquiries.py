@@ -35,10 +35,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from pypmix.engine.times import AGAIN_SECONDS, DECIDED_SECONDS, DECISION_SECONDS, INQUIRY_SECONDS
 from pypmix.host.exchange import tree
 from pypmix.host.exchange.errors import ServerLost, log
 from pypmix.host.exchange.kinds import ENDS, OUTCOME, QUESTION, SEARCH
-from pypmix.host.exchange.limits import AGAIN_SECONDS, DECIDED_SECONDS, DECISION_SECONDS, INQUIRY_SECONDS
 from pypmix.standard.errors import RemoteProtocolError, Unreachable
 
 TYPE_CHECKING = False

@@ -19,19 +19,14 @@ from __future__ import annotations
 
 from functools import partial
 
+from pypmix.engine.times import AGAIN_SECONDS, DECISION_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import broken
 from pypmix.host.exchange.coordinator import Coordinator, Held
 from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
 from pypmix.host.exchange.inquiries import Inquiries
 from pypmix.host.exchange.kinds import CANCEL, GATHER, OUTCOME, Outcome, Part, coordinator_of, hearers, parts_field
-from pypmix.host.exchange.limits import (
-    AGAIN_SECONDS,
-    DECISION_SECONDS,
-    EARLY_BYTES,
-    EARLY_ENTRY,
-    MAX_AGAIN,
-)
+from pypmix.host.exchange.limits import EARLY_BYTES, EARLY_ENTRY, MAX_AGAIN
 from pypmix.host.exchange.spreading import DATA, PIECE, VOID, VOIDED, Spreading, is_much
 from pypmix.host.exchange.tree import ABSENT, GIVE_UP, NAMED, UP, UPWARDS, Relay, has_below, is_flat
 from pypmix.standard import keys, statuses

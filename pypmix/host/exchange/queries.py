@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from pypmix.engine.times import QUERY_SECONDS
 from pypmix.host.exchange.codec import GROUPS
-from pypmix.host.exchange.limits import MAX_GROUPS, QUERY_SECONDS
+from pypmix.host.exchange.limits import MAX_GROUPS
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound
 from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE, among, procs_in

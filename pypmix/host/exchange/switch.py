@@ -25,12 +25,11 @@ import time
 from collections import deque
 
 from pypmix.engine.faults import fault
-from pypmix.engine.times import KEEP_ALIVE_SECONDS
+from pypmix.engine.times import KEEP_ALIVE_SECONDS, LINK_LINGER_SECONDS
 from pypmix.host.addresses import hang_up
 from pypmix.host.exchange.carrier import MAX_MESSAGE
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.keepalive import LOST, SUSPECTED, TURNS
-from pypmix.host.exchange.limits import LINGER_SECONDS
 from pypmix.host.loop import READ, WRITE, Loop
 from pypmix.host.naming import check_name
 from pypmix.standard.errors import RemoteProtocolError
@@ -227,7 +226,7 @@ class SwitchCarrier:
                 self._add(frame(GOODBYE))
                 if not self._ended:
                     self._loop.post(self._linger)
-            self._closing = self._closing or time.monotonic() + LINGER_SECONDS
+            self._closing = self._closing or time.monotonic() + LINK_LINGER_SECONDS
         if not closing and self._thread is None:
             self._end()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -254,7 +253,7 @@ class SwitchCarrier:
 
     def _linger(self) -> None:
         # Which is when the loop looks again whether it is over.
-        self._loop.later(LINGER_SECONDS, lambda: None)
+        self._loop.later(LINK_LINGER_SECONDS, lambda: None)
 
     def _over(self) -> bool:
         return bool(self._closing) and (not self._backlog.size or time.monotonic() >= self._closing)

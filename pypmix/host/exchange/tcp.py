@@ -12,17 +12,11 @@ import time
 from functools import partial
 
 from pypmix.engine.faults import fault
-from pypmix.engine.times import KEEP_ALIVE_SECONDS
-from pypmix.host import addresses
-from pypmix.host.exchange import rendezvous
-from pypmix.host.exchange.carrier import MAX_MESSAGE
-from pypmix.host.exchange.errors import log
-from pypmix.host.exchange.handshake import NEW, Handshake, HandshakeError, Progress, refusal
-from pypmix.host.exchange.keepalive import KeepAlive
-from pypmix.host.exchange.limits import (
+from pypmix.engine.times import (
     DIAL_SECONDS,
-    HANDSHAKE_SECONDS,
-    LINGER_SECONDS,
+    KEEP_ALIVE_SECONDS,
+    LINK_HANDSHAKE_SECONDS,
+    LINK_LINGER_SECONDS,
     LOOK_SECONDS,
     MAX_RETRY_SECONDS,
     PAUSE_SECONDS,
@@ -32,6 +26,12 @@ from pypmix.host.exchange.limits import (
     STALL_SECONDS,
     UNREACHED_SECONDS,
 )
+from pypmix.host import addresses
+from pypmix.host.exchange import rendezvous
+from pypmix.host.exchange.carrier import MAX_MESSAGE
+from pypmix.host.exchange.errors import log
+from pypmix.host.exchange.handshake import NEW, Handshake, HandshakeError, Progress, refusal
+from pypmix.host.exchange.keepalive import KeepAlive
 from pypmix.host.exchange.link import CONTROL, Broken, Ended, Link
 from pypmix.host.loop import READ, WRITE, Loop
 from pypmix.host.naming import check_name
@@ -258,7 +258,7 @@ class TCPCarrier:
     def close(self) -> None:
         """Send what was given, for a second at most, and leave; waits for it, unless the carrier itself calls."""
         if not self._closing:
-            self._closing = time.monotonic() + LINGER_SECONDS
+            self._closing = time.monotonic() + LINK_LINGER_SECONDS
             if self._folder:
                 rendezvous.withdraw(self._folder, self.name, self.address)
             if self._thread is None and not self._begun:
@@ -276,7 +276,7 @@ class TCPCarrier:
                 # The loop has ended, and its thread.
                 self._finish()
             else:
-                self._left.wait(2 * LINGER_SECONDS)
+                self._left.wait(2 * LINK_LINGER_SECONDS)
 
     # The carrier's thread
 
@@ -357,7 +357,7 @@ class TCPCarrier:
                 # One that takes the place of a connection that was reset may count on the other side already.
                 self._drop(link, "")
         # Which is when the loop looks again whether it is over.
-        self._loop.later(LINGER_SECONDS, self._rest)
+        self._loop.later(LINK_LINGER_SECONDS, self._rest)
         self._rest()
 
     def _rest(self) -> None:
@@ -391,7 +391,7 @@ class TCPCarrier:
                 address=address[:2],
             )
             self._unproved[link] = None
-            self._start(link, READ, HANDSHAKE_SECONDS)
+            self._start(link, READ, LINK_HANDSHAKE_SECONDS)
 
     def _make_room(self, needed: bool) -> bool:
         """Close the connection that has been longest in its handshake if room is needed; tell whether there is room."""
@@ -542,7 +542,7 @@ class TCPCarrier:
             self._missed(peer, os.strerror(code), final=code == errno.ECONNREFUSED)
             return
         peer.link = link
-        self._start(link, READ | WRITE, min(HANDSHAKE_SECONDS, DIAL_SECONDS * 2 ** min(peer.tries, 8)))
+        self._start(link, READ | WRITE, min(LINK_HANDSHAKE_SECONDS, DIAL_SECONDS * 2 ** min(peer.tries, 8)))
         handshake.listens = self._reached(sock)
         self._put(link, handshake.begin())
 

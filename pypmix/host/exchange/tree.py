@@ -42,11 +42,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from operator import itemgetter
 
+from pypmix.engine.times import COMBINE_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, Field, message
 from pypmix.host.exchange.errors import ServerLost, lost, make
 from pypmix.host.exchange.kinds import CANCEL, GATHER, KINDS
-from pypmix.host.exchange.limits import COMBINE_SECONDS
 from pypmix.standard import statuses
 from pypmix.standard.errors import Unreachable
 
