@@ -617,3 +617,14 @@ def test_a_member_that_a_server_has_lost_may_have_left() -> None:
     outcome = port.start(GroupDestruct("g"))
     port.answer()
     assert outcome == [(None, None)]
+
+
+@pytest.mark.parametrize("adapts", [False, True])
+def test_a_construct_may_name_a_connection(adapts: bool) -> None:
+    port = Port(adapts=adapts)
+    whole = (Proc("connection", RANK_WILDCARD),)
+    port.agent.addresses.connected("connection", (A, B))
+    outcome = port.start(GroupConstruct("g", whole))
+    # A server that knows connections finds their procs itself.
+    assert port.answer(GroupResults((A, B))).procs == (whole if adapts else (A, B))
+    assert outcome[0][0].members == (A, B)
