@@ -8,7 +8,7 @@ by `post` (run a function soon) and `call` (run it and wait), which wake the loo
 The turns are made on the loop's own thread until another one has called `attach`, that of an event loop which watches
 `fileno` and calls `poll`. Then they are made there: what two threads hand to each other costs more than most of what
 they do with it. The own thread makes the turns for timers then, and all of them where that event loop is held up, from
-`PATIENCE` seconds on until it comes again. `_turns` is held by who makes turns.
+`PATIENCE` seconds on until it comes again. The thread that makes turns holds `_turns`.
 
 One turn of `_loop`, in this order:
 
@@ -26,8 +26,8 @@ Calls posted before that still run, and then all descriptors are closed. In a fo
 `forked` closes the child's copies.
 
 A fault in a connection's owner, in a posted call or in a timer is logged. It costs that connection at most, and the
-loop goes on. What is no `Exception` costs the connection, too. It ends the own thread, and is raised on one that has
-attached.
+loop goes on. Another `BaseException` costs the connection, too. It ends the own thread, and is raised on one
+that has attached.
 """
 
 from __future__ import annotations
@@ -310,10 +310,10 @@ class Reactor:
         self._visits = 0
         self._awaited = -math.inf
         """The time at which the own thread looks for timers by itself, where another one makes the turns."""
-        # A signal handler may interrupt who is just taking or giving it back.
+        # A signal handler may interrupt a thread that is just taking it or giving it back.
         self._turns = threading.RLock()
         self._nudge = -1
-        """What wakes the own thread, where another one makes the turns."""
+        """The eventfd that wakes the own thread, where another one makes the turns."""
         self._lock = threading.Lock()
         self._epoll = select.epoll()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -528,7 +528,7 @@ class Reactor:
                     self._ident = None
 
     def _stand_by(self) -> None:
-        """Make the turns in which timers are due, and those for which nobody else comes."""
+        """Make the turns in which timers are due, and those that the thread which has attached does not make."""
         nudged, waiting = select.poll(), select.poll()
         nudged.register(self._nudge, select.POLLIN)
         waiting.register(self._nudge, select.POLLIN)

@@ -163,7 +163,7 @@ class Dispatcher:
         self.bell = Bell(loop, lambda: self._turns.next())
         self._turns = Turns(self._soon)
         self.answering: Callable[[Callable[[], None]], object] | None = None
-        """What calls a function that answers on the loop's thread; see `pypmix.engine.base.ServerSession.attach`."""
+        """It calls a function that answers on the thread of the loop; see `pypmix.engine.base.ServerSession.attach`."""
         self._serving = False
         self._due = 0
         self._lock = threading.Lock()
