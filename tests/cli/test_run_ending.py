@@ -253,7 +253,7 @@ def test_abort_of_one_rank_ends_it_alone(command: Command) -> None:
 
 def test_the_time_limit_names_who_waits_for_whose_data(command: Command) -> None:
     text = "tell('pid')\nme.fence()\nme.get('never', proc=me.job[0], wait=50) if rank == 1 else hang()"
-    ended = command("run", "-n", 2, "--timeout", 6, *client(text))
+    ended = command("run", "-n", 2, "--timeout", 10, *client(text))
     assert ended.code == 124
     pids = [(command.folder / f"pid.{rank}").read_text().strip() for rank in range(2)]
     assert "get never" in ended.message
@@ -263,11 +263,11 @@ def test_the_time_limit_names_who_waits_for_whose_data(command: Command) -> None
 
 def test_the_time_limit_names_who_is_missing_in_what(command: Command) -> None:
     text = "tell('pid')\nme.fence() if rank != 2 else hang()"
-    ended = command("run", "-n", 4, "--timeout", 6, *client(text))
+    ended = command("run", "-n", 4, "--timeout", 10, *client(text))
     assert ended.code == 124
     pid = (command.folder / "pid.2").read_text().strip()
     lines = [line for line in ended.message.splitlines() if "pypmix run" in line or line.startswith("  ")]
-    assert lines[0] == "pypmix run: the job did not end within 6 s and was ended"
+    assert lines[0] == "pypmix run: the job did not end within 10 s and was ended"
     assert "fence" in ended.message
     assert "3 of 4 arrived" in ended.message
     assert f"missing: rank 2 (pid {pid})" in ended.message

@@ -175,7 +175,7 @@ def test_an_abort_ends_all_nodes(run):
 
 @pytest.mark.clients("python-client")
 def test_the_report_names_who_is_missing_on_another_node(run):
-    job = run.job("nodes.waits", ranks=4, options=["--timeout", "8"])
+    job = run.job("nodes.waits", ranks=4, options=["--timeout", "12"])
     assert job.exit_code == 124, job.report()
     assert "3 of 4 arrived" in job.stderr and "missing: rank 3 (pid" in job.stderr, job.report()
 
