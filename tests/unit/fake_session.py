@@ -28,6 +28,10 @@ class FakeSession:
         self._held: list[tuple[Any, Callable[..., None]]] = []
         self._pipe = os.pipe()
 
+    def __del__(self) -> None:
+        for descriptor in self._pipe:
+            os.close(descriptor)
+
     def _outcome(self, op: Any) -> tuple[Any, BaseException | None]:
         self.ops.append(op)
         answer = self.answers.get(type(op))

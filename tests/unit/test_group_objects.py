@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -161,6 +162,17 @@ class Groups(FakeSession):
             self.under_way.remove(each)
             each[1](result, error)
         self.wake()
+
+    def end_once_asked(self, kind: type, *members: Proc) -> None:
+        """Form the group that an operation of a kind waits for, on another thread, as soon as it is under way."""
+
+        def end() -> None:
+            deadline = time.monotonic() + 10
+            while not any(type(op) is kind for op, _ in self.under_way) and time.monotonic() < deadline:
+                time.sleep(0.001)
+            self.end(kind, self.form("g", *members))
+
+        threading.Thread(target=end, daemon=True).start()
 
     def answered(self, kind: str, proc: Proc, reason: str = "") -> None:
         """An invited proc answers."""
@@ -718,14 +730,14 @@ def test_a_function_answers_by_itself_where_calls_block(me: Client, session: Gro
 
 def test_join_by_hand(me: Client, session: Groups) -> None:
     assert me.group_join("g", PEER, False, reason="no") is None
-    threading.Timer(0.02, lambda: session.end(GroupJoin, session.form("g", PEER, ME))).start()
+    session.end_once_asked(GroupJoin, PEER, ME)
     assert me.group_join("g", PEER, timeout=5).size == 2
     with pytest.raises(ValueError, match="not joining"):
         me.group_join("g", PEER, reason="no")
 
 
 def test_a_request_to_join(me: Client, session: Groups) -> None:
-    threading.Timer(0.02, lambda: session.end(GroupEnter, session.form("g", PEER, ME))).start()
+    session.end_once_asked(GroupEnter, PEER, ME)
     assert me.group_enter("g", PEER, timeout=5).members == (PEER, ME)
     me.group_leave("g", info=[attrs.GROUP_INFO([attrs.HOSTNAME("n0")])])
     assert session.asked(GroupLeave) == [GroupLeave("g", (attrs.GROUP_INFO([attrs.HOSTNAME("n0")]),))]
