@@ -141,5 +141,21 @@ READ_SECONDS = 30.0
 LINK_LINGER_SECONDS = 1.0
 """The time for which a closed carrier still sends what was given to it."""
 
+ROLL_SECONDS = 0.01
+"""The time for which news of servers that have come are gathered."""
+
+REVIEW_SECONDS = 0.2
+MAX_REVIEW_SECONDS = 3.0
+"""The time in which no server comes or goes until connections are made with new neighbours, and the most."""
+
+FAR_SECONDS = 2.0
+"""The time after which a server without any connection yet is dialed by others than its neighbours."""
+
+REFUSED_SECONDS = 1.0
+"""The time for which a server's address has no listener until it counts as ended."""
+
+ENDING_SECONDS = 0.5
+"""The time in which a connection ends by itself whose server has ended, as others have seen."""
+
 PAUSE_SECONDS = 1.0
 """The time in which no connection is taken when the process has no descriptor left."""

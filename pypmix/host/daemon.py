@@ -37,6 +37,7 @@ from pypmix.host.control import MET
 from pypmix.host.crossings import Exchanging
 from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
 from pypmix.host.exchange.coordinator import ContextIds
+from pypmix.host.exchange.limits import MAX_MESH
 from pypmix.host.folders import temporary_folder
 from pypmix.host.loop import READ, Loop
 from pypmix.host.nodes import LocalNode, usable_cpus
@@ -118,6 +119,7 @@ class Orders(Record):
         trace: Whether the launcher writes a trace.
         switch: The descriptor of a connection to the switch of the session (`pypmix.host.exchange.switch`), which the
             process that starts the daemon has made; -1 where servers talk to each other by TCP.
+        mesh: See `TCPCarrier`.
     """
 
     node: str
@@ -136,6 +138,7 @@ class Orders(Record):
     warm: tuple[str, ...] | None = None
     trace: bool = False
     switch: int = -1
+    mesh: int = MAX_MESH
 
 
 class Ready(Record):
@@ -167,6 +170,7 @@ def bootstrap(given: Orders) -> bytes:
         "encrypt": given.encrypt,
         "warm": given.warm,
         "trace": given.trace,
+        "mesh": given.mesh,
     }
     return json.dumps(line).encode() + b"\n"
 
@@ -208,6 +212,7 @@ def read_orders(line: bytes) -> Orders:
             None if found.get("warm") is None else tuple([_text(name) for name in found["warm"]]),
             found.get("trace") is True,
             int(found.get("switch", -1)),
+            int(found.get("mesh", MAX_MESH)),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         # Not the value itself: it may be the secret.
@@ -774,7 +779,14 @@ def _carrier(given: Orders) -> TCPCarrier | SwitchCarrier:
 
         return SwitchCarrier(given.node, socket.socket(fileno=given.switch), keep_alive=given.keep_alive)
     address = listening_address(given.interface, given.launcher[1])
-    return TCPCarrier(given.node, given.secret, listen=(address, 0), keep_alive=given.keep_alive, encrypt=given.encrypt)
+    return TCPCarrier(
+        given.node,
+        given.secret,
+        listen=(address, 0),
+        mesh=given.mesh,
+        keep_alive=given.keep_alive,
+        encrypt=given.encrypt,
+    )
 
 
 def _tracing() -> NodeTrace:

@@ -27,6 +27,7 @@ from pypmix.host.daemon import Orders, bootstrap, read_ready
 from pypmix.host.elastic import Elastic, node_event
 from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
 from pypmix.host.exchange.coordinator import ContextIds
+from pypmix.host.exchange.limits import MAX_MESH
 from pypmix.host.loop import READ
 from pypmix.host.outcome import listed
 from pypmix.host.preload import files_of, read
@@ -119,6 +120,7 @@ class NodeSession:
         encrypt: Whether launcher and daemons talk to each other encrypted; where that leaves a machine by default.
         switch: Passes on the messages of launcher and daemons, where these do not reach each other; `start` gives each
             daemon a stream to it.
+        mesh: How many servers, the launcher included, are all connected with each other (`TCPCarrier`).
     """
 
     def __init__(
@@ -137,6 +139,7 @@ class NodeSession:
         release: Callable[[Node], None] = lambda _node: None,
         encrypt: bool | None = None,
         switch: Switch | None = None,
+        mesh: int = MAX_MESH,
     ) -> None:
         names = [node.name for node in nodes]
         if len(set(names)) != len(names):
@@ -155,6 +158,7 @@ class NodeSession:
         self.folder = folder
         self.patience = patience
         self.keep_alive = keep_alive
+        self.mesh = mesh
         self.obtain = obtain
         self.release = release
         self.encrypt = encrypt
@@ -313,7 +317,12 @@ class Fleet:
     def _listening(self, session: NodeSession) -> TCPCarrier:
         """Return a carrier to which the daemons connect."""
         carrier = TCPCarrier(
-            LAUNCHER, self._secret, listen=(session.listen, 0), keep_alive=session.keep_alive, encrypt=session.encrypt
+            LAUNCHER,
+            self._secret,
+            listen=(session.listen, 0),
+            mesh=session.mesh,
+            keep_alive=session.keep_alive,
+            encrypt=session.encrypt,
         )
         host, port = carrier.address
         named = session.addresses or ((socket.gethostname(),) if host in ("0.0.0.0", "::") else (host,))
@@ -345,7 +354,7 @@ class Fleet:
             node.hostname, self._space, self._secret, self._launcher, node.number, session.interface,
             tuple(session.env.items()), session.folder, self._host.wdir, self._host.grace, session.keep_alive,
             session.encrypt, warm=None if self._host.forks is None else self._host.forks.modules,
-            trace=self._trace is not None,
+            trace=self._trace is not None, mesh=session.mesh,
         )  # fmt: skip
         line = bootstrap(given)
         try:

@@ -4,8 +4,8 @@
 
 Real exchanges and crossings run on virtual time: a message takes `--hop` microseconds on its way, and keeps its sender
 and its receiver busy one after the other for what it costs in CPU (`--cost`, by default measured first: a fence of two
-servers on this machine). Registration is that of one server, to which the others do what it does to them. Collectives
-are those of participants without crossings. A construct is mended after the loss of a server in the middle, or of the
+servers on this machine). Told to all is the word of one server that has registered a job. Collectives are those of
+participants without crossings. A construct is mended after the loss of a server in the middle, or of the
 coordinator, when all but one have contributed: the time is that from the word of the loss, which all get at a time,
 until all have ended.
 """
@@ -20,13 +20,11 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-from pypmix.host.exchange import Crossing, Exchange, Hub, inquiries, participant
+from pypmix.host.exchange import Exchange, Hub, inquiries, participant
 from pypmix.host.exchange.announcing import REGISTERED
 from pypmix.host.exchange.codec import PLACES, Field
 from pypmix.host.exchange.kinds import CONNECT, CONSTRUCT, FENCE, OUTCOME, Part, coordinator_of
 from pypmix.host.exchange.places import Places
-from pypmix.standard import attrs
-from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import Proc
 
 NSPACE = "job"
@@ -34,8 +32,8 @@ DIGEST = b"d" * 16
 MANY = 1000
 """The most servers that a fence collects from."""
 
-MET = 4000
-"""The most servers with which one registers a job: the simulation has each of them hear of all others."""
+REGISTRATION = b"r" * 25
+"""What a server tells of a job."""
 
 COMMITTED = 1 << 10
 """Bytes that each server has for a fence that collects."""
@@ -84,19 +82,6 @@ class Paced(Hub):
             "bytes sent by the busiest": max(self.bytes.values(), default=0),
             "ms": round(seconds * 1e3, 3),
         }
-
-
-class Server:
-    """What a crossing calls of a server."""
-
-    def __init__(self, name):
-        self.proc = Proc(f"server-{name}", 0)
-
-    def register_nspace(self, job, local=None):
-        pass
-
-    def notify(self, event):
-        pass
 
 
 class Here:
@@ -207,33 +192,18 @@ def modex(session):
     return session.hub.busiest(ends[0] - begin)
 
 
-def registration(count, ranks, cost, hop):
-    """Return the figures of one server that registers a job with all the others, which do the same."""
-    hub = Paced(cost, hop)
-    names = [f"n{number:05}" for number in range(count)]
-    places = {rank: names[rank // ranks] for rank in range(count * ranks)}
-    clock = hub.clock
-    exchange = Exchange(hub.carrier(names[0]), later=clock.later, now=clock.time)
-    crossing = Crossing(Server(names[0]), exchange)
-    told = []
-    others = [hub.carrier(name) for name in names[1:]]
-    for carrier in others:
-        # They do not meet each other, of which there would be too many.
-        carrier._on_message, carrier._on_change = lambda _sender, message: told.append(message), lambda *_: None
-        carrier.listening = True
-    exchange.start()
-    hub.run()
+def told(session):
+    """Return the figures of one server that tells all others of a job, as each does that registers it."""
+    hub = session.hub
     hub.reset()
-    begin = clock.now
-    used = time.process_time()
-    crossing.register(JobInfo(NSPACE, (attrs.JOB_SIZE(len(places)),)), places)
+    begin = hub.clock.now
+    heard = []
+    for exchange in session.exchanges:
+        exchange.hear(REGISTERED, lambda _sender, _data: heard.append(hub.clock.now))
+    session.exchanges[0].tell_others(REGISTERED, REGISTRATION)
     hub.run()
-    assert len(told) == count - 1
-    assert not told or REGISTERED.encode() in told[0]
-    for carrier, message in zip(others, told, strict=True):
-        hub.send(carrier, names[0], message)
-    hub.run()
-    return {**hub.busiest(clock.now - begin), "cpu ms": round((time.process_time() - used) * 1e3, 3)}
+    assert len(heard) == len(session.names) - 1
+    return hub.busiest(max(heard) - begin)
 
 
 def cost_of_a_message():
@@ -251,9 +221,8 @@ def cost_of_a_message():
 
 def measure(count, ranks, cost, hop):
     """Return the figures of all operations for a number of servers."""
-    found = {"registration": registration(count, ranks, cost, hop)} if count <= MET else {}
     session = Session(count, ranks, Paced(cost, hop))
-    found["fence"] = session.collective(FENCE)
+    found = {"fence": session.collective(FENCE)}
     if count <= MANY:
         # Its result is in memory as often as there are servers.
         found["fence, collecting"] = session.collective(FENCE, b"d" * COMMITTED)
@@ -265,6 +234,7 @@ def measure(count, ranks, cost, hop):
             found["mended, coordinator lost"] = Session(count, 1, Paced(cost, hop), mortal=True).mended(root=True)
     if count > 1:
         found["modex"] = modex(session)
+        found["told to all"] = told(session)
     return found
 
 
@@ -277,7 +247,7 @@ def draw(path, rows, cost, hop):
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 3, figsize=(14.5, 4), layout="constrained")
-    usual = "fence", "fence, collecting", "construct", "connect", "modex"
+    usual = "fence", "fence, collecting", "construct", "connect", "modex", "told to all"
     lost = "mended, a server lost", "mended, coordinator lost"
     for axis, figure_of, operations in (
         (axes[0], lambda row: row["ms"], usual),

@@ -238,9 +238,18 @@ def test_a_time_limit_says_what_was_pending(session: Start) -> None:
     assert "did not end within 12 s" in run.outcome and "on n1" in run.err, run.told()
 
 
-def test_the_ranks_of_a_node_that_is_lost_are_lost_to_the_others(session: Start) -> None:
+def test_what_ranks_do_crosses_nodes_that_have_few_connections(session: Start, tmp_path: Path) -> None:
+    names = [f"n{number}" for number in range(9)]
+    run = session(ranks(9, "work"), nodes=dict.fromkeys(names, 1), env={"EXTRA": "more"}, mesh=1)
+    assert run.end() == 0, run.told()
+    assert sorted(run.out) == [f"worked {rank} {node} {node} {tmp_path} more" for rank, node in enumerate(names)]
+
+
+@pytest.mark.parametrize("mesh", [1, 32])
+def test_the_ranks_of_a_node_that_is_lost_are_lost_to_the_others(session: Start, mesh: int) -> None:
     """They hear it as an event, once each, and their fence ends; they go on, and the outcome says what was lost."""
-    run = session(ranks(6, "survive"), nodes={"n0": 2, "n1": 2, "n2": 2}, terms={"keep_going": True})
+    nodes = {"n0": 2, "n1": 2, "n2": 2, **dict.fromkeys(("n3", "n4", "n5"), 0)}
+    run = session(ranks(6, "survive"), nodes=nodes, terms={"keep_going": True}, mesh=mesh)
     run.until(lambda: sum(line.startswith("up") for line in run.out) == 6, "all ranks")
     os.kill(run.pid("n1"), signal.SIGKILL)
     killed = time.monotonic()

@@ -38,7 +38,10 @@ class World:
         self.pings = 0
         self.lost = {}
         self.links = {
-            name: {other: SimpleNamespace(name=name, other=other, signs=0, pulse=Pulse()) for other in names - {name}}
+            name: {
+                other: SimpleNamespace(name=name, other=other, signs=0, pulse=Pulse(), asleep=False)
+                for other in names - {name}
+            }
             for name in names
         }
         self.servers = {name: KeepAlive(name, float(TURNS), self.links[name], self._tell, self._lose) for name in names}
@@ -54,7 +57,7 @@ class World:
             back.signs += len(data)
             self.servers[link.other].take(link.name, back, data)
 
-    def _lose(self, link, _reason):
+    def _lose(self, link, _reason, _sure):
         if self.links[link.name].pop(link.other, None) is not None:
             self.lost.setdefault(link.name, {})[link.other] = self.now
 

@@ -100,7 +100,7 @@ def test_servers_that_have_each_other_have_the_same_others(size, happenings, del
 )
 def test_it_is_enough_that_a_few_hear_of_each_loss(size, happenings, delays):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "MAX_HEARERS", 1)
+        patch.setattr(limits, "MAX_MESH", 1)
         the_same_others(size, happenings, delays)
 
 

@@ -483,7 +483,7 @@ def test_who_acknowledges_nothing_is_dropped(servers, monkeypatch):
     monkeypatch.setattr("pypmix.host.exchange.link.MAX_MESSAGE", 100_000)
     a = servers("a", max_backlog=1_000_000)
     with socket.create_connection(a.carrier.address, timeout=PATIENCE) as sock:
-        mine = Handshake("b", SECRET, to="a")
+        mine = Handshake("b", SECRET, to="a", progress=Progress(life=b"l" * 16))
         sock.sendall(_frame(mine.begin()))
         while not mine.done:
             answer = mine.take(_receive(sock))

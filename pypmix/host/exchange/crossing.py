@@ -489,6 +489,9 @@ class Crossing:
 
     def _spread(self, op: NotifyEvent, source: Proc, reach: set[str]) -> None:
         data = EVENT.write((op.code, op.range, source, op.infos))
+        if (op.range != RANGE_SESSION or self._session is None) and reach.issuperset(self._exchange.members):
+            self._exchange.tell_others(RAISED, data)
+            return
         for server in sorted(reach - {self.name}):
             if op.range != RANGE_SESSION or self._session is None or self._session(server):
                 self._exchange.tell(server, RAISED, data)

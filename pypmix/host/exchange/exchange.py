@@ -8,6 +8,7 @@ import time
 from collections import deque
 from functools import partial
 from itertools import count
+from threading import get_ident
 
 from pypmix.engine import times
 from pypmix.engine.alarms import Alarms
@@ -27,6 +28,7 @@ from pypmix.host.exchange.errors import (
 from pypmix.host.exchange.kinds import GATHER, Part, hearers, unpack_gathered
 from pypmix.host.exchange.participant import PART, Own, Participant
 from pypmix.host.exchange.places import Party
+from pypmix.host.exchange.telling import Telling
 from pypmix.host.exchange.tree import UP
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotSupported, PMIxError, RemoteProtocolError, Unreachable
@@ -51,8 +53,6 @@ if TYPE_CHECKING:
 REQUEST, ANSWER, REFUSED, TELL, ASIDE = range(1, 6)
 """The kinds of messages; what is said aside passes by what is kept of its sender."""
 
-_ASIDE = bytes((ASIDE,))
-
 _HEAD = struct.Struct("!BIqI")
 """The beginning of a request or an answer: its kind, its number as a field, and the length of the next field."""
 
@@ -76,11 +76,12 @@ class Strand:
     call comes after it, so state that is only touched here needs no lock.
     """
 
-    __slots__ = ("_busy", "_calls")
+    __slots__ = ("_busy", "_calls", "_thread")
 
     def __init__(self) -> None:
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._busy = threading.Lock()
+        self._thread = 0
 
     def __call__(self, function: Callable[..., object], *args: Any) -> None:
         """Carry out a call, now or after those that came before; what it raises is logged."""
@@ -88,6 +89,7 @@ class Strand:
         calls.append((function, args))
         # The holder of the lock looks once more after it has released it, so that no call stays behind.
         while calls and self._busy.acquire(blocking=False):
+            self._thread = get_ident()
             try:
                 while calls:
                     function, args = calls.popleft()
@@ -98,7 +100,15 @@ class Strand:
                     # Kept, it would hold what it was about until the next call.
                     del function, args
             finally:
+                self._thread = 0
                 self._busy.release()
+
+    def wait(self, begin: Callable[[Callable[[], None]], None], seconds: float) -> None:
+        """Make a call that is given a function to call later, and wait for that; not where this is part of a call."""
+        if self._thread != get_ident():
+            over = threading.Event()
+            self(begin, over.set)
+            over.wait(seconds)
 
     @staticmethod
     def at_once(function: Callable[..., object], *args: Any) -> None:
@@ -204,7 +214,7 @@ class Exchange:
     tells the lost one, and if that is there, the later of the two by name leaves: it tells all that it still has, and
     goes on alone. (The first server by name, where the session keeps what it has only once, stays.) A server that has
     ended does not answer, and its end is told by each server's own carrier, after its last message: what others have
-    heard before ends nothing.
+    heard before ends nothing. Where carriers tell each other of an end (`heard_by_all`), no exchange needs to.
 
     Args:
         carrier: What carries the messages; it belongs to the exchange from here on.
@@ -254,6 +264,8 @@ class Exchange:
         self._waiting: list[_Awaited] = []
         self._lately: dict[str, tuple[float, set[str]]] = {}
         """Servers that this one has lost in the last moment, when, and those that were told."""
+        self._heard_by_all: Callable[[str], bool] = getattr(carrier, "heard_by_all", lambda _name: False)
+        self._telling = Telling(self, carrier.send, self._taken)
         self.collectives = Participant(self)
 
     # What users call
@@ -263,8 +275,15 @@ class Exchange:
         self._carrier.listen(partial(self.soon, self._arrived), partial(self.soon, self._changed))
 
     def close(self) -> None:
-        """Leave: all that is under way ends with `LostConnection`. May be called twice."""
+        """Leave: all that is under way ends with `LostConnection`. May be called twice.
+
+        What this server has told others arrives before its departure: those that pass it on have a second for that, and
+        then it goes to each server directly.
+        """
         self.soon(self._catch_up)
+        if self._alarms is not None:
+            self.soon.wait(self._telling.when_heard, times.LINK_LINGER_SECONDS)
+        self.soon(self._telling.finish)
         self._carrier.close()
         self.soon(self._close)
         if self._alarms is not None:
@@ -403,7 +422,11 @@ class Exchange:
 
     def tell_others(self, topic: str, data: bytes, to: str = "") -> None:
         """Tell all other servers that are there, or one of them, at once: in a callback of the exchange."""
-        self._tell((to,) if to else self._others(), topic, data)
+        if to or len(self._here) <= limits.MAX_MESH or self._closed:
+            self._tell((to,) if to else self.others(), topic, data)
+        else:
+            self._catch_up()
+            self._telling.tell(codec.pack(TELL, TEXT.write(topic), data))
 
     def aside(self, to: str, topic: str, data: bytes) -> None:
         """Tell another server something that it hears even while it holds this one, in a callback of the exchange."""
@@ -422,7 +445,7 @@ class Exchange:
     def release(self, name: str) -> None:
         """Go on with what a server has said, in a callback of the exchange; which may hold it again."""
         for kept in self._held.pop(name, (None, ()))[1]:
-            self._arrived(name, kept)
+            self._taken(name, kept)
 
     def defer(self, call: Callable[[], None], seconds: float) -> None:
         """Have something told after some seconds, or before the next message of this server, whichever is first.
@@ -583,7 +606,9 @@ class Exchange:
     def _send(self, to: str, message: bytes) -> None:
         if self._deferred is not None:
             self._catch_up()
-        self._carrier.send(to, message)
+        telling = self._telling
+        telling.sent[to] += 1
+        self._carrier.send(to, telling.after(message) if telling.unheard else message)
 
     def _catch_up(self) -> None:
         call, self._deferred = self._deferred, None
@@ -592,7 +617,8 @@ class Exchange:
 
     # News
 
-    def _others(self) -> list[str]:
+    def others(self) -> list[str]:
+        """Return the names of the other servers that are there, sorted."""
         return sorted(self._here - {self.name})
 
     def _tell(self, names: Iterable[str], topic: str, data: bytes) -> None:
@@ -615,7 +641,22 @@ class Exchange:
     def _arrived(self, sender: str, message: bytes) -> None:
         if self._closed or sender not in self._here:
             return
-        if sender in self._held and message[:1] != _ASIDE:
+        try:
+            kind = message[0] if message else 0
+            if kind == ASIDE:
+                self._read(sender, message)
+            elif kind > ASIDE or not self._telling.is_next(sender):
+                self._telling.take(sender, message)
+            elif sender in self._held:
+                self._taken(sender, message)
+            else:
+                self._read(sender, message)
+        except RemoteProtocolError as error:
+            log.error("%s: a message of %s is dropped: %s", self.name, sender, error)
+
+    def _taken(self, sender: str, message: bytes) -> None:
+        """It is the turn of a message of another server."""
+        if sender in self._held:
             wake, kept = self._held[sender]
             kept.append(message)
             wake()
@@ -655,9 +696,14 @@ class Exchange:
             self._gone -= {name}
             self._lately.pop(name, None)
             self._here.add(name)
+            told = self._telling.count
             self._tell_of(name, True)
+            # After what watchers tell it.
+            self.soon(self._telling.meet, name, told)
+            self.soon(self._telling.come, name)
         elif name in self._here:
-            self._lately[name] = self._now(), set()
+            if not self._heard_by_all(name):
+                self._lately[name] = self._now(), set()
             self._lose(name)
 
     def _tell_of_losses(self) -> None:
@@ -683,13 +729,15 @@ class Exchange:
         elif other < self.name and not self._out:
             self._out = True
             log.warning("%s: leaves the session, since it has no connection with %s", self.name, other)
-            rest = self._others()
+            rest = self.others()
+            # Directly: those who would pass it on have lost this server then.
             self._tell(rest, LEAVES, b"")
             for each in rest:
                 self._lose(each)
 
     def _lose(self, name: str) -> None:
         """Another server is not there any more: it answers nothing, and waits for nothing."""
+        self._telling.release(name)
         while name in self._held:
             # What it has said before it was lost counts.
             self.release(name)
@@ -697,6 +745,7 @@ class Exchange:
             return
         self._here.discard(name)
         self._gone |= {name}
+        self._telling.lose(name)
         self.collectives.changed(name, False)
         for number, asked in [item for item in self._asked.items() if item[1].to == name]:
             self._answered(name, number, None, lost((name,), asked.topic))
@@ -742,6 +791,7 @@ class Exchange:
             return
         self._closed = True
         self._held.clear()
+        self._telling.close()
         self.collectives.close()
         for number, asked in list(self._asked.items()):
             self._answered(asked.to, number, None, left(asked.topic))

@@ -33,7 +33,7 @@ PROOF = 3
 WELCOME = 4
 REFUSED = 5
 
-MAGIC = b"pypmix exchange 5"
+MAGIC = b"pypmix exchange 6"
 NONCE = 32
 NUMBER_OF_LINK = 16
 MAX_FRAME = 4096
@@ -41,21 +41,23 @@ MAX_FRAME = 4096
 
 
 class Progress(Record):
-    """The state of one side of a connection that is made again; a new one has none.
+    """The state of one side of a connection that is made again; a new one has none but the life of the server.
 
     Attributes:
         link: The number of the connection; empty for a new one.
         dialed: How often this side has dialed to make it again.
         received: How many messages have come.
+        life: The number of this side's process (`roll`).
     """
 
     link: bytes = b""
     dialed: int = 0
     received: int = 0
+    life: bytes = b""
 
 
 ADDRESS: codec.Field[Address] = codec.message(TEXT, NUMBER)
-PROGRESS: codec.Field[Progress] = codec.record(Progress, BYTES, NUMBER, NUMBER)
+PROGRESS: codec.Field[Progress] = codec.record(Progress, BYTES, NUMBER, NUMBER, BYTES)
 NEW = Progress()
 
 

@@ -72,6 +72,21 @@ class Journal:
         """The number of bytes that are kept and were sent after the oldest message that is kept."""
         return self.size - len(self._kept[0]) if self._kept else 0
 
+    @property
+    def moved(self) -> int:
+        """The number of messages that have been sent and have come."""
+        return self._base + len(self._kept) + self._received
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether the other side has acknowledged all that was sent."""
+        return not self._kept
+
+    @property
+    def settled(self) -> bool:
+        """Whether each side has acknowledged all that has come."""
+        return not self._kept and self._told == self._received
+
     def acknowledge(self, count: int) -> None:
         """The other side has got so many messages in all.
 

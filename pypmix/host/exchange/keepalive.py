@@ -11,9 +11,11 @@ host does meanwhile.
     answers --4 silent turns--> suspected --7 silent turns, or another server has lost it--> lost
     suspected --it says anything--> answers
 
-A watcher tells all others whom it suspects, and from then on they ping that server too, each on its own connection. So
-all lose it by their own knowledge, within the time limit, and one broken connection does no further harm: what both
-ends of such a connection do is the exchange's business.
+A watcher tells all that it is connected with whom it suspects, as it does where it gets no connection with one. From
+then on they ping that server too, each on its own connection. So all of these lose it by their own knowledge, within
+the time limit. One that hears from the suspected server tells the watcher so (`THERE`): where a watcher loses one that
+others vouch for, it is their connection that is broken, and what both ends of it do is the exchange's business. If no
+server vouches for it, those that have no connection with it take the watcher's word (`roll`).
 
 A server counts turns and not seconds: one that has been stopped itself finds others silent for one turn when it goes
 on. It is told at the end of a connection (`OUT`) that it was lost for its silence. If its clock says that it was
@@ -30,12 +32,13 @@ import time
 from pypmix.host.exchange import codec
 from pypmix.host.exchange.codec import TEXT
 from pypmix.host.exchange.errors import log
+from pypmix.host.exchange.roll import followers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pypmix.host.exchange.link import Link
+    from pypmix.host.exchange.link import Link, Pulse
 
 TURNS, SUSPECTED, LOST = 8, 4, 7
 """The turns in the time limit, and the silent ones after which a server is suspected and lost.
@@ -43,15 +46,13 @@ TURNS, SUSPECTED, LOST = 8, 4, 7
 One more turn than `LOST` may pass from the last sign: the one in which it came.
 """
 
-PING, ANSWER, SUSPECT, LOSE, OUT, AWAY = range(1, 7)
+PING, ANSWER, SUSPECT, LOSE, OUT, AWAY, THERE = range(1, 8)
 _PING, _ANSWER, _OUT = codec.pack(PING), codec.pack(ANSWER), codec.pack(OUT)
 
 
 def watched_by(name: str, others: Mapping[str, object]) -> set[str]:
     """Return which of the others a server watches."""
-    ring = sorted((name, *others))
-    place = ring.index(name)
-    return {ring[(place + (1 << power)) % len(ring)] for power in range((len(ring) - 1).bit_length())}
+    return followers(sorted((name, *others)), name)
 
 
 class KeepAlive:
@@ -62,7 +63,8 @@ class KeepAlive:
         seconds: The time after which one that does not answer is lost to all.
         links: The connections with the others, by their names.
         tell: Sends something on a connection.
-        lose: Ends a connection, for a reason.
+        lose: Ends a connection, for a reason; told whether its server has ended for all.
+        ring: Returns the names of all servers, sorted; by default those that there are connections with.
     """
 
     def __init__(
@@ -71,7 +73,8 @@ class KeepAlive:
         seconds: float,
         links: Mapping[str, Link],
         tell: Callable[[Link, bytes], None],
-        lose: Callable[[Link, str], None],
+        lose: Callable[[Link, str, bool], None],
+        ring: Callable[[], Sequence[str]] | None = None,
     ) -> None:
         self.every = seconds / TURNS
         self._name = name
@@ -79,9 +82,12 @@ class KeepAlive:
         self._links = links
         self._tell = tell
         self._lose = lose
+        self._ring = ring or (lambda: sorted((name, *links)))
         self._turned = time.monotonic()
         self._stopped = float("-inf")
         self._away = False
+        self._vouched: dict[str, bool] = {}
+        """Whether another server has said that one is there which this one does not reach."""
 
     def turn(self) -> None:
         """A turn is over; to be called each `every` seconds."""
@@ -89,12 +95,17 @@ class KeepAlive:
         if self._was_stopped(now):
             self._stopped = now
         self._turned = now
-        watched = watched_by(self._name, self._links)
+        watched = followers(self._ring(), self._name)
         for name, link in list(self._links.items()):
             pulse = link.pulse
+            if link.asleep:
+                continue
+            if pulse.seen != link.signs:
+                self._vouch(name, pulse)
             if pulse.seen != link.signs or pulse.away or not (name in watched or pulse.silent >= SUSPECTED):
                 pulse.seen = link.signs
                 pulse.silent = 0
+                pulse.vouched = False
                 continue
             pulse.silent += 1
             if pulse.silent >= LOST:
@@ -119,12 +130,30 @@ class KeepAlive:
         elif kind in (SUSPECT, LOSE):
             other = self._links.get(TEXT.read(codec.expect(parts, 1)[0]))
             if other is not None:
+                if kind == SUSPECT:
+                    other.pulse.asked.add(sender)
                 self._doubt(other, kind == LOSE)
+        elif kind == THERE:
+            name = TEXT.read(codec.expect(parts, 1)[0])
+            other = self._links.get(name)
+            if other is not None:
+                other.pulse.vouched = True
+            if name in self._vouched:
+                self._vouched[name] = True
         elif kind == AWAY:
             link.pulse.away = codec.expect(parts, 1)[0] == b"\1"
         elif kind == OUT and self._was_stopped(time.monotonic()):
             for each in list(self._links.values()):
-                self._lose(each, f"this server was stopped, and {sender} counts it as lost")
+                self._lose(each, f"this server was stopped, and {sender} counts it as lost", False)
+
+    def suspect(self, name: str) -> None:
+        """Ask the others whether a server is there with which no connection can be made."""
+        self._vouched[name] = False
+        self._tell_others(SUSPECT, name)
+
+    def is_vouched(self, name: str) -> bool:
+        """Tell whether any server that was asked has said that one is there; once."""
+        return self._vouched.pop(name, True)
 
     def away(self, going: bool) -> None:
         """Tell the others that this server will be silent, or is back; from any thread."""
@@ -135,6 +164,14 @@ class KeepAlive:
     def resumed(self, link: Link) -> None:
         """A connection is there again that was reset: what was said on it meanwhile may be lost."""
         self._tell(link, codec.pack(AWAY, b"\1" if self._away else b"\0"))
+
+    def _vouch(self, name: str, pulse: Pulse) -> None:
+        """One that others suspect has given a sign of life."""
+        for each in pulse.asked:
+            link = self._links.get(each)
+            if link is not None:
+                self._tell(link, codec.pack(THERE, TEXT.write(name)))
+        pulse.asked.clear()
 
     def _doubt(self, link: Link, lost: bool) -> None:
         """Another server suspects or has lost the one at the end of a connection."""
@@ -149,7 +186,8 @@ class KeepAlive:
 
     def _out(self, link: Link) -> None:
         self._tell(link, _OUT)
-        self._lose(link, f"it has not answered for {link.pulse.silent * self.every:.3g} s")
+        reason = f"it has not answered for {link.pulse.silent * self.every:.3g} s"
+        self._lose(link, reason, not link.pulse.vouched)
 
     def _tell_others(self, kind: int, name: str) -> None:
         for other, link in list(self._links.items()):

@@ -243,7 +243,7 @@ def hearers(names: Iterable[str], name: str) -> set[str]:
     These are all others of a few; of many, those that follow it by name after 1, 2, 4, ... places, in a circle.
     """
     circle = sorted(names)
-    if len(circle) <= limits.MAX_HEARERS:
+    if len(circle) <= limits.MAX_MESH:
         return {*circle} - {name}
     place = circle.index(name)
     return {circle[(place + (1 << power)) % len(circle)] for power in range(len(circle).bit_length())} - {name}

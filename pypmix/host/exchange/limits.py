@@ -5,6 +5,13 @@ Their times are in `pypmix.engine.times`.
 
 from __future__ import annotations
 
+MAX_MESH = 32
+"""The most servers that are all connected with each other, and tell all others themselves what all are to hear.
+
+More have connections with neighbours, and others when there is something to send (`circle`); what all are to hear goes
+by way of others (`telling`), or, where each sees it itself, to some (`kinds.hearers`).
+"""
+
 # Collectives (`coordinator`, `participant`)
 
 MAX_AGAIN = 100
@@ -76,3 +83,23 @@ MAX_PARTY = 4096
 
 MAX_GROUPS = 65536
 """The most groups that are remembered of a server that does not list its own."""
+
+# Connections (`tcp`, `circle`, `telling`)
+
+MAX_ENDED = MAX_APART = 4096
+"""Of how many servers a carrier remembers that they have ended, or that it has lost them alone."""
+
+MAX_SERVERS = 1 << 14
+"""The most servers of a session that a carrier knows."""
+
+MAX_FAR = 128
+"""The most servers without any connection that are dialed by others than their neighbours within `FAR_SECONDS`."""
+
+MAX_EARLY = 4096
+"""The most messages for all that are kept of a server since others of it have to come before."""
+
+MAX_RESOLVING = 32
+"""The most names of servers that a process looks up at a time."""
+
+IDLE_TURNS = 8
+"""The turns of the keep-alive without a message after which an unneeded connection may be closed."""

@@ -56,12 +56,14 @@ class Ended(Broken):
     Attributes:
         reset: Whether it was reset.
         refused: Whether it was refused: no process listens there.
+        closed: Whether the other side has closed it, as the system does where a process ends.
     """
 
-    def __init__(self, detail: str, *, reset: bool = False, refused: bool = False) -> None:
+    def __init__(self, detail: str, *, reset: bool = False, refused: bool = False, closed: bool = False) -> None:
         super().__init__(detail)
         self.reset = reset
         self.refused = refused
+        self.closed = closed
 
     @classmethod
     def by(cls, code: int) -> Ended:
@@ -76,21 +78,25 @@ class Pulse:
         seen: Its signs of life at the end of the last turn.
         silent: For how many turns it has been silent, if it is watched.
         away: Whether it has said that it will be silent.
+        asked: The servers that have asked whether it is there, and are told so.
+        vouched: Whether another server has said, since it is silent here, that it is there.
     """
 
-    __slots__ = ("away", "seen", "silent")
+    __slots__ = ("asked", "away", "seen", "silent", "vouched")
 
     def __init__(self) -> None:
         self.seen = 0
         self.silent = 0
         self.away = False
+        self.asked: set[str] = set()
+        self.vouched = False
 
 
 class Link:
     """One connection.
 
-    It is open once both sides have proved who they are. One that was reset is closed and has a journal: it keeps what
-    it is to send, until another one takes its place (`heir`), which sends that.
+    It is open once both sides have proved who they are. One that was reset, or let go, is closed and has a journal: it
+    keeps what it is to send, until another one takes its place (`heir`), which sends that.
 
     Args:
         sock: The socket; it belongs to the link from here on.
@@ -104,6 +110,10 @@ class Link:
         address: Where the other side is dialed, or listens.
         open: Whether both sides have proved who they are.
         closed: Whether it is over.
+        asleep: Whether it was let go, and is not being made again.
+        idle: For how many turns of the keep-alive no message has passed.
+        moved: How many messages had passed at the end of the last turn.
+        told: The last change of servers that the other side knows (`roll`); -1 until both have compared.
         journal: What is kept to make it again; None while it is not open, and once it is over for good.
         heir: The one that has taken its place.
         since: When it began, by `time.monotonic`.
@@ -134,6 +144,10 @@ class Link:
         self.connecting = dials
         self.open = False
         self.closed = False
+        self.asleep = False
+        self.idle = 0
+        self.moved = 0
+        self.told = -1
         self.journal: Journal | None = None
         self.heir: Link | None = None
         self.watched = 0
@@ -177,6 +191,11 @@ class Link:
     def peer(self) -> str:
         """The other server's name, empty while it has not said it."""
         return self.handshake.peer
+
+    @property
+    def owes(self) -> bool:
+        """Whether the other side has not acknowledged all that was sent to it."""
+        return self.journal is not None and not self.journal.acknowledged
 
     def begin(self) -> None:
         """Both sides have proved who they are."""
@@ -231,10 +250,11 @@ class Link:
                     self.unsent += len(rest)
             return self._waits()
 
-    def suspend(self) -> None:
-        """It was reset: keep what is sent from here on."""
+    def suspend(self, asleep: bool = False) -> None:
+        """It was reset, or is let go: keep what is sent from here on."""
         with self._lock:
             self._close()
+            self.asleep = asleep
             self.unsent = self.journal.size if self.journal is not None else 0
 
     def hand_over(self, heir: Link) -> Journal:
@@ -345,7 +365,7 @@ class Link:
         if not data:
             with self._lock:
                 # The system tells one thread of a reset; it may have told one that was sending.
-                raise Ended("it has closed the connection", reset=self._reset)
+                raise Ended("it has closed the connection", reset=self._reset, closed=not self._reset)
         self._most = RECEIVE if len(data) < RECEIVE else CHUNK
         self._in += data
         self.signs += len(data)

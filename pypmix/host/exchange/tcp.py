@@ -14,25 +14,33 @@ from functools import partial
 from pypmix.engine.faults import fault
 from pypmix.engine.times import (
     DIAL_SECONDS,
+    ENDING_SECONDS,
+    FAR_SECONDS,
     KEEP_ALIVE_SECONDS,
     LINK_HANDSHAKE_SECONDS,
     LINK_LINGER_SECONDS,
     LOOK_SECONDS,
     MAX_RETRY_SECONDS,
+    MAX_REVIEW_SECONDS,
     PAUSE_SECONDS,
     PROOF_SECONDS,
     READ_SECONDS,
+    REFUSED_SECONDS,
     RETRY_SECONDS,
+    REVIEW_SECONDS,
     STALL_SECONDS,
     UNREACHED_SECONDS,
 )
 from pypmix.host import addresses
-from pypmix.host.exchange import rendezvous
+from pypmix.host.exchange import circle, codec, rendezvous
 from pypmix.host.exchange.carrier import MAX_MESSAGE
+from pypmix.host.exchange.circle import Circle, Port
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.handshake import NEW, Handshake, HandshakeError, Progress, refusal
 from pypmix.host.exchange.keepalive import KeepAlive
+from pypmix.host.exchange.limits import IDLE_TURNS, MAX_FAR, MAX_MESH, MAX_RESOLVING
 from pypmix.host.exchange.link import CONTROL, Broken, Ended, Link
+from pypmix.host.exchange.roll import LIFE, Entry
 from pypmix.host.loop import READ, WRITE, Loop
 from pypmix.host.naming import check_name
 from pypmix.standard.errors import NotInitialized, RemoteProtocolError
@@ -45,6 +53,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Guest
     from pypmix.host.exchange.carrier import OnChange, OnMessage
+    from pypmix.host.exchange.journal import Journal
     from pypmix.host.exchange.rendezvous import Address
     from pypmix.host.loop import Cancellable as Timer
 
@@ -58,26 +67,38 @@ The oldest one makes room, once it has had `PROOF_SECONDS`; until then, those th
 server that proves within that time who it is gets in however many others come, and these cost a bounded share of time.
 """
 
+EVERYWHERE = (addresses.ANYWHERE, "0.0.0.0")
+"""The addresses that stand for all of this machine."""
+
 ACCEPTS = 16
 """The connections that are taken in one turn, so that those that are there have theirs as well."""
 
 GOODBYE = b""
 """The frame that says that its sender leaves; no message is empty."""
 
+REST, RESTS, SETTLE = 30, 31, 32
+"""The carriers' own frames that ask whether a connection may be let go, let it go, and ask for an acknowledgement."""
+
+_resolvers = threading.BoundedSemaphore(MAX_RESOLVING)
+
+SOON = float("inf")
+"""The end of a carrier that was closed a moment ago."""
+
 
 class _Peer:
     """Another server, as far as it is known where it listens, and is to be dialed.
 
     Attributes:
-        broken: The connection that is to be made again; None for a first one.
+        broken: The connection that is to be made again, since it was reset or let go; None for a first one.
         met: Whether it has been connected: it is not dialed any more.
         tries: How often it was dialed without success.
         since: When it was to be dialed first.
         link: The connection by which it is being dialed.
         timer: When it is dialed.
+        far: Whether it is the neighbour of another one, which dials it first.
     """
 
-    __slots__ = ("addresses", "broken", "link", "met", "name", "reason", "since", "timer", "told", "tries")
+    __slots__ = ("addresses", "broken", "far", "link", "met", "name", "reason", "since", "timer", "told", "tries")
 
     def __init__(self, name: str, addresses: tuple[Address, ...], broken: Link | None = None) -> None:
         self.name = name
@@ -90,6 +111,7 @@ class _Peer:
         self.timer: Timer | None = None
         self.told = 0.0
         self.reason = ""
+        self.far = False
 
     @property
     def address(self) -> Address:
@@ -103,8 +125,21 @@ class _Peer:
             self.timer = None
 
 
+class _Waiting(list[bytes]):
+    """Messages to a server that there was no connection with yet.
+
+    Attributes:
+        size: The number of their bytes.
+    """
+
+    size = 0
+
+
 class TCPCarrier:
-    """A `Carrier` with a TCP connection to each of the other servers, and a thread of its own.
+    """A `Carrier` over TCP connections, with a thread of its own.
+
+    As long as there are few servers (`mesh`), each has a connection with each other one. Of more, each has connections
+    with some neighbours, and makes others when there is something to send (`circle` has the theory).
 
     A peer that knows the secret is taken for a server of the session; the secret itself is not sent. Connections that
     leave the machine are encrypted, unless `encrypt` says otherwise. A server that is known and was never connected is
@@ -119,6 +154,8 @@ class TCPCarrier:
         listen: The host and port to listen on; port 0 takes a free one.
         max_message: The longest message, in bytes.
         max_backlog: How many bytes may wait for a server before it is dropped.
+        mesh: How many servers at most, this one included, are all connected with each other; 1 for none. All servers
+            of a session had better have the same number.
         keep_alive: Seconds after which a server is lost that does not answer, as one whose process was stopped or whose
             cable was pulled out, or with which a connection that was reset cannot be made again. The carrier's thread
             answers: a host that is busy, or blocks elsewhere, is not lost.
@@ -139,46 +176,58 @@ class TCPCarrier:
         listen: Address = ("127.0.0.1", 0),
         max_message: int = MAX_MESSAGE,
         max_backlog: int = MAX_BACKLOG,
+        mesh: int = MAX_MESH,
         keep_alive: float = KEEP_ALIVE_SECONDS,
         encrypt: bool | None = None,
     ) -> None:
         self.name = check_name(name)
-        _check(secret, peers or {}, listen, max_message, max_backlog, keep_alive)
+        _check(secret, peers or {}, listen, max_message, max_backlog, mesh, keep_alive)
         self._secret = bytes(secret)
         self._known = dict(peers or {})
         self._folder = ""
-        self._max_message = max_message
-        self._max_backlog = max_backlog
-        self._keep_alive = keep_alive
-        self._encrypt = encrypt
+        self._max_message, self._max_backlog = max_message, max_backlog
+        self._keep_alive, self._encrypt = keep_alive, encrypt
         self._links: dict[str, Link] = {}
-        self._reasons: dict[str, str] = {}
-        self._pulse = KeepAlive(name, keep_alive, self._links, self._put_control, self._drop)
         self._all: dict[Link, None] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        self._reasons: dict[str, str] = {}
         self._unproved: dict[Link, None] = {}
         self._peers: dict[str, _Peer] = {}
         self._again: dict[str, _Peer] = {}
-        """Those with which a connection was reset and is not there again yet."""
+        """Those that are there and with which a connection is being made, for the first time or again."""
         self._folder_read = (0, False, 0.0)
-        self._announced = False
-        self._paused: Timer | None = None
         self._on_message: OnMessage | None = None
         self._on_change: OnChange | None = None
         self._closing = 0.0
-        self._gate = threading.Lock()
-        self._leaving = False
-        self._ended = False
+        self._gate, self._first = threading.Lock(), threading.Lock()
+        """The second is held where what waited for a first connection is sent, before anything else is."""
+        self._reviewed: tuple[Timer | None, float] = (None, 0.0)
+        self._announced = self._begun = self._leaving = self._ended = False
+        """The second: whether it lives on a loop that is not its own."""
+        self._late: set[Link] = set()
+        """Connections whose other sides have not acknowledged everything in time."""
         self._thread: threading.Thread | None = None
         self._listener = addresses.listen(listen)
         self._listener.setblocking(False)
         self._own = Loop()
         self._loop: Loop | Guest = self._own
-        self._begun = False
-        """Whether it lives on a loop that is not its own."""
         self._here: int | None = None
         self._left = threading.Event()
         self.address: Address = self._listener.getsockname()[:2]
         """Where this server listens: host and port."""
+        self._circle = self._new_circle(mesh)
+        self._pulse = KeepAlive(name, keep_alive, self._links, self._put_control, self._lose, self._circle.ring)
+
+    _paused: Timer | None = None
+    """Has connections accepted again."""
+
+    def _new_circle(self, mesh: int) -> Circle:
+        own = Entry(self.name, os.urandom(LIFE), 0, () if self.address[0] in EVERYWHERE else (self.address,))
+        port = Port(
+            self._put_control, self._later, self._appear, self._ended_elsewhere, self._review, self._hear_of,
+            self._expelled,
+        )  # fmt: skip
+        return Circle(own, mesh, self._links, port)
 
     @classmethod
     def in_folder(
@@ -210,7 +259,12 @@ class TCPCarrier:
     @property
     def members(self) -> tuple[str, ...]:
         """The names of all servers that are there, sorted."""
-        return tuple(sorted((self.name, *self._links.copy())))
+        return tuple(sorted((self.name, *self._circle.present.copy())))
+
+    @property
+    def connected(self) -> tuple[str, ...]:
+        """The names of the servers that there are connections with now, sorted."""
+        return tuple(sorted([name for name, link in self._links.copy().items() if not link.closed]))
 
     def live_on(self, loop: Guest) -> None:
         """Have no thread of its own: all happens on that of a loop, which answers for its life; before `listen`."""
@@ -237,9 +291,28 @@ class TCPCarrier:
             raise ValueError("a message is not empty")
         if len(message) > self._max_message:
             raise OverflowError(f"a message of {len(message)} bytes is longer than {self._max_message}")
+        if self._closing:
+            return
         link = self._links.get(to)
-        if link is not None and not self._closing:
+        if link is None and to in self._circle.present:
+            link = self._wait(to, message)
+        if link is not None:
             self._put(link, message)
+
+    def _wait(self, to: str, message: bytes) -> Link | None:
+        """Keep a message until there is a connection, which is returned if there is one by now."""
+        with self._first:
+            link = self._links.get(to)
+            if link is not None or to not in self._circle.present:
+                return link
+            waiting = self._waiting.setdefault(to, _Waiting())
+            if not waiting or waiting.size + len(message) <= self._max_backlog:
+                waiting.append(message)
+                waiting.size += len(message)
+                self._post(lambda: self._reach(to))
+            else:
+                self._post(lambda: self._vanish(to, "it is not reached, and too much waits for it"))
+        return None
 
     def meet(self, name: str, addresses: Iterable[Address]) -> None:
         """Have a server dialed, at one of its addresses after the other until it is reached; after `listen`."""
@@ -250,15 +323,23 @@ class TCPCarrier:
     def away(self, going: bool) -> None:
         """Tell the others that this process will be stopped for an unknown time, or that it is back."""
         self._pulse.away(going)
+        self._post(lambda: self._circle.away(going))
 
     def reason(self, name: str) -> str:
         """Return why the last connection with a server has ended; empty if it has left, or is there."""
         return self._reasons.get(name, "")
 
+    def heard_by_all(self, name: str) -> bool:
+        """Tell whether the carriers of all others know the end of a server that is not there any more, or will."""
+        return name in self._circle.told
+
     def close(self) -> None:
-        """Send what was given, for a second at most, and leave; waits for it, unless the carrier itself calls."""
+        """Send what was given, for a second at most, and leave; waits for it, unless the carrier itself calls.
+
+        What has arrived within that second, whatever way it took, came before this server's departure to all.
+        """
         if not self._closing:
-            self._closing = time.monotonic() + LINK_LINGER_SECONDS
+            self._closing = SOON
             if self._folder:
                 rendezvous.withdraw(self._folder, self.name, self.address)
             if self._thread is None and not self._begun:
@@ -276,7 +357,7 @@ class TCPCarrier:
                 # The loop has ended, and its thread.
                 self._finish()
             else:
-                self._left.wait(2 * LINK_LINGER_SECONDS)
+                self._left.wait(3 * LINK_LINGER_SECONDS)
 
     # The carrier's thread
 
@@ -289,6 +370,8 @@ class TCPCarrier:
             fault(f"the carrier of {self.name}", error)
             for link in list(self._links.values()):
                 self._drop(link, "this carrier has failed")
+            for name in list(self._circle.present):
+                self._vanish(name, "this carrier has failed")
         finally:
             self._finish()
 
@@ -315,6 +398,7 @@ class TCPCarrier:
             self._unwatch(link)
             link.close()
         self._links.clear()
+        self._circle.present.clear()
         self._all.clear()
         self._unproved.clear()
         self._listener.close()
@@ -329,6 +413,7 @@ class TCPCarrier:
         for link in list(self._links.values()):
             self._acknowledge(link)
         self._pulse.turn()
+        self._let_go()
         self._loop.later(self._pulse.every, self._turn)
 
     def _post(self, call: Callable[[], None]) -> None:
@@ -338,16 +423,63 @@ class TCPCarrier:
                 with contextlib.suppress(NotInitialized):
                     self._loop.post(call)
 
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._loop.later(seconds, call)
+
     def _over(self) -> bool:
-        if not self._closing:
+        """Go on with leaving; tell whether it is done."""
+        if not self._closing or self._closing == SOON:
             return False
-        return time.monotonic() >= self._closing or (self._leaving and not self._links)
+        if not self._leaving:
+            unfinished = self._waiting or any(map(self._is_unfinished, self._all))
+            if unfinished and time.monotonic() < self._closing:
+                return False
+            self._say_goodbye()
+        late = time.monotonic() >= self._closing
+        return late or all(link.asleep or link in self._late for link in self._links.values())
+
+    def _is_unfinished(self, link: Link) -> bool:
+        """Tell whether a connection still has something to do before this server leaves."""
+        return link.owes or (link.handshake.proved and not link.open)
 
     def _leave(self) -> None:
-        self._leaving = True
+        """Begin nothing else, and leave: where others tell of that as well, when all has been acknowledged."""
+        self._linger()
         for peer in self._peers.values():
             peer.rest()
+        if self._circle.sparse:
+            self._have_all_acknowledged()
+        else:
+            self._say_goodbye()
+        self._rest()
+
+    def _have_all_acknowledged(self) -> None:
+        for name, peer in list(self._again.items()):
+            if name not in self._waiting and (peer.broken is None or not peer.broken.owes):
+                peer.rest()
+                del self._again[name]
         for link in list(self._all):
+            if link.open:
+                self._have_acknowledged(link)
+            elif not link.handshake.proved and link.peer not in self._again:
+                self._drop(link, "")
+
+    def _have_acknowledged(self, link: Link) -> None:
+        """Ask for an acknowledgement, which comes after all that was sent on a connection."""
+        if not link.closed and link.owes:
+            self._put_control(link, codec.pack(SETTLE))
+
+    def _say_goodbye(self) -> None:
+        """All that was sent has arrived where it had to, or time for that is over: leave."""
+        self._leaving = True
+        self._linger()
+        if self._circle.sparse:
+            self._late = {link for link in self._links.values() if link.owes}
+        with self._first:
+            self._waiting.clear()
+        for link in list(self._all):
+            if link.asleep:
+                continue
             if link.open:
                 # It is read until the other side has closed as well: a socket with unread data would be reset, and with
                 # it go what the other one has not read. One that is reset all the same may be there again in time.
@@ -356,13 +488,15 @@ class TCPCarrier:
             elif link.peer not in self._again:
                 # One that takes the place of a connection that was reset may count on the other side already.
                 self._drop(link, "")
+
+    def _linger(self) -> None:
+        self._closing = time.monotonic() + LINK_LINGER_SECONDS
         # Which is when the loop looks again whether it is over.
         self._loop.later(LINK_LINGER_SECONDS, self._rest)
-        self._rest()
 
     def _rest(self) -> None:
         """It lives on a loop that goes on: see whether it is over."""
-        if self._begun and self._over():
+        if self._begun and not self._ended and self._over():
             self._finish()
 
     # Those that dial
@@ -425,20 +559,29 @@ class TCPCarrier:
         journal = link.journal if link is not None and theirs.link else None
         if journal is not None and not journal.is_of(theirs):
             journal = None
-        peer = (self._again if theirs.link else self._peers).get(name)
-        dialed = self.name < name and peer is not None and peer.link is not None and peer.link.handshake.proved
+        dialed = self.name < name and any(
+            peer is not None and peer.link is not None and peer.link.handshake.proved
+            for peer in (self._again.get(name), None if theirs.link else self._peers.get(name))
+        )
         if dialed or (journal is not None and journal.is_old(theirs)):
             raise HandshakeError("it is being dialed itself, or was", again=True)
         if journal is not None and link is not None and not link.closed:
             # It was reset, and that has not shown here yet.
             self._end(link, Ended("it is made again by the other side", reset=True))
         if journal is not None and self._links.get(name) is link:
-            return journal.progress()
-        if theirs.link or link is not None or self._closing:
+            return self._progress(journal)
+        if self._closing and not theirs.link and name not in self._waiting:
+            raise HandshakeError(f"{self.name} leaves", again=True)
+        if self._circle.is_over(theirs.life):
+            raise HandshakeError(f"{name} counts as lost")
+        if theirs.link or link is not None or not self._circle.admits(name, theirs.life):
             # If the one that is there has died, that is about to show.
             text = f"its connection with {name} is over" if theirs.link else f"there is a {name} already"
             raise HandshakeError(text, again=not theirs.link)
-        return NEW
+        return self._progress(None)
+
+    def _progress(self, journal: Journal | None) -> Progress:
+        return (NEW if journal is None else journal.progress()).replace(life=self._circle.life)
 
     # Those that are dialed
 
@@ -472,8 +615,17 @@ class TCPCarrier:
             return
         self._forget(name)
         peer = self._peers[name] = _Peer(name, addresses)
-        peer.met = name in self._links
-        self._dial_later(peer, delay)
+        peer.met = name in self._circle.present
+        if not self._circle.sparse:
+            self._circle.count(self._unmet())
+        if self._circle.sparse:
+            self._review()
+        else:
+            self._dial_later(peer, delay)
+
+    def _unmet(self) -> list[str]:
+        """Return the servers that are known and were never there."""
+        return [name for name, peer in self._peers.items() if not peer.met]
 
     def _forget(self, name: str) -> None:
         peer = self._peers.pop(name, None)
@@ -484,8 +636,8 @@ class TCPCarrier:
 
     def _wants(self, peer: _Peer) -> bool:
         """Tell whether a server is to be dialed."""
-        if peer.broken is not None:
-            return self._again.get(peer.name) is peer
+        if self._again.get(peer.name) is peer:
+            return True
         return self._peers.get(peer.name) is peer and not peer.met and not self._closing
 
     def _dial_later(self, peer: _Peer, delay: float) -> None:
@@ -494,6 +646,7 @@ class TCPCarrier:
             peer.timer = self._loop.later(delay, lambda: self._dial(peer))
 
     def _dial(self, peer: _Peer) -> None:
+        peer.timer = None
         if peer.link is not None or not self._wants(peer):
             return
 
@@ -507,11 +660,16 @@ class TCPCarrier:
             except (OSError, ValueError) as error:
                 reason = str(error)
                 self._post(lambda: self._missed(peer, reason))
+            finally:
+                _resolvers.release()
 
         try:
             find(socket.AI_NUMERICHOST)
         except (OSError, ValueError):
             # Names may take long to be found.
+            if not _resolvers.acquire(blocking=False):
+                self._dial_later(peer, RETRY_SECONDS)
+                return
             threading.Thread(target=resolve, name=f"pypmix-resolve-{peer.name}", daemon=True).start()
 
     def _connect(self, peer: _Peer, found: list[tuple[Any, ...]]) -> None:
@@ -519,10 +677,10 @@ class TCPCarrier:
             return
         info = found[peer.tries // len(peer.addresses) % len(found)]
         encrypt = self._encrypt if self._encrypt is not None else not addresses.is_loopback(info[4][0])
-        progress = NEW
+        progress = self._progress(None)
         if peer.broken is not None and peer.broken.journal is not None:
             peer.broken.journal.dialed += 1
-            progress = peer.broken.journal.progress()
+            progress = self._progress(peer.broken.journal)
             encrypt = peer.broken.tunnel is not None
         handshake = Handshake(self.name, self._secret, to=peer.name, progress=progress)
         try:
@@ -539,7 +697,8 @@ class TCPCarrier:
             return
         if code not in (0, errno.EINPROGRESS):
             link.close()
-            self._missed(peer, os.strerror(code), final=code == errno.ECONNREFUSED)
+            refused = code == errno.ECONNREFUSED
+            self._missed(peer, os.strerror(code), final=refused, sure=refused)
             return
         peer.link = link
         self._start(link, READ | WRITE, min(LINK_HANDSHAKE_SECONDS, DIAL_SECONDS * 2 ** min(peer.tries, 8)))
@@ -549,23 +708,30 @@ class TCPCarrier:
     def _reached(self, sock: socket.socket) -> Address:
         """Return where the other side of a connection may dial this one: at the same address, if it listens there."""
         own, here = self.address[0], _plain(sock.getsockname()[0])
-        return (here, self.address[1]) if own in (addresses.ANYWHERE, "0.0.0.0", here) else ("", 0)
+        return (here, self.address[1]) if own in (*EVERYWHERE, here) else ("", 0)
 
-    def _missed(self, peer: _Peer, reason: str, *, grave: bool = False, final: bool = False) -> None:
+    def _missed(
+        self, peer: _Peer, reason: str, *, grave: bool = False, final: bool = False, sure: bool = False
+    ) -> None:
         """A server was not reached: dial it again in a while, unless a connection that was reset is over by that."""
         if not self._wants(peer):
             return
         if peer.broken is not None and final:
-            self._drop(peer.broken, f"{peer.reason}, and {reason}")
+            self._drop(peer.broken, ", and ".join(filter(None, (peer.reason, reason))), sure=sure)
             return
         peer.tries += 1
         now = time.monotonic()
+        if self._again.get(peer.name) is peer and final and (not sure or now - peer.since >= REFUSED_SECONDS):
+            self._vanish(peer.name, reason, sure)
+            return
         level = log.info
         if (grave or now - peer.since >= UNREACHED_SECONDS) and (reason != peer.reason or now - peer.told >= WINDOW):
             peer.told, peer.reason = now, reason
             level = log.error if grave else log.warning
         level("%s: %s is not reached at %s, and is dialed again: %s", self.name, peer.name, peer.address, reason)
         delay = min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(peer.tries - 1, 8))
+        if peer.far:
+            delay = max(delay, _far_seconds(len(self._unmet())))
         self._dial_later(peer, _about(delay))
 
     # Connections
@@ -611,33 +777,43 @@ class TCPCarrier:
         except Exception as error:
             fault(f"the connection of {self.name} with {link.peer or 'an unknown peer'}", error)
             self._drop(link, "a fault here")
-        if self._leaving:
+        if self._closing:
             self._rest()
 
     def _end(self, link: Link, error: Ended) -> None:
         """A connection has ended: take in what had arrived, which may say that its server has left."""
         if link.closed:
             return
+        closed = error.closed
         try:
             # One that has dialed does not get in by what it has said: it would not know of it.
             while link in self._all and (link.open or link.dials) and link.receive():
                 self._take_all(link)
+        except Ended as last:
+            closed = closed or last.closed
         except (Broken, RemoteProtocolError, HandshakeError):
             # It has ended in any case.
             pass
+        if link.asleep:
+            # It has said so last.
+            return
         if link in self._all and link.open and error.reset:
             self._suspend(link, str(error))
         else:
-            self._drop(link, str(error), quiet=True, final=error.refused)
+            self._drop(link, str(error), quiet=True, final=error.refused, sure=closed or error.refused)
 
     def _suspend(self, link: Link, reason: str) -> None:
         """A connection was reset: have it made again, within the time of the keep-alive."""
         log.info("%s: the connection with %s is made again: %s", self.name, link.peer, reason)
         self._unwatch(link)
         link.suspend()
+        self._make_again(link, reason)
+
+    def _make_again(self, link: Link, reason: str) -> None:
         peer = self._again[link.peer] = _Peer(link.peer, (link.address,), link)
         peer.reason = reason
-        self._give_up(link, f"{reason}, and it is not reached in {self._keep_alive:g} s")
+        late = f"it is not reached in {self._keep_alive:g} s"
+        self._give_up(link, f"{reason}, and {late}" if reason else late)
         if link.address[1]:
             self._dial_later(peer, 0)
 
@@ -695,6 +871,8 @@ class TCPCarrier:
         else:
             if waits:
                 self._post(lambda: self._watch(link, True))
+            elif link.asleep and not control:
+                self._post(lambda: self._reach(link.peer))
             elif waits is None and link.heir is not None:
                 self._put(link.heir, message, control)
 
@@ -717,7 +895,7 @@ class TCPCarrier:
     def _take(self, link: Link, frame: bytes) -> None:
         if link.open:
             if frame == GOODBYE:
-                self._drop(link, "")
+                self._drop(link, "", sure=True)
             else:
                 self._hand_on(link, frame)
             return
@@ -737,26 +915,50 @@ class TCPCarrier:
         if before is not None and before.closed and before.journal is not None and before.journal.is_of(theirs):
             self._resume(before, link, answer)
             return
-        if before is not None or theirs.link or self._closing:
+        if len(theirs.life) != LIFE:
+            raise HandshakeError(f"{name} says nothing of its life")
+        if self._circle.is_over(theirs.life):
+            raise HandshakeError(f"{name} counts as lost")
+        # One that has dialed, and proved who it is, may be there for the other side.
+        closing = self._closing and not link.dials and name not in self._waiting
+        if before is not None or theirs.link or closing or not self._circle.admits(name, theirs.life):
             raise HandshakeError(f"{name} is connected already", again=True)
         if self._folder and not link.dials:
             # Where it was found is where it is not looked for after its end.
             address = rendezvous.find(self._folder, name).get(name)
             if address is not None:
                 self._meet(name, (address,), 0)
+        self._no_more_dialed(name, link)
+        self._settle(link, answer)
+        link.begin()
+        new = name not in self._circle.present
+        with self._first:
+            # What waits for it comes before what is sent from here on.
+            for message in self._waiting.pop(name, ()):
+                self._put(link, message)
+            self._links[name] = link
+        peer = self._peers.get(name)
+        known = () if peer is None else peer.addresses
+        self._circle.met(link, theirs.life, known or ((link.address,) if link.address[1] else ()))
+        if new:
+            self._appear(name)
+        if self._leaving:
+            self._put(link, GOODBYE)
+            link.finish()
+        elif self._closing:
+            self._have_acknowledged(link)
+
+    def _no_more_dialed(self, name: str, link: Link) -> None:
+        """A connection with a server is there: others that are being made are not needed."""
         peer = self._peers.get(name)
         if peer is not None:
             peer.met = True
-            peer.rest()
-            rival, peer.link = peer.link, None
-            if rival is not None and rival is not link:
-                self._drop(rival, "")
-        self._reasons.pop(name, None)
-        self._settle(link, answer)
-        link.begin()
-        self._links[name] = link
-        if self._on_change is not None:
-            self._call(self._on_change, name, True)
+        for each in (peer, self._again.pop(name, None)):
+            if each is not None:
+                each.rest()
+                rival, each.link = each.link, None
+                if rival is not None and rival is not link:
+                    self._drop(rival, "")
 
     def _settle(self, link: Link, answer: bytes) -> None:
         """Both sides of a connection have proved who they are; say so before anything else is sent."""
@@ -764,7 +966,7 @@ class TCPCarrier:
             host, (told, port) = link.address[0], link.handshake.listens
             # Another address is seen where those of one side are translated: it cannot be dialed there.
             link.address = host, port if told == _plain(host) else 0
-        link.control = lambda data: self._pulse.take(link.peer, link, data)
+        link.control = lambda data: self._control(link, data)
         self._proven(link)
         if link.timer is not None:
             link.timer.cancel()
@@ -779,15 +981,14 @@ class TCPCarrier:
         except RemoteProtocolError as error:
             self._drop(before, str(error))
             raise
-        peer = self._again.pop(link.peer)
-        peer.rest()
-        rival, peer.link = peer.link, None
-        if rival is not None and rival is not link:
-            self._drop(rival, "")
+        self._no_more_dialed(link.peer, link)
         self._drop(before, "")
         self._links[link.peer] = link
         self._pulse.resumed(link)
+        self._circle.resumed(link)
         log.info("%s: the connection with %s is there again", self.name, link.peer)
+        if self._closing:
+            self._have_acknowledged(link)
         self._watch(link, True)
 
     def _proven(self, link: Link) -> None:
@@ -799,9 +1000,20 @@ class TCPCarrier:
     def _refuse(self, link: Link, error: HandshakeError) -> None:
         if not link.dials:
             self._put(link, refusal(error))
-        self._drop(link, str(error), quiet=error.again, grave=not error.again, final=not error.again)
+        # One that leaves may be about to make a connection.
+        quiet = error.again or self._circle.is_over(link.handshake.theirs.life)
+        self._drop(link, str(error), quiet=quiet, grave=not error.again, final=not error.again)
 
-    def _drop(self, link: Link, reason: str, *, quiet: bool = False, grave: bool = False, final: bool = False) -> None:
+    def _drop(
+        self,
+        link: Link,
+        reason: str,
+        *,
+        quiet: bool = False,
+        grave: bool = False,
+        final: bool = False,
+        sure: bool = False,
+    ) -> None:
         """End a connection.
 
         Args:
@@ -810,6 +1022,7 @@ class TCPCarrier:
             quiet: It is common among unknown peers.
             grave: It is likely to happen again.
             final: A connection that was reset cannot be made again.
+            sure: Its server has ended, for all.
         """
         if link not in self._all:
             return
@@ -821,25 +1034,199 @@ class TCPCarrier:
         dialed = [each for each in (self._peers.get(name), self._again.get(name)) if each and each.link is link]
         if dialed:
             dialed[0].link = None
-            self._missed(dialed[0], reason, grave=grave, final=final)
+            self._missed(dialed[0], reason, grave=grave, final=final, sure=sure)
         elif link.heir is not None:
             # It has gone on.
             return
         elif self._links.get(name) is link:
             del self._links[name]
-            again = self._again.pop(name, None)
-            if again is not None:
-                again.rest()
-                if again.link is not None:
-                    self._drop(again.link, "")
-            self._reasons[name] = reason
-            if reason and not self._closing:
-                log.warning("%s: the connection with %s ends: %s", self.name, name, reason)
-            if self._on_change is not None and not self._closing:
-                self._call(self._on_change, name, False)
+            self._vanish(name, reason, sure)
         elif reason and not self._closing:
             level = log.info if quiet else log.warning
             level("%s: the connection with an unknown peer (%s) ends: %s", self.name, name or "without a name", reason)
+
+    # The servers that are there
+
+    def _appear(self, name: str) -> None:
+        """A server is there, connected or not."""
+        peer = self._peers.get(name)
+        if peer is not None:
+            peer.met = True
+            peer.rest()
+        self._reasons.pop(name, None)
+        if self._on_change is not None and not self._closing:
+            self._call(self._on_change, name, True)
+
+    def _vanish(self, name: str, reason: str, sure: bool = False) -> None:
+        """A server is there no more.
+
+        Args:
+            name: Its name.
+            reason: Why, for a person; empty where it is in order.
+            sure: It has ended, for all.
+        """
+        if name not in self._circle.present:
+            return
+        again = self._again.pop(name, None)
+        if again is not None:
+            again.rest()
+            if again.link is not None:
+                self._drop(again.link, "")
+        link = self._links.get(name)
+        self._circle.lost(name, sure, left=not reason)
+        with self._first:
+            # What comes from here on is for another one of this name.
+            self._waiting.pop(name, None)
+        if link is not None:
+            # One that was let go.
+            self._drop(link, "")
+        self._reasons[name] = reason
+        if reason and not self._closing:
+            log.warning("%s: the connection with %s ends: %s", self.name, name, reason)
+        if self._on_change is not None and not self._closing:
+            self._call(self._on_change, name, False)
+        self._circle.follow(name)
+
+    def _lose(self, link: Link, reason: str, sure: bool) -> None:
+        """The keep-alive ends a connection."""
+        self._drop(link, reason, sure=sure)
+
+    def _ended_elsewhere(self, name: str, left: bool) -> None:
+        """Others have seen that a server has ended: its connection here does so by itself, if it is not silent."""
+        link = self._links.get(name)
+        reason = "" if left else "others have seen its end"
+        if link is None or link.closed:
+            self._vanish(name, reason, sure=True)
+            return
+        self._circle.part(link)
+        self._loop.later(ENDING_SECONDS, lambda: self._drop(link, reason, sure=True))
+
+    def _expelled(self) -> None:
+        """The others have lost this server, as they do one that leaves."""
+        if self._closing:
+            return
+        log.warning("%s: the other servers count this one as lost: it goes on alone", self.name)
+        for link in list(self._links.values()):
+            self._drop(link, "this server counts as lost")
+        for name in list(self._circle.present):
+            self._vanish(name, "this server counts as lost")
+
+    def _hear_of(self, name: str, where: tuple[Address, ...]) -> None:
+        """Others are connected with a server."""
+        if where and name not in self._peers:
+            self._meet(name, where, 0)
+
+    def _control(self, link: Link, data: bytes) -> None:
+        """Take in a frame of the carriers' own."""
+        kind, parts = codec.unpack(data)
+        if kind in circle.KINDS:
+            self._circle.take(link, kind, parts)
+        elif kind == REST:
+            self._rest_if_asked(link)
+        elif kind == RESTS:
+            self._fall_asleep(link)
+        elif kind == SETTLE:
+            self._acknowledge(link)
+        else:
+            self._pulse.take(link.peer, link, data)
+
+    # Which connections are needed
+
+    def _review(self) -> None:
+        """Look soon with whom this server is to be connected."""
+        if not self._circle.sparse or self._closing:
+            return
+        now = time.monotonic()
+        timer, since = self._reviewed
+        if timer is None:
+            since = now
+        elif now - since > MAX_REVIEW_SECONDS:
+            return
+        else:
+            timer.cancel()
+        self._reviewed = self._loop.later(REVIEW_SECONDS, self._look_around), since
+
+    def _look_around(self) -> None:
+        self._reviewed = None, 0.0
+        for name in self._circle.needed():
+            self._reach(name)
+        unmet = self._unmet()
+        near = self._circle.near(unmet)
+        for name in unmet:
+            peer = self._peers[name]
+            if peer.link is None and (peer.timer is None or (name in near and peer.far)):
+                # Of one that is there already this server is about to hear.
+                peer.far = name not in near
+                self._dial_later(peer, FAR_SECONDS + _about(_far_seconds(len(unmet))) if peer.far else 0)
+
+    def _reach(self, name: str) -> None:
+        """Have a connection made with a server that is there, unless there is one."""
+        link = self._links.get(name)
+        if name not in self._circle.present or name in self._again or (link is not None and not link.asleep):
+            return
+        if link is not None:
+            link.asleep = False
+            self._make_again(link, "")
+            return
+        peer = self._peers.get(name)
+        peer = self._again[name] = _Peer(name, (peer.addresses if peer is not None else ()) or self._circle.where(name))
+        self._give_up_reaching(peer)
+        if peer.addresses:
+            self._dial_later(peer, 0)
+
+    def _give_up_reaching(self, peer: _Peer) -> None:
+        def doubt() -> None:
+            if self._again.get(peer.name) is peer and peer.name in self._circle.needed():
+                self._pulse.suspect(peer.name)
+
+        def late() -> None:
+            vouched = self._pulse.is_vouched(peer.name)
+            if self._again.get(peer.name) is not peer:
+                return
+            if self._circle.is_away(peer.name):
+                self._give_up_reaching(peer)
+            else:
+                reason = f"it is not reached in {self._keep_alive:g} s"
+                self._vanish(peer.name, ": ".join(filter(None, (reason, peer.reason))), sure=not vouched)
+
+        self._loop.later(self._keep_alive / 2, doubt)
+        self._loop.later(self._keep_alive, late)
+
+    def _let_go(self) -> None:
+        """Close unneeded connections, the longest idle first, as long as there are many."""
+        idle = []
+        for link in self._links.values():
+            if link.closed or link.journal is None:
+                continue
+            link.idle = link.idle + 1 if link.moved == link.journal.moved else 0
+            link.moved = link.journal.moved
+            if link.idle >= IDLE_TURNS:
+                idle.append(link)
+        surplus = len(self.connected) - self._circle.mesh
+        if not self._circle.sparse or surplus <= 0 or not idle:
+            return
+        needed = self._circle.needed()
+        idle = [link for link in idle if link.peer not in needed and link.address[1]]
+        for link in sorted(idle, key=lambda link: -link.idle)[:surplus]:
+            self._put_control(link, codec.pack(REST))
+
+    def _rest_if_asked(self, link: Link) -> None:
+        journal = link.journal
+        if journal is None or link.peer in self._circle.needed() or not link.address[1] or not link.idle:
+            return
+        if journal.settled and not link.unsent:
+            self._put_control(link, codec.pack(RESTS))
+            self._fall_asleep(link)
+
+    def _fall_asleep(self, link: Link) -> None:
+        """A connection is let go: it is made again when something is sent."""
+        if link.closed:
+            return
+        self._unwatch(link)
+        link.suspend(asleep=True)
+        if link.unsent:
+            # Sent while the other side let it go.
+            self._reach(link.peer)
 
     def _call(self, function: OnChange, name: str, here: bool) -> None:
         try:
@@ -854,6 +1241,11 @@ class TCPCarrier:
 def _about(seconds: float) -> float:
     """Return half to all of a time, by chance, so that servers do not dial each other at once again and again."""
     return seconds * (256 + os.urandom(1)[0]) / 511
+
+
+def _far_seconds(count: int) -> float:
+    """Return the time in which servers that are other ones' neighbours are dialed, so that few are at a time."""
+    return FAR_SECONDS * (1 + count / MAX_FAR)
 
 
 def _plain(host: str) -> str:
@@ -872,6 +1264,7 @@ def _check(
     listen: Address,
     max_message: int,
     max_backlog: int,
+    mesh: int,
     keep_alive: float,
 ) -> None:
     """Raise where an argument of a carrier cannot be one."""
@@ -885,6 +1278,8 @@ def _check(
     for what, size in (("max_message", max_message), ("max_backlog", max_backlog)):
         if type(size) is not int or not 0 < size < CONTROL:
             raise ValueError(f"{what} is a number of bytes, at least 1 and below {CONTROL}, not {size!r:.80}")
+    if type(mesh) is not int or mesh < 1:
+        raise ValueError(f"mesh is a number of servers, at least 1, not {mesh!r:.80}")
     if not 0 < keep_alive < float("inf"):
         raise ValueError(f"keep_alive is a number of seconds above 0, not {keep_alive!r:.80}")
     if len(secret) < 16:

@@ -1,0 +1,331 @@
+"""The servers that are there for a carrier, and with which of them it is to be connected.
+
+Theory of operation. As long as a server knows few others (`mesh`), it is connected with all of them, and they are
+there while they are connected. Once it knows more, and from then on, it is connected with its neighbours
+alone, tells them what it has heard (`roll`), and others are there by hearsay. A connection with one of those is made
+when there is something to send, or that one makes it.
+
+A server has ended for all where one that was connected with it has seen that: it has said that it leaves, its system
+has closed the connection, its address has no listener any more, or it has been silent for too long and no other one
+that was asked vouches for it. All are told, and it is itself if it lives: it goes on alone then. A server with
+which no connection can be made, and that others vouch for, or cannot be asked about, is lost to this one alone: that
+is the exchange's business, which tells others of it.
+
+Messages come before departures. The word that a server has left may take a shorter way than a message of that server,
+whose connection may not even be there yet. So a server that leaves waits first until all that it has sent is
+acknowledged, on each connection and those that are still being made or made again; a receiver acknowledges what it has
+passed on to its exchange. Only then does it say goodbye, to all at once. What it has told all by way of others has been
+answered before that (`telling`). The time for either is bounded: what a receiver has not taken in until then may be
+lost with the sender.
+
+No I/O: `tcp` has that, and calls all of this on its thread.
+"""
+
+from __future__ import annotations
+
+from pypmix.engine.times import ROLL_SECONDS
+from pypmix.host.exchange import codec
+from pypmix.host.exchange.errors import log
+from pypmix.host.exchange.limits import MAX_APART
+from pypmix.host.exchange.roll import ENDED, ENTRY, LEFT, MAX_ADDRESSES, Entry, Roll, followers, neighbours, pieces
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from pypmix.host.exchange.link import Link
+    from pypmix.host.exchange.rendezvous import Address
+
+
+class Port(Record):
+    """The functions that a circle calls of its carrier.
+
+    Attributes:
+        tell: Sends a frame of the carriers' own on a connection.
+        later: Calls a function after some seconds.
+        appear: A server is there.
+        ended: A server has ended, as others say; told whether it has left.
+        review: Looks soon with whom this server is to be connected.
+        meet: Has a server dialed that is connected with another one.
+        expelled: The others count this server as lost.
+    """
+
+    tell: Callable[[Link, bytes], None]
+    later: Callable[[float, Callable[[], None]], object]
+    appear: Callable[[str], None]
+    ended: Callable[[str, bool], None]
+    review: Callable[[], None]
+    meet: Callable[[str, tuple[Address, ...]], None]
+    expelled: Callable[[], None]
+
+
+ROLL, DIGEST, HIDDEN = 20, 21, 22
+"""The kinds of frames, beside those of the keep-alive: records, what all of them come to, and that the receiver's
+address is not the one that others may dial."""
+
+KINDS = (ROLL, DIGEST, HIDDEN)
+
+
+class Circle:
+    """The servers that one knows.
+
+    Args:
+        own: This server's record.
+        mesh: How many servers are all connected with each other.
+        links: The connections.
+        port: The carrier.
+
+    Attributes:
+        mesh: How many servers are all connected with each other.
+        present: The life of each other server that is there, by its name.
+        told: Those that are not there any more, as all others are told.
+        sparse: Whether this server knows more than `mesh`.
+        alone: Whether the others have lost this server.
+        hidden: Whether the others cannot dial this server, so that it dials all.
+    """
+
+    def __init__(self, own: Entry, mesh: int, links: Mapping[str, Link], port: Port) -> None:
+        self.present: dict[str, bytes] = {}
+        self.told: set[str] = set()
+        self.sparse = False
+        self.alone = False
+        self.hidden = False
+        self._own = own
+        self.mesh = mesh
+        self._links = links
+        self._port = port
+        self._roll = Roll(own)
+        self._known: set[bytes] = set()
+        """Records that have come, as bytes: most come from each neighbour."""
+        self._apart: dict[bytes, None] = {}
+        """Lives of servers that this one alone has lost."""
+        self._planned = False
+
+    # What others ask
+
+    @property
+    def life(self) -> bytes:
+        """The number of this server's process."""
+        return self._own.life
+
+    def ring(self) -> Sequence[str]:
+        """Return the names of all servers, sorted."""
+        return self._roll.ring() if self.sparse else sorted((self._own.name, *self.present))
+
+    def where(self, name: str) -> tuple[Address, ...]:
+        """Return where a server listens, as far as that has been heard."""
+        entry = self._roll.get(name)
+        return () if entry is None else entry.addresses
+
+    def is_away(self, name: str) -> bool:
+        """Tell whether a server has said that it will be stopped."""
+        entry = self._roll.get(name)
+        return entry is not None and entry.away
+
+    def admits(self, name: str, life: bytes) -> bool:
+        """Tell whether a server may be connected under this name; not while one is there that has not ended."""
+        return not self.sparse or self.present.get(name, life) == life
+
+    def is_over(self, life: bytes) -> bool:
+        """Tell whether a server has been lost."""
+        return self.alone or (self.sparse and (life in self._apart or self._roll.has_ended(life)))
+
+    def needed(self) -> set[str]:
+        """Return the servers that this one is to be connected with."""
+        if not self.sparse:
+            return set(self.present)
+        names = set(self.present) if self.hidden else followers(self._roll.ring(), self._own.name)
+        return {name for name in names if name in self.present}
+
+    def near(self, unmet: Collection[str]) -> set[str]:
+        """Return the servers without any connection yet that this one is to dial first."""
+        names = sorted({*self._roll.ring(), *unmet})
+        return followers(names, self._own.name).intersection(unmet)
+
+    def count(self, unmet: Collection[str] = ()) -> None:
+        """See whether there are more servers than are all connected."""
+        if self.sparse or len({*self._roll.ring(), *self.present, *unmet}) <= self.mesh:
+            return
+        self.sparse = True
+        log.info("%s: more than %d servers: connections are made when they are needed", self._own.name, self.mesh)
+        for link in list(self._links.values()):
+            self._compare(link)
+            self._see_if_hidden(link)
+        for name in [name for name in self._roll.ring() if name != self._own.name]:
+            self._greet(name)
+        self._port.review()
+
+    # What the carrier tells
+
+    def met(self, link: Link, life: bytes, addresses: Iterable[Address]) -> None:
+        """A connection is there."""
+        name = link.peer
+        entry = Entry(name, life, 0, tuple(addresses)[:MAX_ADDRESSES])
+        if not self.sparse:
+            self._roll.revive(life)
+        if self._roll.take(entry, life):
+            self._spread()
+        self.present[name] = life
+        link.pulse.away = self.is_away(name)
+        self.count()
+        if self.sparse:
+            self._see_if_hidden(link)
+            self._compare(link)
+            self._port.review()
+
+    def resumed(self, link: Link) -> None:
+        """A connection is there again: what was said on it last may be lost."""
+        link.pulse.away = link.pulse.away or self.is_away(link.peer)
+        if self.sparse:
+            self._compare(link)
+
+    def lost(self, name: str, sure: bool, left: bool = False) -> None:
+        """A server is lost to this one.
+
+        Args:
+            name: Its name.
+            sure: Whether it is lost to all.
+            left: Whether it has left.
+        """
+        life = self.present.pop(name, b"")
+        (self.told.add if sure and self.sparse else self.told.discard)(name)
+        if sure and not self.alone:
+            entry = Entry(name, life, LEFT if left else ENDED)
+            if self._roll.take(entry):
+                self._hurry()
+        elif life:
+            self._apart[life] = None
+            if len(self._apart) > MAX_APART:
+                del self._apart[next(iter(self._apart))]
+        self._port.review()
+
+    def part(self, link: Link) -> None:
+        """Tell a server that it has ended for the others."""
+        entry = Entry(link.peer, self.present.get(link.peer, link.handshake.theirs.life), ENDED)
+        self._port.tell(link, codec.pack(ROLL, ENTRY.write(entry)))
+
+    def away(self, going: bool) -> None:
+        """This server will be stopped, or is back."""
+        phase = self._own.phase + (self._own.away != going)
+        self._own = self._own.replace(phase=phase)
+        if self._roll.take(self._own):
+            self._hurry()
+
+    def take(self, link: Link, kind: int, parts: list[bytes]) -> None:
+        """Take in what another server says.
+
+        Raises:
+            RemoteProtocolError: It does not parse.
+        """
+        if kind == DIGEST:
+            (digest,) = codec.expect(parts, 1)
+            if digest == self._roll.digest():
+                link.told = self._roll.last
+                return
+            if not self.sparse and link.told < 0:
+                # It is to tell everything as well.
+                self._compare(link)
+            self._tell(link)
+            return
+        if kind == HIDDEN:
+            self.hidden = True
+            self._port.review()
+            return
+        for data in parts:
+            if data not in self._known:
+                self._hear(link, data, ENTRY.read(data))
+        self.count()
+
+    # What was heard
+
+    def _hear(self, link: Link | None, data: bytes, entry: Entry) -> None:
+        if len(self._known) >= 1 << 16:
+            self._known.clear()
+        self._known.add(data)
+        if entry.name == self._own.name:
+            self._hear_of_itself(entry)
+            return
+        if not self._roll.take(entry, link.handshake.theirs.life if link is not None else None):
+            return
+        if entry.ended:
+            self._hear_of_end(entry)
+            return
+        self._spread()
+        if not self.sparse:
+            self._port.meet(entry.name, entry.addresses)
+        else:
+            self._greet(entry.name)
+
+    def _hear_of_itself(self, entry: Entry) -> None:
+        if entry.life == self._own.life and entry.ended:
+            self.alone = True
+            self._port.expelled()
+
+    def _hear_of_end(self, entry: Entry) -> None:
+        self._apart.pop(entry.life, None)
+        self._hurry()
+        if self.present.get(entry.name) == entry.life:
+            self._port.ended(entry.name, entry.phase == LEFT)
+        else:
+            self.follow(entry.name)
+        self._port.review()
+
+    def _greet(self, name: str) -> None:
+        entry = self._roll.get(name)
+        if entry is None or self.alone or entry.life in self._apart:
+            return
+        link = self._links.get(name)
+        if link is not None and self.present.get(name) == entry.life:
+            link.pulse.away = entry.away
+        elif name not in self.present:
+            self.present[name] = entry.life
+            self._port.appear(name)
+            self._port.review()
+
+    def follow(self, name: str) -> None:
+        """Go on with another server of that name, if one has come, when the end of the last one has been told."""
+        entry = self._roll.following(name)
+        if entry is not None:
+            self._hear(None, b"", entry)
+
+    # What is told
+
+    def _near(self) -> set[str]:
+        return neighbours(self._roll.ring(), self._own.name)
+
+    def _see_if_hidden(self, link: Link) -> None:
+        """Tell a server whose address is translated on the way that others cannot dial it where it seems to be."""
+        if not link.address[1]:
+            self._port.tell(link, codec.pack(HIDDEN))
+
+    def _compare(self, link: Link) -> None:
+        self._port.tell(link, codec.pack(DIGEST, self._roll.digest()))
+
+    def _tell(self, link: Link) -> None:
+        """Tell another server the changes that it does not know, except for those that it has told."""
+        changes = self._roll.since(link.told, link.handshake.theirs.life)
+        link.told = self._roll.last
+        for piece in pieces(changes):
+            self._port.tell(link, codec.pack(ROLL, *piece))
+
+    def _spread(self) -> None:
+        """Tell the neighbours the news in a moment, with those that come until then."""
+        if self.sparse and not self._planned:
+            self._planned = True
+            self._port.later(ROLL_SECONDS, self._flush)
+
+    def _hurry(self) -> None:
+        """Tell the neighbours the news, at once unless there were others a moment ago."""
+        if not self._planned:
+            self._flush()
+            self._spread()
+
+    def _flush(self) -> None:
+        self._planned = False
+        if not self.sparse or self.alone:
+            return
+        for name in sorted(self._near()):
+            link = self._links.get(name)
+            if link is not None and not link.closed and 0 <= link.told < self._roll.last:
+                self._tell(link)

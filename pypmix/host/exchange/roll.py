@@ -1,0 +1,237 @@
+"""The servers of a session, as far as one has heard: for carriers that have no connection with most of the others.
+
+Theory of operation. A server has a *life*, a number that no other process has, and in it a *phase*, which only grows:
+even while it is there, odd while it has said that it will be stopped, `ENDED` once it is over. So of two records of
+one life the later one is known by its phase, and records may come by any way, in any order, and more than once. The
+end of a life is remembered: what is told of it afterwards is old. A further life under the name of one that is there
+waits for the end of that.
+
+Each server passes on what is new to it to its *neighbours*: those that follow it after 1, 2, 4, 8, ... places in the
+order of names, in which the last is followed by the first, and those that it follows so. Neighbours are connected, and
+watch each other (`keepalive`). Where two are connected anew, they compare a digest of all that they know, and tell each
+other everything if it differs.
+
+    unknown --a record of it--> there <--> away --any record of its end--> ended
+
+No I/O and no clock: `tcp` has both.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from pypmix.host.exchange import codec
+from pypmix.host.exchange.codec import BYTES, NAME, NUMBER, Field, many
+from pypmix.host.exchange.handshake import ADDRESS
+from pypmix.host.exchange.limits import MAX_ENDED, MAX_SERVERS
+from pypmix.standard.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pypmix.host.exchange.rendezvous import Address
+
+ENDED = 1 << 32
+LEFT = ENDED + 1
+"""The phases of a life that is over, and of one that is so because the server has left."""
+
+LIFE = 16
+"""The bytes of a life's number."""
+
+MAX_ADDRESSES = 4
+MAX_HOST = 255
+
+
+class Entry(Record):
+    """The record of a server.
+
+    Attributes:
+        name: Its name.
+        life: The number of its process.
+        phase: How far that is.
+        addresses: Where it listens; none where it cannot be dialed, and dials the others.
+    """
+
+    name: str
+    life: bytes
+    phase: int = 0
+    addresses: tuple[Address, ...] = ()
+
+    def __validate__(self) -> None:
+        if len(self.life) != LIFE or not 0 <= self.phase <= LEFT or len(self.addresses) > MAX_ADDRESSES:
+            raise ValueError("a record of no server")
+        if any(len(host) > MAX_HOST or not 0 < port < 1 << 16 for host, port in self.addresses):
+            raise ValueError("a server listens nowhere like that")
+
+    @property
+    def away(self) -> bool:
+        """Whether it has said that it will be stopped."""
+        return self.phase % 2 == 1 and self.phase < ENDED
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self.phase >= ENDED
+
+
+ENTRY: Field[Entry] = codec.record(Entry, NAME, BYTES, NUMBER, many(ADDRESS))
+
+
+def followers(ring: Sequence[str], name: str) -> set[str]:
+    """Return those that follow one after 1, 2, 4, ... places.
+
+    Args:
+        ring: All servers, sorted, this one too.
+        name: The one.
+    """
+    place, count = ring.index(name), len(ring)
+    return {ring[(place + (1 << power)) % count] for power in range((count - 1).bit_length())} - {name}
+
+
+def neighbours(ring: Sequence[str], name: str) -> set[str]:
+    """Return those that follow one after 1, 2, 4, ... places, and those that it follows so."""
+    place, count = ring.index(name), len(ring)
+    before = {ring[(place - (1 << power)) % count] for power in range((count - 1).bit_length())}
+    return (followers(ring, name) | before) - {name}
+
+
+class Roll:
+    """The records that one server has of all, in the order in which they changed.
+
+    Args:
+        own: Its own record.
+
+    Attributes:
+        last: The number of the last change.
+    """
+
+    def __init__(self, own: Entry) -> None:
+        self.last = 0
+        self._there: dict[str, Entry] = {}
+        self._next: dict[str, Entry] = {}
+        """Further lives under names of servers that are there."""
+        self._ended: dict[bytes, Entry] = {}
+        self._changes: dict[bytes, tuple[int, bytes, object]] = {}
+        """The number of the last change of each life, its record as bytes, and the source."""
+        self._ring: list[str] | None = None
+        self._digest = b""
+        self.take(own)
+
+    def get(self, name: str) -> Entry | None:
+        """Return the record of a server that is there."""
+        return self._there.get(name)
+
+    def has_ended(self, life: bytes) -> bool:
+        """Tell whether a life is known to be over."""
+        return life in self._ended
+
+    def ring(self) -> list[str]:
+        """Return the names of all that are there, sorted."""
+        if self._ring is None:
+            self._ring = sorted(self._there)
+        return self._ring
+
+    def digest(self) -> bytes:
+        """Return what two servers have alike that know the same servers to be there."""
+        if not self._digest:
+            hashed = blake2b(digest_size=16)
+            for name in self.ring():
+                entry = self._there[name]
+                hashed.update(b"%s %d\n" % (entry.life, entry.phase))
+            self._digest = hashed.digest()
+        return self._digest
+
+    def since(self, number: int, but: object) -> list[bytes]:
+        """Return the records that have changed after a change, as bytes, except for those of one source."""
+        found = []
+        for last, data, source in reversed(self._changes.values()):
+            if last <= number:
+                break
+            if source is not but:
+                found.append(data)
+        return found
+
+    def take(self, entry: Entry, source: object = None) -> bool:
+        """Take a record in; tell whether it is news.
+
+        Args:
+            entry: The record.
+            source: The connection by which it has come.
+        """
+        taken = self._take(entry)
+        if taken is None:
+            return False
+        self.last += 1
+        self._changes.pop(entry.life, None)
+        self._changes[entry.life] = self.last, ENTRY.write(taken), source
+        return True
+
+    def _take(self, entry: Entry) -> Entry | None:
+        """Take a record in; return it as it is kept, None where it is old."""
+        if entry.life in self._ended:
+            return None
+        if entry.ended:
+            return self._end(entry)
+        known = self._there.get(entry.name)
+        if known is None or known.life != entry.life:
+            lives = self._there if known is None else self._next
+            waits = self._next.get(entry.name)
+            if waits is not None and waits.life == entry.life and waits.phase >= entry.phase:
+                return None
+            if waits is not None and waits.life != entry.life:
+                del self._changes[waits.life]
+            if waits is None and len(self._there) + len(self._next) >= MAX_SERVERS:
+                return None
+            lives[entry.name] = entry
+        else:
+            if entry.phase < known.phase or (entry.phase == known.phase and known.addresses):
+                return None
+            # A server that was told later may know less of where it listens.
+            entry = entry.replace(addresses=entry.addresses or known.addresses)
+            if entry == known:
+                return None
+            self._there[entry.name] = entry
+        self._changed()
+        return entry
+
+    def revive(self, life: bytes) -> None:
+        """Forget that a life has ended."""
+        self._ended.pop(life, None)
+
+    def following(self, name: str) -> Entry | None:
+        """Return the record of the life that comes after the one that has ended under a name; once."""
+        return self._next.pop(name, None)
+
+    def _end(self, entry: Entry) -> Entry:
+        for lives in (self._there, self._next):
+            if entry.name in lives and lives[entry.name].life == entry.life:
+                del lives[entry.name]
+        self._changed()
+        entry = self._ended[entry.life] = entry.replace(addresses=())
+        if len(self._ended) > MAX_ENDED:
+            oldest = next(iter(self._ended))
+            del self._ended[oldest], self._changes[oldest]
+        return entry
+
+    def _changed(self) -> None:
+        self._ring = None
+        self._digest = b""
+
+
+PIECE = 2048
+"""The most bytes of records in one frame, about."""
+
+
+def pieces(entries: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
+    """Yield packed records, as many at a time as one frame takes."""
+    found: list[bytes] = []
+    size = 0
+    for data in entries:
+        if size + len(data) > PIECE and found:
+            yield tuple(found)
+            found, size = [], 0
+        found.append(data)
+        size += len(data)
+    if found:
+        yield tuple(found)

@@ -1,0 +1,147 @@
+"""Counts connections, and what it costs to start, of N carriers over TCP on loopback that meet by one of them.
+
+    python tests/bench/links.py [--servers 16,32,64,128,200] [--mesh 32] [--all] [--keep-alive 8]
+
+All carriers are in this process, each with its thread. The first one tells each that comes of those that are there, as
+a launcher does. Measured: the time until everybody knows everybody, and the CPU of all of it until neighbours are
+connected as well; the connections of a server then, after each server has told all others of a job (25 bytes) and has
+been in a fence of all, and in rest, when what is not needed was let go; and the time until all have left at once.
+Connections are the median and the most of all servers but the first. `--all` compares with carriers that are all
+connected with each other, in turn with the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import threading
+import time
+
+from pypmix.host.exchange import Exchange, TCPCarrier
+from pypmix.host.exchange.limits import MAX_MESH
+
+SECRET = b"a secret of the session"
+HERE = "bench.here"
+PATIENCE = 300.0
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            raise SystemExit("it did not come about")
+        time.sleep(0.01)
+
+
+def start(count, mesh, keep_alive):
+    """Return exchanges over carriers that meet by the first one."""
+    first = TCPCarrier("n0000", SECRET, mesh=mesh, keep_alive=keep_alive)
+    exchanges = [Exchange(first)]
+    there = {}
+
+    def met(sender, data, answer):
+        before = ";".join([f"{name} {port}" for name, port in there.items()])
+        there[sender] = int(data)
+        answer(before.encode(), None)
+
+    exchanges[0].handle(HERE, met)
+    exchanges[0].start()
+    for number in range(1, count):
+        peers = {"n0000": first.address}
+        carrier = TCPCarrier(f"n{number:04}", SECRET, peers=peers, mesh=mesh, keep_alive=keep_alive)
+        exchange = Exchange(carrier)
+
+        def told(data, _error, carrier=carrier):
+            for each in filter(None, (data or b"").decode().split(";")):
+                name, port = each.split()
+                carrier.meet(name, (("127.0.0.1", int(port)),))
+
+        def changed(name, here, exchange=exchange, carrier=carrier, told=told):
+            if here and name == "n0000":
+                exchange.request("n0000", HERE, b"%d" % carrier.address[1], told)
+
+        exchange.watch(changed)
+        exchanges.append(exchange)
+        exchange.start()
+    return exchanges
+
+
+def connections(exchanges):
+    """Return the connections of a server: the median of all but the first, and the most."""
+    counts = [len(exchange._carrier.connected) for exchange in exchanges[1:]]
+    return f"{statistics.median(counts):.0f}/{max(counts)}"
+
+
+def measure(count, mesh, keep_alive):
+    """Return the figures of a number of servers."""
+    heard = [0]
+    lock = threading.Lock()
+
+    def hear(_sender, _data):
+        with lock:
+            heard[0] += 1
+
+    began, used = time.monotonic(), time.process_time()
+    exchanges = start(count, mesh, keep_alive)
+    for exchange in exchanges:
+        exchange.hear("bench.job", hear)
+    until(lambda: all(len(exchange.members) == count for exchange in exchanges))
+    known = time.monotonic() - began
+    until(lambda: not any(exchange._carrier._reviewed[0] or exchange._carrier._again for exchange in exchanges))
+    figures = {
+        "s": round(known, 2),
+        "cpu ms a server": round((time.process_time() - used) * 1e3 / count, 1),
+        "connections": connections(exchanges),
+    }
+    used = time.process_time()
+    for exchange in exchanges:
+        exchange.broadcast("bench.job", b"d" * 25)
+    until(lambda: heard[0] == count * (count - 1))
+    figures["cpu ms, told"] = round((time.process_time() - used) * 1e3 / count, 1)
+    figures["connections, told"] = connections(exchanges)
+    names = exchanges[0].members
+    for turn in range(2):
+        ends = []
+        used = time.process_time()
+        for exchange in exchanges:
+            exchange.allgather(b"s", names, b"", lambda _, error, ends=ends: ends.append(error), timeout=PATIENCE)
+        until(lambda ends=ends: len(ends) == count)
+        assert not any(ends)
+        figures[f"cpu ms, {'first ' * (not turn)}fence"] = round((time.process_time() - used) * 1e3 / count, 1)
+    figures["connections, fence"] = connections(exchanges)
+    most = max(mesh, 2 * (count - 1).bit_length())
+    until(lambda: all(len(exchange._carrier.connected) <= most for exchange in exchanges))
+    figures["connections, rest"] = connections(exchanges)
+    began, used = time.monotonic(), time.process_time()
+    closing = [threading.Thread(target=exchange.close) for exchange in exchanges]
+    for thread in closing:
+        thread.start()
+    for thread in closing:
+        thread.join()
+    figures["s, close"] = round(time.monotonic() - began, 2)
+    figures["cpu ms, close"] = round((time.process_time() - used) * 1e3 / count, 1)
+    return figures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--servers", default="16,32,64,128,200")
+    parser.add_argument("--mesh", type=int, default=MAX_MESH)
+    parser.add_argument("--keep-alive", type=float, default=8.0)
+    parser.add_argument("--all", action="store_true", help="with carriers that are all connected, too")
+    options = parser.parse_args()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    header = None
+    for count in map(int, options.servers.split(",")):
+        for mesh in (options.mesh, count) if options.all else (options.mesh,):
+            row = {"servers": count, "mesh": mesh, **measure(count, mesh, options.keep_alive)}
+            if header is None:
+                header = list(row)
+                print("  ".join([f"{name:>10}" for name in header]))
+            print("  ".join([f"{row[name]!s:>{max(10, len(name))}}" for name in header]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
