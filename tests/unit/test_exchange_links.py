@@ -130,7 +130,7 @@ def servers(request):
 def patient(monkeypatch):
     """Have the time to leave be enough for a machine that is busy."""
     monkeypatch.setattr(tcp, "LINK_LINGER_SECONDS", 60.0)
-    monkeypatch.setattr(limits, "LINGER_SECONDS", 60.0)
+    monkeypatch.setattr(times, "LINK_LINGER_SECONDS", 60.0)
 
 
 both_threads = pytest.mark.parametrize("servers", ["alone", "on a server"], indirect=True)
