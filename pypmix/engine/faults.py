@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
@@ -84,8 +82,10 @@ class Steps:
 
     def ended(self, done: Done[object]) -> Done[object]:
         """Return a callback for the end of an operation that is a part of the one which takes a step now."""
-        return partial(self.begin, self._whose, done)
+        whose = self._whose
+        return lambda result, error: self.begin(whose, done, result, error)
 
     def later(self, call: Callable[[], None]) -> Callable[[], None]:
         """Return a timer's callback that counts as a step of the present operation."""
-        return partial(self.begin, self._whose, call)
+        whose = self._whose
+        return lambda: self.begin(whose, call)
