@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pypmix.host import orders
 from pypmix.host.exchange.codec import PLACES, PROCS, RANKS, pack
 from pypmix.host.exchange.kinds import OUTCOME, Outcome
-from pypmix.host.exchange.limits import DEFLATE_BYTES
+from pypmix.host.exchange.limits import DEFLATE_BYTES, MAX_MESH
 from pypmix.host.job import Application, Job, Node
 from pypmix.standard import keys
 from pypmix.standard.errors import RemoteProtocolError
@@ -77,15 +77,19 @@ def test_where_ranks_are_takes_a_few_bytes_for_each_server(dealt):
 
 
 def test_registering_a_job_takes_as_many_messages_as_pairs_of_servers_and_all_are_alike():
-    laws = set()
-    for count in (5, 10, 20, 40):
+    """Those between more than `MAX_MESH` servers are answered, since they are passed on."""
+    laws = {}
+    for count in (5, 10, MAX_MESH, MAX_MESH + 1, 80):
         session = Session(count, ranks=10)
         session.register(*session.names)
         session.hub.run()
         pairs = count * (count - 1)
-        assert sum(session.hub.messages.values()) == pairs
-        laws.add(sum(session.hub.bytes.values()) / pairs)
-    assert len(laws) == 1 and max(laws) < 100
+        passed = count > MAX_MESH
+        assert sum(session.hub.messages.values()) == (2 * pairs if passed else pairs)
+        assert len(set(session.hub.messages.values())) == 1
+        laws.setdefault(passed, set()).add(sum(session.hub.bytes.values()) / pairs)
+    assert len(laws[False]) == 1 and max(laws[False]) < 100
+    assert max(laws[True]) < 200
 
 
 def test_procs_share_what_is_the_same_for_them():
