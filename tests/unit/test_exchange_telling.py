@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import chain
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pypmix.host.exchange import Exchange, Hub, codec, limits, telling
@@ -187,6 +187,18 @@ def test_another_process_under_the_name_of_one_that_was_lost_is_heard(told):
 
 
 @settings(deadline=None, max_examples=150)
+@example(4, [("a", 0, 0, 0.0)] * 7 + [("l", 0, 0, 0.0)], 0)
+@example(
+    6,
+    [
+        *(("a", each, 0, 0.0) for each in (2, 0, 1, 0, 0, 0)),
+        ("r", 1, 0, 0.0),
+        ("a", 3, 0, 0.0),
+        ("a", 3, 0, 0.5),
+        ("r", 3, 0, 0.0),
+    ],
+    2266,
+)
 @given(
     st.integers(2, 12),
     st.lists(
@@ -264,8 +276,10 @@ def test_messages_in_the_names_of_servers_that_are_not_there_take_a_bounded_plac
         which = (7).to_bytes(8, "big") + (1).to_bytes(8, "big")
         packed = codec.pack(0, codec.NAME.write(f"x{number}"), which, b"text")
         session.exchanges["n0001"]._carrier.send("n0000", codec.pack(telling.SPREAD, bytes(20), b"\0", b"\0", packed))
-    session.hub.run()
+    session.hub.run(session.hub.clock.now + 1)
     assert len(exchange._telling._origins) == 10
+    session.hub.run()
+    assert not exchange._telling._origins, "none of them has come"
     session.exchanges["n0001"].tell("n0000", "t", b"1")
     session.hub.run()
     assert session.told["n0000"] == [("n0001", 1)]

@@ -63,11 +63,12 @@ if TYPE_CHECKING:
         def others(self) -> list[str]: ...
 
 
-SPREAD, HEARD, DIFFERS, AFTER, SINCE = range(6, 11)
+SPREAD, HEARD, DIFFERS, AFTER, SINCE, WHOSE = range(6, 12)
 """The kinds of messages: one for all, with a part to pass it on to; all of a part have it; the names of a part are
-wanted; a message for one that comes after one for all; the number after which a server that has come gets all."""
+wanted; a message for one that comes after one for all; the number after which a server that has come gets all; the
+number of the process is wanted, which such a `SINCE` has."""
 
-BESIDE = bytes((SPREAD, HEARD, DIFFERS, SINCE))
+BESIDE = bytes((SPREAD, HEARD, DIFFERS, SINCE, WHOSE))
 """Those that come beside the other messages of their sender."""
 
 MARK = 8
@@ -160,12 +161,14 @@ class _Origin:
         got: How many messages have come for this server alone.
         early: Messages for all that came before others of it, by their numbers.
         behind: Messages for this server that came before those for all which were told first.
+        doubtful: Whether it may be another process than the one that is there.
     """
 
-    __slots__ = ("behind", "early", "era", "got", "seen")
+    __slots__ = ("behind", "doubtful", "early", "era", "got", "seen")
 
     def __init__(self) -> None:
         self.era = b""
+        self.doubtful = False
         self.seen = 0
         self.got = 0
         self.early: dict[int, tuple[int, bytes]] = {}
@@ -315,6 +318,8 @@ class Telling:
         if len(origin.early) >= MAX_EARLY:
             raise codec.broken(f"what {part.origin} has told all before does not come")
         need = next((count for name, count in part.before if name == self._teller.name), 0)
+        if not origin.early:
+            self._await(part.origin, origin)
         origin.early[part.number] = need, part.text
         self._go_on(part.origin, origin)
         if part.number in origin.early and need > origin.got:
@@ -348,6 +353,10 @@ class Telling:
         origin = self._claim(sender, self._origin(sender), era)
         self._skip(sender, origin, number)
 
+    def _whose(self, sender: str, fields: list[bytes]) -> None:
+        codec.expect(fields, 0)
+        self._send(sender, codec.pack(SINCE, _WHICH.pack(self._era, 0)))
+
     def _skip(self, name: str, origin: _Origin, number: int) -> None:
         """Messages of a server for all, up to a number, do not come any more."""
         for each in sorted(origin.early):
@@ -355,6 +364,15 @@ class Telling:
                 del origin.early[each]
         origin.seen = max(origin.seen, number)
         self._go_on(name, origin)
+
+    def _await(self, name: str, origin: _Origin) -> None:
+        """Keep messages of a server that is not there for a while: it may be about to come, or be lost already."""
+        if not self._teller.has(name):
+            self._teller.later(STALL_SECONDS, lambda: self._forget(name, origin))
+
+    def _forget(self, name: str, origin: _Origin) -> None:
+        if self._origins.get(name) is origin and not self._teller.has(name):
+            del self._origins[name]
 
     def _late(self, part: Part, origin: _Origin) -> None:
         """Messages that were to come first have not: they never will, as where one side alone has begun anew."""
@@ -365,7 +383,7 @@ class Telling:
 
     def _go_on(self, name: str, origin: _Origin) -> None:
         """Deliver what is next."""
-        while self._teller.has(name) and self._origins.get(name) is origin:
+        while self._teller.has(name) and self._origins.get(name) is origin and not origin.doubtful:
             if origin.behind and origin.behind[0][0] <= origin.seen:
                 self._deliver(name, origin.behind.popleft()[1])
                 continue
@@ -385,6 +403,7 @@ class Telling:
 
     def _claim(self, name: str, origin: _Origin, era: bytes) -> _Origin:
         """Return what has come of the process that a server itself says it is."""
+        origin.doubtful = False
         if origin.era in (b"", era):
             origin.era = era
             return origin
@@ -460,11 +479,12 @@ class Telling:
     # Who comes and goes
 
     def come(self, name: str) -> None:
-        """A server has come, of which something may have been heard before."""
+        """A server has come. What was heard before may be of an earlier process, which was lost: it is asked."""
         self._circle = None
         origin = self._origins.get(name)
-        if origin is not None:
-            self._go_on(name, origin)
+        if origin is not None and origin.early:
+            origin.doubtful = True
+            self._send(name, codec.pack(WHOSE))
 
     def release(self, name: str) -> None:
         """A server is about to be lost: what has come of it counts, whatever has not."""
@@ -486,6 +506,7 @@ class Telling:
                 del self._over[next(iter(self._over))]
         if name in self._later:
             self._origins[name] = self._later.pop(name)
+            self._await(name, self._origins[name])
         for counts in (self.sent, self._newer, self._older):
             counts.pop(name, None)
         for number, (to, duty) in list(self._duties.items()):
@@ -522,4 +543,5 @@ class Telling:
         HEARD: _heard,
         DIFFERS: _differs,
         SINCE: _since,
+        WHOSE: _whose,
     }
