@@ -16,8 +16,9 @@ from types import SimpleNamespace
 import pytest
 
 from pypmix.host.exchange import Exchange, TCPCarrier, codec, keepalive
-from pypmix.host.exchange.keepalive import PING, TURNS, KeepAlive, watched_by
+from pypmix.host.exchange.keepalive import PING, TURNS, KeepAlive
 from pypmix.host.exchange.link import Pulse
+from pypmix.host.exchange.roll import followers
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -81,11 +82,12 @@ def servers(count):
 
 def test_every_server_is_watched_by_few():
     names = servers(1000)
-    watched = {name: watched_by(name, dict.fromkeys(names - {name})) for name in names}
+    ring = sorted(names)
+    watched = {name: followers(ring, name) for name in names}
     assert {len(each) for each in watched.values()} == {10}
     assert all(name not in each for name, each in watched.items())
-    assert watched_by("a", {"b": None}) == {"b"}
-    assert watched_by("a", {}) == set()
+    assert followers(["a", "b"], "a") == {"b"}
+    assert followers(["a"], "a") == set()
 
 
 def test_the_cost_of_a_turn_grows_with_the_number_of_servers_and_little_more(monkeypatch):

@@ -50,11 +50,6 @@ PING, ANSWER, SUSPECT, LOSE, OUT, AWAY, THERE = range(1, 8)
 _PING, _ANSWER, _OUT = codec.pack(PING), codec.pack(ANSWER), codec.pack(OUT)
 
 
-def watched_by(name: str, others: Mapping[str, object]) -> set[str]:
-    """Return which of the others a server watches."""
-    return followers(sorted((name, *others)), name)
-
-
 class KeepAlive:
     """The keep-alive of one server: which others it watches, and its answers to those that watch it.
 
