@@ -22,10 +22,15 @@ __all__ = ["alone", "job_folder", "launch", "pytest_addoption", "pytest_generate
 
 pytest_plugins = ["harness.unsteady"]
 
-# The same examples in each run, so that it fails over what was changed alone, unless somebody asks for more rounds.
-hypothesis.settings.register_profile("the same", derandomize=True)
-if not os.environ.get("PYPMIX_FAULT_ROUNDS"):
-    hypothesis.settings.load_profile("the same")
+# No example is timed: the machine may be busy. The same ones in each run, so that it fails over what was changed alone,
+# unless somebody asks for more rounds.
+hypothesis.settings.register_profile(
+    "ours",
+    derandomize=not os.environ.get("PYPMIX_FAULT_ROUNDS"),
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("ours")
 
 SESSIONS = "pypmix-sessions"
 CRASHED = pytest.StashKey[list[str]]()

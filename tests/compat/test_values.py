@@ -89,7 +89,7 @@ ANYTHING = st.recursive(
 
 
 # How long an example takes says nothing, on a machine that does other things too.
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(kind=st.sampled_from(sorted(NAMES)), data=ANYTHING)
 def test_nothing_but_a_refusal_comes_of_garbage(kind, data):
     for convert, wanted in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings, strategies
+from hypothesis import given, strategies
 
 from pypmix.host import orders
 from pypmix.host.addresses import listening_address
@@ -66,7 +66,6 @@ def test_operations_and_results_are_read_as_they_were_written(value: object) -> 
     assert orders.VALUE.read(orders.VALUE.write(value)) == value
 
 
-@settings(deadline=None)
 @given(strategies.binary(max_size=200), strategies.sampled_from(FIELDS))
 def test_bytes_parse_or_are_refused(data: bytes, field: orders.Field[object]) -> None:
     try:
@@ -75,7 +74,6 @@ def test_bytes_parse_or_are_refused(data: bytes, field: orders.Field[object]) ->
         pass
 
 
-@settings(deadline=None)
 @given(strategies.data())
 def test_a_description_that_was_changed_parses_or_is_refused(data: strategies.DataObject) -> None:
     packed = bytearray(orders.DESCRIBE.write((JOB, 1, False, 0, False)))
@@ -110,7 +108,6 @@ def test_a_first_line_that_does_not_fit_is_refused(changes: dict[str, object], w
     assert "7373" not in str(caught.value), "the secret is shown"
 
 
-@settings(deadline=None)
 @given(strategies.binary(max_size=100))
 def test_any_first_line_is_read_or_refused(line: bytes) -> None:
     with pytest.raises(ValueError):

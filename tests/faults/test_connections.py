@@ -370,7 +370,7 @@ def play(*schedule):
         raise
 
 
-@settings(deadline=None, max_examples=ROUNDS, suppress_health_check=list(HealthCheck))
+@settings(max_examples=ROUNDS, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(LAYOUTS), PLANS, LOSSES, PACES, TICKS)
 @example(LAYOUTS[2], [Plan(31, frozenset({"optional"}), 0)], [Loss(CONNECTING, 0, "server", 1)], (1.0,), (1, 5))
 @example(LAYOUTS[2], [Plan(31, frozenset({"early"}), 0)], [Loss(FENCING, 0, "process", 1)], (1.0,), (1, 5))
@@ -378,7 +378,7 @@ def test_connections_keep_their_promises(layout, plans, losses, paces, ticks):
     play(layout, plans, losses, paces, ticks)
 
 
-@settings(deadline=None, max_examples=ROUNDS // 3, suppress_health_check=list(HealthCheck))
+@settings(max_examples=ROUNDS // 3, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(LAYOUTS), PLANS, LOSSES, PACES, TICKS)
 def test_they_do_so_at_the_border_of_a_cluster(layout, plans, losses, paces, ticks):
     play(layout, plans, losses, paces, ticks, Beyond)

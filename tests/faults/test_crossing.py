@@ -214,7 +214,7 @@ def finish(world, operations):
             assert not node.jobs, node.name
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(0, 2**32), st.integers(2, 5))
 def test_without_trouble_everything_succeeds(seed, servers):
     world = World(Random(seed), servers)
@@ -232,7 +232,7 @@ def test_without_trouble_everything_succeeds(seed, servers):
                 assert f" {name}>".encode() in result
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(2, 5), st.integers(0, 8))
 def test_departures_cross_with_everything(seed, servers, departures):
     world = World(Random(seed), servers)
@@ -254,7 +254,7 @@ def test_departures_cross_with_everything(seed, servers, departures):
             assert len(statuses) <= 1, (kind, asked)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(2, 5), st.integers(0, 4), st.integers(0, 3))
 def test_servers_are_lost_and_stay_silent(seed, servers, departures, losses):
     world = World(Random(seed), servers)

@@ -107,7 +107,7 @@ class Group:
                     assert present <= {part.split(" ")[1] for part in end.decode().split(">")[:-1]}
 
 
-@settings(deadline=None, max_examples=ROUNDS)
+@settings(max_examples=ROUNDS)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 6), st.booleans())
 def test_fences_of_a_group_that_loses_members(seed, servers, leavers, tolerant):
     random = Random(seed)

@@ -299,7 +299,7 @@ def construct(world, number, *, limit=0):
     return made
 
 
-@settings(deadline=None, max_examples=ROUNDS)
+@settings(max_examples=ROUNDS)
 @given(st.integers(0, 2**32), st.integers(1, 5))
 def test_without_trouble_all_groups_stand(seed, servers):
     world = World(Random(seed), servers)
@@ -313,7 +313,7 @@ def test_without_trouble_all_groups_stand(seed, servers):
     world.finish()
 
 
-@settings(deadline=None, max_examples=2 * ROUNDS)
+@settings(max_examples=2 * ROUNDS)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 8))
 def test_departures_end_constructs_the_same_way_for_all(seed, servers, departures):
     world = World(Random(seed), servers)
@@ -326,7 +326,7 @@ def test_departures_end_constructs_the_same_way_for_all(seed, servers, departure
     world.finish()
 
 
-@settings(deadline=None, max_examples=2 * ROUNDS)
+@settings(max_examples=2 * ROUNDS)
 @given(st.integers(0, 2**32), st.integers(2, 5), st.integers(0, 5), st.integers(1, 3))
 def test_lost_servers_end_constructs_the_same_way_for_all(seed, servers, departures, losses):
     world = World(Random(seed), servers)
@@ -341,7 +341,7 @@ def test_lost_servers_end_constructs_the_same_way_for_all(seed, servers, departu
     world.finish()
 
 
-@settings(deadline=None, max_examples=ROUNDS)
+@settings(max_examples=ROUNDS)
 @given(st.integers(0, 2**32), st.integers(2, 4), st.integers(0, 3), st.integers(0, 2))
 def test_who_stays_silent_ends_constructs_in_time(seed, servers, silent, losses):
     world = World(Random(seed), servers)
@@ -455,7 +455,7 @@ def check_offers(made, *, whole):
     return groups[0] if groups else None
 
 
-@settings(deadline=None, max_examples=ROUNDS)
+@settings(max_examples=ROUNDS)
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_those_who_do_not_know_each_other_meet(seed, servers):
     world = World(Random(seed), servers)
@@ -468,7 +468,7 @@ def test_those_who_do_not_know_each_other_meet(seed, servers):
 
 
 @example(8427147, 3, 3, 1)
-@settings(deadline=None, max_examples=ROUNDS)
+@settings(max_examples=ROUNDS)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 5), st.integers(0, 1))
 def test_those_who_meet_agree_whoever_goes(seed, servers, departures, losses):
     world = World(Random(seed), servers)

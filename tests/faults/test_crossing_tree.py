@@ -29,7 +29,7 @@ def of_radix(number):
         tree.RADIX, tree.FLAT = before
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32), SERVERS, RADIX)
 def test_without_trouble_everything_succeeds(seed, servers, radix):
     with of_radix(radix):
@@ -46,7 +46,7 @@ def test_without_trouble_everything_succeeds(seed, servers, radix):
                 assert [part.split()[-1] for part in result.decode().split(">")[:-1]] == names
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), SERVERS, RADIX, st.integers(0, 8))
 # The news of a proc that has gone overtake the contribution of its server.
 @example(49788, 3, 1, 1)
@@ -63,7 +63,7 @@ def test_departures_cross_with_everything(seed, servers, radix, departures):
             assert len(statuses) <= 1, (kind, asked)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32), SERVERS, RADIX, st.integers(0, 4), st.integers(0, 5))
 # The coordinator, or a server in the middle, has forgotten the jobs of the lost server when a contribution comes.
 @example(0, 4, 1, 1, 1)
@@ -79,7 +79,7 @@ def test_servers_are_lost_and_stay_silent(seed, servers, radix, departures, loss
         finish(world, operations)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), SERVERS, RADIX, st.integers(1, 3))
 def test_links_break_at_any_moment(seed, servers, radix, broken):
     with of_radix(radix):
@@ -106,7 +106,7 @@ def test_links_break_at_any_moment(seed, servers, radix, broken):
                     assert part[:1] != b"<" or fences.setdefault(part, result) == result
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32), SERVERS, RADIX, st.integers(0, 5), st.integers(1, 3))
 # What was given once more arrives before what had been on its way through the lost server.
 @example(104, 9, 1, 1, 3)
@@ -119,7 +119,7 @@ def test_groups_go_on_whichever_server_in_the_middle_is_lost(seed, servers, radi
         lost.hypothesis.inner_test(seed, servers, departures, losses)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), SERVERS, RADIX, st.integers(0, 8))
 def test_groups_end_the_same_way_whoever_departs(seed, servers, radix, departures):
     with of_radix(radix):
@@ -127,7 +127,7 @@ def test_groups_end_the_same_way_whoever_departs(seed, servers, radix, departure
         gone.hypothesis.inner_test(seed, servers, departures)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 # In a chain, a lost server, which goes on alone here, waits for each of the others in turn.
 @given(st.integers(0, 2**32), SERVERS, st.integers(2, 3), st.integers(0, 3), st.integers(0, 2))
 def test_groups_end_in_time_whoever_stays_silent(seed, servers, radix, silent, losses):
@@ -135,7 +135,7 @@ def test_groups_end_in_time_whoever_stays_silent(seed, servers, radix, silent, l
         groups.test_who_stays_silent_ends_constructs_in_time.hypothesis.inner_test(seed, servers, silent, losses)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), SERVERS, RADIX, st.integers(0, 5), st.integers(0, 1))
 def test_groups_of_those_who_do_not_know_each_other_end_the_same_way(seed, servers, radix, departures, losses):
     with of_radix(radix):

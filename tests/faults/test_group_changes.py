@@ -284,7 +284,7 @@ schedules = st.lists(st.tuples(st.integers(0, 40), happenings), max_size=12)
     leader=None,
     claims=[],
 )
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(
     schedule=schedules,
     delays=st.lists(st.sampled_from([1.0, 0.1, 0.5, 0.0, 3.0]), min_size=1, max_size=12),

@@ -296,7 +296,7 @@ def world_members(world, made):
     adapts=False,
     in_order=False,
 )
-@settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(
     plan=PLANS,
     other=OTHERS,

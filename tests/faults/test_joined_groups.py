@@ -268,7 +268,7 @@ def play(layout, delays, plans, steps):
 
 
 @example(LAYOUTS[2], [0.0], [(9, 1, None, 1, "add")], [("call", 0, 0, 0.0)])
-@settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(LAYOUTS),
     st.lists(st.sampled_from((0.0, 0.01, 0.1, 1.5)), min_size=1, max_size=7),

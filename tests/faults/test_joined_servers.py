@@ -257,7 +257,7 @@ def play(layout, delays, steps, order):
     life.end(order)
 
 
-@settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(LAYOUTS),
     st.lists(st.sampled_from((0.0, 0.01, 0.1, 1.5)), min_size=1, max_size=7),

@@ -147,7 +147,7 @@ def test_sessions_that_have_shown_a_fault(schedule: Schedule) -> None:
 
 
 @pytest.mark.timeout(300 + SMALL)
-@settings(max_examples=SMALL, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(max_examples=SMALL, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(schedules((1, 4), (1, 2), (1, 3), (1, 4), 6, 6, 120))
 def test_small_sessions(schedule: Schedule) -> None:
     play(schedule)
@@ -187,7 +187,6 @@ def large_schedules(draw: st.DrawFn) -> Schedule:
 @pytest.mark.timeout(600 + 120 * LARGE)
 @settings(
     max_examples=LARGE,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],
 )

@@ -33,7 +33,6 @@ pytestmark = pytest.mark.timeout(60 + EXAMPLES // 2)
 
 fuzz = settings(
     max_examples=EXAMPLES,
-    deadline=None,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )

@@ -18,14 +18,13 @@ def there_and_back(data: object) -> object:
     return from_json(json.loads(json.dumps(to_json(data), allow_nan=False)))
 
 
-@settings(deadline=None)
 @given(strategies.values())
 def test_every_value_comes_back_as_it_was(value):
     assert there_and_back(value) == value
     assert there_and_back(value).__class__ is Value
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.builds(
         ops.GroupUpcall,

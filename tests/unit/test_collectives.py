@@ -296,7 +296,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(STEPS, max_size=40))
 def test_every_call_ends_once(steps):
     world = World(4)

@@ -660,7 +660,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_STEPS, st.booleans())
 def test_whoever_comes_and_goes_the_order_is_the_standards(steps: list[Any], late: bool) -> None:
     """Each event is seen by all whom it concerns, once, in order; whether they answer at once or later."""

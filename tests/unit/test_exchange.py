@@ -449,7 +449,7 @@ def test_after_close_everything_has_ended(world):
 
 
 @given(st.binary(max_size=200), st.integers(0, 9))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_bytes_are_dropped_or_mean_something(data, kind):
     world = World("a", "b")
     world.gather("a", b"1")

@@ -80,7 +80,7 @@ def test_what_waits_for_one_that_leaves_ends():
     assert sorted(ends) == [("b", ("a",)), ("c", ("b",))]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.integers(2, 6),
     st.lists(st.tuples(st.sampled_from("plc"), st.integers(0, 5), st.integers(0, 5), st.floats(0, 1)), max_size=8),
@@ -90,7 +90,7 @@ def test_servers_that_have_each_other_have_the_same_others(size, happenings, del
     the_same_others(size, happenings, delays)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.integers(2, 14),
     st.lists(

@@ -155,7 +155,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(STEPS, st.integers(0, 1000))
 def test_in_the_end_all_know_the_same(steps, seed):
     """Whoever defines, deletes or comes, and however slow each way is."""

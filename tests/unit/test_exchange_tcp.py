@@ -332,7 +332,7 @@ def test_one_that_means_another_server_is_refused():
 
 
 @given(st.lists(st.binary(max_size=100), max_size=4), st.integers(0, 6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_messages_make_a_stranger_or_nothing(messages, kind):
     for side in (Handshake("a", SECRET), Handshake("a", SECRET, to="b")):
         for message in messages:

@@ -186,7 +186,7 @@ def test_another_process_under_the_name_of_one_that_was_lost_is_heard(told):
     session.check_empty()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @example(4, [("a", 0, 0, 0.0)] * 7 + [("l", 0, 0, 0.0)], 0)
 @example(
     6,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pypmix.host import orders
@@ -28,7 +28,6 @@ def job(ranks, nodes=100, *, dealt):
     return Job("job-1@1", (Application(("./app",), ranks),), placed)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, RANK_UNDEF), max_size=12))
 def test_any_ranks_arrive_in_their_order(ranks):
     assert list(RANKS.read(RANKS.write(ranks))) == ranks
@@ -36,7 +35,6 @@ def test_any_ranks_arrive_in_their_order(ranks):
     assert PROCS.read(PROCS.write(procs)) == procs
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5), st.integers(1, 6)), max_size=6))
 def test_ranks_that_are_dealt_out_arrive_in_their_order(runs):
     ranks = [low + step * index for low, step, count in runs for index in range(count)]

@@ -10,7 +10,7 @@ import sys
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pypmix.cli.show import as_json, as_text, table
@@ -33,7 +33,6 @@ def test_a_hostile_text_is_one_line_that_shows_what_was_in_it():
     assert printable("x" * 5000).endswith("x… (904 more characters)")
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(codec=None), max_size=50))
 def test_any_text_is_harmless_and_escaped_once(text):
     shown = printable(text)
@@ -42,7 +41,6 @@ def test_any_text_is_harmless_and_escaped_once(text):
     shown.encode()
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(codec=None), max_size=50))
 def test_what_commands_print_is_harmless_and_json_is_still_the_same(text):
     value = {text: [text, 1]}

@@ -137,7 +137,7 @@ def there_and_back(value: Value) -> Value:
 
 @pytest.mark.parametrize("kind", sorted(PLAIN), ids=lambda kind: NAMES[kind].lower())
 def test_every_type_survives(kind: int) -> None:
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(PLAIN[kind])
     def check(item: object) -> None:
         value = Value.unchecked(kind, item)
@@ -146,14 +146,14 @@ def test_every_type_survives(kind: int) -> None:
     check()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(arrays(PLAIN))
 def test_arrays_of_every_type_survive(array: DataArray) -> None:
     value = Value.unchecked(codes.DATA_ARRAY, array)
     assert there_and_back(value) == value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.recursive(leaves(), nested, max_leaves=6))
 def test_values_within_values_survive(value: Value) -> None:
     assert there_and_back(value) == value

@@ -519,7 +519,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(_STEPS)
 def test_the_servers_knowledge_is_what_handlers_need(steps: list[Any]) -> None:
     """A server that answers in any order knows of each code exactly while somebody needs it, and is told once."""

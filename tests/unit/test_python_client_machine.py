@@ -683,7 +683,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(STEPS, max_size=40), st.booleans(), st.booleans())
 def test_each_operation_ends_exactly_once(steps: list[tuple[str, Any]], lost: bool, shared_store: bool) -> None:
     wire = Wire(shared_store=shared_store)

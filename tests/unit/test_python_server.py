@@ -1236,7 +1236,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(STEPS, max_size=60))
 def test_every_request_is_answered_once_and_in_time(steps):
     world = World(SIZE)
@@ -1324,7 +1324,7 @@ def test_every_request_is_answered_once_and_in_time(steps):
     assert not [entry for entry in world.timers if entry[2].function and entry[0] > world.time + 10]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.binary(max_size=60), max_size=4), st.booleans(), st.integers(0, 300))
 def test_no_bytes_of_a_stranger_harm_anybody(pieces, header, length):
     world = World(2)
@@ -1348,7 +1348,7 @@ def test_a_fault_of_the_server_is_logged_with_its_traceback_and_answered(world, 
     assert "ZeroDivisionError" in world.logged[0] and "Traceback" in world.logged[0]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=80), st.integers(0, 39), st.booleans())
 def test_no_bytes_harm_anybody(data, command, described):
     world = World(2)

@@ -591,7 +591,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_STEPS)
 def test_against_a_model(steps):
     """Every proc hears what the naive book-keeping of each event and each proc says, in that order."""

@@ -20,7 +20,7 @@ from wire import strategies
 
 pytestmark = pytest.mark.timeout(60)
 
-quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 RELEASES = [(4, 2, 2), (4, 2, 9), (5, 0, 11), (6, 1, 0), (7, 0, 0)]
 KINDS = [1, 2]
 
@@ -64,7 +64,7 @@ def test_round_trip_of_values_in_every_release(release: tuple[int, int, int], it
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("type", strategies.ALL_TYPES, ids=lambda type: NAMES[type])
 def test_every_cut_is_refused(type: int, kind: int) -> None:
-    @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
     @given(strategies.data(type))
     def check(item: object) -> None:
         # Before 7, a topology ends in flags without a length: fewer of them are those of an older hwloc.

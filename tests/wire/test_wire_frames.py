@@ -22,7 +22,7 @@ def split(stream: bytes, cuts: list[int]) -> list[bytes]:
     return [stream[a:b] for a, b in zip(edges, edges[1:], strict=False)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(messages, st.lists(st.integers(0, 5000), max_size=10), st.binary(max_size=15))
 def test_pieces_do_not_matter(sent: list[tuple[int, bytes]], cuts: list[int], tail: bytes) -> None:
     stream = b"".join(frame(0, tag, payload) for tag, payload in sent) + tail

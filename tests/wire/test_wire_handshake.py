@@ -53,7 +53,7 @@ def hellos(draw: Any) -> Hello:
 CLIENT = Hello("native", native_credential(7, 8), 0, None, None, "job", 3, "4.2.2", "v41", 1, "hash")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(hellos(), st.binary(max_size=20), st.integers(0, 500))
 def test_pieces_do_not_matter(hello: Hello, tail: bytes, cut: int) -> None:
     stream = encode_hello(hello) + tail

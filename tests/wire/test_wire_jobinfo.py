@@ -49,7 +49,7 @@ keyed = st.builds(Info, st.text("abc.", min_size=1, max_size=8).map(lambda key: 
 groups = st.lists(keyed, max_size=3).map(tuple)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.builds(
         JobInfo,

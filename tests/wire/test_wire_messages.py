@@ -37,7 +37,7 @@ from wire import strategies
 
 pytestmark = pytest.mark.timeout(60)
 
-quick = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 RELEASES = [(4, 2, 2), (4, 2, 9), (5, 0, 11), (6, 1, 0), (7, 0, 0)]
 KINDS = [1, 2]
 
@@ -101,7 +101,7 @@ def test_round_trip(layout: Layout, release: tuple[int, int, int], kind: int) ->
 
 @pytest.mark.parametrize(("layout", "release"), _layouts())
 def test_every_cut_parses_or_is_refused(layout: Layout, release: tuple[int, int, int]) -> None:
-    @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=3, suppress_health_check=[HealthCheck.too_slow])
     @given(st.fixed_dictionaries({field.name: field_values(field, 1) for field in layout.fields}))
     def check(values: dict[str, Any]) -> None:
         packed = layout.encode(1, release, **values)
@@ -291,7 +291,7 @@ def test_objects_of_a_get(kind: int, release: Any, proc: Proc, items: list[tuple
     assert read_get_object(data, kind, release) == (proc, items, None)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=60), kinds, st.sampled_from([b"", b"\2\4\2", b"\2\2", b"\2\3", b"\2\2\2\1\2\1"]))
 def test_fast_ways_accept_what_the_layouts_accept(tail: bytes, kind: int, head: bytes) -> None:
     data = head + tail

@@ -41,7 +41,7 @@ blobs = st.lists(st.tuples(procs, st.lists(stored(), max_size=4)), max_size=4)
 
 
 @given(st.lists(blobs, max_size=3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_servers_tell_comes_back_one_after_the_other(servers):
     data = b"".join(encode_modex([(proc, [item for _, item in items]) for proc, items in blob]) for blob in servers)
     assert plain(decode_modex(data)) == [entry for blob in servers for entry in blob]
@@ -117,7 +117,7 @@ GOOD = encode_modex([(Proc("job", 7), [(3, RAW, 1, (7, 0, 0)), (2, kval("b", "y"
 
 
 @given(st.binary(max_size=60), st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_bytes_parse_or_are_refused(noise, data):
     start = data.draw(st.integers(0, len(GOOD)))
     end = data.draw(st.integers(start, len(GOOD)))

@@ -234,7 +234,7 @@ def expressible(type: int) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("type", FLAT, ids=lambda type: NAMES[type])
 def test_same_bytes_and_same_values(native: Native, type: int) -> None:
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=25, suppress_health_check=list(HealthCheck), database=None)
     @given(st.lists(expressible(type), min_size=1, max_size=3))
     def check(items: list[Any]) -> None:
         compare(native, type, items)
@@ -242,7 +242,7 @@ def test_same_bytes_and_same_values(native: Native, type: int) -> None:
     check()
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=50, suppress_health_check=list(HealthCheck), database=None)
 @given(number=strategies.doubles)
 def test_doubles_that_six_decimals_would_spoil(native: Native, number: float) -> None:
     data = Packer(native.buffer_type, native.release).pack(codes.DOUBLE, number).bytes()
@@ -250,7 +250,7 @@ def test_doubles_that_six_decimals_would_spoil(native: Native, number: float) ->
     assert same(number, found)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=50, suppress_health_check=list(HealthCheck), database=None)
 @given(number=strategies.floats)
 def test_floats_that_six_decimals_would_spoil(native: Native, number: float) -> None:
     data = Packer(native.buffer_type, native.release).pack(codes.FLOAT, number).bytes()
@@ -302,7 +302,7 @@ def test_topologies(native: Native) -> None:
     assert Packer(native.buffer_type, native.release).pack(codes.TOPO, topology).bytes() == data
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=40, suppress_health_check=list(HealthCheck), database=None)
 @given(type=st.sampled_from(sorted(set(FLAT) - STATISTICS)), picked=st.data())
 def test_deeper_values(native: Native, type: int, picked: Any) -> None:
     assume(type in IN_VALUES)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import lz4.frame
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pypmix.standard.errors import NotSupported, RemoteProtocolError
@@ -143,13 +143,11 @@ def test_a_list_whose_compression_is_not_known_here_says_what_to_install(monkeyp
             expand_nodes(data)
 
 
-@settings(deadline=None)
 @given(st.lists(st.text("abcxyz0189.-", min_size=1, max_size=12), min_size=1, max_size=20))
 def test_raw_nodes(names: list[str]) -> None:
     assert expand_nodes(make_raw(names)) == names
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 10**9), min_size=1, max_size=5), min_size=1, max_size=5))
 def test_raw_ranks(ranks: list[list[int]]) -> None:
     assert expand_ppn(make_raw(ranks)) == ranks

@@ -32,7 +32,7 @@ def test_the_layout_of_native_servers() -> None:
     assert encode_tool_reply(ToolReply(None, SERVER, -14))[-4:] == b"\xff\xff\xff\xf2"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.sampled_from([FLAG_TOOL_NEEDS_ID, FLAG_TOOL_GIVEN_ID, FLAG_TOOL_CLIENT, FLAG_LAUNCHER_NEEDS_ID]),
     names,
@@ -81,7 +81,7 @@ def test_a_name_that_is_none(name: bytes) -> None:
         ToolReplyReader(FLAG_TOOL_GIVEN_ID).feed(bytes(4) + name + bytes(4))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=600), st.sampled_from([3, 4]))
 def test_any_bytes_are_an_answer_or_an_error(data: bytes, flag: int) -> None:
     reader = ToolReplyReader(flag)
