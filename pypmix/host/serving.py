@@ -173,8 +173,12 @@ class ServingManager(Manager):
     def _group(self, node: HostNode, upcall: Upcall) -> None:
         from pypmix.host.groups import was_broken
 
-        # The server says that a member has ended before the host hears which one.
-        self.loop.later(ENDING if was_broken(upcall.op) else 0, partial(self.answer, node, upcall))
+        if was_broken(upcall.op):
+            # The server says that a member has ended before the host hears which one.
+            self.loop.later(ENDING, partial(self.answer, node, upcall))
+        else:
+            # Now: a timer would come behind what is asked after it.
+            self.answer(node, upcall)
 
     def _cross_groups(self, op: Op[Any]) -> None:
         """Deal with groups as servers of several nodes do: a native server gathers and remembers nothing of them."""

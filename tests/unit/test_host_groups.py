@@ -11,6 +11,7 @@ from pypmix.host.groups import Memberships, is_about_groups, was_broken
 from pypmix.host.job import Application, Job, Node
 from pypmix.host.loop import Loop
 from pypmix.host.rank import CONNECTED, Rank
+from pypmix.host.serving import ServingManager
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.ops import Connect, GroupUpcall, NotifyEvent, QueryInfo
@@ -147,6 +148,21 @@ def test_who_is_in_a_group_until_it_is_destructed(host):
         host.get(query(attrs.QUERY_GROUP_MEMBERSHIP, "acme.others"))
     host.get(GroupUpcall(1, GROUP, PROCS))
     assert standing(host) == ()
+
+
+def test_what_a_native_server_asks_of_a_group_is_answered_in_its_turn(host):
+    answered = []
+    manager = SimpleNamespace(loop=host.loop, answer=lambda _node, upcall: answered.append(upcall))
+    broken = Asked(GroupUpcall(0, GROUP, PROCS, (attrs.LOCAL_COLLECTIVE_STATUS(-61),)))
+    first, second = Asked(GroupUpcall(1, GROUP, PROCS)), Asked(GroupUpcall(0, GROUP, PROCS))
+    for upcall in (broken, first, second):
+        host.loop.post(lambda upcall=upcall: ServingManager._group(manager, host.nodes[0], upcall))
+    host.loop.run_posted()
+    assert answered == [first, second]
+    host.turn()
+    host.loop.later(1, lambda: answered.append("late"))
+    host.loop.run(lambda: len(answered) > 2)
+    assert answered[2] is broken
 
 
 def test_who_leaves_or_ends_is_in_no_group(host):
