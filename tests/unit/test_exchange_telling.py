@@ -10,10 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pypmix.host.exchange import Exchange, Hub, codec, limits, telling
+from pypmix.host.exchange import Exchange, Hub, codec, inprocess, limits, telling
 from pypmix.host.exchange.kinds import hearers
 from pypmix.host.exchange.roll import followers
 from pypmix.host.exchange.telling import split
+from pypmix.standard import statuses
 from pypmix.standard.errors import RemoteProtocolError
 
 pytestmark = pytest.mark.timeout(120)
@@ -115,6 +116,19 @@ def test_what_is_told_to_one_and_to_all_stays_in_order():
     for name, told in session.told.items():
         for sender in {"n0000", "n0013", "n0042"} - {name}:
             assert [number for other, number in told if other == sender] == list(range(100))
+    session.check_empty()
+
+
+def test_a_message_that_is_too_long_to_be_sent_holds_up_nothing(monkeypatch):
+    session = Session(many(40))
+    monkeypatch.setattr(inprocess, "MAX_MESSAGE", 1000)
+    errors = []
+    teller = session.exchanges["n0000"]
+    teller.request("n0001", "t", bytes(1001), lambda _data, error: errors.append(error))
+    teller.broadcast("t", b"5")
+    session.hub.run(session.hub.clock.now + 1)
+    assert [error.code for error in errors] == [statuses.ERR_OUT_OF_RESOURCE]
+    assert session.told["n0001"] == [("n0000", 5)]
     session.check_empty()
 
 

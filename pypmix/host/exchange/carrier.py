@@ -19,6 +19,23 @@ MAX_MESSAGE = 256 << 20
 """The longest message, in bytes, that a carrier takes by default."""
 
 
+def check(message: bytes, most: int) -> None:
+    """Raise where a message cannot be sent.
+
+    Args:
+        message: What is to be sent.
+        most: The longest that the carrier takes, in bytes.
+
+    Raises:
+        OverflowError: It is longer.
+        ValueError: It is empty.
+    """
+    if not message:
+        raise ValueError("a message is not empty")
+    if len(message) > most:
+        raise OverflowError(f"a message of {len(message)} bytes is longer than {most}")
+
+
 class Carrier(Protocol):
     """Messages between the servers of one job: reliable, and in order between any two of them, while both live.
 

@@ -607,8 +607,9 @@ class Exchange:
         if self._deferred is not None:
             self._catch_up()
         telling = self._telling
-        telling.sent[to] += 1
         self._carrier.send(to, telling.after(message) if telling.unheard else message)
+        # One that the carrier does not take was not sent: the receiver would wait for it.
+        telling.sent[to] += 1
 
     def _catch_up(self) -> None:
         call, self._deferred = self._deferred, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from pypmix.engine.alarms import Heap
-from pypmix.host.exchange.carrier import MAX_MESSAGE
+from pypmix.host.exchange.carrier import MAX_MESSAGE, check
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -218,9 +218,9 @@ class HubCarrier:
 
         Raises:
             OverflowError: It is longer than `MAX_MESSAGE`.
+            ValueError: It is empty.
         """
-        if len(message) > MAX_MESSAGE:
-            raise OverflowError(f"a message of {len(message)} bytes is longer than {MAX_MESSAGE}")
+        check(message, MAX_MESSAGE)
         self._hub.send(self, to, message)
 
     def listen(self, on_message: OnMessage, on_change: OnChange) -> None:

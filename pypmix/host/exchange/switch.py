@@ -27,7 +27,7 @@ from collections import deque
 from pypmix.engine.faults import fault
 from pypmix.engine.times import KEEP_ALIVE_SECONDS, LINK_LINGER_SECONDS
 from pypmix.host.addresses import hang_up
-from pypmix.host.exchange.carrier import MAX_MESSAGE
+from pypmix.host.exchange.carrier import MAX_MESSAGE, check
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.keepalive import LOST, SUSPECTED, TURNS
 from pypmix.host.loop import READ, WRITE, Loop
@@ -202,10 +202,7 @@ class SwitchCarrier:
             OverflowError: It is longer than this carrier takes.
             ValueError: It is empty.
         """
-        if not message:
-            raise ValueError("a message is not empty")
-        if len(message) > self._max_message:
-            raise OverflowError(f"a message of {len(message)} bytes is longer than {self._max_message}")
+        check(message, self._max_message)
         if to in self._present:
             self._put(frame(MESSAGE, to, message))
 

@@ -33,7 +33,7 @@ from pypmix.engine.times import (
 )
 from pypmix.host import addresses
 from pypmix.host.exchange import circle, codec, rendezvous
-from pypmix.host.exchange.carrier import MAX_MESSAGE
+from pypmix.host.exchange.carrier import MAX_MESSAGE, check
 from pypmix.host.exchange.circle import Circle, Port
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.handshake import NEW, Handshake, HandshakeError, Progress, refusal
@@ -287,10 +287,7 @@ class TCPCarrier:
             OverflowError: It is longer than this carrier takes.
             ValueError: It is empty.
         """
-        if not message:
-            raise ValueError("a message is not empty")
-        if len(message) > self._max_message:
-            raise OverflowError(f"a message of {len(message)} bytes is longer than {self._max_message}")
+        check(message, self._max_message)
         if self._closing:
             return
         link = self._links.get(to)
