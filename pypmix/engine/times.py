@@ -19,6 +19,9 @@ LINGER_SECONDS = 2.0
 ACCEPT_PAUSE = 0.1
 """Time without accepting when the process has no descriptor left."""
 
+ATTACHED_SECONDS = 0.02
+"""Time that an event loop which makes the turns of a server may leave unanswered what there is for it."""
+
 KEEP_ALIVE_SECONDS = 30.0
 """When another server that no longer answers, or has vanished with its node, is lost, unless a host says otherwise."""
 

@@ -389,25 +389,29 @@ def test_a_loop_that_never_started_can_be_stopped():
         reactor.stop()
 
 
+def stop_while_called(reactor):
+    """Stop a loop that three threads call, and return how these have ended."""
+    outcomes = []
+
+    def caller():
+        try:
+            while True:
+                reactor.call(lambda: None)
+        except NotInitialized:
+            outcomes.append("closed")
+
+    threads = [threading.Thread(target=caller) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    reactor.stop()
+    for thread in threads:
+        thread.join(WAIT)
+    return outcomes
+
+
 def test_calls_that_race_with_stop_end():
     for _ in range(20):
-        loop = Loop()
-        outcomes = []
-
-        def caller(loop=loop, outcomes=outcomes):
-            try:
-                while True:
-                    loop.reactor.call(lambda: None)
-            except NotInitialized:
-                outcomes.append("closed")
-
-        threads = [threading.Thread(target=caller) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        loop.reactor.stop()
-        for thread in threads:
-            thread.join(WAIT)
-        assert outcomes == ["closed"] * 3
+        assert stop_while_called(Loop().reactor) == ["closed"] * 3
 
 
 def test_connections_without_a_name_come_after_those_of_clients(loop):
@@ -642,7 +646,7 @@ def name():
 
 
 def test_who_has_attached_makes_the_turns(watched, monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE", 2)
+    monkeypatch.setattr(module, "ATTACHED_SECONDS", 2)
     loop, watcher = watched
     threads = []
     client, owner = loop.connect()
@@ -673,7 +677,7 @@ def test_where_nobody_comes_the_own_thread_makes_the_turns_until_somebody_does(w
     for number in range(20):
         if number:
             # It is waited for once, not for each of them.
-            monkeypatch.setattr(module, "PATIENCE", 10 * WAIT)
+            monkeypatch.setattr(module, "ATTACHED_SECONDS", 10 * WAIT)
         client.sendall(b"x")
         assert receive(client, 1) == b"x"
     assert threads == ["loop"] * 20
@@ -786,21 +790,7 @@ def test_calls_that_race_with_the_stop_of_a_watched_loop_end():
     for _ in range(20):
         loop = Loop()
         watcher = Watcher(loop.reactor)
-        outcomes = []
-
-        def caller(loop=loop, outcomes=outcomes):
-            try:
-                while True:
-                    loop.reactor.call(lambda: None)
-            except NotInitialized:
-                outcomes.append("closed")
-
-        threads = [threading.Thread(target=caller) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        loop.reactor.stop()
-        for thread in threads:
-            thread.join(WAIT)
+        outcomes = stop_while_called(loop.reactor)
         watcher.end()
         assert outcomes == ["closed"] * 3
         assert not watcher.seen

@@ -8,7 +8,7 @@ by `post` (run a function soon) and `call` (run it and wait), which wake the loo
 The turns are made on the loop's own thread until another one has called `attach`, that of an event loop which watches
 `fileno` and calls `poll`. Then they are made there: what two threads hand to each other costs more than most of what
 they do with it. The own thread makes the turns for timers then, and all of them where that event loop is held up, from
-`PATIENCE` seconds on until it comes again. The thread that makes turns holds `_turns`.
+`ATTACHED_SECONDS` on until it comes again. The thread that makes turns holds `_turns`.
 
 One turn of `_loop`, in this order:
 
@@ -47,7 +47,7 @@ from pypmix.engine.alarms import Heap
 from pypmix.engine.common import LONGEST_SLEEP
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.peeruid import UNKNOWN_USER, Owners
-from pypmix.engine.times import ACCEPT_PAUSE
+from pypmix.engine.times import ACCEPT_PAUSE, ATTACHED_SECONDS
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.limits import DEFAULTS
 
@@ -71,9 +71,6 @@ ACCEPTS = 16
 
 MAX_UNNAMED = 32
 """Connections without a name that are listened to in one turn, after those of clients."""
-
-PATIENCE = 0.02
-"""Seconds that a thread which has attached may leave unanswered what there is for it."""
 
 FULL = 1 << 20
 """Bytes that may wait for a reader before nothing is read from it any more: it is to take its answers first."""
@@ -541,7 +538,7 @@ class Reactor:
             came = waiting.poll(max(0.0, min(left, LONGEST_SLEEP)) * 1000)
             self._awaited = -math.inf
             visits = self._visits
-            if came and nudged.poll(0 if alone else PATIENCE * 1000):
+            if came and nudged.poll(0 if alone else ATTACHED_SECONDS * 1000):
                 os.eventfd_read(self._nudge)
                 continue
             if came and not alone:

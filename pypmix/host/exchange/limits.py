@@ -61,9 +61,6 @@ MAX_ANSWERING = 4096
 MAX_DETAIL = 4096
 """The length of an error's text that is sent."""
 
-MAX_HEARERS = 32
-"""Of how many servers each tells all others what it has lost, or has learned of a lost coordinator's decision."""
-
 # What servers tell each other of jobs and procs (`announcing`)
 
 MAX_NEWS = 1024
