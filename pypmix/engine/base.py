@@ -267,8 +267,8 @@ class ServerSession(Protocol):
     def attach(self) -> Callable[[Callable[[], None]], object] | None:
         """Promise that this thread watches `fileno` from now on and calls `poll`, which calls the host then.
 
-        Where he does not come for a while (half a second with libpmix, 20 ms with the Python engine), the engine's
-        thread calls the host in his place until he does: with libpmix, the host may be called by two threads at a time.
+        Where it does not call for a while (half a second with libpmix, 20 ms with the Python engine), the engine's
+        thread calls the host until it does again: with libpmix, two threads may call the host at a time.
 
         Returns:
             What calls a function on this thread so that the answers which it gives go out at once, not with the next

@@ -22,6 +22,10 @@ told from which number on it gets all, once it was told what there was before.
 A server that leaves waits until all have what it has told them, since the word of its departure takes other ways. What
 not all have after a while it gives to each of them itself.
 
+A message for all can come before the word that its origin is there, or after the word that it is lost. It is kept then,
+for `STALL_SECONDS` where the origin does not come. A server that comes under a name of which something is kept is asked
+whose it is (`WHOSE`): what an earlier process has said is dropped.
+
 All of this happens in turns of the exchange.
 """
 
@@ -479,7 +483,11 @@ class Telling:
     # Who comes and goes
 
     def come(self, name: str) -> None:
-        """A server has come. What was heard before may be of an earlier process, which was lost: it is asked."""
+        """A server has come.
+
+        What is kept under its name may be of an earlier process, which was lost before it was known here: the server is
+        asked for the number of its own.
+        """
         self._circle = None
         origin = self._origins.get(name)
         if origin is not None and origin.early:
