@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from daemons.conftest import RANKS, Session
+from harness import processes
 from pypmix.host.local import HANG
 from pypmix.host.preload import PIECE
 
@@ -209,20 +210,11 @@ def test_sigusr1_says_who_is_missing_on_which_node(session: Start) -> None:
     run.until(lambda: len(run.out) == 3, "all ranks")
     pids = {int(line.split()[1]): int(line.split()[2]) for line in run.out}
     missing = f"1 of 3 arrived.*missing: rank 1 \\(pid {pids[1]} on n1\\), rank 2 \\(pid {pids[2]} on n1\\)"
-    asked = 0
 
-    def shown() -> bool:
-        # The rank that calls the fence may not have come to it when it is asked.
-        nonlocal asked
-        text = run.err
-        if re.search(missing, text):
-            return True
-        if text.count("3 of 3 ranks run") == asked:
-            asked += 1
-            run.process.send_signal(signal.SIGUSR1)
-        return False
+    def ask() -> None:
+        run.process.send_signal(signal.SIGUSR1)
 
-    run.until(shown, "the report")
+    run.until(processes.asked_until(missing, "3 of 3 ranks run", lambda: run.err, ask), "the report")
     os.kill(run.pid("n1"), signal.SIGUSR1)
     run.until(lambda: len(re.findall(missing, run.err)) == 2, "the report of a daemon")
     assert "pypmix node n1: 3 of 3 ranks run" in run.err, run.told()

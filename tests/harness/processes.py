@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,3 +120,29 @@ def report(mark: str, folder: Path) -> str:
     if not living:
         return "no process of the test is left"
     return f"processes:\n{tree(living)}\n{stacks(living, folder)}"
+
+
+def asked_until(wanted: str, head: str, told: Callable[[], str], ask: Callable[[], object]) -> Callable[[], bool]:
+    """Return a function that tells whether a report says what is wanted, and asks for another one where it does not.
+
+    Ranks may not have come to what is to be reported when it is asked for.
+
+    Args:
+        wanted: A pattern of what a report is to say.
+        head: The words of each report.
+        told: Returns all that was reported.
+        ask: Asks for a report.
+    """
+    asked = 0
+
+    def shown() -> bool:
+        nonlocal asked
+        text = told()
+        if re.search(wanted, text):
+            return True
+        if text.count(head) == asked:
+            asked += 1
+            ask()
+        return False
+
+    return shown

@@ -12,6 +12,7 @@ import pytest
 from nodes import test_run
 from nodes.test_run import Runner, Started, succeeded, ways
 
+from harness import processes
 from pypmix.host.local import HANG
 
 over = test_run.over
@@ -79,20 +80,11 @@ def test_a_hang_is_explained_to_whoever_asks(over: Runner) -> None:
     started = over.begin(4, sys.executable, "-c", HANGS, options=BY_TWO)
     wanted = missing(pids_of(over, started))
     job = started.launcher
-    asked = 0
 
-    def shown() -> bool:
-        # Those that call the fence may not have come to it when the first report is made.
-        nonlocal asked
-        text = job.stderr
-        if re.search(wanted, text):
-            return True
-        if text.count("4 of 4 ranks run") == asked:
-            asked += 1
-            job.send_signal(signal.SIGUSR1)
-        return False
+    def ask() -> None:
+        job.send_signal(signal.SIGUSR1)
 
-    over.cluster.until("a report", shown, 30)
+    over.cluster.until("a report", processes.asked_until(wanted, "4 of 4 ranks run", lambda: job.stderr, ask), 30)
     if over.way == "ssh":
         # What a daemon of another machine writes comes back by ssh.
         (daemon,) = [each for each in over.cluster["n2"].processes() if each.command.endswith("-m pypmix node")]
