@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pypmix.host.rosters.world import World
 
     Worker = dict[str, Any]
+    Process = tuple[str, str]
+    """The address of a worker, and its directory: no other process at that address has it."""
 
 __all__ = ["Nodes", "nodes", "world"]
 
@@ -66,7 +68,8 @@ def nodes(
     """Return workers as nodes: `with pypmix.dask.nodes(client) as nodes: ...`.
 
     Each worker is a node, with a name that begins with that of its machine. Their tasks run on beside the ranks. Where
-    all workers are taken, those that join the cluster while a job runs become nodes of it. A job may also ask for more.
+    all workers are taken, those that join the cluster while a job runs become nodes of it, under a name of their own
+    where one is started again that was lost. A job may also ask for more.
 
     Args:
         client: The client; the current one by default, inside of a task that of its worker.
@@ -133,6 +136,10 @@ def world(
     return found.world(mpi=mpi, env=env, release=found.close)
 
 
+def _process(address: str, about: Worker) -> Process:
+    return address, str(about.get("local_directory"))
+
+
 def _names(address: str, about: Worker) -> set[str]:
     return {str(about.get("name")), address, urlsplit(address).hostname or ""}
 
@@ -152,10 +159,11 @@ class _Dask:
         self._client = client
         self._slots = slots
         self._whole = whole
-        self._seen: set[str] = set()
+        self._seen: set[Process] = set()
+        self._lost: set[Process] = set()
         self._started: set[str] = set()
         """The addresses of workers that were started for the session."""
-        self._addresses: dict[str, str] = {}
+        self._workers: dict[str, Process] = {}
         self._gate = threading.Lock()
         self._key = os.urandom(8).hex()
 
@@ -179,7 +187,7 @@ class _Dask:
 
     def _lend(self, chosen: dict[str, Worker]) -> list[Node]:
         """Return workers as nodes; with the lock, that no other thread takes the same ones or names."""
-        self._seen.update(chosen)
+        self._seen.update([_process(*each) for each in chosen.items()])
         abouts = self._client.run(_call, "", "about", _Hidden(), workers=list(chosen), on_error="return")
         faults = [f"{address}: {about}" for address, about in abouts.items() if isinstance(about, Exception)]
         if faults:
@@ -192,9 +200,14 @@ class _Dask:
             )
             for address, about in chosen.items()
         ]
-        made = named(found, self._addresses)
-        self._addresses.update(zip([node.name for node in made], chosen, strict=True))
+        made = named(found, self._workers)
+        for node, each in zip(made, chosen.items(), strict=True):
+            self._workers[node.name] = _process(*each)
         return made
+
+    def _lent(self) -> set[str]:
+        """Return the addresses of the workers that are nodes."""
+        return {process[0] for process in self._workers.values() if process not in self._lost}
 
     def joined(self) -> list[Node] | None:
         """Return the workers that have joined the cluster, if it takes part as a whole."""
@@ -204,7 +217,12 @@ class _Dask:
             return self._joined()
 
     def _joined(self) -> list[Node]:
-        new = {address: about for address, about in self.workers().items() if address not in self._seen}
+        lent = self._lent()
+        new = {
+            address: about
+            for address, about in self.workers().items()
+            if address not in lent and _process(address, about) not in self._seen
+        }
         return self._lend(new) if new else []
 
     def more(self, wanted: Wanted) -> list[Node]:
@@ -222,14 +240,16 @@ class _Dask:
 
     def _choose(self, wanted: Wanted) -> tuple[dict[str, Worker], int]:
         """Return workers that are not nodes yet, and how many are lacking."""
-        lent = set(self._addresses.values())
+        lent = self._lent()
         names = {name for name, _ in wanted.hosts}
         chosen: dict[str, Worker] = {}
         cpus = 0
         known = self.workers()
         for address, about in known.items():
             enough = bool(chosen) and len(chosen) >= wanted.nodes and cpus >= wanted.cpus
-            if address not in lent and (names & _names(address, about) if names else not enough):
+            # The scheduler may name one yet that is lost.
+            free = address not in lent and _process(address, about) not in self._lost
+            if free and (names & _names(address, about) if names else not enough):
                 chosen[address] = about
                 cpus += self._ranks(about)
         each = max([self._ranks(about) for about in known.values()], default=1)
@@ -257,7 +277,7 @@ class _Dask:
 
     def release(self, node: Node) -> None:
         """The worker leaves the session; it stays in the cluster, unless it was started for the session."""
-        address = self._addresses.pop(node.name, None)
+        address, _ = self._workers.pop(node.name, ("", ""))
         if address in self._started:
             self._started.discard(address)
             threading.Thread(target=self._retire, args=(address,), name="pypmix-retire", daemon=True).start()
@@ -274,7 +294,15 @@ class _Dask:
 
     def call(self, node: str, method: str, *arguments: Any) -> Any:
         """Have the agent of a worker carry out a method; raises where the worker or the cluster is lost."""
-        address = self._addresses[node]
+        process = self._workers[node]
+        try:
+            return self._call(process[0], method, *arguments)
+        except Exception:
+            # One that is started at its address is another node.
+            self._lost.add(process)
+            raise
+
+    def _call(self, address: str, method: str, *arguments: Any) -> Any:
         key = self._key + address
         if method in CARRYING:
             message = {"op": OPERATION, "key": key, "method": method, "arguments": list(arguments)}

@@ -203,12 +203,12 @@ class Dask(Framework):
         code += "Client(sys.argv[1], timeout=100).wait_for_workers(int(sys.argv[2]), 100)"
         self.run("-c", code, self.address, str(workers))
 
-    def add(self, node: Node, more: str = "") -> None:
-        """Start a worker."""
+    def add(self, node: Node, more: str = "", port: int = 0) -> None:
+        """Start a worker, at any port of its machine by default."""
         name = f"w-{node.name}{more}"
         words = ["--host", node.address, "--nthreads", "2", "--no-nanny", "--no-dashboard", "--name", name]
-        if self.walled:
-            words += ["--worker-port", "9000"]
+        if port or self.walled:
+            words += ["--worker-port", str(port or 9000)]
         self.serve(node, name, "dask", "worker", self.address, *words)
 
 

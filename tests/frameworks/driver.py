@@ -99,6 +99,25 @@ with Client() as me:
 """
 
 
+AGAIN = """
+import sys, time
+from pypmix import Client, EventCode, attrs
+
+with Client() as me:
+    with me.events(EventCode.EVENT_NODE_DOWN) as events:
+        print("waiting", flush=True)
+        print("lost", events.get(timeout=100).info[attrs.HOSTNAME], flush=True)
+    deadline = time.monotonic() + 150
+    while time.monotonic() < deadline:
+        try:
+            me.spawn(["sh", "-c", "echo joined $PMIX_HOSTNAME"], info={attrs.HOST: sys.argv[1]}).wait(timeout=100)
+            break
+        except Exception as error:
+            print(error, file=sys.stderr)
+            time.sleep(0.5)
+"""
+
+
 def together(number: int, more: int = 0) -> tuple[int, int, list[int], int, str]:
     import pypmix
 
@@ -186,6 +205,9 @@ def main(kind: str, address: str, what: str, *words: str) -> None:
                 while (left := len(get_client().scheduler_info()["workers"])) > 1 and time.monotonic() < deadline:
                     time.sleep(0.1)
                 print("workers", left, flush=True)
+        if what == "again":
+            outcome = nodes.run(["python", "-c", AGAIN, words[0]], n=1, terms=Terms(stdin=None, keep_going=True))
+            print("outcome", outcome.code, outcome.reason, nodes, flush=True)
         if what == "waits":
             terms = Terms(stdin=None, keep_going=True)
             outcome = nodes.run(["python", "-c", WAITS, words[0]], terms=terms)

@@ -15,6 +15,16 @@ EXAMPLES = machine.ROOT / "docs" / "examples" / "frameworks"
 
 pytestmark = pytest.mark.timeout(500)
 
+PRESENT = """
+import sys, time
+from distributed import Client
+
+client = Client(sys.argv[1], timeout=100)
+while sys.argv[2] not in [each["name"] for each in client.scheduler_info(n_workers=-1)["workers"].values()]:
+    time.sleep(0.1)
+"""
+"""Waits until the scheduler has a worker."""
+
 MPI = """
 from mpi4py import MPI
 c = MPI.COMM_WORLD
@@ -100,6 +110,25 @@ def test_a_worker_that_joins_the_cluster_becomes_a_node(dask: Dask) -> None:
     dask.add(dask.cluster["n3"])
     out, err = process.communicate(timeout=200)
     assert "joined n3\n" in out and "outcome 0" in out, f"{out}\n{err}"
+    dask.gone(60.0)
+
+
+def test_a_worker_that_is_started_again_at_its_address_is_a_node_again(dask: Dask) -> None:
+    node = dask.cluster["n3"]
+    dask.add(node, "-again", 9100)
+    dask.run("-c", PRESENT, dask.address, "w-n3-again")
+    process = dask.begin(DRIVER, *_words(dask, "again", "w-n3-again"))
+    assert process.stdout is not None
+    while (line := process.stdout.readline()) != "waiting\n":
+        assert line, dask.logs()
+    dask.cluster.kill(dask.find("n3", "w-n3-again"))
+    lost = process.stdout.readline()
+    dask.add(node, "-again", 9100)
+    out, err = process.communicate(timeout=200)
+    dask.cluster.kill(dask.find("n3", "w-n3-again"))
+    assert re.fullmatch(r"lost n3(-\d)?\n", lost), f"{lost}{out}\n{err}"
+    joined = re.search(r"^joined (n3-\d)$", out, re.MULTILINE)
+    assert joined is not None and joined[1] != lost.split()[1], f"{out}\n{err}"
     dask.gone(60.0)
 
 

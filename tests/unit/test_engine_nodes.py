@@ -49,7 +49,8 @@ class Client:
 
     def __init__(self, *names: str | int) -> None:
         self.known = {
-            f"tcp://10.0.0.{place}:9000": {"name": name, "nthreads": 2} for place, name in enumerate(names, 1)
+            f"tcp://10.0.0.{place}:9000": {"name": name, "nthreads": 2, "local_directory": f"/tmp/{name}"}
+            for place, name in enumerate(names, 1)
         }
         self.calls: list[tuple[str, Any]] = []
         self.answering = threading.Event()
@@ -61,6 +62,8 @@ class Client:
     def run(self, _function: Any, _key: str, method: str, given: Any, workers: list[str], on_error: str = "") -> Any:
         self.answering.wait(30)
         self.calls.append((method, given))
+        if method == "wait":
+            raise OSError("the worker is lost")
         return dict.fromkeys(workers, SimpleNamespace(hostname="n"))
 
 
@@ -126,7 +129,30 @@ def test_two_requests_at_a_time_get_different_workers(dask: ModuleType) -> None:
         thread.join(30)
     found += engine.joined()
     assert sorted(node.name for node in found) == ["n-2", "n-3", "n-4"]
-    assert len(set(engine._addresses.values())) == 4
+    assert len(set(engine._workers.values())) == 4
+
+
+def test_a_worker_that_is_started_again_at_its_address_is_another_node(dask: ModuleType) -> None:
+    client = Client("w1", "w2")
+    engine = dask._Dask(client, None, True)
+    engine.lend(dict(engine.workers()))
+    with pytest.raises(OSError, match="lost"):
+        engine.call("n-2", "wait")
+    # The scheduler has not noticed it yet.
+    assert engine.joined() == []
+    with pytest.raises(PMIxError, match="lacks 1 further"):
+        engine.more(Wanted(nodes=1))
+    client.known["tcp://10.0.0.2:9000"]["local_directory"] = "/tmp/again"
+    assert [node.name for node in engine.joined()] == ["n-3"]
+    assert engine.joined() == []
+
+
+def test_a_worker_that_was_started_again_before_anybody_missed_it_is_the_same_node(dask: ModuleType) -> None:
+    client = Client("w1")
+    engine = dask._Dask(client, None, True)
+    engine.lend(dict(engine.workers()))
+    client.known["tcp://10.0.0.1:9000"]["local_directory"] = "/tmp/again"
+    assert engine.joined() == []
 
 
 class Cluster:
