@@ -257,6 +257,27 @@ with Server(host, engine="native") as server:
 """)
 
 
+def test_clients_that_the_host_forgets_before_the_library_has_noticed_that_they_are_lost(serve) -> None:
+    serve("""
+with Server(host, engine="native") as server:
+    server.register_nspace(job(8))
+    ranks = [start(server, f"open('up{rank}', 'w').close(); time.sleep(60)", rank) for rank in range(8)]
+    until(lambda: all(os.path.exists(f"up{rank}") for rank in range(8)) and len(asked(ClientConnected)) == 8)
+    for rank in (1, 2, 3, 4, 5, 6, 7):
+        ranks[rank].kill()
+        server.deregister_client(Proc("job", rank))
+    # As if this one had ended, and a child of its held the connection open.
+    server.deregister_client(Proc("job", 0))
+    until(lambda: len(asked(ClientLost)) == 8)
+    ranks[0].kill()
+    time.sleep(0.3)
+    assert sorted(upcall.op.proc.rank for upcall in asked(ClientLost)) == list(range(8))
+    assert asked(ClientLost)[-1].op.proc.rank == 0
+    for rank in ranks:
+        rank.wait(10)
+""")
+
+
 def test_clients_that_are_lost_at_once(serve) -> None:
     serve("""
 import signal

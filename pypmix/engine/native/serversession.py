@@ -41,7 +41,7 @@ from pypmix.engine.native.serverside.again import Again
 from pypmix.engine.native.serverside.asked import Asked, Told, answer, status_of
 from pypmix.engine.native.serverside.jobinfo import infos_of, size_of
 from pypmix.engine.native.serverside.lingering import HASTY, Lingering
-from pypmix.engine.native.serverside.node import STATE_PREPPED, STATE_TERMINATED, Node, Registered
+from pypmix.engine.native.serverside.node import STATE_CONNECTED, STATE_PREPPED, STATE_TERMINATED, Node, Registered
 from pypmix.engine.native.serverside.slots import slots
 from pypmix.engine.native.serverside.upcalls import ROWS
 from pypmix.engine.native.structs import get_proc, get_strings, put_proc
@@ -124,7 +124,7 @@ class NativeServer:
         self._limit = LIBRARY_SECONDS
         self._alarms = Alarms()
         self._again = Again(self._ask_modex, self._alarms, self.log)
-        self._lingering = Lingering(self._deregister, self._alarms, self.log)
+        self._lingering = Lingering(self._lingered, self._alarms, self.log)
         self._last_token = 0
         if os.environ.get("PYPMIX_SECURITY"):
             # The library offers clients the modules that it has, and takes a name here for an available module.
@@ -179,16 +179,15 @@ class NativeServer:
         # The loss of a client comes after all that it was asked for before, and so does a mark.
         marks = len(self._marks)
         try:
-            lost = self._losses()
+            self._departed.extend(self._losses())
+            lost = len(self._departed)
             if self._attached:
-                self._departed.extend(lost)
                 if lost:
                     lib.pypmix_queue_signal(self._queue)
             else:
                 while raw := lib.pypmix_upcall_take():
                     self._upcall(raw)
-                for proc in lost:
-                    self._lost(proc)
+                self._tell_lost(lost)
         finally:
             for _ in range(marks):
                 self._marks.popleft().set()
@@ -218,8 +217,7 @@ class NativeServer:
         else:
             lib.pypmix_queue_signal(self._queue)
             return
-        for _ in range(lost):
-            self._lost(self._departed.popleft())
+        self._tell_lost(lost)
 
     def catch_up(self) -> None:
         """See `ServerSession.catch_up`: most releases cannot take a host's answer to a pull, and get one at once."""
@@ -314,6 +312,12 @@ class NativeServer:
                 lib.pypmix_message_drop(message, statuses.EVENT_NO_ACTION_TAKEN, NULL, 0)
         return found
 
+    def _tell_lost(self, count: int) -> None:
+        """Tell the host of the first of the lost clients, on the thread of the engine or of an attached loop."""
+        with contextlib.suppress(IndexError):
+            for _ in range(count):
+                self._lost(self._departed.popleft())
+
     def _lost(self, proc: Proc) -> None:
         node = self.node
         if proc in node.users and node.states.get(proc) != STATE_TERMINATED:
@@ -368,13 +372,20 @@ class NativeServer:
         """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it."""
         self._check("deregister_client")
         states = self.node.states
-        connected = states.get(proc) not in (None, STATE_PREPPED)
-        if states.get(proc) == STATE_PREPPED:
+        state = states.get(proc)
+        if state == STATE_PREPPED:
             states[proc] = STATE_TERMINATED
-        if connected and self.release < HASTY:
+        if state == STATE_CONNECTED or state == STATE_TERMINATED and self.release < HASTY:
             self._lingering.add(proc)
         else:
             self._deregister(proc)
+
+    def _lingered(self, proc: Proc) -> None:
+        self._deregister(proc)
+        if self.node.states.get(proc) == STATE_CONNECTED:
+            # Another process holds its connection open.
+            self._departed.append(proc)
+            lib.pypmix_queue_wake(self._queue)
 
     def _deregister(self, proc: Proc) -> None:
         self._tell(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", Parts(_proc(proc)))

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 HASTY: Release = (5, 0, 2)
-"""The first release that may be told at once that a client has ended.
+"""The first release that may be told at once of the end of a client that has finalized or was reported as lost.
 
 Earlier ones close its socket then, and continue to watch its descriptor's number. If they have not read its end yet,
 the next client whose connection gets that number is never served: its request for the job info stays unread.
+
+No release may be told at once of any other client: it has not read the end of the connection yet, and forgets the
+client without reporting it as lost.
 """
 
 
