@@ -7,12 +7,13 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from plugin.test_frameworks import outcome
 
+from frameworks import training
+from frameworks.training import EXAMPLE, SCRIPTS, trained
 from harness import cluster as clusters
 from harness import machine, provision, slurm
 from harness.cluster import Cluster
@@ -21,8 +22,6 @@ cluster = clusters.cluster
 
 ENVIRONMENT = provision.FOLDER / "torch"
 PYTHON = str(ENVIRONMENT / "bin" / "python")
-EXAMPLE = str(machine.ROOT / "docs" / "examples" / "frameworks" / "torch_ddp.py")
-SCRIPTS = Path(__file__).parent / "torch_scripts"
 
 PYPMIX_RUN = (sys.executable, "-m", "pypmix", "run")
 """In the Python of the tests, in which pypmix is installed."""
@@ -31,8 +30,6 @@ SECONDS = 400.0
 """For a job whose ranks import torch on a busy machine."""
 
 pytestmark = pytest.mark.timeout(1000)
-
-LINE = re.compile(r"rank (\d) of (\d), local rank (\d) on node (\d): total (\S+), weights (.*)")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,27 +53,10 @@ def run(*command: str, check: bool = True, **more: str) -> str:
     return f"{done.stdout}\n{done.stderr}"
 
 
-def lines(out: str) -> list[tuple[str, ...]]:
-    return sorted(LINE.findall(out))
-
-
 @pytest.fixture(scope="module")
 def weights_of_one() -> list[float]:
     """The weights that one process comes to without a launcher."""
-    ((*place, weights),) = lines(run(PYTHON, EXAMPLE))
-    assert place == ["0", "1", "0", "0", "1"]
-    return [float(weight) for weight in weights.split()]
-
-
-def trained(out: str, places: Sequence[tuple[int, int]], weights_of_one: list[float]) -> None:
-    """All ranks, with these local ranks on these nodes, came to the same weights as one process."""
-    found = lines(out)
-    size = len(places)
-    total = size * (size + 1) // 2
-    expected = [(str(rank), str(size), str(local), str(node), str(total)) for rank, (local, node) in enumerate(places)]
-    assert [line[:5] for line in found] == expected, out
-    for line in found:
-        assert [float(weight) for weight in line[5].split()] == pytest.approx(weights_of_one, abs=1e-4), out
+    return training.weights_of_one(run(PYTHON, EXAMPLE))
 
 
 def test_training_on_one_node(weights_of_one: list[float]) -> None:

@@ -1,4 +1,4 @@
-"""Build small Debian roots: PMIx 7 and PRRTE 5 in `forky`, Slurm 24.11 in `trixie`, Python alone in `bookworm`.
+"""Build small Debian roots: PMIx 7, PRRTE 5 and torch in `forky`, Slurm 24.11 in `trixie`, Python alone in `bookworm`.
 
 Run as `python tests/harness/provision_roots.py NAME...`. Each root has a Python of its own. It is built once, in the
 folder where `provision.py` keeps what it fetches, and is built anew only when its recipe below changes. Needs root,
@@ -98,10 +98,14 @@ def _requirements() -> tuple[str, ...]:
 
 
 RECIPES = {
-    # The native server with its libpmix, and what pypmix imports; pypmix itself is mounted where it is used.
+    # The native server with its libpmix, what pypmix imports, and torch; pypmix itself is mounted where it is used.
     "forky": Recipe(
         "forky",
-        ("libprrte-bin", "python3", "python3-anyio", "python3-cffi-backend", "python3-rich", "python3-typer"),
+        (
+            "libprrte-bin",
+            "python3",
+            *("python3-" + each for each in ("anyio", "cffi-backend", "rich", "torch", "typer")),
+        ),
         PLACE + ASK_FORKY,
     ),
     "trixie": Recipe(
