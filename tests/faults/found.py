@@ -232,5 +232,11 @@ FOUND: dict[str, Schedule] = {
             Loss(0, "process", 2, 0),
         ),
     ),
+    "A member that leaves while another server's proc is admitted, which it does not know yet.": Schedule(
+        8,
+        (Job(0, 8, 2),),
+        (0.5, 0.0, 0.1, 3.0, 3.0, 0.0),
+        (Plan("added", 8, 3, 2, 8, 3, 0, 1, ("request", "leave"), 8),),
+        (),
+    ),
 }
-"""By what happens in them."""

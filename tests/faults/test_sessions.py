@@ -153,6 +153,14 @@ def test_small_sessions(schedule: Schedule) -> None:
     play(schedule)
 
 
+@pytest.mark.timeout(300 + SMALL)
+@settings(max_examples=SMALL // 4, suppress_health_check=list(HealthCheck), print_blob=True)
+@given(schedules((5, 8), (1, 1), (1, 2), (1, 2), 3, 2, 120))
+def test_small_groups_over_many_servers(schedule: Schedule) -> None:
+    """Where most servers have one member of a group, none hears by chance what only the others are told."""
+    play(schedule)
+
+
 @st.composite
 def large_schedules(draw: st.DrawFn) -> Schedule:
     """Dozens of servers, some two to five thousand processes, and groups of all sizes at once."""

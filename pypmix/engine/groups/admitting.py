@@ -26,6 +26,7 @@ from pypmix.engine.groups.talk import (
     INFOS,
     LIFE,
     LIVES,
+    NEWS,
     PLACE,
     TERM,
     event,
@@ -62,9 +63,6 @@ if TYPE_CHECKING:
 
 KNOWN = "admit known"
 """To the admitting member: the sender knows that `AFFECTED_PROC` is a member, by its life `LIFE`."""
-
-NEWS = "admit news"
-"""To the admitted members: the other admitted ones, the members that have left or ended, and the leader."""
 
 KNOWN_WITHIN = 2.0
 """Seconds after which a member that has not said that it knows is taken for one on another library."""

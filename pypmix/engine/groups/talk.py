@@ -66,6 +66,10 @@ EPOCH = "pypmix.grp.epoch"
 DESTRUCTS = "pypmix.grp.destruct"
 """In a fence: the group that it destructs, for members whose library knows of no such group."""
 
+NEWS = "admit news"
+"""To the admitted members, from the registrar: the other admitted ones, the members that have left or ended, and the
+leader."""
+
 REACTION = "reaction"
 """To the server: the verdict of a proc's handlers on the failure of `AFFECTED_PROC` during a construct. It is `CLAIM`,
 `ABORT` or `GO_ON`, under `VERDICT`."""
@@ -115,6 +119,14 @@ def found(infos: Iterable[Info], key: str, kind: type[D]) -> D | None:
         if info.key == key and isinstance(info.value.data, kind):
             return info.value.data
     return None
+
+
+def left_in(infos: tuple[Info, ...]) -> list[Proc]:
+    """Return the procs of which `NEWS` say that they have left, and are not members again."""
+    if found(infos, SAYS, str) != NEWS:
+        return []
+    added = {*listed(infos, ADDED)}
+    return [each for each in listed(infos, DEPARTED) if each not in added]
 
 
 def named(event: Notification) -> str:

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from functools import partial
 
 from pypmix.engine.common import Pending
+from pypmix.engine.groups.talk import left_in
 from pypmix.engine.times import DECISION_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import JOB, SIGNATURE, TEXT
@@ -76,7 +77,7 @@ JOB_INFO = "pypmix.job"
 GROUP_ID = keys.GROUP_ID
 MEMBERSHIP = keys.GROUP_MEMBERSHIP
 LOCAL_STATUS = keys.LOCAL_COLLECTIVE_STATUS
-MEMBER_EVENTS = statuses.GROUP_LEFT, statuses.GROUP_CONSTRUCT_COMPLETE, statuses.GROUP_MEMBERSHIP_UPDATE
+MEMBER_EVENTS = statuses.TALK, statuses.GROUP_LEFT, statuses.GROUP_CONSTRUCT_COMPLETE, statuses.GROUP_MEMBERSHIP_UPDATE
 
 OWN = "host"
 """The operation of what hosts bring together themselves."""
@@ -384,19 +385,23 @@ class Collectives:
 
     # Members of groups
 
-    def heard(self, code: int, source: Proc, infos: Iterable[Info]) -> None:
+    def heard(self, code: int, source: Proc, infos: tuple[Info, ...]) -> None:
         """An event passes this server, from one of its own procs or from another server."""
         if code not in MEMBER_EVENTS:
             return
         name = next((info.value.data for info in infos if info.key == GROUP_ID), None)
         if not isinstance(name, str):
             return
-        if code == statuses.GROUP_LEFT:
-            for proc in procs_in(infos, keys.EVENT_AFFECTED_PROC) or (source,):
-                self.record.leave((proc,), name)
-                self._coordinator.leave(name, proc)
+        left: Iterable[Proc] = ()
+        if code == statuses.TALK:
+            left = left_in(infos)
+        elif code == statuses.GROUP_LEFT:
+            left = procs_in(infos, keys.EVENT_AFFECTED_PROC) or (source,)
         else:
             self._formed(name, procs_in(infos, MEMBERSHIP) or (), self._exchange.now())
+        for proc in left:
+            self.record.leave((proc,), name)
+            self._coordinator.leave(name, proc)
 
     def _formed(self, name: str, members: tuple[Proc, ...], since: float) -> None:
         """A group has come into being, or has other members than before; see `Coordinator.joined`."""

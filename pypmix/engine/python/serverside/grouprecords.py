@@ -6,7 +6,7 @@ from collections import deque
 
 from pypmix.engine.collective.rules import CONSTRUCT, ft_directives
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.talk import ADDED, SAYS, flag, found, listed, proc, procs, text
+from pypmix.engine.groups.talk import ADDED, SAYS, flag, found, left_in, listed, proc, procs, text
 from pypmix.engine.python.serverdata import Group
 from pypmix.standard import keys, statuses
 from pypmix.standard.ops import Notification, NotifyEvent
@@ -80,6 +80,7 @@ class Records:
             statuses.GROUP_CONSTRUCT_ABORT: self._aborted,
             statuses.GROUP_MEMBERSHIP_UPDATE: self._updated,
             statuses.GROUP_LEADER_SELECTED: self._selected,
+            statuses.TALK: self._passed_on,
         }
 
     def get(self, name: str) -> Group:
@@ -344,6 +345,13 @@ class Records:
                 self._leave(name, member)
         if name in self._server.store.groups:
             self._change(name, tuple([member for member in members if member not in lost]))
+
+    def _passed_on(self, name: str, event: Notification) -> None:
+        """A registrar forwards departures to members that it has admitted: those who left did not know them."""
+        for left in left_in(event.infos):
+            key = self._server.store.key_of(name, event.source)
+            if key is not None and left in self._server.store.groups[key] and not self._server.store.here(left):
+                self._leave(key, left)
 
     def _learn(self, name: str, event: Notification, members: tuple[Proc, ...]) -> None:
         """A group without members here has admitted a proc of this server."""
