@@ -5,8 +5,9 @@ environment that its programs need: `server.py`, a process with one thread that 
 were named, and does nothing but fork. The host (`servers.py`) finds out whether a program is a Python one
 (`programs.py`); what is not is started as without a fork server.
 
-1. The host starts the server with one end of a socket pair as its standard input, and writes `[path, module, ...]`. The
-   server imports, looks whether it can be forked safely (`safety.py`), and answers that it is ready or why it is not.
+1. The host starts the server with one end of a socket pair as its standard input, and writes `[ranks, module, ...]`.
+   The server imports, looks whether it can be forked safely (`safety.py`), and answers that it is ready or why it is
+   not. For a job of many ranks it first learns which pages of memory they will write to (`pages.py`).
 2. `start` has it fork: the request has the rank's three descriptors with it. The answer, which comes when the rank has
    its process group, is the pid. All requests are answered in order, each before the next is read.
 3. The host looks after the rank as after any other, by its pidfd and its process group. But it is not the parent: how

@@ -7,7 +7,8 @@ of its own. What remains of the server's is the seed of `hash()` (PYTHONHASHSEED
 
 A rank pays for each page of memory that it writes to, 2 us on a virtual machine, and each object that it looks at is on
 such a page. So what can be done before a fork is done there, and what ranks do not need is not imported: `threading`
-alone costs each of them a third of a millisecond at the fork.
+alone costs each of them a third of a millisecond at the fork. The pages that opening a client writes to are copied by
+one call, where the system can (`pages.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from importlib.machinery import SourceFileLoader
 
 from pypmix.host.forking.frames import AGAIN, CALL, COLLECT, Start, receive, send
 from pypmix.host.forking.leaving import Leaving
+from pypmix.host.forking.pages import learn
 from pypmix.host.forking.safety import REFUSED, open_files, trouble
 from pypmix.host.outcome import CANNOT_EXECUTE
 from pypmix.lazy import load
@@ -29,9 +31,11 @@ from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import CodeType, ModuleType
-    from typing import Any
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 
 CLIENT = (
@@ -54,6 +58,9 @@ READY = "ready"
 REHEARSALS = 12
 """The times that a client is opened before the first fork: CPython specialises functions that are called so often."""
 
+MANY = 32
+"""The ranks of a job from which on it saves time to learn first which pages they write to: this takes 5 ms."""
+
 _HELD = (
     _signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGTSTP, _signal.SIGUSR1, _signal.SIGUSR2,
 )  # fmt: skip
@@ -72,24 +79,28 @@ def main() -> None:
     os.close(null)
     # It was for the guard, which reads it in /proc.
     os.environ.pop("PMIX_SERVER_TMPDIR", None)
-    modules, _ = receive(link)
-    if not modules:
+    words, _ = receive(link)
+    if not words:
         os._exit(0)
     try:
-        prepare(modules[1:])
+        prepare(words[1:])
     except Unsafe as error:
         send(link, [str(error)])
         os._exit(1)
+    # One that a rank is sent before it takes them is not lost.
+    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _HELD)
+    copy_pages = None
     try:
-        rehearse()
+        rehearse(_open_often)
+        if int(words[0]) >= MANY:
+            _freeze()
+            copy_pages = rehearse(_learn)
     except (PMIxError, OSError):
         # Ranks are slower then, and say themselves why they cannot have a client.
         pass
-    # One that a rank is sent before it takes them is not lost.
-    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _HELD)
     _freeze()
     send(link, [READY])
-    server = Server(link)
+    server = Server(link, copy_pages)
     server.serve()
     leaving = server.leaving
     _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
@@ -129,21 +140,38 @@ def prepare(modules: Iterable[str]) -> None:
             raise Unsafe(f"{name} cannot be imported before ranks are forked: {why}")
 
 
-def rehearse() -> None:
-    """Open and finalize clients, so that what this leaves in the interpreter is there in each rank."""
-    import pypmix
+def rehearse(act: Callable[[Any], T]) -> T:
+    """Return what a function returns that opens clients: what this leaves in the interpreter is there in each rank.
 
+    Args:
+        act: The function, which is given the `Rehearsal`.
+    """
     env = dict(os.environ)
     rehearsal: Any = load("pypmix.engine.python.rehearsal")
     try:
         os.environ.update(rehearsal.ENVIRONMENT)
         with rehearsal.Rehearsal() as server:
-            for _ in range(REHEARSALS):
-                with pypmix.Client() as me:
-                    assert (me.rank, me.job.size) == (0, 1)
-                    server.finish()
+            return act(server)
     finally:
         _have(*_differences(env))
+
+
+def open_once(rehearsal: Any) -> None:
+    """Open a client with a `Rehearsal`, and finalize it."""
+    import pypmix
+
+    with pypmix.Client() as me:
+        assert (me.rank, me.job.size) == (0, 1)
+        rehearsal.finish()
+
+
+def _open_often(rehearsal: Any) -> None:
+    for _ in range(REHEARSALS):
+        open_once(rehearsal)
+
+
+def _learn(rehearsal: Any) -> Callable[[], int] | None:
+    return learn(lambda: open_once(rehearsal))
 
 
 def _freeze() -> None:
@@ -159,10 +187,12 @@ class Server:
 
     Args:
         link: The connection with the host.
+        copy_pages: Copies the pages that a child will write to; None where the system cannot.
     """
 
-    def __init__(self, link: _socket.socket) -> None:
+    def __init__(self, link: _socket.socket, copy_pages: Callable[[], int] | None = None) -> None:
         self._link = link
+        self._copy_pages = copy_pages
         self._codes: dict[str, tuple[tuple[int, int, int], CodeType]] = {}
         self._own = [os.dup(fd) for fd in range(3)]
         self._comm, self._name = _called()
@@ -276,6 +306,8 @@ class Server:
             pid = os.fork()
             if not pid:
                 try:
+                    if self._copy_pages is not None:
+                        self._copy_pages()
                     if start.session:
                         os.setsid()
                     else:

@@ -45,13 +45,22 @@ class ForkServer:
         env: Its environment.
         wdir: Its folder; empty for this process's own.
         modules: What it imports, besides a client.
+        ranks: How many ranks the first job has.
 
     Attributes:
         pid: Its pid.
         pidfd: A descriptor that is readable when it has ended, or -1.
     """
 
-    def __init__(self, program: Program, path: str, env: Mapping[str, str], wdir: str, modules: Sequence[str]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        path: str,
+        env: Mapping[str, str],
+        wdir: str,
+        modules: Sequence[str],
+        ranks: int = 1,
+    ) -> None:
         ours, theirs = socket.socketpair()
         words = [program.interpreter, *program.options, "-c", _BEGIN, path]
         try:
@@ -71,7 +80,7 @@ class ForkServer:
         self.pidfd = launch.open_pidfd(self.pid)
         self.session = launch.has_terminal()
         try:
-            frames.send(ours, ["import", *modules])
+            frames.send(ours, [str(ranks), *modules])
         except OSError:
             # It has ended already, and the first answer tells.
             return
@@ -288,7 +297,7 @@ class ForkServers:
         server = self._servers.get(key)
         if server is None:
             env["PMIX_SERVER_TMPDIR"] = folder
-            server = self._servers[key] = ForkServer(found, path, env, app.wdir, self.modules)
+            server = self._servers[key] = ForkServer(found, path, env, app.wdir, self.modules, app.np)
             self._watch(server)
         self._last = app, program, asked, (found, server)
         return found, server
