@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 import signal
@@ -133,6 +134,8 @@ def test_a_client_can_be_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
         return opened[-1]
 
     monkeypatch.setattr(session, "open_client", counted)
+    # What tests before this one have left is not closed in between.
+    gc.collect()
     before, files = dict(os.environ), os.listdir("/proc/self/fd")
     server.rehearse(lambda rehearsal: [server.open_once(rehearsal) for _ in range(3)])
     assert len(opened) == 3 and all(not each.singleton for each in opened)
