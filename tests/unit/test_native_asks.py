@@ -202,6 +202,18 @@ me.run(Finalize())
 """)
 
 
+def test_a_query_looks_once_for_what_the_process_has(client) -> None:
+    client("""
+looked, look = [], me.fetch_local
+me.fetch_local = lambda proc, key: looked.append(key) or look(proc, key)
+for asked in (("pmix.job.size",), ("pmix.job.size", ALL[1].key), (ALL[1].key, "pmix.univ.size", "pmix.job.size")):
+    del looked[:]
+    both(QueryInfo((Query(asked),)))
+    assert looked == 2 * [key for key in asked if key.startswith("pmix.")], looked
+me.run(Finalize())
+""")
+
+
 def test_the_attributes_that_are_supported(client) -> None:
     client("""
 asked = QueryInfo((Query(("pmix.qry.attrs",), (Info("pmix.client.fns", Value(STRING, "all")),)),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pypmix.engine.answers import OPEN, completed
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, found, text_of
+from pypmix.engine.native.connection import arguments
 from pypmix.engine.native.quirks import ATTRIBUTES, RESOLVING, SINGLE_KEYS, check_types, deadline
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Done
+    from pypmix.engine.native.asking import Steps
 
 _UNKNOWN = (statuses.ERR_INVALID_NAMESPACE, statuses.ERR_NOT_FOUND)
 
@@ -41,11 +43,6 @@ _TRUE = Value.unchecked(codes.BOOL, True)
 _NODE_INFO = Info.unchecked(NODE_INFO, _TRUE, 0)
 _OPTIONAL = Info.unchecked(OPTIONAL, _TRUE, 0)
 _IMMEDIATE = Info.unchecked(IMMEDIATE, _TRUE, 0)
-
-
-def _queries(topic: Asking, op: QueryInfo, given: Any) -> None:
-    assert isinstance(topic, Topic)
-    topic.marshal.fill(given.items, codes.QUERY, topic.questions(op))
 
 
 def _place(topic: Asking, op: ResolvePeers | ResolveNodes, given: Any) -> None:
@@ -76,14 +73,12 @@ class Topic(Asking):
     rows: Mapping[type, Row] = {
         QueryInfo: Row(
             lib.PYPMIX_QUERY_INFO,
-            _queries,
-            found,
-            {
+            failures={
                 statuses.ERR_NOT_FOUND: "there is no answer to {}",
                 statuses.ERR_NOT_SUPPORTED: "the server's host does not answer {}",
                 statuses.ERR_TIMEOUT: "it took too long",
             },
-            _keys,
+            about=_keys,
             alone=True,
         ),
         ResolvePeers: Row(lib.PYPMIX_RESOLVE_PEERS, _place, found),
@@ -91,16 +86,7 @@ class Topic(Asking):
     }
 
     def run(self, op: Any) -> Any:
-        if not self._here(op):
-            return super().run(op)
-        if type(op) is not QueryInfo:
-            return self._resolve(op)
-        found = completed(self._answers(op), ())
-        if not found:
-            from pypmix.engine.slurm import error
-
-            raise self.session.named(error(), op.name)
-        return found
+        return self._resolve(op) if self._here(op) else super().run(op)
 
     def submit(self, op: Any, done: Done[Any]) -> None:
         if self._here(op):
@@ -109,19 +95,50 @@ class Topic(Asking):
             super().submit(op, done)
 
     def _here(self, op: Any) -> bool:
-        """Tell whether what this process holds already answers an operation, or whatever gets can bring of it."""
+        """Tell whether gets are to answer instead of the library."""
         if type(op) is QueryInfo:
-            return self.session.slurm or all(info.value is not OPEN for info in self._answers(op))
+            return False
         # without a server, and with releases that wait for ever for the job info of unknown nspaces
         return self.session.singleton or (self.session.release < RESOLVING and op.nspace is not None)
 
+    def steps(self, op: Any) -> Steps:
+        return self._query(op) if type(op) is QueryInfo else super().steps(op)
+
     # Queries
 
-    def questions(self, op: QueryInfo) -> list[Query]:
+    def _query(self, op: QueryInfo) -> Steps:
+        known = [
+            Info.unchecked(key, self._known(key, query.qualifiers) or OPEN, 0)
+            for query in op.queries
+            for key in query.keys
+        ]
+        if self.session.slurm or all(info.value is not OPEN for info in known):
+            answers = completed(known, ())
+            if not answers:
+                from pypmix.engine.slurm import error
+
+                raise error()
+            return answers
+
+        def fill(given: Any) -> None:
+            self.marshal.fill(given.items, codes.QUERY, self._questions(op, known))
+
+        call = yield self.row(op).what, arguments(fill), self.limit(op)
+        try:
+            # servers tell of a partial success in many ways: with that status, with one for what they lack, or with -1
+            came = call.results.size
+            answers = completed(known, found(self, call)) if came else ()
+            if not answers:
+                raise self.error(op, statuses.ERR_NOT_FOUND if came else call.status or statuses.ERR_NOT_FOUND)
+            return answers
+        finally:
+            lib.pypmix_call_free(call)
+
+    def _questions(self, op: QueryInfo, known: list[Info]) -> list[Query]:
         """Return the queries that are the library's, in a form that does no harm to its release."""
         release = self.session.release
         made = []
-        answers = iter(self._answers(op))
+        answers = iter(known)
         for query in op.queries:
             keys = tuple([key for key in query.keys if next(answers).value is OPEN])
             if not keys:
@@ -153,14 +170,6 @@ class Topic(Asking):
             kept.insert(0, Info.unchecked(NSPACE, Value.unchecked(codes.STRING, self.session.proc[0]), 0))
         return tuple(kept)
 
-    def _answers(self, op: QueryInfo) -> list[Info]:
-        """Return an info for each key, open where this process has no answer."""
-        return [
-            Info.unchecked(key, self._known(key, query.qualifiers) or OPEN, 0)
-            for query in op.queries
-            for key in query.keys
-        ]
-
     def _known(self, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
         """Return what is in this process already: a server takes a question without an nspace for one about its own."""
         if not key.startswith(RESERVED_PREFIX) or key.startswith(QUERY_PREFIX):
@@ -181,21 +190,7 @@ class Topic(Asking):
 
     def fault(self, op: Any, call: Any) -> int:
         status = super().fault(op, call)
-        if type(op) is not QueryInfo:
-            return 0 if status in _UNKNOWN and op.nspace is None else status
-        # servers tell of a partial success in many ways: with that status, with one for what they lack, or with -1
-        if call.results.size:
-            return 0
-        return status or statuses.ERR_NOT_FOUND
-
-    def outcome(self, op: Any, call: Any) -> Any:
-        result = super().outcome(op, call)
-        if type(op) is not QueryInfo:
-            return result
-        result = completed(self._answers(op), result)
-        if not result:
-            raise self.error(op, statuses.ERR_NOT_FOUND)
-        return result
+        return 0 if status in _UNKNOWN and op.nspace is None else status
 
     # Peers and nodes
 
