@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+from bench import jobinfo
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +17,7 @@ from pypmix.host.job import Application, Job, Node
 from pypmix.standard import keys
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value
+from pypmix.wire.jobinfo import encode_jobinfo
 from unit.test_exchange_announcing import Session
 
 pytestmark = pytest.mark.timeout(60)
@@ -72,6 +76,32 @@ def test_where_ranks_are_takes_a_few_bytes_for_each_server(dealt):
     told = PLACES.write(("job", places))
     assert len(told) < 100 * 50
     assert PLACES.read(told)[1] == places
+
+
+def read_by_a_rank(ranks, nodes):
+    """Return how many bytes of job info a rank reads when it opens, and how many calls that takes it."""
+    info = jobinfo.job_of(ranks, nodes).info()
+    data = encode_jobinfo(info, jobinfo.DESCRIBED, jobinfo.RELEASE)
+    calls = []
+    sys.setprofile(lambda _frame, event, _argument: calls.append(event) if event in ("call", "c_call") else None)
+    try:
+        jobinfo.read(info, data)
+    finally:
+        sys.setprofile(None)
+    return len(data), len(calls)
+
+
+@pytest.mark.parametrize("each", [1, 10, 100])
+def test_the_job_info_that_a_rank_reads_grows_with_ranks_and_nodes_and_no_faster(each):
+    """A rank and a node are a few hundred bytes each, and what is said of the other ranks stays packed."""
+    found = {}
+    for ranks in (1000, 10_000):
+        nodes = ranks // each
+        size, calls = found[ranks] = read_by_a_rank(ranks, nodes)
+        assert size < 400 * (ranks + nodes), f"{size:,} bytes"
+        assert calls < 20 * ranks + 200 * nodes, f"{calls:,} calls"
+    growth = [large / small for small, large in zip(found[1000], found[10_000], strict=True)]
+    assert max(growth) < 11, growth
 
 
 def test_registering_a_job_takes_as_many_messages_as_pairs_of_servers_and_all_are_alike():

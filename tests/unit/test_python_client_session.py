@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from types import FrameType
 from typing import Any
 
@@ -21,7 +22,9 @@ import pytest
 from harness.leftovers import nothing_left
 from pypmix.engine.python import client as client_module
 from pypmix.engine.python import transport
+from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.python.session import Session, open_client
+from pypmix.engine.serving import ServerOptions
 from pypmix.standard import attrs
 from pypmix.standard.errors import (
     LostConnection,
@@ -37,10 +40,12 @@ from pypmix.standard.errors import (
 from pypmix.standard.ops import Commit, Fence, Finalize, Get, Put
 from pypmix.standard.types import RANK_WILDCARD, Proc
 from pypmix.standard.values import from_python, uint32
+from pypmix.wire.additions import SOCKET_VARIABLE
 from pypmix.wire.codec import encode_kval
-from pypmix.wire.handshake import encode_reply
-from pypmix.wire.messages import Command, decode_get, encode_status
-from unit.fake_server import NSPACE, RELEASE, FakeServer, get_reply, serving
+from pypmix.wire.frames import FrameReader
+from pypmix.wire.handshake import HelloReader, encode_reply
+from pypmix.wire.messages import Command, decode_get, encode_status, peek_command
+from unit.fake_server import NSPACE, RELEASE, FakeServer, get_reply, job, serving
 
 ME = Proc(NSPACE, 0)
 PEER = Proc(NSPACE, 1)
@@ -83,6 +88,59 @@ def test_an_open_session_knows_its_job(session: Session) -> None:
     assert session.fetch_local(ME, "pmix.srv.nspace") == from_python("server")
     assert session.supports("fence.timeout")
     assert not session.supports("nonsense")
+
+
+def test_a_client_process_opens_in_one_exchange_with_a_server_of_ours() -> None:
+    """A relay between the two gives the server nothing, and so the client no answer, before the client asked for all.
+
+    What the client sends is recorded to its end: after the job info it has nothing to ask before it finalizes.
+    """
+    program = "import pypmix\nwith pypmix.Client(engine='python') as me: print(me.job.size)"
+    real = ServerSession(lambda upcall: upcall.reply(None), ServerOptions(hostname="here"))
+    with closing(real), socket.create_server(("127.0.0.1", 0)) as listener:
+        real.register_nspace(job())
+        real.register_client(ME, os.getuid(), os.getgid())
+        env = real.client_env(ME)
+        env.pop(SOCKET_VARIABLE, None)
+        port = str(listener.getsockname()[1])
+        env["PMIX_SERVER_URI41"] = env["PMIX_SERVER_URI41"].replace(str(real.port), port)
+        listener.settimeout(20)
+        process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, **env}, stdout=subprocess.PIPE)
+        try:
+            commands = _relayed(listener.accept()[0], real.port)
+            assert process.communicate(timeout=20) == (b"4\n", None)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 0
+    assert commands == [Command.REQ, Command.FINALIZE]
+
+
+def _relayed(client: socket.socket, port: int) -> list[int]:
+    """Pass on what a client and the server at a port say, as soon as the client has made a request; return all."""
+    hellos, frames, held, said = HelloReader(), FrameReader(), b"", None
+    commands: list[int] = []
+    with client, socket.create_connection(("127.0.0.1", port)) as server:
+        client.settimeout(20)
+        while not commands:
+            data = client.recv(65536)
+            assert data, "the client has gone"
+            held += data
+            if said is None:
+                said = hellos.feed(data)
+                data = hellos.rest if said else b""
+            commands += [peek_command(payload, 1) for _, payload in frames.feed(data)]
+        server.sendall(held)
+        while True:
+            ready = select.select([client, server], [], [], 20)[0]
+            assert ready, f"silence after {commands}"
+            for source in ready:
+                data = source.recv(65536)
+                if source is client:
+                    if not data:
+                        return commands
+                    commands += [peek_command(payload, 1) for _, payload in frames.feed(data)]
+                (server if source is client else client).sendall(data)
 
 
 def test_the_client_says_what_the_environment_asks_for(server: FakeServer) -> None:
