@@ -104,7 +104,7 @@ def test_a_client_process_opens_in_one_exchange_with_a_server_of_ours() -> None:
         env.pop(SOCKET_VARIABLE, None)
         port = str(listener.getsockname()[1])
         env["PMIX_SERVER_URI41"] = env["PMIX_SERVER_URI41"].replace(str(real.port), port)
-        listener.settimeout(20)
+        listener.settimeout(60)
         process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, **env}, stdout=subprocess.PIPE)
         try:
             commands = _relayed(listener.accept()[0], real.port)
@@ -120,7 +120,7 @@ def _relayed(client: socket.socket, port: int) -> list[int]:
     """Pass on what a client and the server at a port say, as soon as the client has made a request; return all."""
     hellos, frames, held, said = HelloReader(), FrameReader(), b"", None
     commands: list[int] = []
-    with client, socket.create_connection(("127.0.0.1", port)) as server:
+    with client:
         client.settimeout(20)
         while not commands:
             data = client.recv(65536)
@@ -130,17 +130,18 @@ def _relayed(client: socket.socket, port: int) -> list[int]:
                 said = hellos.feed(data)
                 data = hellos.rest if said else b""
             commands += [peek_command(payload, 1) for _, payload in frames.feed(data)]
-        server.sendall(held)
-        while True:
-            ready = select.select([client, server], [], [], 20)[0]
-            assert ready, f"silence after {commands}"
-            for source in ready:
-                data = source.recv(65536)
-                if source is client:
-                    if not data:
-                        return commands
+        # not before: a server gives a connection a few seconds to say who it is
+        with socket.create_connection(("127.0.0.1", port)) as server:
+            server.sendall(held)
+            while True:
+                ready = select.select([client, server], [], [], 20)[0]
+                assert ready, f"silence after {commands}"
+                data = ready[0].recv(65536)
+                if not data:
+                    return commands
+                if ready[0] is client:
                     commands += [peek_command(payload, 1) for _, payload in frames.feed(data)]
-                (server if source is client else client).sendall(data)
+                (server if ready[0] is client else client).sendall(data)
 
 
 def test_the_client_says_what_the_environment_asks_for(server: FakeServer) -> None:
