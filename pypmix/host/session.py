@@ -681,8 +681,11 @@ class Fleet:
             done()
 
     def away(self, going: bool) -> None:
-        """Tell the daemons that this process stops itself, or is back: they do not count it as lost meanwhile."""
-        if self._carrier is not None:
+        """Tell the daemons that this process stops itself, or is back: they do not count it as lost meanwhile.
+
+        A switch cannot pass it on: it stops with this process.
+        """
+        if isinstance(self._carrier, TCPCarrier):
             self._carrier.away(going)
 
     # The end

@@ -143,15 +143,13 @@ def test_who_is_held_goes_on_when_the_slow_server_is_lost(switch, monkeypatch):
     for _ in range(4):
         sender.say(MESSAGE, "slow", bytes(100))
     sender.say(MESSAGE, "other", b"hello")
-    sender.say(module.AWAY, data=b"\1")
     while not any(line.held for line in switch._lines):
         time.sleep(0.01)
     slow.stream.come.put(OSError("it is lost"))
-    kinds = [other.next() for _ in range(5)]
+    kinds = [other.next() for _ in range(4)]
     assert kinds[2:] == [
         (module.GONE, "slow", b"OSError: it is lost"),
         (MESSAGE, "sender", b"hello"),
-        (module.AWAY, "", b"\1"),
     ]
     assert slow.stream.released.wait(PATIENCE) and len(switch._lines) == 2
 
@@ -192,24 +190,6 @@ def test_nobody_is_lost_by_turns_in_which_the_switch_itself_stood_still(switch):
     assert silent.stream.released.wait(PATIENCE)
 
 
-def test_nobody_is_lost_while_the_process_of_the_switch_is_away():
-    switch = Switch(keep_alive=0.4)
-    carrier = switch.carrier("launcher")
-    changes = SimpleQueue()
-    silent = Server(switch, "silent")
-    carrier.listen(lambda *_: None, lambda *change: changes.put(change))
-    assert changes.get(timeout=PATIENCE) == ("silent", True)
-    carrier.away(True)
-    time.sleep(1.0)
-    assert changes.empty()
-    carrier.away(False)
-    assert changes.get(timeout=PATIENCE) == ("silent", False)
-    assert "it has not answered" in carrier.reason("silent")
-    carrier.close()
-    switch.close()
-    assert silent.stream.released.wait(PATIENCE)
-
-
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
@@ -241,7 +221,6 @@ def test_nothing_of_a_server_that_has_left_comes_from_one_that_has_its_name(swit
     again = Server(switch, "a")
     assert other.next() == (HERE, "a", b"")
     first.say(MESSAGE, "b", b"late")
-    first.say(module.AWAY, data=b"\1")
     first.stream.come.put(b"")
     assert first.stream.released.wait(PATIENCE)
     again.say(MESSAGE, "b", b"new")
@@ -390,21 +369,6 @@ def test_what_waits_at_a_carrier_is_bounded():
         carrier.send("b", bytes(1 << 16))
     assert carrier._backlog.size < 2 << 20
     busy.set()
-    assert changes.get(timeout=PATIENCE) == ("b", False)
-    carrier.close()
-    ours.close()
-
-
-def test_a_switch_that_has_said_that_it_stops_is_not_lost_until_it_is_back():
-    ours, theirs = socket.socketpair()
-    carrier = module.SwitchCarrier("a", theirs, keep_alive=0.4)
-    changes = SimpleQueue()
-    ours.sendall(frame(module.AWAY, data=b"\1") + frame(HERE, "b"))
-    carrier.listen(lambda *_: None, lambda *change: changes.put(change))
-    assert changes.get(timeout=PATIENCE) == ("b", True)
-    time.sleep(1.0)
-    assert changes.empty()
-    ours.sendall(frame(module.AWAY, data=b"\0"))
     assert changes.get(timeout=PATIENCE) == ("b", False)
     carrier.close()
     ours.close()

@@ -12,7 +12,7 @@ to it are not read. So the switch keeps a bounded amount for each.
 
 Time is counted in turns, each an eighth of the time limit, as `keepalive` does. The switch pings each server once in a
 turn, which answers; one that is silent for seven turns is lost. So is the switch for a server that hears nothing from
-it, unless the process of the switch has said that it stops itself (`AWAY`).
+it. Nobody can say that it will be silent: a process that stops itself stops its switch before that has passed it on.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ MAX_WAITING = 16 << 20
 PIECE = 1 << 20
 """The most bytes that are written to a stream, and read from it, at a time."""
 
-HELLO, HERE, GONE, MESSAGE, PING, ANSWER, AWAY, GOODBYE = range(1, 9)
+HELLO, HERE, GONE, MESSAGE, PING, ANSWER, GOODBYE = range(1, 8)
 
 _HEADER = struct.Struct("!IBB")
 
@@ -175,7 +175,7 @@ class SwitchCarrier:
         self._frames = Frames(max_message)
         self._on_message: OnMessage | None = None
         self._on_change: OnChange | None = None
-        self._heard = self._away = self._ended = False
+        self._heard = self._ended = False
         self._silent = 0
         self._closing = 0.0
         self._gate = threading.Lock()
@@ -205,10 +205,6 @@ class SwitchCarrier:
         check(message, self._max_message)
         if to in self._present:
             self._put(frame(MESSAGE, to, message))
-
-    def away(self, going: bool) -> None:
-        """Tell the others that this process, with the switch in it, will be stopped for an unknown time, or is back."""
-        self._put(frame(AWAY, data=b"\1" if going else b"\0"))
 
     def reason(self, name: str) -> str:
         """Return why a server has gone; empty if it has left, or is there."""
@@ -324,8 +320,6 @@ class SwitchCarrier:
     def _take(self, kind: int, name: str, data: bytes) -> None:
         if kind == PING:
             self._put(frame(ANSWER))
-        elif kind == AWAY:
-            self._away = data == b"\1"
         elif kind not in (MESSAGE, HERE, GONE) or (kind == HERE and name in self._present):
             raise RemoteProtocolError(f"a frame of kind {kind} about {name!r:.80}, which no switch sends")
         elif self._closing:
@@ -347,7 +341,7 @@ class SwitchCarrier:
         self._call(self._on_change, name, False)
 
     def _turn(self) -> None:
-        self._silent = 0 if self._heard or self._away else self._silent + 1
+        self._silent = 0 if self._heard else self._silent + 1
         self._heard = False
         if self._silent >= LOST:
             self._break(f"the switch has said nothing for {self._silent * self._every:.3g} s")
@@ -416,7 +410,6 @@ class Switch:
         self._gate = threading.Lock()
         self._lines: list[_Line] = []
         self._by_name: dict[str, _Line] = {}
-        self._away = False
         self._closed = threading.Event()
         self._turning: threading.Thread | None = None
 
@@ -498,7 +491,7 @@ class Switch:
                     self._put(line, frame(HERE, other))
                     self._put(each, frame(HERE, name))
                 self._by_name[name] = line
-            elif not line.name or kind not in (MESSAGE, ANSWER, AWAY, GOODBYE) or (kind == MESSAGE and not data):
+            elif not line.name or kind not in (MESSAGE, ANSWER, GOODBYE) or (kind == MESSAGE and not data):
                 raise RemoteProtocolError(f"a frame of kind {kind} and {len(data)} bytes, which no server sends here")
             elif self._by_name.get(line.name) is not line:
                 # It has left, and another one may have its name.
@@ -511,10 +504,6 @@ class Switch:
                     line.held = False
                     if not line.gone:
                         self._put(to, frame(MESSAGE, line.name, data))
-            elif kind == AWAY:
-                self._away = data == b"\1"
-                for each in self._by_name.values():
-                    self._put(each, frame(AWAY, data=data))
             elif kind == GOODBYE:
                 self._remove(line, "")
 
@@ -557,7 +546,7 @@ class Switch:
         with self._gate:
             for line in self._lines:
                 # A switch that was stopped itself has received nothing meanwhile.
-                quiet = line.seen == line.signs and not (line.held or self._away or stopped)
+                quiet = line.seen == line.signs and not (line.held or stopped)
                 line.seen = line.signs
                 line.silent = line.silent + 1 if quiet else 0
                 if line.silent >= LOST:
