@@ -12,6 +12,7 @@ cluster has TLS. It needs `pypmix-hpc[dask]` here, and pypmix on the workers.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -23,6 +24,7 @@ from pypmix.host.rosters.agent import Agent
 from pypmix.host.rosters.engine import Nodes, named, number_of
 from pypmix.lazy import missing
 from pypmix.standard.errors import PMIxError
+from pypmix.standard.logtext import get_logger
 
 try:
     from distributed import Client, get_client
@@ -52,8 +54,19 @@ OPERATION = "pypmix"
 CARRYING = ("pull", "push")
 """An operation that workers are taught, for the methods that carry messages: Dask logs each call of `Client.run`."""
 
+_log = get_logger("pypmix.dask")
+
+CLIENT_SECONDS = 10.0
+"""Seconds between two questions of a worker to the scheduler whether the client of an agent is there."""
+
+ABSENT = 2
+"""The questions in a row after which a client that is not there has gone: one may connect again."""
+
 _agents: dict[str, Agent] = {}
 """The agents in this worker whose daemons run, by the nodes of clients that they are for."""
+
+_attending: dict[str, asyncio.Task[None]] = {}
+"""What sees to it that an agent does not outlive its client, by the same names."""
 
 
 def nodes(
@@ -307,7 +320,8 @@ class _Dask:
         if method in CARRYING:
             message = {"op": OPERATION, "key": key, "method": method, "arguments": list(arguments)}
             return self._client.sync(self._client.scheduler.proxy, msg=message, worker=address)
-        return self._client.run(_call, key, method, _Hidden(*arguments), workers=[address])[address]
+        given = _Hidden(*arguments)
+        return self._client.run(_call, key, method, given, client=self._client.id, workers=[address])[address]
 
     def close(self) -> None:
         """Nothing was taken: workers forget their agent with the daemon's end."""
@@ -320,11 +334,13 @@ class _Hidden:
         self.arguments = arguments
 
 
-async def _call(key: str, method: str, given: _Hidden, dask_worker: Any = None) -> Any:
+async def _call(key: str, method: str, given: _Hidden, client: str = "", dask_worker: Any = None) -> Any:
     """Carry out a method of an agent; in a worker."""
     if dask_worker is not None:
         dask_worker.handlers.setdefault(OPERATION, _carry)
     agent = _agents.setdefault(key, Agent())
+    if client and key not in _attending:
+        _attending[key] = asyncio.create_task(_attend(key, client, dask_worker.scheduler))
     agent.calls += 1
     try:
         return await elsewhere(partial(getattr(agent, method), *given.arguments))
@@ -333,6 +349,43 @@ async def _call(key: str, method: str, given: _Hidden, dask_worker: Any = None) 
         # One that waits for the daemon's start is called before that.
         if agent.idle and not agent.calls:
             _agents.pop(key, None)
+
+
+async def _attend(key: str, client: str, scheduler: Any) -> None:
+    """Have the daemon of a client that has gone leave, as that may wait for its client without end; in a worker.
+
+    The calls of a client do not end with it. One that is stopped is still connected with the scheduler.
+    """
+    absent = 0
+    try:
+        while absent < ABSENT:
+            await asyncio.sleep(CLIENT_SECONDS)
+            if key not in _agents:
+                return
+            try:
+                events = await scheduler.events(topic=client)
+            except OSError:
+                # The worker ends with the scheduler.
+                continue
+            absent = 0 if _is_there(events) else absent + 1
+        agent = _agents.get(key)
+        if agent is None:
+            return
+        _log.warning("Dask's client %s has gone: its daemon leaves", client)
+        agent.leave()
+        if not agent.calls:
+            # Nobody else waits for its end.
+            await _call(key, "wait", _Hidden())
+    finally:
+        del _attending[key]
+
+
+def _is_there(events: Sequence[tuple[float, Any]]) -> bool:
+    """Tell from what the scheduler has noted of a client whether it is connected."""
+    actions = [about.get("action") for _, about in events if isinstance(about, dict)]
+    known = [action for action in actions if action in ("add-client", "remove-client")]
+    # It forgets in time what it has noted of one that has gone, and the first of many notes.
+    return known[-1] == "add-client" if known else bool(events)
 
 
 async def _carry(key: str, method: str, arguments: list[bytes]) -> bytes:

@@ -11,6 +11,7 @@ import pytest
 from frameworks.conftest import DRIVER, FRAMEWORKS, Dask, Framework, Ray, opened
 from harness import machine
 from harness.cluster import Cluster
+from harness.processes import children
 
 pytestmark = pytest.mark.timeout(500)
 
@@ -85,6 +86,23 @@ def test_the_users_program_is_killed(apart: Framework) -> None:
     process.kill()
     process.communicate()
     apart.gone(SILENCE + 30.0)
+
+
+def test_the_users_program_is_killed_while_its_daemons_start(apart: Framework) -> None:
+    """Nobody waits for them yet; and their parents, which stay, are not left with what has ended."""
+    parents = [apart.find(node.name, "dask worker|raylet/raylet") for node in apart.cluster]
+    before = {each.pid for parent in parents for each in children(parent.pid)}
+    process = apart.begin(DRIVER, apart.kind, apart.address, "waits", "n3")
+    apart.cluster.until("a daemon", lambda: [each for each in apart.ours() if each.command.endswith("-m pypmix node")])
+    process.kill()
+    process.communicate()
+    apart.gone(SILENCE + 30.0)
+    if isinstance(apart, Dask):
+
+        def left() -> set[int]:
+            return {each.pid for parent in parents for each in children(parent.pid)} - before
+
+        apart.cluster.until("the end of all", lambda: not left())
 
 
 def test_messages_go_over_a_cluster_with_tls(frameworks: None) -> None:

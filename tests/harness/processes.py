@@ -41,6 +41,12 @@ def read(pid: int) -> Process | None:
     return Process(pid, int(after_name[1]), after_name[0].decode(), command)
 
 
+def children(pid: int) -> list[Process]:
+    """Return the children of a process, with those that have ended and that it has not waited for."""
+    found = [read(int(name)) for name in os.listdir("/proc") if name.isdigit()]
+    return [each for each in found if each is not None and each.parent == pid]
+
+
 def marked(mark: str, variable: str = MARK) -> list[Process]:
     """Return the living processes, but for this one, whose environment holds the mark."""
     needle = f"{variable}={mark}\0".encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import sys
 import threading
@@ -46,6 +47,7 @@ class Client:
 
     asynchronous = False
     cluster: Any = None
+    id = "Client-1"
 
     def __init__(self, *names: str | int) -> None:
         self.known = {
@@ -59,7 +61,16 @@ class Client:
     def scheduler_info(self, n_workers: int) -> dict[str, Any]:
         return {"workers": dict(self.known)}
 
-    def run(self, _function: Any, _key: str, method: str, given: Any, workers: list[str], on_error: str = "") -> Any:
+    def run(
+        self,
+        _function: Any,
+        _key: str,
+        method: str,
+        given: Any,
+        workers: list[str],
+        client: str = "",
+        on_error: str = "",
+    ) -> Any:
         self.answering.wait(30)
         self.calls.append((method, given))
         if method == "wait":
@@ -224,6 +235,111 @@ def test_dask_logs_no_argument_of_a_call(dask: ModuleType) -> None:
     engine.call("n", "begin", b"the secret", None)
     (_, given) = client.calls[-1]
     assert given.arguments == (b"the secret", None) and "secret" not in repr(given)
+
+
+ADDED, REMOVED = ((1.0, {"action": f"{what}-client", "client": "c"}) for what in ("add", "remove"))
+NOTE = (1.0, "what the client has noted itself")
+
+
+class Scheduler:
+    """A scheduler that is asked what it has noted of a client: each answer once, and then the last one."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def events(self, topic: str) -> Any:
+        self.asked.append(topic)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Daemon:
+    """The agent of a daemon that runs until it is told to leave.
+
+    Attributes:
+        rounds: What was done with it.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.idle = True
+        self.rounds: list[str] = []
+        self.left = threading.Event()
+
+    def begin(self) -> None:
+        self.rounds.append("begin")
+        self.idle = False
+
+    def wait(self) -> None:
+        self.rounds.append("wait")
+        self.left.wait(30)
+        self.idle = True
+
+    def leave(self) -> None:
+        self.rounds.append("leave")
+        self.left.set()
+
+
+def _daemon(dask: ModuleType, monkeypatch: pytest.MonkeyPatch, scheduler: Scheduler, waits: bool, ends: bool) -> Any:
+    """Have a daemon run in a worker, until all that belongs to it has ended or the scheduler was asked ten times."""
+    made: list[Daemon] = []
+
+    def agent() -> Daemon:
+        made.append(Daemon())
+        return made[-1]
+
+    monkeypatch.setattr(dask, "Agent", agent)
+    monkeypatch.setattr(dask, "CLIENT_SECONDS", 0.001)
+    worker = SimpleNamespace(handlers={}, scheduler=scheduler)
+
+    async def serve() -> None:
+        async def call(method: str) -> None:
+            await dask._call("key", method, dask._Hidden(), client="c", dask_worker=worker)
+
+        await call("begin")
+        waiting = asyncio.ensure_future(call("wait")) if waits else None
+        while dask._attending and len(scheduler.asked) < 10:
+            await asyncio.sleep(0.001)
+        if ends:
+            assert made[0].rounds == ["begin", "wait"]
+            made[0].left.set()
+        if waiting is not None:
+            await waiting
+        while dask._attending:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(serve(), 30))
+    assert not dask._agents and set(scheduler.asked) == {"c"}
+    return made[0]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize(
+    "gone", [(ADDED, REMOVED), (), (ADDED, REMOVED, ADDED, NOTE, REMOVED)], ids=["removed", "forgotten", "again"]
+)
+def test_a_daemon_leaves_when_its_client_has_gone(
+    dask: ModuleType, monkeypatch: pytest.MonkeyPatch, waits: bool, gone: Any
+) -> None:
+    """Though its launcher has said before that it is away, and whether anybody has waited for the daemon or not."""
+    scheduler = Scheduler((ADDED,), OSError("no answer"), gone)
+    daemon = _daemon(dask, monkeypatch, scheduler, waits, False)
+    assert daemon.rounds in (["begin", "wait", "leave"], ["begin", "leave", "wait"])
+    assert len(scheduler.asked) == 4
+
+
+@pytest.mark.parametrize(
+    "there",
+    [[(ADDED,)], [(ADDED, REMOVED, ADDED)], [(NOTE,)], [OSError()], [(ADDED, REMOVED), (ADDED,)] * 9],
+    ids=["there", "back", "notes", "silence", "flapping"],
+)
+def test_a_daemon_stays_while_its_client_is_there(
+    dask: ModuleType, monkeypatch: pytest.MonkeyPatch, there: list[Any]
+) -> None:
+    """Or may be, as far as the scheduler says; and nothing is asked any more when the daemon has ended."""
+    assert "leave" not in _daemon(dask, monkeypatch, Scheduler(*there), True, True).rounds
 
 
 class _Actor:

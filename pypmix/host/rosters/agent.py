@@ -178,6 +178,11 @@ class _Run:
                 stream.release()
         return Ended(code, self.errors.decode(errors="replace"), results)
 
+    def leave(self) -> None:
+        """End the daemon's standard input."""
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+
     def stop(self) -> None:
         """Kill the daemon, if there is one."""
         process = self.process
@@ -307,6 +312,12 @@ class Agent:
     def _calls(self) -> Calls | None:
         run = self._run
         return None if run is None else run.calls
+
+    def leave(self) -> None:
+        """The launcher has gone: the daemon leaves, if there is one, and ends its ranks."""
+        self.rest()
+        if (run := self._run) is not None:
+            run.leave()
 
     def stop(self) -> None:
         """Kill the daemon, if there is one; its guard ends its ranks."""
