@@ -25,6 +25,7 @@ class Stream:
         self.written = SimpleQueue()
         self.reads = threading.Semaphore(1 << 20)
         self.released = threading.Event()
+        self.broken = False
 
     def read(self):
         found = self.come.get()
@@ -34,6 +35,8 @@ class Stream:
 
     def write(self, data):
         self.reads.acquire()
+        if self.broken:
+            raise OSError("it is lost")
         self.written.put(data)
 
     def close(self):
@@ -152,6 +155,36 @@ def test_who_is_held_goes_on_when_the_slow_server_is_lost(switch, monkeypatch):
         (MESSAGE, "sender", b"hello"),
     ]
     assert slow.stream.released.wait(PATIENCE) and len(switch._lines) == 2
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_two_that_hold_each_other_are_lost_when_both_are_killed_or_stopped(switch, monkeypatch, killed):
+    """Though neither is read, and so the end of neither is seen."""
+    monkeypatch.setattr(module, "MAX_WAITING", 10)
+    pair = one, other = Server(switch, "one"), Server(switch, "other")
+    third = Server(switch, "third")
+    assert {third.next()[1], third.next()[1]} == {"one", "other"}
+    for each, name in ((one, "other"), (other, "one")):
+        each.stream.reads = threading.Semaphore(0)
+        for _ in range(4):
+            each.say(MESSAGE, name, bytes(100))
+    while [line.held for line in switch._lines] != [True, True, False]:
+        time.sleep(0.01)
+    if killed:
+        for each in pair:
+            each.stream.broken = True
+            each.stream.close()
+    else:
+        (line,) = [line for line in switch._lines if line.name == "third"]
+        for _ in range(module.LOST):
+            signs = line.signs
+            switch._turn(0.01, False)
+            third.say(ANSWER)
+            while line.signs == signs:
+                time.sleep(0.01)
+    found = [third.next() for _ in pair]
+    assert {(kind, name) for kind, name, _ in found} == {(module.GONE, "one"), (module.GONE, "other")}
+    assert [line.name for line in switch._lines] == ["third"]
 
 
 def test_one_that_is_held_is_not_silent(monkeypatch):

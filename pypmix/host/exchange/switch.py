@@ -8,7 +8,8 @@ there (`HERE`), before any message of theirs, and of those that go (`GONE`), aft
 has the name of its receiver on the way to the switch, and of its sender from there on.
 
 Nothing waits for one that is slow but what is sent to it: while much waits for a server at the switch, those that send
-to it are not read. So the switch keeps a bounded amount for each.
+to it are not read. So the switch keeps a bounded amount for each. One that is not read cannot answer: it is silent if
+it takes nothing, too, as two may be that send to each other.
 
 Time is counted in turns, each an eighth of the time limit, as `keepalive` does. The switch pings each server once in a
 turn, which answers; one that is silent for seven turns is lost. So is the switch for a server that hears nothing from
@@ -382,7 +383,9 @@ class _Line:
     Attributes:
         name: The server's name, empty until it has said it.
         signs: How often it has sent something, or taken a whole piece.
+        taken: How often it has taken anything.
         held: Whether it is not read, since too much waits for one that it sends to.
+        deaf: Whether it takes nothing any more.
         gone: Whether it has left or is lost.
     """
 
@@ -390,7 +393,8 @@ class _Line:
         self.stream = stream
         self.name = ""
         self.signs = self.seen = self.silent = 0
-        self.held = self.gone = False
+        self.taken = self.took = 0
+        self.held = self.deaf = self.gone = False
         self.backlog = Backlog()
         self.changed = threading.Condition(gate)
         self.writer: threading.Thread | None = None
@@ -474,7 +478,12 @@ class Switch:
                 line.stream.write(piece)
             except Exception:
                 # It may have left, which its last words say: what reads them finds the end, or nothing.
+                with self._gate:
+                    line.deaf = True
+                    line.backlog = Backlog()
+                    line.changed.notify_all()
                 return
+            line.taken += 1
             if len(piece) == PIECE:
                 # A small one may only have been put aside.
                 line.signs += 1
@@ -502,6 +511,8 @@ class Switch:
                     line.held = True
                     to.changed.wait_for(lambda: to.backlog.size < MAX_WAITING or to.gone or line.gone)
                     line.held = False
+                    # It had no say.
+                    line.signs += 1
                     if not line.gone:
                         self._put(to, frame(MESSAGE, line.name, data))
             elif kind == GOODBYE:
@@ -509,7 +520,7 @@ class Switch:
 
     @staticmethod
     def _put(line: _Line, data: bytes) -> None:
-        if not line.gone:
+        if not (line.gone or line.deaf):
             line.backlog.add(data)
             line.changed.notify_all()
 
@@ -546,8 +557,9 @@ class Switch:
         with self._gate:
             for line in self._lines:
                 # A switch that was stopped itself has received nothing meanwhile.
-                quiet = line.seen == line.signs and not (line.held or stopped)
-                line.seen = line.signs
+                # One that is held cannot answer, but takes what it is asked; two that hold each other may both be lost.
+                quiet = line.seen == line.signs and not (stopped or (line.held and line.took != line.taken))
+                line.seen, line.took = line.signs, line.taken
                 line.silent = line.silent + 1 if quiet else 0
                 if line.silent >= LOST:
                     silent.append(line)
