@@ -85,9 +85,9 @@ class Node:
 class World:
     """Some servers, each with some procs of one job and with a job of its own."""
 
-    def __init__(self, random, servers):
+    def __init__(self, random, servers, hub=None):
         self.random = random
-        self.hub = Hub(delay=lambda _from, _to: random.choice((0.0, 0.01, 0.1, 1.0)) * random.random())
+        self.hub = hub or Hub(delay=lambda _from, _to: random.choice((0.0, 0.01, 0.1, 1.0)) * random.random())
         self.clock = self.hub.clock
         self.nodes = {f"n{number}": Node(self, f"n{number}") for number in range(servers)}
         self.clock.run()

@@ -9,12 +9,16 @@ import os
 import socket
 import threading
 import time
+from itertools import combinations
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from faults.test_crossing import World, finish, play
 from pypmix.host.addresses import hang_up
-from pypmix.host.exchange import Exchange
+from pypmix.host.exchange import Exchange, Hub
 from pypmix.host.exchange import switch as module
 from pypmix.host.exchange.keepalive import LOST
 from pypmix.host.exchange.switch import SocketStream, Switch, SwitchCarrier
@@ -329,3 +333,49 @@ def test_whoever_is_lost_at_a_switch(block, monkeypatch):
         except AssertionError as error:
             raise AssertionError(f"schedule {seed}") from error
     assert until(lambda: threading.active_count() <= before), threading.enumerate()
+
+
+class Star(Hub):
+    """A simulation of servers at a switch: all that is sent goes through one place, in one order for each receiver.
+
+    Args:
+        random: What delays are drawn from: each server has its own pace, both ways.
+    """
+
+    def __init__(self, random):
+        super().__init__()
+        self._random = random
+        self._paces = {}
+        self._free = {}
+
+    def _carry(self, sender, receiver, call):
+        self._way(("up", sender.name), lambda: self._way(("down", receiver.name), call))
+
+    def _way(self, way, call):
+        pace = self._paces.setdefault(way, self._random.choice((0.0, 0.001, 0.01, 0.3)))
+        due = self._free[way] = max(self._free.get(way, 0.0), self.clock.now + pace * self._random.random())
+        self.clock.at(due, call)
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 2**32), st.integers(2, 8), st.integers(0, 6), st.integers(0, 4), st.booleans())
+def test_what_crosses_over_a_switch_ends_once_for_all_alike(seed, servers, departures, losses, killed):
+    random = Random(seed)
+    world = World(random, servers, Star(random))
+    operations = play(world, 10, silent=True)
+    for proc in random.sample(sorted(world.where), min(departures, len(world.where))):
+        world.later(2, lambda proc=proc: world.depart(proc))
+    for name in random.sample(sorted(world.nodes), min(losses, servers - 1)):
+        world.later(3, lambda name=name: world.lose(name))
+    if not killed:
+        finish(world, operations)
+        return
+    # The switch: each is alone then.
+    world.later(3, lambda: [world.hub.part(*pair) for pair in combinations(world.nodes, 2)])
+    world.clock.run()
+    assert world.clock.now < 1000
+    for node in world.nodes.values():
+        if node.alive:
+            assert node.exchange.members == (node.name,)
+            assert all(len(asked.results) == 1 for asked in node.asked), (node.name, node.asked)
+            assert not node.exchange.open(), (node.name, node.exchange.underway())
