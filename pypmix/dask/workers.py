@@ -66,7 +66,7 @@ _agents: dict[str, Agent] = {}
 """The agents in this worker whose daemons run, by the nodes of clients that they are for."""
 
 _attending: dict[str, asyncio.Task[None]] = {}
-"""What sees to it that an agent does not outlive its client, by the same names."""
+"""The tasks that see to it that agents do not outlive their clients, by the same names."""
 
 
 def nodes(
@@ -374,7 +374,7 @@ async def _attend(key: str, client: str, scheduler: Any) -> None:
         _log.warning("Dask's client %s has gone: its daemon leaves", client)
         agent.leave()
         if not agent.calls:
-            # Nobody else waits for its end.
+            # The calls that would have waited for its end were not made.
             await _call(key, "wait", _Hidden())
     finally:
         del _attending[key]

@@ -13,7 +13,7 @@ it takes nothing, too, as two may be that send to each other.
 
 Time is counted in turns, each an eighth of the time limit, as `keepalive` does. The switch pings each server once in a
 turn, which answers; one that is silent for seven turns is lost. So is the switch for a server that hears nothing from
-it. Nobody can say that it will be silent: a process that stops itself stops its switch before that has passed it on.
+it. No server says beforehand that it will be silent: a process that stops itself stops its switch at once.
 """
 
 from __future__ import annotations
@@ -511,7 +511,7 @@ class Switch:
                     line.held = True
                     to.changed.wait_for(lambda: to.backlog.size < MAX_WAITING or to.gone or line.gone)
                     line.held = False
-                    # It had no say.
+                    # It could not answer meanwhile.
                     line.signs += 1
                     if not line.gone:
                         self._put(to, frame(MESSAGE, line.name, data))
