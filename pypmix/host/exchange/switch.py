@@ -218,9 +218,10 @@ class SwitchCarrier:
             if not closing and self._thread is not None:
                 # Nothing comes after it, and the carrier's thread does not end before it.
                 self._add(frame(GOODBYE))
-                if not self._ended:
-                    self._loop.post(self._linger)
             self._closing = self._closing or time.monotonic() + LINK_LINGER_SECONDS
+            if not closing and self._thread is not None and not self._ended:
+                # Only now, since the loop looks then whether it is over.
+                self._loop.post(self._linger)
         if not closing and self._thread is None:
             self._end()
         if self._thread is not None and self._thread is not threading.current_thread():
