@@ -28,7 +28,7 @@ CACHE = Path(os.environ.get("PYPMIX_TEST_CACHE") or Path(__file__).resolve().par
 # an older debootstrap has no script of its own for forky
 SCRIPT = Path("/usr/share/debootstrap/scripts/sid")
 
-TIME_LIMIT = 420
+TIME_LIMIT = 900
 TOOLS = ("debootstrap", "unshare", "setpriv", "apt-get")
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 # a root that is not whole is thrown away, so dpkg need not wait for the disk
@@ -193,7 +193,7 @@ def build(name: str) -> None:
     folder = CACHE.resolve() / name
     draft = CACHE.resolve() / f"{name}.{os.getpid()}.d"
     log = CACHE / f"{name}.log"
-    print(f"Debian {name} root: building with debootstrap, a minute or two, into {folder}", flush=True)
+    print(f"Debian {name} root: building with debootstrap, some minutes, into {folder}", flush=True)
     started = time.monotonic()
     try:
         with log.open("w") as output:
