@@ -100,6 +100,21 @@ def test_all_tell_all_over_connections_with_neighbours_alone():
     assert hearers(many(100), "n0000") >= follow["n0000"]
 
 
+def test_who_leaves_for_a_broken_connection_is_lost_to_those_too_that_never_get_what_it_has_told():
+    session = Session(many(48), lambda sender, _to: 10.0 if sender == "n0047" else 0.001)
+    later, left = session.hub.clock.later, session.exchanges["n0031"]
+    left.broadcast("t", b"1")
+    # It leaves for want of this connection, and so does not pass on itself what this other one was to pass on.
+    later(0.1, lambda: session.hub.part("n0030", "n0031"))
+    later(0.2, lambda: session.lose("n0047"))
+    session.hub.run()
+    del session.exchanges["n0031"]
+    assert left.members == ("n0031",)
+    assert {exchange.members for exchange in session.exchanges.values()} == {tuple(sorted(session.exchanges))}
+    assert {tuple(told) for told in session.told.values()} == {(), (("n0031", 1),)}
+    session.check_empty()
+
+
 def test_what_is_told_to_one_and_to_all_stays_in_order():
     chance = random.Random(5)
     session = Session(many(60), lambda _one, _other: chance.random())

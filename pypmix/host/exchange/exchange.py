@@ -692,7 +692,7 @@ class Exchange:
         if self._closed:
             return
         if here and self._out:
-            self._carrier.send(name, codec.pack(TELL, TEXT.write(LEAVES), b""))
+            self._carrier.send(name, codec.pack(ASIDE, TEXT.write(LEAVES), b""))
         elif here:
             self._gone -= {name}
             self._lately.pop(name, None)
@@ -731,8 +731,9 @@ class Exchange:
             self._out = True
             log.warning("%s: leaves the session, since it has no connection with %s", self.name, other)
             rest = self.others()
-            # Directly: those who would pass it on have lost this server then.
-            self._tell(rest, LEAVES, b"")
+            for each in rest:
+                # Directly, and past what it waits for: those who would pass that on lose this server.
+                self.aside(each, LEAVES, b"")
             for each in rest:
                 self._lose(each)
 

@@ -20,7 +20,8 @@ all says how many messages it has sent lately to whom, and is kept until these h
 told from which number on it gets all, once it was told what there was before.
 
 A server that leaves waits until all have what it has told them, since the word of its departure takes other ways. What
-not all have after a while it gives to each of them itself.
+not all have after a while it gives to each of them itself. One that has to leave, for want of a connection, does not
+wait, and says so past all else: some may never get what it has told.
 
 A message for all can come before the word that its origin is there, or after the word that it is lost. It is kept then,
 for `STALL_SECONDS` where the origin does not come. A server that comes under a name of which something is kept is asked
