@@ -1304,3 +1304,33 @@ def test_a_child_that_is_forked_from_the_loop_leaves_the_server_alone():
             assert rm.ran == [threading.main_thread()]
 
     asyncio.run(main())
+
+
+def test_a_handler_on_a_thread_comes_after_the_coroutine_for_an_earlier_request_of_its_client(monkeypatch):
+    """Where the loop comes to that late, too: clients of libpmix 4.2 finalize before the first is answered."""
+    seen = []
+
+    def start(loop, coroutine):
+        task = loop.create_task(coroutine)
+        # The workers' moment.
+        time.sleep(0.1)
+        return task
+
+    monkeypatch.setattr(dispatcher, "_start", start)
+
+    class Mine(Host):
+        async def client_connected(self, req):
+            seen.append(("connected", req.proc.rank))
+
+        def client_finalized(self, req):
+            seen.append(("finalized", req.proc.rank))
+
+    with Open(Mine) as rm:
+        rm.host.loop.call_soon_threadsafe(time.sleep, 0.2)
+        other = Proc("job", 1)
+        asked = [rm.ask(ops.ClientConnected(ME)), rm.ask(ops.ClientFinalized(ME))]
+        # Clients have turns.
+        asked += [rm.ask(ops.ClientConnected(other), requestor=other) for _ in range(2)]
+        for upcall in asked:
+            upcall.wait()
+    assert seen.index(("connected", 0)) < seen.index(("finalized", 0)), seen

@@ -275,10 +275,20 @@ class Dispatcher:
         try:
             if asynchronous:
                 self._run(request, self._serve(request, function))
+            elif request.requestor is not None and self._counts.get(request.requestor, 0) > 1:
+                # The task for an earlier one may not have begun yet, and was put in the loop before this.
+                self.loop.call_soon(self._submit, request, function)
             else:
-                self._workers.submit(lambda: self._call(request, function))
+                self._submit(request, function)
         except Exception as error:
-            # There is no memory or no thread for it: the requestor must be told.
+            # There is no memory for it: the requestor must be told.
+            self.failed(request, error)
+
+    def _submit(self, request: Request[Any], function: Handler) -> None:
+        try:
+            self._workers.submit(lambda: self._call(request, function))
+        except Exception as error:
+            # There is no memory or no thread for it.
             self.failed(request, error)
 
     def _run(self, request: Request[Any], coroutine: Coroutine[Any, Any, None]) -> None:
