@@ -240,3 +240,4 @@ FOUND: dict[str, Schedule] = {
         (),
     ),
 }
+"""By what happens in them."""

@@ -75,6 +75,13 @@ def start(server, code, rank=0, nspace="job", **more):
     env.update(server.client_env(proc), PYPMIX_ENGINE=sys.argv[1], **more)
     return subprocess.Popen([sys.executable, "-c", CLIENT + code], env=env, stdin=subprocess.DEVNULL)
 
+def start_sleepers(server, count):
+    server.register_nspace(job(count))
+    ranks = [start(server, f"open('up{rank}', 'w').close(); time.sleep(60)", rank) for rank in range(count)]
+    # The host hears of a client before the library has answered it: one that is lost in between is none to the library.
+    until(lambda: all(os.path.exists(f"up{rank}") for rank in range(count)) and len(asked(ClientConnected)) == count)
+    return ranks
+
 def run(server, code, rank=0, expected=0):
     done = start(server, code, rank).wait(40)
     assert done == expected, done
@@ -260,9 +267,7 @@ with Server(host, engine="native") as server:
 def test_clients_that_the_host_forgets_before_the_library_has_noticed_that_they_are_lost(serve) -> None:
     serve("""
 with Server(host, engine="native") as server:
-    server.register_nspace(job(8))
-    ranks = [start(server, f"open('up{rank}', 'w').close(); time.sleep(60)", rank) for rank in range(8)]
-    until(lambda: all(os.path.exists(f"up{rank}") for rank in range(8)) and len(asked(ClientConnected)) == 8)
+    ranks = start_sleepers(server, 8)
     for rank in (1, 2, 3, 4, 5, 6, 7):
         ranks[rank].kill()
         server.deregister_client(Proc("job", rank))
@@ -282,10 +287,7 @@ def test_clients_that_are_lost_at_once(serve) -> None:
     serve("""
 import signal
 with Server(host, engine="native") as server:
-    server.register_nspace(job(4))
-    ranks = [start(server, f"open('up{rank}', 'w').close(); time.sleep(60)", rank) for rank in range(4)]
-    # The host hears of a client before the library has answered it: one that is lost in between is none to the library.
-    until(lambda: all(os.path.exists(f"up{rank}") for rank in range(4)) and len(asked(ClientConnected)) == 4)
+    ranks = start_sleepers(server, 4)
     for rank in ranks:
         rank.send_signal(signal.SIGSTOP)
     for rank in ranks:
