@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from pypmix.engine.groups import talk
 from pypmix.host.exchange import codec
 from pypmix.host.exchange import coordinator as coordinating
 from pypmix.host.exchange.coordinator import ContextIds
 from pypmix.host.exchange.kinds import OUTCOME, Outcome, Part, coordinator_of, parts_field
 from pypmix.host.exchange.limits import MAX_PARTIES
 from pypmix.host.exchange.places import Party, Places
-from pypmix.standard import attrs, codes
+from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.ops import Connect, FenceUpcall, GroupUpcall, NotifyEvent, QueryInfo
 from pypmix.standard.ops.events import procs_in
@@ -374,3 +375,16 @@ def test_a_plain_success_is_read_as_it_was_written_and_as_nothing_else(outcome):
     assert OUTCOME.read(whole + b"\0\0\0\0") == outcome
     with pytest.raises(RemoteProtocolError):
         OUTCOME.read(whole + b"\0")
+
+
+def test_only_a_member_says_of_others_that_they_have_left_its_group():
+    collectives = World().crossings["a"]._collectives
+    one, two, stranger = (Proc("job", rank) for rank in range(3))
+    collectives.record.add("g", (one, two))
+    said = talk.say(talk.NEWS, "g", (one,), (talk.procs(talk.DEPARTED, (two,)),)).infos
+    collectives.heard(statuses.TALK, stranger, said)
+    # One that is a member again has not left.
+    collectives.heard(statuses.TALK, one, (*said, talk.procs(talk.ADDED, (two,))))
+    assert collectives.record.listed() == (("g", (one, two)),)
+    collectives.heard(statuses.TALK, one, said)
+    assert collectives.record.listed() == (("g", (one,)),)

@@ -395,6 +395,9 @@ class Collectives:
         left: Iterable[Proc] = ()
         if code == statuses.TALK:
             left = left_in(infos)
+            if left and not self.record.has(name, source):
+                # Only a member may say so of others.
+                return
         elif code == statuses.GROUP_LEFT:
             left = procs_in(infos, keys.EVENT_AFFECTED_PROC) or (source,)
         else:

@@ -57,6 +57,10 @@ class Record:
         for key in [key for key, found in self._groups.items() if key[0] == name and not gone.isdisjoint(found)]:
             del self._groups[key]
 
+    def has(self, name: str, proc: Proc) -> bool:
+        """Tell whether a proc is a member of a group of this name."""
+        return any(key[0] == name and proc in members for key, members in self._groups.items())
+
     def leave(self, procs: Iterable[Proc], name: str | None = None) -> None:
         """Procs have left one group, or all."""
         gone = set(procs)
