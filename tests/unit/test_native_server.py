@@ -283,6 +283,25 @@ with Server(host, engine="native") as server:
 """)
 
 
+def test_a_client_that_the_host_forgets_first_is_forgotten_as_soon_as_it_is_lost(serve) -> None:
+    if serve.release < (5, 0, 2):
+        pytest.skip(f"libpmix {serve.release} closes a socket too early then: its clients are forgotten a second later")
+    serve("""
+from pypmix.engine.native.serverside import lingering
+lingering.CLOSED_SECONDS = 3600
+with Server(host, engine="native") as server:
+    server.register_nspace(job(2))
+    lost = start(server, "open('up', 'w').close(); time.sleep(60)", 1)
+    until(lambda: os.path.exists("up") and asked(ClientConnected))
+    server.deregister_client(Proc("job", 1))
+    lost.kill()
+    lost.wait(10)
+    until(lambda: asked(ClientLost))
+    # As long as the library knows it, it is waited for.
+    assert start(server, "me.run(Fence((Proc('job', 0), Proc('job', 1)))); me.run(Finalize())", 0).wait(20) == 0
+""")
+
+
 def test_clients_that_are_lost_at_once(serve) -> None:
     serve("""
 import signal

@@ -323,6 +323,7 @@ class NativeServer:
         if proc in node.users and node.states.get(proc) != STATE_TERMINATED:
             node.states[proc] = STATE_TERMINATED
             self._ask(Told(ClientLost(proc), proc, *node.users[proc]))
+            self._hasten(proc)
 
     # What hosts call, from any thread.
 
@@ -377,7 +378,15 @@ class NativeServer:
             states[proc] = STATE_TERMINATED
         if state == STATE_CONNECTED or state == STATE_TERMINATED and self.release < HASTY:
             self._lingering.add(proc)
+            if states.get(proc) == STATE_TERMINATED:
+                # It was reported as lost in between.
+                self._hasten(proc)
         else:
+            self._deregister(proc)
+
+    def _hasten(self, proc: Proc) -> None:
+        """Forget a client that lingers, now that the library has read its end: collectives wait for it until then."""
+        if self.release >= HASTY and self._lingering.take(proc):
             self._deregister(proc)
 
     def _lingered(self, proc: Proc) -> None:
