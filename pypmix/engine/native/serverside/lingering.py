@@ -22,7 +22,8 @@ Earlier ones close its socket then, and continue to watch its descriptor's numbe
 the next client whose connection gets that number is never served: its request for the job info stays unread.
 
 No release may be told at once of any other client: it has not read the end of the connection yet, and forgets the
-client without reporting it as lost.
+client without reporting it as lost. It is told when it has reported the loss: until then it waits for the client in
+what others call.
 """
 
 
