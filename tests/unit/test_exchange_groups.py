@@ -385,6 +385,10 @@ def test_only_a_member_says_of_others_that_they_have_left_its_group():
     collectives.heard(statuses.TALK, stranger, said)
     # One that is a member again has not left.
     collectives.heard(statuses.TALK, one, (*said, talk.procs(talk.ADDED, (two,))))
+    affected = attrs.GROUP_ID("g"), attrs.EVENT_AFFECTED_PROC(two)
+    collectives.heard(statuses.GROUP_LEFT, stranger, affected)
     assert collectives.record.listed() == (("g", (one, two)),)
     collectives.heard(statuses.TALK, one, said)
     assert collectives.record.listed() == (("g", (one,)),)
+    collectives.heard(statuses.GROUP_LEFT, one, affected)
+    assert collectives.record.listed() == ()

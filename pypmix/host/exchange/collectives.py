@@ -399,7 +399,8 @@ class Collectives:
                 # Only a member may say so of others.
                 return
         elif code == statuses.GROUP_LEFT:
-            left = procs_in(infos, keys.EVENT_AFFECTED_PROC) or (source,)
+            # Every proc says it of itself; what else it names is not believed.
+            left = (source,)
         else:
             self._formed(name, procs_in(infos, MEMBERSHIP) or (), self._exchange.now())
         for proc in left:
