@@ -239,5 +239,15 @@ FOUND: dict[str, Schedule] = {
         (Plan("added", 8, 3, 2, 8, 3, 0, 1, ("request", "leave"), 8),),
         (),
     ),
+    "A member of a whole job's group leaves it before a server has the answer to the construct.": Schedule(
+        4,
+        (Job(0, 4, 1),),
+        (1.0, 1.0, 3.0, 1.0, 1.0, 1.0, 0.0),
+        (
+            Plan("named", 0, 1, 1, 0, 0, None, 0, (), 0),
+            Plan("whole", 0, 1, 1, 0, 0, None, 0, ("request", "leave"), 0),
+        ),
+        (),
+    ),
 }
 """By what happens in them."""
