@@ -689,32 +689,51 @@ class Coordinator:
             signature, given = part.name.encode("utf-8", "surrogateescape"), [each.data for _, each in round.parts]
             absent = [name for name in part.servers if name not in present and not self.absent(signature, name, given)]
             return {name: [] for name in absent}, set(), True
-        incarnation = max([part.incarnation for held in round.held for _, part in held.parts])
-        left = self._left_of(round.kind, round.name)
+        may_come = self._may_come(round)
         servers: dict[str, list[Proc]] = {}
         gone: set[Proc] = set()
-        for proc in sorted(round.members):
-            where = self.places.where(proc)
-            if where is None:
-                # Its job is over.
-                gone.add(proc)
-            else:
-                servers.setdefault(where, []).append(proc)
-
-        def may_come(procs: list[Proc]) -> list[Proc]:
-            return [proc for proc in procs if not self.places.is_missing(proc, incarnation) and proc not in left]
-
+        if round.alike and self.places.stands(party):
+            servers = party.servers
+        else:
+            for proc in sorted(round.members):
+                where = self.places.where(proc)
+                if where is None:
+                    # Its job is over.
+                    gone.add(proc)
+                else:
+                    servers.setdefault(where, []).append(proc)
         waiting = {}
         for server, procs in servers.items():
             if server in present:
                 if round.kind == CONSTRUCT:
                     gone.update([proc for proc in procs if self.places.has_departed(proc)])
                 continue
-            awaited = [] if server in self._session.gone else may_come(procs)
+            awaited = [] if server in self._session.gone else [*filter(may_come, procs)]
             gone.update(set(procs).difference(awaited))
             if awaited:
                 waiting[server] = awaited
-        return waiting, gone, bool(may_come(servers.get(self.name, [])))
+        return waiting, gone, any(map(may_come, servers.get(self.name, ())))
+
+    def _may_come(self, round: Round) -> Callable[[Proc], bool]:
+        """Return what tells whether a member takes part: it has not gone, and has not left the group."""
+        incarnation = max([part.incarnation for held in round.held for _, part in held.parts])
+        left = self._left_of(round.kind, round.name)
+        is_missing = self.places.is_missing
+        return lambda proc: not is_missing(proc, incarnation) and proc not in left
+
+    def _is_awaited(self, round: Round) -> bool:
+        """Tell whether somebody is awaited, and this server has a member, as far as a few of the members show it.
+
+        All of them need to be looked at when the last contribution has come, and not with each one before.
+        """
+        party = round.held[0].part.party
+        if round.kind == GATHER or not round.alike or round.is_full() or not self.places.stands(party):
+            return False
+        may_come = self._may_come(round)
+        if round.rule.needs_callers and not any(map(may_come, party.servers.get(self.name, ()))):
+            return False
+        away = round.present.union(self._session.gone)
+        return any(server not in away and any(map(may_come, procs)) for server, procs in party.servers.items())
 
     # How it ends
 
@@ -741,6 +760,8 @@ class Coordinator:
         if round.rule.needs_callers and all(self._is_out(held) for held in round.held):
             # The others may have ended it without them.
             self._end(round, deciding.failure(statuses.ERR_PARTIAL_SUCCESS, "all who have called it have gone"))
+            return
+        if round.state != Life.CLOSED and self._is_awaited(round):
             return
         waiting, gone, here = self._members(round)
         if round.rule.needs_callers and not here:

@@ -31,7 +31,6 @@ from pypmix.host.exchange.spreading import DATA, PIECE, VOID, VOIDED, Spreading,
 from pypmix.host.exchange.tree import ABSENT, GIVE_UP, NAMED, UP, UPWARDS, Relay, has_below, is_flat
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError, RemoteProtocolError, Unreachable
-from pypmix.standard.ops.events import procs_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -347,7 +346,7 @@ class Participant:
             self.coordinator.learn(outcome)
         self._finish(own, outcome)
         if own.part.rule.remembered and (
-            procs_in(outcome.infos, keys.GROUP_MEMBERSHIP) or outcome.status != statuses.SUCCESS
+            any(info.key == keys.GROUP_MEMBERSHIP for info in outcome.infos) or outcome.status != statuses.SUCCESS
         ):
             self.coordinator.over(own.part)
 

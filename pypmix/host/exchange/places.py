@@ -40,7 +40,7 @@ class Party:
             (self.unknown if server is None else self.servers.setdefault(server, [])).append(proc)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Party) and other.procs == self.procs
+        return other is self or (isinstance(other, Party) and other.procs == self.procs)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -104,8 +104,10 @@ class Places:
         self._jobs: dict[str, _Job] = {}
         self._over: dict[str, Sequence[int]] = {}
         """Jobs that were, and their ranks."""
-        self._parties: dict[tuple[Proc, ...] | bytes, Party] = {}
+        self._named: dict[tuple[Proc, ...], Party] = {}
         """Sets of procs by how they were named, until a job comes or goes: the same do things together again."""
+        self._parties: dict[bytes, Party] = {}
+        """The same sets by their bytes: what other servers name is the same object, and need not be compared."""
         self.plain: dict[bytes, tuple[str, Party]] = {}
         """Collectives by how another server has named them and their procs: the same contribute again."""
         self._missing = False
@@ -302,12 +304,24 @@ class Places:
             PMIxError: A special rank is none that procs take part by.
         """
         named = tuple(procs)
-        party = self._parties.get(named) or self._remember(named, tuple(self.expand(named)))
+        party = self._named.get(named)
+        if party is None:
+            procs = tuple(self.expand(named))
+            data = PROCS.write(procs)
+            party = self._parties.get(data) or self._remember(data, procs)
+            if self._where is None and len(named) <= MAX_PARTY:
+                if len(self._named) >= MAX_PARTIES:
+                    self._named.clear()
+                self._named[named] = party
         # Others may not know yet that a job is over: what it takes part in ends the same way for all.
         unknown = party.unknown and [proc for proc in party.unknown if not self.is_over(proc.nspace)]
         if unknown:
             raise NotFound("no server is known to have them", procs=unknown)
         return party
+
+    def stands(self, party: Party) -> bool:
+        """Tell whether procs are where they were when they were named: no job of any has come or gone since."""
+        return not party.unknown and self._parties.get(party.packed) is party
 
     def read(self, data: bytes) -> Party:
         """Return the procs that another server names.
@@ -325,16 +339,17 @@ class Places:
             self.plain[named] = label, party
 
     def _forget_parties(self) -> None:
+        self._named.clear()
         self._parties.clear()
         self.plain.clear()
 
-    def _remember(self, named: tuple[Proc, ...] | bytes, procs: tuple[Proc, ...]) -> Party:
+    def _remember(self, data: bytes, procs: tuple[Proc, ...]) -> Party:
         party = Party(procs, self.where)
         # What the host knows itself may change unseen.
-        if self._where is None and len(named) <= MAX_PARTY * (16 if isinstance(named, bytes) else 1):
+        if self._where is None and len(data) <= MAX_PARTY * 16:
             if len(self._parties) >= MAX_PARTIES:
                 self._forget_parties()
-            self._parties[named] = party
+            self._parties[data] = party
         return party
 
     def expand(self, procs: Iterable[Proc]) -> list[Proc]:
