@@ -66,7 +66,7 @@ class Job:
             from pypmix.psets import ProcSet
 
             nspace = self.nspace
-            self._procs = ProcSet.unchecked([Proc.unchecked(nspace, rank) for rank in range(self.size)])
+            self._procs = ProcSet.unchecked(Proc.unchecked_ranks(nspace, range(self.size)))
         return self._procs
 
     @property

@@ -166,7 +166,7 @@ class Layout:
             attrs.LOCAL_SIZE(len(ranks)),
             attrs.NODE_SIZE(len(ranks)),
             attrs.LOCAL_PEERS(",".join(map(str, ranks))),
-            attrs.LOCAL_PROCS([Proc.unchecked(self.nspace, rank) for rank in ranks]),
+            attrs.LOCAL_PROCS(Proc.unchecked_ranks(self.nspace, ranks)),
         ]
         if ranks:
             more.append(attrs.LOCALLDR(ranks[0]))

@@ -59,7 +59,7 @@ def new_pset(
         if ranks is None and not elsewhere:
             raise _unknown(f"no nspace {proc.nspace!r} is registered here", name, proc)
         if ranks is not None and proc.rank == RANK_WILDCARD:
-            made.update(dict.fromkeys([Proc.unchecked(proc.nspace, rank) for rank in ranks]))
+            made.update(dict.fromkeys(Proc.unchecked_ranks(proc.nspace, ranks)))
         elif ranks is not None and proc.rank not in ranks:
             raise _unknown(f"the nspace {proc.nspace!r} has no rank {proc.rank}", name, proc)
         else:

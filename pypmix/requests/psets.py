@@ -100,7 +100,7 @@ def spread(procs: Iterable[Proc], sizes: dict[str, int]) -> list[Proc]:
     found = []
     for proc in procs:
         if proc.rank == RANK_WILDCARD and proc.nspace in sizes:
-            found += [Proc.unchecked(proc.nspace, rank) for rank in range(sizes[proc.nspace])]
+            found += Proc.unchecked_ranks(proc.nspace, range(sizes[proc.nspace]))
         else:
             found.append(proc)
     return found

@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 
 import pytest
-from bench import jobinfo
+from bench import jobinfo, scale
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pypmix.data import DataBuffer
 from pypmix.host import orders
-from pypmix.host.exchange.codec import PLACES, PROCS, RANKS, pack
-from pypmix.host.exchange.kinds import OUTCOME, Outcome
+from pypmix.host.exchange.codec import INFOS, PLACES, PROCS, RANKS, pack
+from pypmix.host.exchange.kinds import FENCE, OUTCOME, Outcome
 from pypmix.host.exchange.limits import DEFLATE_BYTES, MAX_MESH
+from pypmix.host.exchange.places import Places
 from pypmix.host.job import Application, Job, Node
-from pypmix.standard import keys
+from pypmix.standard import attrs, codes, keys
 from pypmix.standard.errors import RemoteProtocolError
-from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value
+from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.jobinfo import encode_jobinfo
 from unit.test_exchange_announcing import Session
 
@@ -129,6 +131,80 @@ def test_procs_share_what_is_the_same_for_them():
             found.setdefault(each.key, {})[id(each)] = each
     assert all(len(found[key]) == 1000 for key in single)
     assert all(len(each) <= 100 for key, each in found.items() if key not in single)
+
+
+def of_procs(key, procs, flags=0):
+    return Info(key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(procs))), flags)
+
+
+def test_the_members_of_a_large_group_take_a_few_bytes_and_every_info_arrives_as_it_was():
+    members = [Proc("job", rank) for rank in range(100_000)]
+    named = [Proc("job", RANK_WILDCARD), *members[:20:2], Proc("other", 5)]
+    infos = (
+        attrs.GROUP_ID("g"),
+        of_procs(keys.GROUP_MEMBERSHIP, members),
+        of_procs("few", members[:3]),
+        of_procs("none", ()),
+        of_procs(keys.EVENT_CUSTOM_RANGE, named, flags=1),
+    )
+    data = INFOS.write(infos)
+    assert len(data) < 500
+    assert INFOS.read(data) == infos
+    assert INFOS.read(INFOS.write(infos[:1])) == infos[:1] and INFOS.read(INFOS.write(())) == ()
+
+
+def infos_in_runs(*runs, count=1):
+    buffer = DataBuffer().pack(codes.INFO, *[of_procs(f"k{number}", ()) for number in range(count)])
+    return b"\xff" + pack(0, buffer.bytes(), *runs)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        infos_in_runs(b"\0\0\0\0"),
+        infos_in_runs(b"\0\0\0\1", PROCS.write([Proc("job", 0)])),
+        infos_in_runs(b"\0", PROCS.write([Proc("job", 0)])),
+        infos_in_runs(b"\0\0\0\0", PROCS.write([])),
+        infos_in_runs(*[b"\0\0\0\0", PROCS.write([Proc("job", 0)])] * 2),
+        infos_in_runs(
+            b"\0\0\0\0",
+            pack(0, b"job", RANKS.write(range(1 << 20))),
+            b"\0\0\0\1",
+            PROCS.write([Proc("job", 0)]),
+            count=2,
+        ),
+        b"\xff",
+        b"\xff\0\0\0",
+    ],
+    ids=("no procs", "no such info", "no place", "none", "twice", "more than a million", "no buffer", "cut off"),
+)
+def test_procs_in_runs_that_are_nothing_do_not_parse(data):
+    with pytest.raises(RemoteProtocolError):
+        INFOS.read(data)
+
+
+def test_a_coordinator_looks_at_few_procs_until_the_last_contribution(monkeypatch):
+    looks = 0
+
+    def is_missing(self, proc, incarnation, real=Places.is_missing):
+        nonlocal looks
+        looks += 1
+        return real(self, proc, incarnation)
+
+    monkeypatch.setattr(Places, "is_missing", is_missing)
+    counts = {}
+    for ranks in (10, 100):
+        session = scale.Session(8, ranks, scale.Paced(1e-5, 1e-4))
+        places = session.exchanges[0].collectives.coordinator.places
+        # One proc of any job that has ended makes a coordinator look at members.
+        places.add(session.names[0], "over", b"d" * 16, {0: session.names[0]})
+        places.depart([Proc("over", 0)])
+        session.party = places.party((Proc(scale.NSPACE, RANK_WILDCARD),))
+        assert places.read(session.party.packed) is session.party
+        looks = 0
+        session.collective(FENCE)
+        counts[ranks] = looks
+    assert 0 < counts[10] == counts[100] < 100
 
 
 def test_a_decision_for_thousands_is_compressed_and_read_when_it_is_looked_at():

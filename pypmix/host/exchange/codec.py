@@ -20,7 +20,7 @@ from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.record import Record
-from pypmix.standard.types import RANK_UNDEF, Proc
+from pypmix.standard.types import RANK_UNDEF, DataArray, Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.standard.ops import Op
-    from pypmix.standard.types import Info
 
     Groups = tuple[tuple[str, tuple[Proc, ...]], ...]
     """Groups, or connections, by their names, with their members."""
@@ -259,22 +258,6 @@ TEXTS = many(TEXT)
 NAMES = many(NAME)
 
 
-def _write_infos(infos: Iterable[Info]) -> bytes:
-    infos = tuple(infos)
-    return DataBuffer().pack(codes.INFO, *infos).bytes() if infos else b""
-
-
-def _read_infos(data: bytes) -> tuple[Info, ...]:
-    buffer = DataBuffer(data)
-    infos: tuple[Info, ...] = tuple(buffer.unpack(codes.INFO)) if data else ()
-    if buffer.more() or not all(info.key for info in infos):
-        raise broken("an info has no key")
-    return infos
-
-
-INFOS: Field[tuple[Info, ...]] = Field(_write_infos, _read_infos)
-
-
 def _write_ranks(ranks: Iterable[int]) -> bytes:
     """Return where each run of consecutive ranks begins, and what follows it.
 
@@ -355,7 +338,7 @@ def _read_procs(data: bytes) -> tuple[Proc, ...]:
         except ValueError as error:
             raise broken(str(error)) from None
         ranks = _read_ranks(spans, MAX_PROCS - len(found))
-        found += [Proc.unchecked(nspace, rank) for rank in ranks]
+        found += Proc.unchecked_ranks(nspace, ranks)
     return tuple(found)
 
 
@@ -374,6 +357,61 @@ def _one(procs: tuple[Proc, ...]) -> Proc:
 
 PROCS: Field[tuple[Proc, ...]] = Field(_write_procs, _read_procs)
 PROC: Field[Proc] = Field(lambda proc: _write_procs((proc,)), lambda data: _one(_read_procs(data)))
+
+_LONG = 8
+"""So many procs of an array go in runs: the members of a group of thousands take 50 bytes, and no time to read."""
+
+_IN_RUNS = b"\xff"
+"""The first byte of infos with such arrays; no buffer begins with it."""
+
+_NO_PROCS = Value.unchecked(codes.DATA_ARRAY, DataArray(codes.PROC, ()))
+
+
+def _has_many(info: Info) -> bool:
+    data = info.value.data
+    return type(data) is DataArray and data.type == codes.PROC and len(data.items) >= _LONG
+
+
+def _write_infos(infos: Iterable[Info]) -> bytes:
+    """Return infos as a buffer; behind it, where there are long arrays of procs, each of those with its place."""
+    infos = list(infos)
+    if not infos:
+        return b""
+    runs: list[bytes] = []
+    for place, info in enumerate(infos):
+        if _has_many(info):
+            runs += (_PLACE.pack(place), PROCS.write(info.value.data.items))
+            infos[place] = Info.unchecked(info.key, _NO_PROCS, info.flags)
+    data = DataBuffer().pack(codes.INFO, *infos).bytes()
+    return _IN_RUNS + pack(0, data, *runs) if runs else data
+
+
+def _read_infos(data: bytes) -> tuple[Info, ...]:
+    if not data:
+        return ()
+    fields = unpack(data[1:])[1] if data.startswith(_IN_RUNS) else [data]
+    if len(fields) % 2 == 0:
+        raise broken("infos have a place without procs, or no buffer")
+    buffer = DataBuffer(fields[0])
+    infos: list[Info] = list(buffer.unpack(codes.INFO)) if buffer.more() else []
+    if buffer.more() or not all(info.key for info in infos):
+        raise broken("an info has no key")
+    total = 0
+    for where, runs in zip(fields[1::2], fields[2::2], strict=True):
+        place = _PLACE.unpack(where)[0] if len(where) == _PLACE.size else len(infos)
+        if place >= len(infos) or infos[place].value != _NO_PROCS:
+            raise broken("procs have no info")
+        items = PROCS.read(runs)
+        total += len(items)
+        if total > MAX_PROCS or not items:
+            raise broken(f"infos name no procs, or more than {MAX_PROCS}")
+        value = Value.unchecked(codes.DATA_ARRAY, DataArray(codes.PROC, items))
+        infos[place] = Info.unchecked(infos[place].key, value, infos[place].flags)
+    return tuple(infos)
+
+
+_PLACE = struct.Struct("!I")
+INFOS: Field[tuple[Info, ...]] = Field(_write_infos, _read_infos)
 
 
 def _write_servers(places: Mapping[int, str]) -> bytes:

@@ -33,7 +33,7 @@ PROOF = 3
 WELCOME = 4
 REFUSED = 5
 
-MAGIC = b"pypmix exchange 6"
+MAGIC = b"pypmix exchange 7"
 NONCE = 32
 NUMBER_OF_LINK = 16
 MAX_FRAME = 4096

@@ -208,7 +208,7 @@ class Places:
     def procs_of(self, nspace: str) -> tuple[Proc, ...]:
         """Return the procs of a job."""
         job = self._jobs.get(nspace)
-        return () if job is None else tuple([Proc.unchecked(nspace, rank) for rank in job.places])
+        return () if job is None else tuple(Proc.unchecked_ranks(nspace, job.places))
 
     def of(self, nspace: str) -> dict[int, str] | None:
         """Return the server of each rank of a job, None if it is not known."""
@@ -367,7 +367,7 @@ class Places:
                 ranks = self._over.get(proc.nspace) if job is None else sorted(job.places)
                 if ranks is None:
                     raise NotFound(f"no server knows the job {proc.nspace!r}", procs=(proc,))
-                found.update([(Proc.unchecked(proc.nspace, rank), None) for rank in ranks])
+                found.update(dict.fromkeys(Proc.unchecked_ranks(proc.nspace, ranks)))
             elif proc.rank >= RANK_VALID:
                 raise PMIxError(
                     f"{proc} names no proc that could take part", status=statuses.ERR_BAD_PARAM, procs=(proc,)

@@ -76,7 +76,7 @@ def _local_table(node: Node, job: Registered | None, _query: object) -> Value | 
 
 def _rows(node: Node, job: Registered, ranks: Iterable[int]) -> Value:
     hosts = {rank: info.value.data for rank, infos in job.info.procs for info in infos if info.key == keys.HOSTNAME}
-    procs = [Proc.unchecked(job.info.nspace, rank) for rank in ranks]
+    procs = Proc.unchecked_ranks(job.info.nspace, ranks)
     rows = [ProcInfo(proc, hosts.get(proc.rank), None, 0, node.states.get(proc, STATE_UNDEF)) for proc in procs]
     return _array(codes.PROC_INFO, rows)
 

@@ -100,7 +100,7 @@ class Node:
             if ranks is None:
                 yield proc
             else:
-                yield from [Proc.unchecked(proc.nspace, rank) for rank in ranks]
+                yield from Proc.unchecked_ranks(proc.nspace, ranks)
 
     def all_local(self, procs: Iterable[Proc]) -> bool:
         """Tell whether procs are all of this server."""

@@ -186,7 +186,7 @@ def _peers(client: Client, nspace: str, node: str | None) -> list[Proc]:
     if value is None and name == client.store.hostname:
         value = client.store.find(job, keys.LOCAL_PEERS, Wanted())
     ranks = str(value.data).split(",") if value is not None and value.data else []
-    return [Proc.unchecked(nspace, rank) for rank in sorted([each for each in map(decimal, ranks) if each is not None])]
+    return Proc.unchecked_ranks(nspace, sorted([each for each in map(decimal, ranks) if each is not None]))
 
 
 def _unknown(client: Client, call: Call, op: ResolvePeers | ResolveNodes) -> None:
