@@ -25,7 +25,7 @@ from pypmix.host.exchange.announcing import REGISTERED
 from pypmix.host.exchange.codec import PLACES, Field
 from pypmix.host.exchange.kinds import CONNECT, CONSTRUCT, FENCE, OUTCOME, Part, coordinator_of
 from pypmix.host.exchange.places import Places
-from pypmix.standard.types import Proc
+from pypmix.standard.types import RANK_WILDCARD, Proc
 
 NSPACE = "job"
 DIGEST = b"d" * 16
@@ -127,7 +127,7 @@ class Session:
             present[name] = carrier
             carrier._present = present
             exchange.collectives.coordinator.places = known
-        self.party = known.party(tuple([Proc(NSPACE, rank) for rank in self.places]))
+        self.party = known.party((Proc(NSPACE, RANK_WILDCARD),))
 
     def collective(self, kind, data=b"", infos=()):
         """Return the figures of one collective of all."""
@@ -226,12 +226,11 @@ def measure(count, ranks, cost, hop):
     if count <= MANY:
         # Its result is in memory as often as there are servers.
         found["fence, collecting"] = session.collective(FENCE, b"d" * COMMITTED)
-    if ranks == 1:
-        found["construct"] = session.collective(CONSTRUCT)
-        found["connect"] = session.collective(CONNECT)
-        if count > 2:
-            found["mended, a server lost"] = Session(count, 1, Paced(cost, hop), mortal=True).mended(root=False)
-            found["mended, coordinator lost"] = Session(count, 1, Paced(cost, hop), mortal=True).mended(root=True)
+    found["construct"] = session.collective(CONSTRUCT)
+    found["connect"] = session.collective(CONNECT)
+    if count > 2:
+        found["mended, a server lost"] = Session(count, ranks, Paced(cost, hop), mortal=True).mended(root=False)
+        found["mended, coordinator lost"] = Session(count, ranks, Paced(cost, hop), mortal=True).mended(root=True)
     if count > 1:
         found["modex"] = modex(session)
         found["told to all"] = told(session)

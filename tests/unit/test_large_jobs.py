@@ -199,7 +199,7 @@ def test_a_coordinator_looks_at_few_procs_until_the_last_contribution(monkeypatc
         # One proc of any job that has ended makes a coordinator look at members.
         places.add(session.names[0], "over", b"d" * 16, {0: session.names[0]})
         places.depart([Proc("over", 0)])
-        session.party = places.party((Proc(scale.NSPACE, RANK_WILDCARD),))
+        session.party = places.party(session.party.procs)
         assert places.read(session.party.packed) is session.party
         looks = 0
         session.collective(FENCE)
