@@ -461,15 +461,21 @@ class Handlers:
 
     def _make_calls(self, _: object) -> None:
         """Make the calls that are due, on one thread at a time: two would change their order."""
-        while self._calls and self._calling.acquire(False):
+        while self._calls:
+            mine: list[bool] = []
             try:
+                # One call of C functions: no exception of a signal handler can leave the lock locked.
+                mine.extend(map(self._calling.acquire, (False,)))
+                if not mine[0]:
+                    return
                 while self._calls:
                     function, argument = self._calls.popleft()
                     function(argument)
             finally:
-                self._calling.release()
-                if self._calls:
-                    self._tell(self._make_calls, None)
+                if mine and mine[0]:
+                    self._calling.release()
+                    if self._calls:
+                        self._tell(self._make_calls, None)
 
     def _next(self, chain: _Chain) -> Delivery | None:
         delivery = self._reach(chain)

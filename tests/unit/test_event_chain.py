@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -429,6 +430,42 @@ def test_an_interrupted_handler_does_not_stop_the_chain(process: Process) -> Non
             process.settle()
     process.settle()
     assert sorted(process.seen) == [("a", -1), ("a", -1), ("b", -1), ("b", -1)]
+
+
+def test_a_signal_handler_that_raises_does_not_silence_the_handlers(process: Process) -> None:
+    """It is tried at each step until the handler is called, as CPython calls signal handlers after any call."""
+    function = chain.Handlers._make_calls
+    process.on("handler", -1)
+    for number in range(1, 1000):
+        left = number
+
+        def trace(step: Any, event: str, _: object) -> Any:
+            nonlocal left
+            if step.f_code is not function.__code__:
+                return None
+            step.f_trace_opcodes = True
+            if event == "opcode" and not process.seen:
+                left -= 1
+                if left == 0:
+                    raise KeyboardInterrupt
+            return trace
+
+        process.seen.clear()
+        process.raised(-1)
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 looks at this when tracing begins.
+        sys.settrace(trace)
+        try:
+            process.settle()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        process.handlers.recover()
+        process.settle()
+        assert process.labels(-1) == ["handler"], f"nothing comes any more after step {number}"
+        if left:
+            break
+    assert 10 < number < 999
 
 
 def test_a_chain_of_any_length_needs_no_deep_stack(process: Process) -> None:
