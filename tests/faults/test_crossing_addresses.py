@@ -84,10 +84,7 @@ class Group:
         if dies:
             node.crossing.departed(proc)
         if others:
-            op = NotifyEvent(GONE if dies else GROUP_LEFT, CUSTOM, infos)
-            node.ask(op)
-            if not dies:
-                node.asked[-1].requestor = proc
+            node.ask(NotifyEvent(GONE if dies else GROUP_LEFT, CUSTOM, infos), requestor=None if dies else proc)
 
     def check(self):
         for number in range(FENCES + 1):

@@ -55,11 +55,11 @@ def status(code):
 class Asked:
     """An upcall, and how it was answered."""
 
-    requestor = None
     uid = gid = None
 
-    def __init__(self, node, op, done):
+    def __init__(self, node, op, done, requestor):
         self.node = node
+        self.requestor = requestor
         self.op = op
         self.done = done
         self.answered = 0
@@ -102,9 +102,9 @@ class Node:
     def notify(self, event):
         assert event.code in LOST, event
 
-    def ask(self, op, done=None):
+    def ask(self, op, done=None, requestor=None):
         if self.alive:
-            asked = Asked(self, op, done)
+            asked = Asked(self, op, done, requestor)
             self.asked.append(asked)
             assert self.crossing.answer(asked)
 
