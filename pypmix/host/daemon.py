@@ -151,6 +151,12 @@ class Ready(Record):
     version: str
 
 
+NO_INPUT = (
+    "no launcher's line comes on its standard input: the command that starts daemons has to pass that on, "
+    "as ssh does without -n, and kubectl exec with -i"
+)
+
+
 def bootstrap(given: Orders) -> bytes:
     """Return the line that a daemon is given. It holds a secret: it belongs on no command line and in no file."""
     line = {
@@ -181,6 +187,8 @@ def read_orders(line: bytes) -> Orders:
     Raises:
         ValueError: It is nothing that a launcher of this version says; the text is for a person.
     """
+    if not line.strip():
+        raise ValueError(NO_INPUT)
     try:
         found = json.loads(line)
         version, protocol = str(found["version"]), found["protocol"]
@@ -250,6 +258,12 @@ def read_ready(line: bytes, node: str) -> Ready:
             hint="what a shell's start-up files print gets there too: they should print nothing where it is not "
             "interactive",
         ) from None
+    if "secret" in found:
+        raise PMIxError(
+            f"node {node}: what is sent to its daemon comes back",
+            hint="the command that starts daemons has to use no terminal there, as ssh does with -T, and kubectl exec "
+            "without -t",
+        )
     if "error" in found:
         raise PMIxError(f"node {node}: {printable(str(found['error']))}")
     version = str(found.get("version", ""))

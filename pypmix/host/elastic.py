@@ -9,8 +9,9 @@ placed on it: `PMIX_DVM_IS_READY` is raised, and the request is answered. Of the
 
 A node leaves. No rank is placed on it any more. Where ranks run on it, the request is refused, unless it has them
 ended: they get SIGTERM, and SIGKILL after the grace. When nothing is left of them, the daemon is told to leave. Once it
-has ended, `PMIX_EVENT_NODE_OFFLINE` and `PMIX_DVM_IS_READY` are raised, and the request is answered. A node that is
-lost is not this module's: see `pypmix.host.session`.
+has ended, `PMIX_EVENT_NODE_OFFLINE` and `PMIX_DVM_IS_READY` are raised, and the request is answered. A request that
+comes from the node itself is answered before its daemon leaves, by which the answer goes. A node that is lost is not
+this module's: see `pypmix.host.session`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import signal
 
 from pypmix.host.control import check_user
 from pypmix.host.directives import name_of
+from pypmix.host.exchange.crossing import Forwarded
 from pypmix.host.outcome import listed
 from pypmix.host.placing import Wanted
 from pypmix.standard import attrs
@@ -62,6 +64,9 @@ REQUEST = attrs.ALLOC_REQ_ID.key
 END_RANKS = attrs.JOB_CTRL_TERMINATE.key
 """With a release: ranks that run on the nodes are ended."""
 
+PASSED_ON = 10.0
+"""Seconds that the daemon of a node that leaves has to pass on the answer to one there who has asked for that."""
+
 KNOWN = frozenset((NODES, NUMBER, CPUS, ID, REQUEST, END_RANKS, attrs.TIMEOUT.key))
 
 EXIT_CODE = 128 + signal.SIGTERM
@@ -91,6 +96,8 @@ class Elastic:
         """The names of nodes that the roster was asked for, and that are not there yet."""
         self._leaving: dict[RemoteNode, list[Callable[[], None]]] = {}
         """The nodes on their way out, with the calls that are due when they have left."""
+        self._asked_there: dict[RemoteNode, list[Callable[[], None]]] = {}
+        """The answers that are due on such a node before its daemon leaves."""
         self._last = 0
         self._held: list[Callable[[], None]] | None = []
         """The requests that have come before the first nodes are there; None from then on."""
@@ -170,14 +177,17 @@ class Elastic:
 
     # Leaving
 
-    def shrink(self, names: Sequence[str], end_ranks: bool, done: Callable[[], None], request: str = "") -> None:
+    def shrink(
+        self, names: Sequence[str], end_ranks: bool, done: Callable[[], None], request: str = "", asker: str = ""
+    ) -> None:
         """Have nodes leave.
 
         Args:
             names: Their names.
             end_ranks: Whether ranks that run on them are ended.
-            done: Called when they have left.
+            done: Called when they have left; if the asker is on one of them, when that is all but gone.
             request: The asker's name for the request.
+            asker: The node that it asks from, empty if it is the launcher's.
 
         Raises:
             NotFound: The session has no such node.
@@ -199,18 +209,30 @@ class Elastic:
                 f"ranks run on {listed(busy)}: have them ended with it (`pypmix shrink --force`), or wait for their end"
             )
             raise PMIxError(text, status=Status.ERR_RESOURCE_BUSY, operation=OPERATION)
-        left = len(leaving)
         gone = tuple([node.hostname for node in leaving])
+        there = self._named(asker) if asker else None
+        others = [node for node in leaving if node is not there]
+        left = len(others)
+
+        def others_left() -> None:
+            if there is None or there not in leaving:
+                self._raise_ready(gone, request)
+                done()
+            else:
+                self._leave(there, lambda: self._raise_ready(gone, request), answer=done)
 
         def one_left() -> None:
             nonlocal left
             left -= 1
             if not left:
-                self._raise_ready(gone, request)
-                done()
+                others_left()
 
         for node in leaving:
+            node.slots = 0
+        for node in others:
             self._leave(node, one_left)
+        if not others:
+            others_left()
 
     def leave(self, name: str, reason: str) -> None:
         """The roster takes a node back."""
@@ -219,8 +241,16 @@ class Elastic:
             why = f": {reason}" if reason else ""
             self._leave(node, lambda: self._raise_ready((name,), ""), f"the roster takes {name} back{why}")
 
-    def _leave(self, node: RemoteNode, done: Callable[[], None], reason: str = "") -> None:
+    def _leave(
+        self,
+        node: RemoteNode,
+        done: Callable[[], None],
+        reason: str = "",
+        answer: Callable[[], None] | None = None,
+    ) -> None:
         node.slots = 0
+        if answer is not None:
+            self._asked_there.setdefault(node, []).append(answer)
 
         def end() -> None:
             ranks = [rank for rank in self._ranks_on(node) if rank.alive and not rank.excused]
@@ -234,14 +264,26 @@ class Elastic:
         waiting = self._leaving.setdefault(node, [])
         waiting.append(done)
         if len(waiting) == 1:
-            node.when_idle(lambda: self._dismiss(node))
+            node.when_idle(lambda: self._answer_there(node))
 
     def _ranks_on(self, node: RemoteNode) -> list[Rank]:
         """Return the ranks that run on a node, or are about to."""
         return [rank for job in self._host.jobs.values() for rank in job.ranks if rank.node is node and not rank.over]
 
+    def _answer_there(self, node: RemoteNode) -> None:
+        """Dismiss a node on which nothing is left, once those there who have asked for that have their answer."""
+        answers = self._asked_there.pop(node, None)
+        if answers is None or node.lost:
+            self._dismiss(node)
+            return
+        for answer in answers:
+            answer()
+        # Messages keep their order: when this one is answered, those before it have been carried out.
+        node.refresh(lambda: self._answer_there(node), PASSED_ON)
+
     def _dismiss(self, node: RemoteNode) -> None:
         def gone() -> None:
+            self._asked_there.pop(node, None)
             self._raise(EventCode.EVENT_NODE_OFFLINE, attrs.HOSTNAME(node.hostname))
             self._release(node.known)
             for done in self._leaving.pop(node):
@@ -349,6 +391,7 @@ def _change(host: Manager, upcall: Upcall) -> None:
             is_set(op.directives, END_RANKS),
             lambda: upcall.reply((nodes, *_requested(request))),
             request,
+            upcall.server if isinstance(upcall, Forwarded) else "",
         )
     else:
         raise NotSupported(

@@ -307,9 +307,9 @@ class Fleet:
             raise self._failed
         if self._host.ending:
             return Launching(self._host, crossing, self)
-        late = [name for name, daemon in self._daemons.items() if not daemon.present]
-        if late:
-            raise PMIxError(f"{listed(late)} did not join within {session.patience:g} s", hint=self._advice())
+        if late := [daemon for daemon in self._daemons.values() if not daemon.ready or not daemon.present]:
+            names = listed([daemon.node.hostname for daemon in late])
+            raise PMIxError(f"{names} did not join within {session.patience:g} s", hint=self._advice(late))
         self._loop.post(self.elastic.begin)
         self.complete = True
         return Launching(self._host, crossing, self)
@@ -340,7 +340,11 @@ class Fleet:
         sink.write(None, f"pypmix run: {printable(text)}\n".encode())
         self._loop.later(after, lambda: self._tell_progress(2 * after))
 
-    def _advice(self) -> str:
+    def _advice(self, late: Sequence[_Daemon]) -> str:
+        """Say what may keep daemons from joining: first of those of which nothing was heard, which have not begun."""
+        for daemon in late:
+            if not daemon.ready and (trouble := daemon.started.trouble()):
+                return trouble
         where = self._launcher[1]
         if not where:
             return "what has started them is to pass on what they send: does it run, and answer?"
@@ -477,7 +481,7 @@ class Fleet:
             if daemon is None or daemon.joining is not joining:
                 joining.settle(name, text)
             else:
-                self._give_up(daemon, f"{text}: {daemon.started.trouble() or self._advice()}")
+                self._give_up(daemon, f"{text}: {self._advice([daemon])}")
 
     def _give_up(self, daemon: _Daemon, reason: str) -> None:
         """A daemon does not get into a session that runs."""

@@ -69,6 +69,12 @@ def test_pypmix_grow_and_shrink(session: Start) -> None:
     assert pypmix(run, "shrink", "--nodes", "1") == "n2\n"
     assert processes.read(run.pid("n2")) is None and processes.read(run.pid("n3")) is None
     assert pypmix(run, "grow", "n3") == "n3\n"
+    # A node on its way out answers for itself, too.
+    assert pypmix(run, "shrink", "n3", folder="n3") == "n3\n"
+    assert pypmix(run, "grow", "n2,n3") == "n2\nn3\n"
+    assert pypmix(run, "shrink", "n3,n2", folder="n3") == "n3\nn2\n"
+    run.until(lambda: all(processes.read(run.pid(name)) is None for name in ("n2", "n3")), "the end of the daemons")
+    assert "none of the nodes that there are: n0, n1" in pypmix(run, "shrink", "n3", code=1)
     (run.folder / "stop").touch()
     assert run.end() == 0, run.told()
 

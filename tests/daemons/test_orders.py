@@ -108,6 +108,15 @@ def test_a_first_line_that_does_not_fit_is_refused(changes: dict[str, object], w
     assert "7373" not in str(caught.value), "the secret is shown"
 
 
+def test_an_agent_that_passes_no_input_on_or_sends_it_back_is_told() -> None:
+    for line in (b"", b"\n"):
+        with pytest.raises(ValueError, match="kubectl exec with -i"):
+            read_orders(line)
+    with pytest.raises(PMIxError, match="comes back") as caught:
+        read_ready(bootstrap(GIVEN), "n1")
+    assert "7373" not in str(caught.value), "the secret is shown"
+
+
 @given(strategies.binary(max_size=100))
 def test_any_first_line_is_read_or_refused(line: bytes) -> None:
     with pytest.raises(ValueError):

@@ -619,6 +619,31 @@ def test_a_node_without_pypmix_is_told(cluster: Cluster) -> None:
     assert cluster.wait_gone() == ""
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        # A Python that hangs, as on a file system that does not answer.
+        (
+            ("--node-timeout", "3", "--remote-python", "SLOW"),
+            ("n2 did not join within 3 s", "ssh -T", "-m pypmix doctor"),
+        ),
+        (("--launch-agent", "ssh -n {host}"), ("node n2", "kubectl exec with -i")),
+        (("--launch-agent", "ssh -tt {host}"), ("node n2", "ssh does with -T")),
+    ],
+)
+def test_why_a_daemon_does_not_begin_is_told(
+    cluster: Cluster, tmp_path: Path, options: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nexec sleep 8\n")
+    slow.chmod(0o755)
+    options = tuple(str(slow) if word == "SLOW" else word for word in options)
+    done = cluster["n1"].run(*RUN, "--host", "n2", *options, "hostname", check=False, timeout=LIMIT)
+    assert done.returncode == 1 and all(word in done.stderr for word in words), done
+    assert "firewall" not in done.stderr and "Traceback" not in done.stderr, done
+    assert cluster.wait_gone() == ""
+
+
 def test_the_secret_is_on_no_command_line_and_in_no_file(cluster: Cluster, run_of: Callable[[], Job]) -> None:
     """The lines that daemons get on standard input hold it; nothing else does."""
     job = run_of()
