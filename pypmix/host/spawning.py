@@ -41,7 +41,8 @@ def _target(host: Manager, wish: Wish, parent: Proc | None) -> Target:
     for name, number in named:
         node = known.get(name) or known.get(name.rpartition("@")[2])
         if node is None:
-            others = ", ".join([each.hostname for each in host.nodes])
+            # Not those that take no ranks: the launcher's own server, and nodes on their way out.
+            others = ", ".join([each.hostname for each in host.nodes if each.slots != 0])
             raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"{name!r} is none of the nodes that there are: {others}")
         before = slots.get(node.hostname, 0)
         slots[node.hostname] = before + number if number and before != ALL else ALL

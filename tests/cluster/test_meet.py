@@ -111,6 +111,16 @@ def test_another_secret_is_refused_on_both_sides() -> None:
     assert "it does not take this process's proof" in other.error
 
 
+def test_a_refusal_is_told_although_the_launcher_has_gone_since() -> None:
+    meeting = Meeting(2, SECRET)
+    other = Process(meeting.port, hello(1, 2), OTHER, 1.5)
+    with pytest.raises(RosterError, match="does not prove"):
+        meeting.wait(soon(0.8))
+    meeting.close()
+    other.join(10)
+    assert "it does not take this process's proof" in other.error and "firewall" not in other.error
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

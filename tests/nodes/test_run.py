@@ -311,6 +311,23 @@ def test_jobs_are_spawned_on_named_machines(over: Runner) -> None:
         assert len(re.findall(rf"hello from \d of 2 on {node} ", job.stdout)) == 2, job.report()
 
 
+ELSEWHERE = """
+from pypmix import Client, PMIxError, attrs
+
+with Client() as me:
+    try:
+        me.spawn(["true"], info={attrs.HOST: "n9"})
+    except PMIxError as error:
+        print(error.detail, flush=True)
+"""
+
+
+@ways("ssh")
+def test_a_spawn_on_a_machine_that_there_is_not_is_told_which_there_are(over: Runner) -> None:
+    job = succeeded(over(1, sys.executable, "-c", ELSEWHERE))
+    assert job.stdout == "'n9' is none of the nodes that there are: n1, n2\n", job.report()
+
+
 @ways("ssh")
 @pytest.mark.parametrize("name", [path.stem for path in sorted(EXAMPLES.glob("*.py"))])
 def test_examples(over: Runner, name: str) -> None:

@@ -34,7 +34,7 @@ from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from pypmix.host.rosters.proof import Proof
@@ -66,6 +66,10 @@ OCCUPIED = "another process has its place"
 RETRY = 0.2
 LOOK = 0.1
 """Seconds after which it is looked again whether more can come."""
+
+
+class _Declined(OSError):
+    """What listens there does not go on with this process; that may change, as when another one ends."""
 
 
 class Refused(RosterError):
@@ -474,17 +478,26 @@ def follow(
     Raises:
         RosterError: It is not reached, or does not want this process.
     """
+    # What one has said that listened there tells more than that none does, as when it has ended before this process.
+    declined: dict[Address, str] = {}
     while True:
         reasons: dict[Address, str] = {}
         for address in addresses:
             try:
                 return _wait(_dial(address, hello, proof, deadline))
+            except _Declined as error:
+                declined[address] = str(error)
             except (OSError, ValueError) as error:
                 reasons[address] = getattr(error, "strerror", None) or str(error)
         if time.monotonic() >= deadline:
-            told = "; ".join([f"{host} port {port}: {printable(why)}" for (host, port), why in reasons.items()])
-            raise RosterError(f"the launcher is not reached: {told}; {hint}")
+            if declined:
+                raise RosterError(f"the launcher does not let this process in: {_listed(declined)}")
+            raise RosterError(f"the launcher is not reached: {_listed(reasons)}; {hint}")
         time.sleep(RETRY)
+
+
+def _listed(reasons: Mapping[Address, str]) -> str:
+    return "; ".join([f"{host} port {port}: {printable(why)}" for (host, port), why in reasons.items()])
 
 
 def _dial(address: Address, hello: Hello, proof: Proof, deadline: float) -> ssl.SSLSocket:
@@ -500,12 +513,12 @@ def _dial(address: Address, hello: Hello, proof: Proof, deadline: float) -> ssl.
             answer = _receive(secured, 4096)
             token = _receive(secured, 65536)
         except Refused:
-            raise OSError("it does not take this process's proof (another secret, or another user)") from None
+            raise _Declined("it does not take this process's proof (another secret, or another user)") from None
         if not proof.check(_statement(b"launcher", secured, answer), token):
-            raise OSError("what listens there does not prove that it is the launcher")
+            raise _Declined("what listens there does not prove that it is the launcher")
         told = json.loads(answer)
         if told.get("again"):
-            raise OSError(f"it refuses this process: {told['refused']}")
+            raise _Declined(f"it refuses this process: {told['refused']}")
         if told.get("refused"):
             raise Refused(f"the launcher refuses this process: {printable(told['refused'])}")
     except BaseException:
