@@ -75,7 +75,10 @@ class Cluster:
         listen = ANYWHERE
         addresses: list[str] = []
         if interface:
-            listen = listening_address(interface, ())
+            try:
+                listen = listening_address(interface, ())
+            except OSError as error:
+                raise RosterError(f"--interface: {error.strerror}") from None
         else:
             addresses = own_addresses([nodes[-1].name, *nodes[-1].addresses][-1])
         session = NodeSession(

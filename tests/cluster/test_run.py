@@ -155,6 +155,16 @@ def test_command_lines_that_cannot_be_carried_out(command: Command, given: list[
     assert done.message.startswith(f"pypmix run: {words}")
 
 
+@pytest.mark.parametrize(
+    ("interface", "words"),
+    [("nosuch0", "'nosuch0' is neither an interface of this node"), ("2001:db8::/32", "no address in 2001:db8::/32")],
+)
+def test_an_interface_that_the_launcher_lacks(command: Command, interface: str, words: str) -> None:
+    code, lines, said = run(command, "--host", "n1", "--launch-agent", LOCAL, "--interface", interface)
+    assert (code, lines) == (1, [])
+    assert "pypmix run: --interface: " in said and words in said and "Traceback" not in said
+
+
 def test_a_roster_of_a_site(command: Command, tmp_path: Path) -> None:
     (tmp_path / "site_roster.py").write_text(
         "from pypmix.host.placing import Node\n"
