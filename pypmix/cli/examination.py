@@ -22,7 +22,7 @@ from typing import Protocol, cast
 
 from pypmix._version import __version__
 from pypmix.cli import probe
-from pypmix.host.addresses import ANYWHERE, listen, own_addresses
+from pypmix.host.addresses import ANYWHERE, listen, listening_address, own_addresses
 from pypmix.host.rosters.base import RosterError, Settings
 from pypmix.host.rosters.choosing import choose
 from pypmix.host.rosters.process import KEPT
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from pypmix.cli.options import Where
 
     Answer = dict[str, Any]
+
+NETWORK = "name a network that all nodes share, such as 10.0.0.0/8 (`ip addr`)"
+"""What to do where a node has no address on the network that is named."""
 
 LOADER = "import sys, json; exec(json.loads(sys.stdin.readline()))"
 """Runs the probe on any Python, with a command line that no shell misreads."""
@@ -198,16 +201,17 @@ class Examination:
         """Look at all of them."""
         source = inspect.getsource(probe) + "\nmain()\n"
         channels = []
-        with listen((ANYWHERE, 0)) as listener, _marked() as mark:
-            places = [(host, listener.getsockname()[1]) for host in own_addresses(self._names[-1])]
+        own = self._own_interface()
+        with listen((own or ANYWHERE, 0)) as listener, _marked() as mark:
             # Not the last one, which is each node's own loopback address.
-            places = places[:-1] or places
+            hosts = [own] if own else own_addresses(self._names[-1])[:-1] or own_addresses(self._names[-1])
+            places = [(host, listener.getsockname()[1]) for host in hosts]
             try:
                 for names, words in self._roster.commands([self._settings.python, "-c", LOADER]):
                     channels.append(Channel(names, words, self._answers))
                 asked = {
                     "ask": "facts", "wdir": os.getcwd(), "mark": mark, "names": [*self._names, socket.gethostname()],
-                    "munge": self._slurm, "launcher": places,
+                    "munge": self._slurm, "launcher": places, "interface": self._settings.interface,
                 }  # fmt: skip
                 for channel in channels:
                     channel.send(source)
@@ -222,6 +226,15 @@ class Examination:
             finally:
                 for channel in channels:
                     channel.close()
+
+    def _own_interface(self) -> str:
+        """Return this machine's address on the network that is named, empty if none is, or there is none."""
+        if self._settings.interface:
+            try:
+                return listening_address(self._settings.interface, ())
+            except OSError as error:
+                self._add("", "route", f"--interface, here: {error.strerror}", NETWORK)
+        return ""
 
     def _add(self, node: str, check: str, text: str, fix: str, *, severe: bool = True) -> None:
         self.findings.append(Finding(node, check, text, fix, severe))
@@ -267,6 +280,8 @@ class Examination:
             self._look_at_pypmix(name, facts)
             self._look_at_folders(name, facts)
             self._look_at_names(name, facts)
+            if facts["no_interface"]:
+                self._add(name, "route", f"--interface: {printable(facts['no_interface'])}", NETWORK)
             if facts["no_route"]:
                 fix = "name a network that all nodes share with --interface, or correct the routes (`ip route`)"
                 self._add(name, "route", f"has no route to the launcher: {facts['no_route']}", fix)

@@ -56,6 +56,8 @@ def facts(asked: dict[str, Any], listening: list[socket.socket]) -> dict[str, An
     if asked["munge"]:
         found["munge"], found["munge_trouble"] = munge()
     address, found["no_route"] = towards(asked["launcher"])
+    named, found["no_interface"] = on_interface(asked["interface"])
+    address = named or address
     try:
         listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         listening.append(listener)
@@ -92,6 +94,21 @@ def munge() -> tuple[str, str]:
         return Munge(os.environ).make(STATEMENT).decode("ascii"), ""
     except Exception as error:
         return "", str(error) or type(error).__name__
+
+
+def on_interface(interface: str) -> tuple[str, str]:
+    """Return this node's address on a network interface, empty where none is named, or why there is none."""
+    if not interface:
+        return "", ""
+    try:
+        from pypmix.host.addresses import listening_address
+    except ImportError:
+        # That is told by itself.
+        return "", ""
+    try:
+        return listening_address(interface, ()), ""
+    except OSError as error:
+        return "", error.strerror or str(error)
 
 
 def towards(places: list[tuple[str, int]]) -> tuple[str, str]:

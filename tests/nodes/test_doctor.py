@@ -73,6 +73,22 @@ def test_machines_that_have_only_ipv6(cluster_of_ipv6: Cluster) -> None:
     assert found["n2v6", "route"]["severe"] and address in found["n2v6", "route"]["text"], found
 
 
+def test_an_interface_that_a_node_lacks(cluster: Cluster) -> None:
+    """Where all have it, nodes dial each other there."""
+    assert doctor(cluster, "--interface", "eth0", code=0) == {}
+    cluster["n1"].run("ip", "link", "add", "ib0", "type", "bridge")
+    try:
+        cluster["n1"].run("ip", "addr", "add", "10.88.0.1/24", "dev", "ib0")
+        cluster["n1"].run("ip", "link", "set", "ib0", "up")
+        found = doctor(cluster, "--interface", "ib0", code=1)
+        assert "'ib0' is neither" in found["n2", "route"]["text"] and ("n1", "route") not in found, found
+    finally:
+        cluster["n1"].run("ip", "link", "del", "ib0")
+    found = doctor(cluster, "--interface", "10.88.0.0/24", code=1)
+    assert "no address in 10.88.0.0/24" in found["", "route"]["text"], found
+    assert "no address in 10.88.0.0/24" in found["n1", "route"]["text"], found
+
+
 def test_a_name_that_does_not_exist(cluster: Cluster) -> None:
     found = doctor(cluster, hosts="n1,n9", code=1)
     assert "does not resolve" in found.pop(("n9", "start"))["text"]
