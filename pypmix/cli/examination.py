@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Answer = dict[str, Any]
 
 NETWORK = "name a network that all nodes share, such as 10.0.0.0/8 (`ip addr`)"
-"""What to do where a node has no address on the network that is named."""
+"""The fix where a node has no address on the network that is named."""
 
 LOADER = "import sys, json; exec(json.loads(sys.stdin.readline()))"
 """Runs the probe on any Python, with a command line that no shell misreads."""

@@ -211,28 +211,39 @@ class Elastic:
             raise PMIxError(text, status=Status.ERR_RESOURCE_BUSY, operation=OPERATION)
         gone = tuple([node.hostname for node in leaving])
         there = self._named(asker) if asker else None
-        others = [node for node in leaving if node is not there]
-        left = len(others)
+        self._leave_all(leaving, there, done, lambda: self._raise_ready(gone, request))
 
-        def others_left() -> None:
-            if there is None or there not in leaving:
-                self._raise_ready(gone, request)
+    def _leave_all(
+        self,
+        leaving: Sequence[RemoteNode],
+        there: RemoteNode | None,
+        done: Callable[[], None],
+        ready: Callable[[], None],
+    ) -> None:
+        """Have nodes leave, the asker's own last: it has its answer before its daemon goes."""
+        elsewhere = [node for node in leaving if node is not there]
+        left = len(elsewhere)
+
+        def left_elsewhere() -> None:
+            # Another request may have had it leave meanwhile.
+            if there is None or there not in leaving or not (there in self._fleet.nodes or there in self._leaving):
+                ready()
                 done()
             else:
-                self._leave(there, lambda: self._raise_ready(gone, request), answer=done)
+                self._leave(there, ready, answer=done)
 
         def one_left() -> None:
             nonlocal left
             left -= 1
             if not left:
-                others_left()
+                left_elsewhere()
 
         for node in leaving:
             node.slots = 0
-        for node in others:
+        for node in elsewhere:
             self._leave(node, one_left)
-        if not others:
-            others_left()
+        if not elsewhere:
+            left_elsewhere()
 
     def leave(self, name: str, reason: str) -> None:
         """The roster takes a node back."""

@@ -56,7 +56,13 @@ if TYPE_CHECKING:
         def grow(self, wanted: Wanted, done: Callable[[str, PMIxError | None], None], request: str = "", /) -> None: ...
 
         def shrink(
-            self, names: Sequence[str], end_ranks: bool, done: Callable[[], None], request: str = "", /
+            self,
+            names: Sequence[str],
+            end_ranks: bool,
+            done: Callable[[], None],
+            request: str = "",
+            asker: str = "",
+            /,
         ) -> None: ...
 
         def nodes_of(self, granted: str, /) -> tuple[str, ...]: ...

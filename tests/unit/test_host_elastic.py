@@ -33,6 +33,10 @@ class Remote:
         self.ranks = [SimpleNamespace(node=self, over=False) for _ in range(running)]
         self.names = (node.name, f"{node.name}.cluster")
         self.busy = False
+        self.lost = ""
+
+    def refresh(self, done: Any, timeout: float) -> None:
+        done()
 
     def __str__(self) -> str:
         return self.hostname
@@ -186,6 +190,32 @@ def test_a_node_that_is_taken_out_twice_leaves_once_and_both_are_answered() -> N
     node.idle()
     assert done == ["first", "second"] and session.released == ["n2"]
     assert sum(event.startswith("EVENT_NODE_OFFLINE") for event in session.events) == 1
+
+
+def test_an_asker_whose_node_leaves_last_is_answered_before_and_once() -> None:
+    nodes = Remote(Node("n2")), Remote(Node("n3"))
+    session = Session(Remote(Node("n1")), *nodes)
+    nodes[0].busy = nodes[1].busy = True
+    done: list[object] = []
+
+    def said(name: str) -> Any:
+        return lambda: done.append((name, list(session.released)))
+
+    session.elastic.shrink(["n3", "n2"], True, said("there"), "", "n3")
+    assert nodes[1].slots == 0, "no rank is placed there any more"
+    nodes[0].idle()
+    assert not done
+    nodes[1].idle()
+    assert done == [("there", ["n2"])] and session.released == ["n2", "n3"]
+    # Another request takes its node out, while it waits for the other one.
+    done.clear()
+    session.nodes += nodes
+    session.elastic.shrink(["n3", "n2"], True, said("there"), "", "n3")
+    session.elastic.shrink(["n3"], True, said("elsewhere"))
+    nodes[1].idle()
+    nodes[0].idle()
+    assert [name for name, _ in done] == ["elsewhere", "there"]
+    assert session.released == ["n2", "n3", "n3", "n2"]
 
 
 def test_a_node_without_slots_is_not_one_that_stays() -> None:

@@ -69,7 +69,7 @@ LOOK = 0.1
 
 
 class _Declined(OSError):
-    """What listens there does not go on with this process; that may change, as when another one ends."""
+    """The other side does not go on with this process at present; that may change, as when another one ends."""
 
 
 class Refused(RosterError):
