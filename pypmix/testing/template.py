@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +73,8 @@ class Template:
         self.items: dict[str, pytest.Item] = {}
         self._errors: list[str] = []
         self._collected: dict[str, str] = {}
+        self._folders: dict[Path, pytest.Collector] = {}
+        self._left: dict[Path, object] = {}
         config.pluginmanager.register(self)
         vars(type(config))["_do_configure"](config)
         self.session = pytest.Session.from_config(config)
@@ -84,6 +87,22 @@ class Template:
         """Remember why something cannot be collected."""
         if report.failed:
             self._errors.append(str(report.longrepr))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_directory(self, path: Path) -> Generator[None, pytest.Collector | None, pytest.Collector | None]:
+        """Return the same node for a folder in each collection: it is what the fixtures of its conftest are bound to."""
+        found = yield
+        return None if found is None else self._folders.setdefault(path, found)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self) -> None:
+        """Remember the conftests whose folders have not been collected: since pytest 9.1 they are forgotten here."""
+        self._left = dict(self._conftests())
+
+    def _conftests(self) -> dict[Path, object]:
+        """Return those that pytest 9.1 and later bind to their folders when these are collected."""
+        found: dict[Path, object] = getattr(vars(self.session)["_fixturemanager"], "_pending_conftests", {})
+        return found
 
     def collect(self, path: str) -> str:
         """Collect a file, once; return why its tests cannot be run, empty if they can."""
@@ -99,6 +118,7 @@ class Template:
         try:
             self.items.update({item.nodeid: item for item in self.session.perform_collect([path])})
         finally:
+            self._conftests().update(self._left)
             if self.capture is not None:
                 self.capture.stop_global_capturing()
         why = trouble(before)

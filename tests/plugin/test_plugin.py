@@ -245,6 +245,26 @@ def test_the_examples_and_xdist(runs: Runs) -> None:
     assert found.code == 0 and "24 passed" in found.out, found.out
 
 
+def test_fixtures_of_folders_are_there_in_each_of_their_files(runs: Runs) -> None:
+    top = runs.folder / "folders"
+    for folder in ("one", "two", "two/inner"):
+        (top / folder).mkdir(parents=True)
+        for number in (1, 2):
+            name = f"test_{folder.replace('/', '_')}_{number}.py"
+            (top / folder / name).write_text(
+                "import pytest\n@pytest.mark.pmix\ndef test_it(pmix, here):\n    assert here == [1, 2]\n"
+            )
+    for folder in ("one", "two"):
+        (top / folder / "conftest.py").write_text(
+            "import pytest\n@pytest.fixture\ndef here(here):\n    return [*here, 2]\n"
+        )
+    (top / "conftest.py").write_text("import pytest\n@pytest.fixture\ndef here():\n    return [1]\n")
+    # The conftests of folders that are named are loaded before anything is collected.
+    for words in ([top], [top / "two" / "inner", top / "two", top / "one" / "test_one_2.py"]):
+        found = runs("--rootdir", top, *words)
+        assert found.code == 0 and f"{6 if words == [top] else 5} passed" in found.out, found.out
+
+
 def test_mistakes_are_told(runs: Runs) -> None:
     (runs.folder / "test_wrong.py").write_text(
         "import pytest, threading\n@pytest.mark.pmix(rank=2)\ndef test_word(): pass\n"
