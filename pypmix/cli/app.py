@@ -277,7 +277,10 @@ def _count(text: str) -> int:
 
 
 def _counts(text: str) -> list[int]:
-    return [_count(word) for word in text.split(",")]
+    try:
+        return [_count(word) for word in text.split(",")]
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r:.80} are no numbers of ranks such as 2,4") from None
 
 
 def _engines(text: str) -> list[str]:

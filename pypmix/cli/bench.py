@@ -185,8 +185,9 @@ def _job(case: Case, repeats: int) -> tuple[list[dict[str, Any]], float]:
     if ended.code is None:
         raise Failed(f"its job did not end within {LIMIT:g} s")
     if ended.code or len(ended.reports) != case.ranks:
-        last = ended.errors.splitlines()[-1:] or [f"exit code {ended.code}, {len(ended.reports)} ranks have reported"]
-        raise Failed(last[0])
+        # A launcher's advice to look for help comes after the reason.
+        lines = [line for line in ended.errors.splitlines() if line.strip() and not line.startswith("Try '")]
+        raise Failed(lines[-1] if lines else f"exit code {ended.code}, {len(ended.reports)} ranks have reported")
     return ended.reports, ended.seconds
 
 

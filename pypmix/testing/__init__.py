@@ -59,7 +59,7 @@ def scenario(
 
     Raises:
         ValueError: There is no such time, or not with this engine.
-        TypeError: A function that is to run on virtual time is not a coroutine function.
+        TypeError: The function takes something else, or one that is to run on virtual time is not a coroutine function.
     """
     if time not in TIMES:
         raise ValueError(f"time is one of {', '.join(TIMES)}, not {time!r:.80}")
@@ -69,6 +69,13 @@ def scenario(
     def make(body: Body) -> Callable[..., None]:
         import inspect
 
+        try:
+            inspect.signature(body).bind(None, None)
+        except TypeError:
+            raise TypeError(
+                f"{body.__name__} is to take a client and a cluster, and nothing else: a test in a class, or one that "
+                "has fixtures or parameters, is made by the marker `pmix` and the fixtures `pmix` and `pmix_cluster`"
+            ) from None
         asks = inspect.iscoroutinefunction(body)
         if time == "virtual":
             if not asks:
@@ -80,6 +87,9 @@ def scenario(
         else:
             made: Any = _async_test(body) if asks else _blocking_test(body)  # type: ignore[arg-type]
             test = _marked(made, ranks, nodes, timeout, engine)
+        # Markers below this one count as well.
+        own = vars(test).get("pytestmark", [])
+        vars(test)["pytestmark"] = [*vars(body).get("pytestmark", []), *own]
         # Where pytest says that it is.
         vars(test)["place_as"] = body
         test.__name__ = test.__qualname__ = body.__name__

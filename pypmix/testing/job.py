@@ -24,6 +24,7 @@ from pypmix.testing.links import Links
 from pypmix.testing.orders import VARIABLE, Listener
 from pypmix.testing.relay import Relay
 from pypmix.testing.results import Results
+from pypmix.testing.wish import place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ ALONE: dict[str, Any] = {
     "setuponly": False,
     "setupplan": False,
     "pmix_on_rank": True,
+    # The parser of pytest warns where there are none; they are given beside the options.
+    "file_or_dir": None,
 }
 """Options that are for the process that shows the results alone."""
 
@@ -169,10 +172,9 @@ class Jobs:
         self._env = {**os.environ, "PYPMIX_TESTING": str(self._folder / "options")}
         with open(self._folder / "options", "wb") as file:
             worker = getattr(config, "workerinput", None)
-            pickle.dump(
-                (_options(config), [str(arg) for arg in config.args], list(sys.path), worker, config.getini("markers")),
-                file,
-            )
+            folder = config.invocation_params.dir
+            words = [str(arg) for arg in config.args]
+            pickle.dump((_options(config), words, folder, list(sys.path), worker, config.getini("markers")), file)
 
     def run(self, item: pytest.Function, wish: Wish) -> Results:
         """Run a test on its ranks, and return what they have reported."""
@@ -181,7 +183,7 @@ class Jobs:
         folder = self._folder / str(self._count)
         folder.mkdir()
         env = {**self._env, **os.environ}
-        words = (sys.executable, "-c", _RANK, item.nodeid, str(folder), str(wish.ranks), wish.engine)
+        words = (sys.executable, "-c", _RANK, place(item), str(folder), str(wish.ranks), wish.engine)
         app = Application(words, wish.ranks)
         host = TestHost(
             folder,

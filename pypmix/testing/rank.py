@@ -80,9 +80,9 @@ class Reporter:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the test that NODEID FOLDER RANKS ENGINE name; return 0 where it has passed on this rank."""
+    """Run the test that PLACE FOLDER RANKS ENGINE name; return 0 where it has passed on this rank."""
     global _folder, _size
-    nodeid, _folder, ranks, engine = words
+    place, _folder, ranks, engine = words
     _size = int(ranks)
     if engine:
         os.environ["PYPMIX_ENGINE"] = engine
@@ -93,17 +93,17 @@ def main(words: Sequence[str]) -> int:
     with open(f"{base}.stacks", "w") as stacks:
         faulthandler.register(signal.SIGTERM, stacks, all_threads=True, chain=True)
         faulthandler.enable(stacks)
-        passed = _run(template.TEMPLATE, nodeid, base)
+        passed = _run(template.TEMPLATE, place, base)
         faulthandler.unregister(signal.SIGTERM)
         faulthandler.disable()
     return 0 if passed else 1
 
 
-def _run(made: template.Template, nodeid: str, base: str) -> bool:
+def _run(made: template.Template, place: str, base: str) -> bool:
     config = made.config
-    item = made.items.get(nodeid)
+    item = made.items.get(place)
     if item is None:
-        raise SystemExit(f"{nodeid} was not collected again: are its names or parameters different each time?")
+        raise SystemExit(f"{place} was not collected again: are its names or parameters different each time?")
     factory: Any = getattr(config, "_tmp_path_factory", None)
     if factory is not None:
         # As --basetemp has it, but for each rank.

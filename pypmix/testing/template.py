@@ -17,6 +17,7 @@ import pytest
 
 import pypmix
 from pypmix.host.forking.safety import REFUSED, open_files, trouble
+from pypmix.testing.wish import place
 
 VARIABLE = "PYPMIX_TESTING"
 """The file that says how to make the configuration."""
@@ -56,7 +57,9 @@ class Template:
 
     def __init__(self, path: str) -> None:
         with open(path, "rb") as file:
-            options, args, search, worker, markers = pickle.load(file)
+            options, args, folder, search, worker, markers = pickle.load(file)
+        # What is imported there may have left it.
+        os.chdir(folder)
         sys.path[:] = search
         # Or pytest warns that it cannot rewrite the asserts of what is here, and fails where warnings are errors.
         pypmix.__doc__ = f"{pypmix.__doc__}\nPYTEST_DONT_REWRITE"
@@ -90,7 +93,7 @@ class Template:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collect_directory(self, path: Path) -> Generator[None, pytest.Collector | None, pytest.Collector | None]:
-        """Return the same node for a folder in each collection: it is what the fixtures of its conftest are bound to."""
+        """Return the same node for a folder in each collection: fixtures of its conftest are bound to it."""
         found = yield
         return None if found is None else self._folders.setdefault(path, found)
 
@@ -116,7 +119,7 @@ class Template:
         if self.capture is not None:
             self.capture.start_global_capturing()
         try:
-            self.items.update({item.nodeid: item for item in self.session.perform_collect([path])})
+            self.items.update({place(item): item for item in self.session.perform_collect([path])})
         finally:
             self._conftests().update(self._left)
             if self.capture is not None:

@@ -34,10 +34,10 @@ class Wish:
         config = item.config
         callspec = getattr(item, "callspec", None)
         given = (callspec.params.get("pmix_ranks") if callspec is not None else None) or ranks_of(marker)
-        self.ranks = config.getoption("pmix_ranks") or RANKS if given is None else given
+        asked = config.getoption("pmix_ranks")
+        self.ranks = (RANKS if asked is None else asked) if given is None else given
         self.nodes = marker.kwargs.get("nodes", 1)
-        limit = config.getoption("pmix_timeout") or float(config.getini("pmix_timeout") or SECONDS)
-        self.timeout = marker.kwargs.get("timeout") or limit
+        self.timeout = _limit(item, marker)
         self.engine = marker.kwargs.get("engine") or ""
         self.links: bool = marker.kwargs.get("links", "pmix_cluster" in item.fixturenames)
         for name, number in (("ranks", self.ranks), ("nodes", self.nodes)):
@@ -45,6 +45,27 @@ class Wish:
                 raise pytest.UsageError(f"{item.nodeid}: {name} is a whole number of at least 1, not {number!r:.80}")
 
 
+def _limit(item: pytest.Function, marker: pytest.Mark) -> float:
+    """Return the time limit of a test: that of its marker, of the command line, of the ini file, or the usual one."""
+    config = item.config
+    for found in (marker.kwargs.get("timeout"), config.getoption("pmix_timeout"), config.getini("pmix_timeout")):
+        if found in (None, ""):
+            continue
+        try:
+            seconds = float(found)
+        except (TypeError, ValueError):
+            seconds = 0.0
+        if not seconds > 0:
+            raise pytest.UsageError(f"{item.nodeid}: timeout is a number of seconds above 0, not {found!r:.80}")
+        return seconds
+    return SECONDS
+
+
 def ranks_of(marker: pytest.Mark) -> Any:
     """Return the number of ranks that a marker names, a list of numbers, or None."""
     return marker.args[0] if marker.args else marker.kwargs.get("ranks")
+
+
+def place(item: pytest.Item) -> str:
+    """Return what names a test for the ranks: the node id may have another path where a file is outside of the root."""
+    return f"{item.path}::{item.nodeid.partition('::')[2]}"

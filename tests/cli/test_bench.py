@@ -57,12 +57,19 @@ def test_a_launcher_that_fails_is_told_and_the_others_are_timed(command: Command
     assert [(each["launcher"], each["ranks"]) for each in found["failed"]] == [("env N={n}", 2)]
 
 
+def test_the_reason_of_a_launcher_comes_before_its_advice(command: Command) -> None:
+    ended = command("bench", "-n", "100000", "--engine", "python", "--rounds", "1")
+    assert ended.code == 1
+    assert "not timed: pypmix run, python, 100000 ranks: pypmix run: a node holds 65535 ranks" in ended.err.decode()
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         (["--launcher", "acme-no-such-launcher -n {n}"], "program not found: acme-no-such-launcher -n {n}"),
         (["--launcher", "env true"], "a launcher has {n} where the number of ranks goes, which 'env true' has not"),
         (["-n", "2,0"], "argument -n: 0 is less than 1"),
+        (["-n", "2,many"], "argument -n: '2,many' are no numbers of ranks such as 2,4"),
         (["--engine", "fast"], "argument --engine: an engine is native or python, not 'fast'"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 
 import pypmix
 from harness import processes
+from pypmix.testing import scenario
 from pypmix.testing.cluster import RealCluster, named
 from pypmix.testing.results import _own
 
@@ -124,13 +125,13 @@ class Runs:
         kept = {name: text for name, text in os.environ.items() if not name.startswith(OUTER)}
         self.env = {**kept, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp"), processes.MARK: self.mark}
 
-    def __call__(self, *words: object) -> Ended:
+    def __call__(self, *words: object, folder: Path | None = None) -> Ended:
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *map(str, words)]
         if not installed():
             command[3:3] = ["-p", "pypmix.testing.plugin"]
         try:
             ended = subprocess.run(
-                command, cwd=self.folder, env=self.env, timeout=LIMIT, check=False,
+                command, cwd=folder or self.folder, env=self.env, timeout=LIMIT, check=False,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
@@ -263,6 +264,65 @@ def test_fixtures_of_folders_are_there_in_each_of_their_files(runs: Runs) -> Non
     for words in ([top], [top / "two" / "inner", top / "two", top / "one" / "test_one_2.py"]):
         found = runs("--rootdir", top, *words)
         assert found.code == 0 and f"{6 if words == [top] else 5} passed" in found.out, found.out
+
+
+def test_a_file_may_leave_the_folder_where_pytest_was_started(runs: Runs) -> None:
+    (runs.folder / "test_leaves.py").write_text(
+        "import os, pytest\nos.chdir('/')\n@pytest.mark.pmix\ndef test_it(pmix): assert os.getcwd() == '/'\n"
+    )
+    found = runs("test_leaves.py")
+    assert found.code == 0 and "1 passed" in found.out, found.out
+
+
+def test_a_run_need_not_name_its_files(runs: Runs) -> None:
+    folder = runs.folder / "unnamed"
+    folder.mkdir()
+    (folder / "test_it.py").write_text("import pytest\n@pytest.mark.pmix\ndef test_it(pmix): pass\n")
+    found = runs("-s", "-q", folder=folder)
+    assert found.code == 0 and "1 passed" in found.out and "Namespace" not in found.out, found.out
+    # The root may be another folder than that of the tests.
+    (folder / "root").mkdir()
+    found = runs("--rootdir", folder / "root", folder=folder)
+    assert found.code == 0 and "1 passed" in found.out, found.out
+
+
+def test_markers_count_above_and_below_a_scenario(runs: Runs) -> None:
+    (runs.folder / "test_marked.py").write_text(
+        "import pytest\nfrom pypmix.testing import scenario\n"
+        "for time in ('real', 'virtual'):\n"
+        "    @scenario(ranks=2, time=time)\n"
+        "    @pytest.mark.skip(reason='below')\n"
+        "    async def test_below(me, cluster): assert 0\n"
+        "    globals()[f'test_{time}'] = test_below\n"
+        "@scenario(ranks=2)\n@pytest.mark.xfail(strict=True)\ndef test_fails(me, cluster): assert 0\n"
+    )
+    found = runs("test_marked.py")
+    assert found.code == 0 and "3 skipped, 1 xfailed" in found.out, found.out
+
+
+def test_a_scenario_has_a_client_and_a_cluster() -> None:
+    def too_many(me: object, cluster: object, tmp_path: Path) -> None: ...
+    def none() -> None: ...
+
+    for body in (too_many, none):
+        with pytest.raises(TypeError, match="is to take a client and a cluster, and nothing else"):
+            scenario(ranks=2)(body)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("words", "marker", "text"),
+    [
+        (["--pmix-ranks=0"], "", "ranks is a whole number of at least 1, not 0"),
+        (["--pmix-timeout=0"], "", "timeout is a number of seconds above 0, not 0.0"),
+        (["-o", "pmix_timeout=soon"], "", "timeout is a number of seconds above 0, not 'soon'"),
+        ([], "(timeout=0)", "timeout is a number of seconds above 0, not 0"),
+        ([], "(timeout='x')", "timeout is a number of seconds above 0, not 'x'"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(runs: Runs, words: list[str], marker: str, text: str) -> None:
+    (runs.folder / "test_numbers.py").write_text(f"import pytest\n@pytest.mark.pmix{marker}\ndef test_it(): pass\n")
+    found = runs("test_numbers.py", *words)
+    assert found.code != 0 and f"test_numbers.py::test_it: {text}" in found.out, found.out
 
 
 def test_mistakes_are_told(runs: Runs) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -260,3 +262,22 @@ def test_anything_else_that_a_daemon_tells_is_refused(data: bytes) -> None:
 def test_statuses_have_their_names() -> None:
     named = [status_text(status) for status in (0, None, statuses.ERR_TIMEOUT, statuses.GROUP_CONSTRUCT_ABORT)]
     assert named == ["", "unanswered", "ERR_TIMEOUT", "GROUP_CONSTRUCT_ABORT"]
+
+
+def test_a_trace_stays_whole_where_its_file_cannot_grow(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    session.add((0, 1_000, 5_500), (1, 4_001, 5_600))
+    session.file._collect(AT_ONCE)
+    whole = session.path.read_bytes()
+    write = os.pwrite
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        room = len(whole) - at
+        if room <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, bytes(data)[:room], at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    session.add((0, 6_000, 7_000))
+    session.file.close()
+    assert session.path.read_bytes() == whole
+    assert len(session.read().calls) == 2

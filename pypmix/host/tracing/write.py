@@ -9,6 +9,7 @@ several threads of a rank, is on several threads of that name, since the events 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -95,6 +96,7 @@ class TraceFile:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._begin = time.time_ns()
         self._end = 0
+        self._tail = b""
         self._jobs: dict[str, int] = {}
         self._left_out = 0
         self._nodes: dict[str, NodeTrace] = {}
@@ -318,18 +320,28 @@ class TraceFile:
         }
         start = b",\n" if self._end else HEAD
         body = start + ",\n".join(lines).encode()
-        data = memoryview(body + f'\n],"displayTimeUnit":"ms","otherData":{json.dumps(other)}}}\n'.encode())
+        tail = f'\n],"displayTimeUnit":"ms","otherData":{json.dumps(other)}}}\n'.encode()
         try:
-            at = self._end
-            while data:
-                written = os.pwrite(self._fd, data, at)
-                at += written
-                data = data[written:]
+            self._put(body + tail)
             self._end += len(body)
+            self._tail = tail
         except OSError as error:
             _log.error("%s cannot be written, the trace ends: %s", self.path, error)
+            # What was there stays whole: it takes no more room than it did.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._end)
+                self._put(self._tail)
             os.close(self._fd)
             self._fd = -1
+
+    def _put(self, data: bytes) -> None:
+        """Write behind the events that are there."""
+        at = self._end
+        rest = memoryview(data)
+        while rest:
+            written = os.pwrite(self._fd, rest, at)
+            at += written
+            rest = rest[written:]
 
 
 def _meta(kind: str, pid: int, tid: int, **args: object) -> str:
