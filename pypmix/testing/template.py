@@ -5,6 +5,7 @@ It is a module of a fork server, which imports it once.
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.config import create_terminal_writer
 
 import pypmix
 from pypmix.host.forking.safety import REFUSED, open_files, trouble
@@ -72,6 +74,9 @@ class Template:
                 config.pluginmanager.unregister(plugin)
         for line in markers:
             config.addinivalue_line("markers", line)
+        # Nothing is written to it, but pytest 8 asks it for colours when it explains what two values differ in.
+        writer = create_terminal_writer(config, io.StringIO())
+        vars(config)["get_terminal_writer"] = lambda: writer
         self.capture: Any = config.pluginmanager.getplugin("capturemanager")
         self.items: dict[str, pytest.Item] = {}
         self._errors: list[str] = []

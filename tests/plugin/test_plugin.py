@@ -286,6 +286,15 @@ def test_a_run_need_not_name_its_files(runs: Runs) -> None:
     assert found.code == 0 and "1 passed" in found.out, found.out
 
 
+def test_pytest_may_ask_for_its_writer_on_ranks(runs: Runs) -> None:
+    (runs.folder / "test_writer.py").write_text(
+        "import pytest\n@pytest.mark.pmix\ndef test_it(pytestconfig):\n"
+        "    assert not pytestconfig.get_terminal_writer().hasmarkup\n"
+    )
+    found = runs("test_writer.py")
+    assert found.code == 0 and "1 passed" in found.out, found.out
+
+
 def test_markers_count_above_and_below_a_scenario(runs: Runs) -> None:
     (runs.folder / "test_marked.py").write_text(
         "import pytest\nfrom pypmix.testing import scenario\n"
