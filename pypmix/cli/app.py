@@ -280,7 +280,7 @@ def _counts(text: str) -> list[int]:
     try:
         return [_count(word) for word in text.split(",")]
     except ValueError:
-        raise ArgumentTypeError(f"{text!r:.80} are no numbers of ranks such as 2,4") from None
+        raise ArgumentTypeError(f"{text!r:.80} is not a list of numbers such as 2,4") from None
 
 
 def _engines(text: str) -> list[str]:

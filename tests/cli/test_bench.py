@@ -69,7 +69,7 @@ def test_the_reason_of_a_launcher_comes_before_its_advice(command: Command) -> N
         (["--launcher", "acme-no-such-launcher -n {n}"], "program not found: acme-no-such-launcher -n {n}"),
         (["--launcher", "env true"], "a launcher has {n} where the number of ranks goes, which 'env true' has not"),
         (["-n", "2,0"], "argument -n: 0 is less than 1"),
-        (["-n", "2,many"], "argument -n: '2,many' are no numbers of ranks such as 2,4"),
+        (["-n", "2,many"], "argument -n: '2,many' is not a list of numbers such as 2,4"),
         (["--engine", "fast"], "argument --engine: an engine is native or python, not 'fast'"),
     ],
 )
