@@ -83,7 +83,7 @@ def rendezvous(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **_options: objec
         timeout: How long to wait for the other ranks.
 
     Raises:
-        ValueError: The URL has an option that there is not, or a rank or a size which is not that of PMIx.
+        ValueError: The URL names a host, has an option that there is not, or a rank or a size that is not PMIx's.
         OperationTimeout: Not all ranks have come in time; `missing` names them if the server tells.
         PartialSuccess: A rank has ended without coming.
         PMIxError: Rank 0 cannot listen, or ranks cannot reach it.
@@ -146,6 +146,9 @@ def _shared(me: Client, deadline: float) -> PMIxStore:
 
 
 def _check(url: str, options: Mapping[str, str], me: Client) -> None:
+    split = urlsplit(url)
+    if split.netloc or split.path.strip("/"):
+        raise ValueError(f"{url}: rank 0 chooses the host and the port; pmix://?interface= names the network to use")
     unknown = set(options) - OPTIONS
     if unknown or options.get("store", "tcp") not in STORES:
         raise ValueError(

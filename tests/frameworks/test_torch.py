@@ -209,6 +209,7 @@ def test_torchrun_grows_and_goes_on_without_the_first_agent(installed: str, tmp_
 def test_what_is_wrong_with_the_url() -> None:
     out = run(PYTHON, str(SCRIPTS / "wrong.py"))
     assert "ValueError: pmix://?prot=1: the options of pmix:// are" in out
+    assert "ValueError: pmix://n1:29500: rank 0 chooses the host and the port" in out
     assert "ValueError: world_size is 2 here, but 1 in PMIx" in out
     assert "OSError" in out and "'nosuch0' is neither an interface of this node" in out
     assert "the environment: 7" in out
