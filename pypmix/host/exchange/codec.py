@@ -359,11 +359,12 @@ PROCS: Field[tuple[Proc, ...]] = Field(_write_procs, _read_procs)
 PROC: Field[Proc] = Field(lambda proc: _write_procs((proc,)), lambda data: _one(_read_procs(data)))
 
 _LONG = 8
-"""So many procs of an array go in runs: the members of a group of thousands take 50 bytes, and no time to read."""
+"""From so many procs on an array goes as runs: the members of a group of thousands take some 50 bytes."""
 
 _IN_RUNS = b"\xff"
 """The first byte of infos with such arrays; no buffer begins with it."""
 
+_PLACE = struct.Struct("!I")
 _NO_PROCS = Value.unchecked(codes.DATA_ARRAY, DataArray(codes.PROC, ()))
 
 
@@ -410,7 +411,6 @@ def _read_infos(data: bytes) -> tuple[Info, ...]:
     return tuple(infos)
 
 
-_PLACE = struct.Struct("!I")
 INFOS: Field[tuple[Info, ...]] = Field(_write_infos, _read_infos)
 
 
