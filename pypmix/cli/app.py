@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
 from argparse import ArgumentError, ArgumentTypeError, Namespace
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     Adder = Callable[[Carry, str], Option]
 
 JSON = "Print JSON instead of text."
+UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Why standard output cannot be written."""
+
 LAUNCHING = ("conform",)
 """The commands behind whose `--` stands the command line of a launcher."""
 
@@ -36,7 +41,9 @@ def app(words: Sequence[str]) -> int:
             given = commands[words[0]].parse_intermixed_args(mine)
             given.behind = behind
             carry: Carry = given.carry
-            return carry(given) or 0
+            code = carry(given) or 0
+            sys.stdout.flush()
+            return code
         if words:
             parser.parse_args(words)
         parser.print_help()
@@ -44,6 +51,16 @@ def app(words: Sequence[str]) -> int:
     except (UsageError, ArgumentError) as error:
         print(f"{command}: {error}\nTry '{command} --help'.", file=sys.stderr)
         return USAGE
+    except OSError as error:
+        if error.errno not in UNWRITABLE or error.filename is not None:
+            raise
+        # What is left of it would be tried once more at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if error.errno == errno.EPIPE:
+            # Who reads it has seen enough.
+            return 128 + signal.SIGPIPE
+        print(f"{command}: its output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
 
 
 def _behind(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from importlib import metadata
@@ -35,6 +37,21 @@ def test_an_unknown_command(command: Command) -> None:
     ended = command("fly")
     assert ended.code == 2
     assert b"fly" in ended.err
+
+
+def test_an_output_that_cannot_be_written_is_one_line(command: Command) -> None:
+    with open("/dev/full", "wb") as full:
+        ended = command.end(command.start("completion", "bash", stdout=full))
+    assert ended.code == 1
+    assert ended.err == b"pypmix completion: its output cannot be written: No space left on device\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(command: Command) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = command.end(command.start("completion", "bash", stdout=writing))
+    os.close(writing)
+    assert (ended.code, ended.err) == (128 + signal.SIGPIPE, b"")
 
 
 COMMANDS = [
