@@ -388,6 +388,10 @@ def test_only_a_member_says_of_others_that_they_have_left_its_group():
     affected = attrs.GROUP_ID("g"), attrs.EVENT_AFFECTED_PROC(two)
     collectives.heard(statuses.GROUP_LEFT, stranger, affected)
     assert collectives.record.listed() == (("g", (one, two)),)
+    taken = attrs.GROUP_ID("g"), attrs.GROUP_MEMBERSHIP([stranger, one])
+    for code in (statuses.GROUP_CONSTRUCT_COMPLETE, statuses.GROUP_MEMBERSHIP_UPDATE):
+        collectives.heard(code, stranger, taken)
+    assert collectives.record.listed() == (("g", (one, two)),)
     collectives.heard(statuses.TALK, one, said)
     assert collectives.record.listed() == (("g", (one,)),)
     collectives.heard(statuses.GROUP_LEFT, one, affected)

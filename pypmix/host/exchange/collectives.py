@@ -402,7 +402,9 @@ class Collectives:
             # Every proc says it of itself; what else it names is not believed.
             left = (source,)
         else:
-            self._formed(name, procs_in(infos, MEMBERSHIP) or (), self._exchange.now())
+            members = procs_in(infos, MEMBERSHIP) or ()
+            if not self.record.is_others(name, members, source):
+                self._formed(name, members, self._exchange.now())
         for proc in left:
             self.record.leave((proc,), name)
             self._coordinator.leave(name, proc)

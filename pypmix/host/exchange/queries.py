@@ -61,6 +61,12 @@ class Record:
         """Tell whether a proc is a member of a group of this name."""
         return any(key[0] == name and proc in members for key, members in self._groups.items())
 
+    def is_others(self, name: str, members: Iterable[Proc], proc: Proc) -> bool:
+        """Tell whether some of these are in a group of this name, and the proc is not: it has no say there."""
+        told = frozenset(members)
+        found = [group for key, group in self._groups.items() if key[0] == name and not told.isdisjoint(group)]
+        return bool(found) and not any(proc in group for group in found)
+
     def leave(self, procs: Iterable[Proc], name: str | None = None) -> None:
         """Procs have left one group, or all."""
         gone = set(procs)
