@@ -624,7 +624,7 @@ class Manager:
             chosen = [rank for rank in named if rank.proc.nspace == job.nspace]
             if not chosen:
                 continue
-            if all(rank in chosen for rank in job.ranks if rank.alive):
+            if {rank for rank in job.ranks if rank.alive}.issubset(chosen):
                 job.end(code, reason + job.others(caller))
             else:
                 job.end_ranks(chosen, code, f"{reason}; it ended {listed([str(rank) for rank in chosen])}")

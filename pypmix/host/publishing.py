@@ -23,6 +23,8 @@ class Publications:
     def __init__(self, host: Manager) -> None:
         self._host = host
         self.directory = Directory(host.loop.later, host.limits)
+        self._last: dict[tuple[str, int], Rank | None] = {}
+        """Of each application with ranks that run, by the first of them: one that ran when it was looked at last."""
         host.at_rank_end.append(self.retire)
 
     # On the loop's thread
@@ -36,13 +38,25 @@ class Publications:
         """Remove what was published for as long as a rank, or the application that it was the last of, has lived."""
         self.directory.leave(rank.proc)
         if not self.directory:
+            self._last.clear()
             return
-        apps = [slot.app for slot in job.job.slots()]
-        app = apps[rank.proc.rank]
-        same = [job.rank(number) for number in range(len(apps)) if apps[number] == app]
-        # Of ranks on other hosts it is told there when they have ended (`job_over`).
-        if all(other is not None and not other.alive for other in same):
-            self.directory.forget({job.job.proc(n) for n in range(len(apps)) if apps[n] == app}, PERSIST_APP)
+        first = 0
+        for app in job.job.apps:
+            if rank.proc.rank < first + app.np:
+                break
+            first += app.np
+        last = self._last.get((job.nspace, first))
+        if last is not None and last.alive:
+            return
+        same = [job.rank(number) for number in range(first, first + app.np)]
+        running = [other for other in same if other is None or other.alive]
+        if running:
+            # Of many that end one after the other, in either direction, this one is among the last. Of ranks on other
+            # hosts it is told there when they have ended (`job_over`).
+            self._last[job.nspace, first] = running[len(running) // 2]
+        else:
+            self._last.pop((job.nspace, first), None)
+            self.directory.forget({job.job.proc(first + number) for number in range(app.np)}, PERSIST_APP)
 
     def answer(self, upcall: Upcall) -> None:
         """Answer an upcall."""

@@ -78,7 +78,9 @@ class Asked:
     @property
     def ranks(self) -> list[tuple[RunningJob, Rank]]:
         """The ranks that it is about."""
-        return [(job, each) for job in self.jobs for each in job.ranks if self.rank in (None, each.proc.rank)]
+        if self.rank is None:
+            return [(job, each) for job in self.jobs for each in job.ranks]
+        return [(job, found) for job in self.jobs if (found := job.rank(self.rank)) is not None]
 
 
 # Values.

@@ -162,6 +162,10 @@ class RunningJob:
         self._awaited: list[Callable[[], None]] = []
         self.renew(homes)
         self._unjudged = False
+        self._leaving: Rank | None = None
+        """A rank that seems to end, for which a judgement waits."""
+        self._suspect: Rank | None = None
+        """The one that was to blame when it began to wait, where that counts."""
         self._open_files: list[Copy] = []
 
     def renew(self, ranks: Iterable[int]) -> None:
@@ -239,18 +243,35 @@ class RunningJob:
     @vital
     def look(self, rank: Rank) -> None:
         """Look whether a rank has ended, and what that means to the job."""
-        if self._collect(rank) and self.outcome is None and (rank.blame or self._unjudged):
-            self._judge(DYING)
+        if self._collect(rank):
+            self._consider((rank,))
 
     def ended_elsewhere(self, rank: Rank, code: int) -> None:
         """Take in the end of a rank that this host has not started; a negative code is that of a signal."""
         rank.signum, rank.code = (-code, None) if code < 0 else (0, code)
         rank.over = True
         self.host.rank_ended(self, rank)
-        if rank.blame:
+        if rank.blame and not self._is_judged():
             self._judge(0)
         if all(each.over for each in self.ranks):
             self.host.tell_end(self)
+
+    def _is_judged(self) -> bool:
+        """Tell whether no further end makes a difference."""
+        return self.outcome is not None or (self.terms.keep_going and self.partial is not None)
+
+    def _consider(self, ended: Sequence[Rank]) -> None:
+        """Ranks have ended: judge, unless that would wait for the same others as before.
+
+        Thousands may end at once, and each judgement looks at all of them.
+        """
+        if self._is_judged() or not (self._unjudged or any(rank.blame for rank in ended)):
+            return
+        if self._leaving is not None and self._leaving.leaves:
+            suspect = self._suspect
+            if suspect is None or max(map(_guilt, ended)) <= _guilt(suspect):
+                return
+        self._judge(DYING)
 
     @vital
     def _judge(self, chances: int) -> None:
@@ -266,15 +287,20 @@ class RunningJob:
             self._collect(other)
         if self.outcome is not None or not any(other.blame for other in self.ranks):
             return
-        if chances > 0 and any(other.alive and other.lost for other in self.ranks):
+        self._leaving = self._suspect = None
+        dying = [other for other in self.ranks if other.alive and other.lost] if chances > 0 else []
+        if dying:
             # The others have heard that its connection is gone before the system tells that it is.
             self._unjudged = True
+            self._wait_for(dying)
             self.host.loop.later(POLL, lambda: self._judge(chances - 1))
             return
-        culprit = max(self.ranks, key=lambda each: (each.blame, not each.follows))
-        self._unjudged = chances >= 0 and culprit.follows and any(other.leaves for other in self.ranks)
-        if self._unjudged:
+        culprit = max(self.ranks, key=_guilt)
+        leaving = [other for other in self.ranks if other.leaves] if chances >= 0 and culprit.follows else []
+        self._unjudged = bool(leaving)
+        if leaving:
             # It has missed one that has left, and may be about to tell why; the end of that one is judged again.
+            self._wait_for(leaving, culprit)
             if not self._awaits_cause:
                 self._awaits_cause = True
                 self.host.loop.later(CAUSE, lambda: self._judge(-1))
@@ -285,6 +311,10 @@ class RunningJob:
             self.end(code, culprit.end() + self.others(culprit))
         else:
             self.decide(code, f"{culprit.end()}; the others went on")
+
+    def _wait_for(self, ranks: Sequence[Rank], suspect: Rank | None = None) -> None:
+        # Of many that end one after the other, in either direction, this one is among the last.
+        self._leaving, self._suspect = ranks[len(ranks) // 2], suspect
 
     def _collect(self, rank: Rank) -> bool:
         """Take in the end of a rank; its pid stays taken until the job is over, so that its group has no other."""
@@ -317,8 +347,7 @@ class RunningJob:
         """Take in the end of ranks that another process has started for this one: they say already how they ended."""
         for rank in ranks:
             self._ended(rank)
-        if self.outcome is None and (self._unjudged or any(rank.blame for rank in ranks)):
-            self._judge(DYING)
+        self._consider(ranks)
 
     def when_started(self, done: Callable[[], None]) -> None:
         """Have a function called once its ranks have been started, or could not be: now where they have."""
@@ -701,6 +730,11 @@ class Launch:
         self.over = True
         self.job.launch_over(self)
         self.changed()
+
+
+def _guilt(rank: Rank) -> tuple[int, bool]:
+    """Return what is the greater the likelier a rank is the cause of others' ends."""
+    return rank.blame, not rank.follows
 
 
 def _finish_output(ranks: Iterable[Rank]) -> None:

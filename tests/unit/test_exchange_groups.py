@@ -352,7 +352,10 @@ def test_what_servers_contribute_again_is_read_as_the_first_time(data, monkeypat
             for damaged in (whole[:at], whole[:at] + bytes((whole[at] ^ 1,)) + whole[at + 1 :], whole + whole[:at]):
                 assert result(parts, damaged) == result(parts_field(lambda: Places(lambda _: None)), damaged)
     places.add("c", "other", b"e", {0: "c"})
-    assert not places.plain
+    assert places.plain and places.party(P[:4]) is party
+    places.add("c", "job", b"e", {4: "c"})
+    assert places.party(P[:4]) is not party
+    assert all("job" not in kept.nspaces for _, kept in places.plain.values())
     for number in range(2 * MAX_PARTIES):
         parts.read(parts.write((("b", Part(1, 4, f"name {number}", party)),)))
         assert 0 < len(places.plain) <= MAX_PARTIES

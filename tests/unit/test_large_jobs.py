@@ -11,16 +11,21 @@ from hypothesis import strategies as st
 
 from pypmix.data import DataBuffer
 from pypmix.host import orders
+from pypmix.host.exchange import Crossing, Exchange, Hub
+from pypmix.host.exchange import places as places_module
 from pypmix.host.exchange.codec import INFOS, PLACES, PROCS, RANKS, pack
 from pypmix.host.exchange.kinds import FENCE, OUTCOME, Outcome
 from pypmix.host.exchange.limits import DEFLATE_BYTES, MAX_MESH
 from pypmix.host.exchange.places import Places
+from pypmix.host.exchange.queries import Record
 from pypmix.host.job import Application, Job, Node
 from pypmix.standard import attrs, codes, keys
 from pypmix.standard.errors import RemoteProtocolError
+from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.jobinfo import encode_jobinfo
 from unit.test_exchange_announcing import Session
+from unit.test_exchange_crossing import Server
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -205,6 +210,133 @@ def test_a_coordinator_looks_at_few_procs_until_the_last_contribution(monkeypatc
         session.collective(FENCE)
         counts[ranks] = looks
     assert 0 < counts[10] == counts[100] < 100
+
+
+class Counted(Proc):
+    """A proc that counts how often one is looked up or compared."""
+
+    looks = 0
+
+    def __hash__(self):
+        Counted.looks += 1
+        return tuple.__hash__(self)
+
+    def __eq__(self, other):
+        Counted.looks += 1
+        return tuple.__eq__(self, other)
+
+
+def test_a_member_leaves_a_large_group_and_few_others_are_looked_at():
+    looks = {}
+    for size in (100, 1000):
+        members = [Counted("job", rank) for rank in range(size)]
+        record = Record()
+        record.add("g", members)
+        record.add("h", members[:2])
+        Counted.looks = 0
+        for proc in members:
+            assert record.has("g", proc)
+            record.leave((proc,), "g" if proc.rank % 2 else None)
+        assert [name for name, _ in record.listed()] == ["h"]
+        record.leave(members)
+        assert not record
+        looks[size] = Counted.looks
+    assert looks[1000] < 15 * looks[100], looks
+
+
+class Knows(Server):
+    """A server that tells of its groups, and counts how often it is asked."""
+
+    asked = 0
+    known = (("g", tuple([Proc("job", rank) for rank in range(3)])),)
+
+    def groups(self):
+        self.asked += 1
+        return self.known
+
+
+def crossings(names, kind=Server):
+    hub = Hub(delay=lambda _from, _to: 0.001)
+    found = {}
+    for name in names:
+        exchange = Exchange(hub.carrier(name), later=hub.clock.later, now=hub.clock.time)
+        found[name] = Crossing(kind(name), exchange)
+        exchange.start()
+    hub.run()
+    return hub, found
+
+
+def test_a_server_is_asked_for_its_groups_where_procs_of_others_have_gone_and_not_for_each_of_its_own():
+    hub, found = crossings("ab", Knows)
+    for crossing in found.values():
+        crossing.register(JobInfo("job", ()), {0: "a", 1: "a", 2: "b"})
+    hub.run()
+    for rank in (0, 1):
+        found["a"].departed(Proc("job", rank))
+        hub.run()
+    servers = {name: crossing._server for name, crossing in found.items()}
+    assert (servers["a"].asked, servers["b"].asked) == (0, 2)
+    assert [event.infos[1].value.data for event in servers["b"].heard] == [Proc("job", 0), Proc("job", 1)]
+    assert not servers["a"].heard
+
+
+def test_a_job_that_is_over_is_listed_once_on_each_server(monkeypatch):
+    listed = []
+    real = Places.procs_of
+    monkeypatch.setattr(Places, "procs_of", lambda self, nspace: (listed.append(nspace), real(self, nspace))[1])
+    for count in (2, 8):
+        names = [f"n{number}" for number in range(count)]
+        hub, found = crossings(names)
+        over = []
+        for crossing in found.values():
+            crossing._over = over.append
+            crossing.register(JobInfo("job", ()), dict(enumerate(names)))
+        hub.run()
+        listed.clear()
+        for crossing in found.values():
+            crossing.deregister("job")
+        hub.run()
+        assert over == [tuple([Proc("job", rank) for rank in range(count)])] * count
+        assert listed == ["job"] * count
+
+
+def test_procs_are_not_looked_for_anew_because_another_job_has_come_or_gone():
+    places = Places()
+    places.add("a", "job", b"d", dict.fromkeys(range(6000), "a"))
+    named = [(Proc("job", RANK_WILDCARD),), tuple([Proc("job", rank) for rank in range(5000)])]
+    parties = [places.party(each) for each in named]
+    places.keep(b"told", parties[0].label, parties[0])
+    places.add("a", "other", b"e", {0: "a"})
+    both = places.party((*named[0], Proc("other", RANK_WILDCARD)))
+    for _ in range(2):
+        assert all(places.party(each) is party for each, party in zip(named, parties, strict=True))
+        assert all(map(places.stands, parties)) and list(places.plain) == [b"told"]
+        assert places.remove("a", "other") in ((Proc("other", 0),), None)
+    assert not places.stands(both)
+    places.add("b", "job", b"f", {6000: "b"})
+    assert not places.plain and not any(map(places.stands, parties))
+    assert len(places.party(named[0]).procs) == 6001 and places.party(named[0]).names == ("a", "b")
+    assert places.remove("c", "job") is None
+
+
+def test_the_wildcard_of_a_job_whose_procs_are_not_known_yet_stands_for_them_later():
+    places = Places()
+    places.add("a", "job", b"d", {0: "a"})
+    places.add("a", "late", b"e", {})
+    named = (Proc("job", RANK_WILDCARD), Proc("late", RANK_WILDCARD))
+    assert places.party(named).procs == (Proc("job", 0),)
+    places.add("a", "late", b"f", {0: "a"})
+    assert places.party(named).procs == (Proc("job", 0), Proc("late", 0))
+
+
+def test_what_is_remembered_of_how_procs_were_named_has_a_bound(monkeypatch):
+    monkeypatch.setattr(places_module, "MAX_NAMED", 100)
+    places = Places()
+    places.add("a", "job", b"d", dict.fromkeys(range(200), "a"))
+    for size in (*range(1, 60), 101, 5):
+        assert len(places.party([Proc("job", rank) for rank in range(size)]).procs) == size
+        assert sum(map(len, places._named)) <= 100
+    assert (*[Proc("job", rank) for rank in range(5)],) in places._named
 
 
 def test_a_decision_for_thousands_is_compressed_and_read_when_it_is_looked_at():

@@ -268,8 +268,8 @@ class Crossing:
 
     def _remove(self, teller: str, nspace: str) -> None:
         """A server has forgotten a job; it is over where it was the last one that knew it."""
-        procs = self._places.procs_of(nspace)
-        if self._places.remove(teller, nspace):
+        procs = self._places.remove(teller, nspace)
+        if procs is not None:
             self._collectives.record.leave(procs)
             self._return(nspace)
             if self._over is not None:
@@ -320,8 +320,11 @@ class Crossing:
         if not procs:
             return
         self._collectives.record.leave(procs, group)
+        others = {proc for proc in procs if self._places.where(proc) != self.name}
+        if not others:
+            return
         told = (*(self._known("groups") or ()), *(self._known("connections") or ()))
-        members = {proc for name, those in told if group in (None, name) for proc in those}
+        members = {proc for name, those in told if group in (None, name) for proc in others.intersection(those)}
         self._tell_gone([proc for proc in procs if proc in members], group)
 
     def _tell_gone(self, procs: Iterable[Proc], group: str | None = None) -> None:

@@ -76,7 +76,9 @@ MAX_OVER = 4096
 
 MAX_PARTIES = 256
 MAX_PARTY = 4096
-"""The most sets of procs that are remembered with where they are, and the largest size of one."""
+MAX_NAMED = MAX_PARTIES * MAX_PARTY
+"""The most sets of procs that are remembered with where they are, the largest size of one that other servers name, by
+16 bytes, and how many procs may be named in all of those that this server's clients do things with."""
 
 MAX_GROUPS = 65536
 """The most groups that are remembered of a server that does not list its own."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from hashlib import blake2b
 
 from pypmix.host.exchange.codec import PROCS, framed
-from pypmix.host.exchange.limits import MAX_JOBS, MAX_OVER, MAX_PARTIES, MAX_PARTY
+from pypmix.host.exchange.limits import MAX_JOBS, MAX_NAMED, MAX_OVER, MAX_PARTIES, MAX_PARTY
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, Proc
@@ -48,6 +48,11 @@ class Party:
     def members(self) -> frozenset[Proc]:
         """The procs in whatever order."""
         return frozenset(self.procs)
+
+    @cached_property
+    def nspaces(self) -> frozenset[str]:
+        """The jobs that they are of."""
+        return frozenset([proc[0] for proc in self.procs])
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -105,7 +110,7 @@ class Places:
         self._over: dict[str, Sequence[int]] = {}
         """Jobs that were, and their ranks."""
         self._named: dict[tuple[Proc, ...], Party] = {}
-        """Sets of procs by how they were named, until a job comes or goes: the same do things together again."""
+        """Sets of procs by how they were named, until a job of theirs comes or goes: they do things together again."""
         self._parties: dict[bytes, Party] = {}
         """The same sets by their bytes: what other servers name is the same object, and need not be compared."""
         self.plain: dict[bytes, tuple[str, Party]] = {}
@@ -149,7 +154,7 @@ class Places:
         job = self._jobs.get(nspace)
         if job is not None and digest in job.digests:
             return
-        self._forget_parties()
+        self._forget_parties(nspace)
         if job is None:
             if len(self._jobs) >= MAX_JOBS:
                 raise PMIxError(f"there are {MAX_JOBS} jobs already", status=statuses.ERR_OUT_OF_RESOURCE)
@@ -157,21 +162,23 @@ class Places:
         job.digests.add(digest)
         job.places.update(places)
 
-    def remove(self, teller: str, nspace: str) -> bool:
-        """A server has no more to do with a job; tell whether no server knows the job any more."""
+    def remove(self, teller: str, nspace: str) -> tuple[Proc, ...] | None:
+        """A server has no more to do with a job; return its procs if no server knows it any more, None otherwise."""
         job = self._jobs.get(nspace)
         if job is None:
-            return False
+            return None
         job.tellers.pop(teller, None)
-        if not job.tellers:
-            self._forget_parties()
-            del self._jobs[nspace]
-            ranks = sorted(job.places)
-            self._over[nspace] = range(len(ranks)) if ranks == list(range(len(ranks))) else ranks
-            if len(self._over) > MAX_OVER:
-                del self._over[next(iter(self._over))]
-            self._count_missing()
-        return not job.tellers
+        if job.tellers:
+            return None
+        self._forget_parties(nspace)
+        procs = self.procs_of(nspace)
+        del self._jobs[nspace]
+        ranks = sorted(job.places)
+        self._over[nspace] = range(len(ranks)) if ranks == list(range(len(ranks))) else ranks
+        if len(self._over) > MAX_OVER:
+            del self._over[next(iter(self._over))]
+        self._count_missing()
+        return procs
 
     def is_over(self, nspace: str) -> bool:
         """Tell whether a job was known and no server knows it any more."""
@@ -309,10 +316,12 @@ class Places:
             procs = tuple(self.expand(named))
             data = PROCS.write(procs)
             party = self._parties.get(data) or self._remember(data, procs)
-            if self._where is None and len(named) <= MAX_PARTY:
-                if len(self._named) >= MAX_PARTIES:
+            # A wildcard of a job without procs stands for others once these are known.
+            if self._where is None and party.nspaces.issuperset([proc[0] for proc in named]):
+                if len(self._named) >= MAX_PARTIES or sum(map(len, self._named)) + len(named) > MAX_NAMED:
                     self._named.clear()
-                self._named[named] = party
+                if len(named) <= MAX_NAMED:
+                    self._named[named] = party
         # Others may not know yet that a job is over: what it takes part in ends the same way for all.
         unknown = party.unknown and [proc for proc in party.unknown if not self.is_over(proc.nspace)]
         if unknown:
@@ -320,7 +329,7 @@ class Places:
         return party
 
     def stands(self, party: Party) -> bool:
-        """Tell whether procs are where they were when they were named: no job of any has come or gone since."""
+        """Tell whether procs are where they were when they were named: no job of theirs has come or gone since."""
         return not party.unknown and self._parties.get(party.packed) is party
 
     def read(self, data: bytes) -> Party:
@@ -338,17 +347,20 @@ class Places:
                 self.plain.clear()
             self.plain[named] = label, party
 
-    def _forget_parties(self) -> None:
-        self._named.clear()
-        self._parties.clear()
-        self.plain.clear()
+    def _forget_parties(self, nspace: str) -> None:
+        """Procs of a job may be elsewhere from here on; what has none of them stays as it is."""
+        self._named = {named: party for named, party in self._named.items() if nspace not in party.nspaces}
+        self._parties = {data: party for data, party in self._parties.items() if nspace not in party.nspaces}
+        self.plain = {named: kept for named, kept in self.plain.items() if nspace not in kept[1].nspaces}
 
     def _remember(self, data: bytes, procs: tuple[Proc, ...]) -> Party:
         party = Party(procs, self.where)
         # What the host knows itself may change unseen.
         if self._where is None and len(data) <= MAX_PARTY * 16:
             if len(self._parties) >= MAX_PARTIES:
-                self._forget_parties()
+                self._named.clear()
+                self._parties.clear()
+                self.plain.clear()
             self._parties[data] = party
         return party
 

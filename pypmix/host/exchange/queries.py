@@ -37,24 +37,24 @@ class Record:
     """The groups that members on this server are in, as they pass by: for servers that do not tell of theirs."""
 
     def __init__(self) -> None:
-        self._groups: OrderedDict[tuple[str, Proc], list[Proc]] = OrderedDict()
+        self._groups: OrderedDict[tuple[str, Proc], dict[Proc, None]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def add(self, name: str, members: Iterable[Proc]) -> None:
         """A group has come into being."""
-        found = list(members)
+        found = dict.fromkeys(members)
         if found:
             self.remove(name, found)
-            self._groups[name, found[0]] = found
+            self._groups[name, next(iter(found))] = found
             if len(self._groups) > MAX_GROUPS:
                 self._groups.popitem(last=False)
 
     def remove(self, name: str, members: Iterable[Proc]) -> None:
         """A group was destructed."""
         gone = set(members)
-        for key in [key for key, found in self._groups.items() if key[0] == name and not gone.isdisjoint(found)]:
+        for key in [key for key, found in self._groups.items() if key[0] == name and found.keys() & gone]:
             del self._groups[key]
 
     def has(self, name: str, proc: Proc) -> bool:
@@ -71,10 +71,11 @@ class Record:
         """Procs have left one group, or all."""
         gone = set(procs)
         for key, members in list(self._groups.items()):
-            if name in (None, key[0]) and not gone.isdisjoint(members):
-                members[:] = [proc for proc in members if proc not in gone]
-                if not members:
-                    del self._groups[key]
+            # As few looks as there are departed procs, however large the group is.
+            for proc in members.keys() & gone if name in (None, key[0]) else ():
+                del members[proc]
+            if not members:
+                del self._groups[key]
 
     def listed(self) -> Groups:
         """Return the groups with their members."""
