@@ -269,7 +269,7 @@ class RunningJob:
             return
         if self._leaving is not None and self._leaving.leaves:
             suspect = self._suspect
-            if suspect is None or max(map(_guilt, ended)) <= _guilt(suspect):
+            if suspect is None or all(_guilt(rank) <= _guilt(suspect) for rank in ended):
                 return
         self._judge(DYING)
 
