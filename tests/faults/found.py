@@ -249,5 +249,17 @@ FOUND: dict[str, Schedule] = {
         ),
         (),
     ),
+    "A proc is admitted and ends before another one of its server, which learns of the group by that one.": Schedule(
+        2,
+        (Job(0, 1, 2), Job(0, 2, 3)),
+        (3.0, 0.1, 0.1, 1.0, 0.0),
+        (
+            Plan("named", 0, 1, 1, 95, 0, None, 0, (), 0),
+            Plan("named", 2, 1, 5, 8, 0, 3, 0, ("request",), 0),
+            Plan("named", 3, 1, 1, 27, 0, None, 0, ("request",), 0),
+            Plan("named", 0, 1, 1, 32, 0, None, 0, ("fence", "fence", "destruct"), 0),
+        ),
+        (Loss(94, "leader", 0, 0),),
+    ),
 }
 """By what happens in them."""

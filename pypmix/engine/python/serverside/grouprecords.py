@@ -148,7 +148,7 @@ class Records:
             self._server.host.upcall(NotifyEvent(statuses.TALK, RANGE_CUSTOM, infos), ignore)
 
     def report_ended(self, name: str) -> None:
-        """Report members of this server that have ended, before a group is destructed because of that."""
+        """Report members of this server that have ended and that a group still has."""
         for member in self._server.store.groups.get(name, ()):
             if self._has_ended(member) and member in self._server.store.groups.get(name, ()):
                 self._lose(name, member)
@@ -361,6 +361,8 @@ class Records:
         taken_in = added and {*added} <= {*members} and all(map(self._lives, added))
         if free and taken_in and event.source in members and not self._server.store.here(event.source):
             self.form(name, members, Group(context_id=found(event.infos, keys.GROUP_CONTEXT_ID, int)))
+            # One that was admitted before this one may have ended: this server did not know of the group then.
+            self.report_ended(name)
 
     def _selected(self, name: str, event: Notification) -> None:
         leader = next(iter(listed(event.infos, keys.GROUP_LEADER)), None)
