@@ -158,6 +158,23 @@ def test_the_members_of_a_large_group_take_a_few_bytes_and_every_info_arrives_as
     assert INFOS.read(INFOS.write(infos[:1])) == infos[:1] and INFOS.read(INFOS.write(())) == ()
 
 
+@pytest.mark.parametrize("number", [(1 << 20) + 1, (1 << 19) + 1], ids=("one array", "two arrays"))
+def test_more_procs_than_others_take_in_runs_arrive_all_the_same(number):
+    # A client can send them in an event; its server must not send what makes others end the connection.
+    infos = [of_procs(f"k{each}", Proc.unchecked_ranks("j", range(number))) for each in range(2)]
+    found = INFOS.read(INFOS.write(infos))
+    assert [(info.key, len(info.value.data.items)) for info in found] == [("k0", number), ("k1", number)]
+    assert found[1].value.data.items[-1] == Proc("j", number - 1)
+
+
+def test_procs_that_make_no_runs_take_no_more_bytes_than_in_a_buffer():
+    scattered = of_procs("k", [Proc("j", rank * rank) for rank in range(200)])
+    mixed = of_procs("k", [Proc("ij"[number % 2], 0) for number in range(200)])
+    for info in (scattered, mixed):
+        assert INFOS.write([info]) == DataBuffer().pack(codes.INFO, info).bytes()
+        assert INFOS.read(INFOS.write([info])) == (info,)
+
+
 def infos_in_runs(*runs, count=1):
     buffer = DataBuffer().pack(codes.INFO, *[of_procs(f"k{number}", ()) for number in range(count)])
     return b"\xff" + pack(0, buffer.bytes(), *runs)

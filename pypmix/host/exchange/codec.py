@@ -374,14 +374,25 @@ def _has_many(info: Info) -> bool:
 
 
 def _write_infos(infos: Iterable[Info]) -> bytes:
-    """Return infos as a buffer; behind it, where there are long arrays of procs, each of those with its place."""
+    """Return infos as a buffer; behind it, where there are long arrays of procs, each of those with its place.
+
+    An array stays in the buffer where it is shorter there, and where others would refuse all of them for their number:
+    clients decide what is in events.
+    """
     infos = list(infos)
     if not infos:
         return b""
     runs: list[bytes] = []
+    left = MAX_PROCS
     for place, info in enumerate(infos):
-        if _has_many(info):
-            runs += (_PLACE.pack(place), PROCS.write(info.value.data.items))
+        items = info.value.data.items if _has_many(info) else ()
+        if not 0 < len(items) <= left:
+            continue
+        packed = PROCS.write(items)
+        # In a buffer each has its nspace, with two bytes about its length, and its rank.
+        if len(packed) <= sum([len(proc[0]) + 3 for proc in items]):
+            left -= len(items)
+            runs += (_PLACE.pack(place), packed)
             infos[place] = Info.unchecked(info.key, _NO_PROCS, info.flags)
     data = DataBuffer().pack(codes.INFO, *infos).bytes()
     return _IN_RUNS + pack(0, data, *runs) if runs else data
