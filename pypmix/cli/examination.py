@@ -203,8 +203,9 @@ class Examination:
         channels = []
         own = self._own_interface()
         with listen((own or ANYWHERE, 0)) as listener, _marked() as mark:
+            hosts = [own] if own else own_addresses(self._names[-1])
             # Not the last one, which is each node's own loopback address.
-            hosts = [own] if own else own_addresses(self._names[-1])[:-1] or own_addresses(self._names[-1])
+            hosts = hosts[:-1] or hosts
             places = [(host, listener.getsockname()[1]) for host in hosts]
             try:
                 for names, words in self._roster.commands([self._settings.python, "-c", LOADER]):
