@@ -23,7 +23,7 @@ class Publications:
     def __init__(self, host: Manager) -> None:
         self._host = host
         self.directory = Directory(host.loop.later, host.limits)
-        self._last: dict[tuple[str, int], Rank | None] = {}
+        self._last: dict[tuple[str, int], Rank] = {}
         """Of each application with ranks that run, by the first of them: one that ran when it was looked at last."""
         host.at_rank_end.append(self.retire)
 
@@ -49,13 +49,14 @@ class Publications:
         if last is not None and last.alive:
             return
         same = [job.rank(number) for number in range(first, first + app.np)]
-        running = [other for other in same if other is None or other.alive]
+        running = [other for other in same if other is not None and other.alive]
         if running:
-            # Of many that end one after the other, in either direction, this one is among the last. Of ranks on other
-            # hosts it is told there when they have ended (`job_over`).
+            # Of many that end one after the other, in either direction, this one is among the last.
             self._last[job.nspace, first] = running[len(running) // 2]
-        else:
-            self._last.pop((job.nspace, first), None)
+            return
+        self._last.pop((job.nspace, first), None)
+        # Of ranks on other hosts it is told there when they have ended (`job_over`).
+        if None not in same:
             self.directory.forget({job.job.proc(first + number) for number in range(app.np)}, PERSIST_APP)
 
     def answer(self, upcall: Upcall) -> None:

@@ -217,6 +217,19 @@ def test_what_an_application_has_published_goes_with_its_last_rank_and_few_other
     assert counts[1000] < 20 * counts[100], counts
 
 
+def test_nothing_is_kept_of_an_application_of_which_only_ranks_on_other_hosts_run(monkeypatch):
+    job = running(4)
+    published = Publications(SimpleNamespace(loop=Loop(), limits=DEFAULTS, at_rank_end=[]))
+    who = SimpleNamespace(proc=Proc("job@1", 0), uid=1, gid=1, node=0)
+    published.directory.publish(who, Publish((Info("k", Value(3, "x")),), 4, PERSIST_APP))
+    here, real = job.ranks[:2], job.rank
+    monkeypatch.setattr(job, "rank", lambda number: real(number) if number < len(here) else None)
+    for rank in here:
+        rank.alive = False
+        published.retire(job, rank)
+    assert len(published.directory) == 1 and not published._last
+
+
 def test_a_query_about_one_rank_looks_at_no_other(monkeypatch):
     job = running(5)
     host = SimpleNamespace(jobs={job.nspace: job})
