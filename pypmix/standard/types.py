@@ -81,7 +81,7 @@ class Proc(tuple[str, int]):
 
     @classmethod
     def unchecked_ranks(cls, nspace: str, ranks: Iterable[int]) -> list[Proc]:
-        """Make one of each rank: cheaper than one by one."""
+        """Make those of several ranks at once, which costs less than one by one."""
         made: Iterable[Proc] = map(tuple.__new__, repeat(cls), zip(repeat(nspace), ranks))
         return list(made)
 
