@@ -292,14 +292,22 @@ from pypmix.engine.native.serverside import lingering
 lingering.CLOSED_SECONDS = 3600
 with Server(host, engine="native") as server:
     server.register_nspace(job(2))
-    lost = start(server, "open('up', 'w').close(); time.sleep(60)", 1)
-    until(lambda: os.path.exists("up") and asked(ClientConnected))
+    code = '''
+open(f"up{me.proc.rank}", "w").close()
+while not os.path.exists("lost"):
+    time.sleep(0.01)
+me.run(Fence((Proc('job', 0), Proc('job', 1))))
+me.run(Finalize())
+'''
+    other, lost = (start(server, code, rank) for rank in range(2))
+    until(lambda: os.path.exists("up0") and os.path.exists("up1") and len(asked(ClientConnected)) == 2)
     server.deregister_client(Proc("job", 1))
     lost.kill()
     lost.wait(10)
     until(lambda: asked(ClientLost))
+    open("lost", "w").close()
     # As long as the library knows it, it is waited for.
-    assert start(server, "me.run(Fence((Proc('job', 0), Proc('job', 1)))); me.run(Finalize())", 0).wait(20) == 0
+    assert other.wait(20) == 0
 """)
 
 
