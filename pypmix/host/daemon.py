@@ -233,6 +233,23 @@ def _text(value: object) -> str:
     return value
 
 
+def first_line(said: bytes) -> tuple[bytes, bytes, bytes]:
+    """Divide what comes from a node.
+
+    Returns:
+        What came before the daemon's first line, as a shell's start-up files print it; the line, empty as long as it
+        has not come; and what follows it.
+    """
+    printed = b""
+    while True:
+        line, end, rest = said.partition(b"\n")
+        if not end:
+            return printed + line, b"", b""
+        if line.startswith(b'{"'):
+            return printed, line, rest
+        printed, said = printed + line + end, rest
+
+
 def read_ready(line: bytes, node: str) -> Ready:
     """Return what a daemon says of itself when it is ready.
 
@@ -255,8 +272,7 @@ def read_ready(line: bytes, node: str) -> Ready:
     except (ValueError, TypeError, RecursionError):
         raise PMIxError(
             f"node {node}: something else than a daemon answers: {printable(line[:200].decode(errors='replace'))}",
-            hint="what a shell's start-up files print gets there too: they should print nothing where it is not "
-            "interactive",
+            hint="does the command that starts daemons run `python -m pypmix node` there?",
         ) from None
     if "secret" in found:
         raise PMIxError(
@@ -864,7 +880,8 @@ def _take_signals(daemon: Daemon) -> None:
 
 def _say(what: Mapping[str, object]) -> None:
     try:
-        sys.stdout.write(json.dumps(what) + "\n")
+        # A shell's start-up files may have printed something that does not end with a newline.
+        sys.stdout.write(f"\n{json.dumps(what)}\n")
         sys.stdout.flush()
     except OSError:
         # The launcher has gone; standard input says so too.

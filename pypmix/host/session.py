@@ -23,7 +23,7 @@ from queue import SimpleQueue as Queue
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host import orders
 from pypmix.host.crossings import Exchanging, merged
-from pypmix.host.daemon import Orders, bootstrap, read_ready
+from pypmix.host.daemon import Orders, bootstrap, first_line, read_ready
 from pypmix.host.elastic import Elastic, node_event
 from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
 from pypmix.host.exchange.coordinator import ContextIds
@@ -207,7 +207,7 @@ class _Daemon:
         self.node = node
         self.started = started
         self.joining = joining
-        self.said = bytearray()
+        self.said = b""
         self.ready = False
         self.present = False
         self.open = True
@@ -344,7 +344,8 @@ class Fleet:
         """Say what may keep daemons from joining: first of those of which nothing was heard, which have not begun."""
         for daemon in late:
             if not daemon.ready and (trouble := daemon.started.trouble()):
-                return trouble
+                printed = daemon.said.strip().decode(errors="replace")
+                return f"{trouble}; printed there: {printable(printed[-200:])}" if printed else trouble
         where = self._launcher[1]
         if not where:
             return "what has started them is to pass on what they send: does it run, and answer?"
@@ -395,17 +396,17 @@ class Fleet:
             _log.info("%s: %s", name, data.decode(errors="replace").rstrip())
         else:
             daemon.said += data
-            if b"\n" in daemon.said or len(daemon.said) > MAX_LINE:
+            if first_line(daemon.said)[1] or len(daemon.said) > MAX_LINE:
                 self._refuse(daemon)
 
     def _refuse(self, daemon: _Daemon) -> None:
         """Take in what a daemon has said first: that it is ready, or why it is not."""
-        line, _, rest = bytes(daemon.said).partition(b"\n")
-        trouble = "" if line else daemon.started.trouble()
+        printed, line, rest = first_line(daemon.said)
+        trouble = "" if line or len(daemon.said) > MAX_LINE else daemon.started.trouble()
         try:
             if trouble:
                 raise PMIxError(trouble)
-            ready = read_ready(line, daemon.node.hostname)
+            ready = read_ready(line or printed.strip(), daemon.node.hostname)
         except PMIxError as error:
             if daemon.joining is None:
                 self._failed = self._failed or error
@@ -415,8 +416,8 @@ class Fleet:
             daemon.ready = True
             daemon.node.has_cpus(ready.cpus)
             self._settle(daemon)
-            if rest:
-                _log.info("%s: %s", daemon.node, rest.decode(errors="replace").rstrip())
+            if told := (printed + rest).strip():
+                _log.info("%s: %s", daemon.node, told.decode(errors="replace"))
 
     def _rest(self, daemon: _Daemon) -> None:
         if daemon.open:

@@ -42,6 +42,7 @@ with pypmix.Client() as me:
 AGENT = """\
 #!/bin/sh
 host=$1; shift
+printf "$BANNER"
 echo "$host by ${STARTED_BY:-launcher}" >> FOLDER/started
 [ -n "$STARTED_BY" ] && [ "$host" = "$REFUSED" ] && { echo "no way from here" >&2; exit 255; }
 STARTED_BY=$host exec "$@"
@@ -71,12 +72,12 @@ def agent(tmp_path: Path) -> str:
     return f"{path} {{host}}"
 
 
-def words(tmp_path: Path, agent: str) -> list[str]:
-    """The command line of a run on all nodes, whose relays and launcher start two at a time."""
+def words(tmp_path: Path, agent: str, nodes: int = NODES) -> list[str]:
+    """The command line of a run on some nodes, whose relays and launcher start two at a time."""
     (tmp_path / "site_tree.py").write_text(ROSTER)
-    hosts = ",".join([f"n{number}" for number in range(NODES)])
+    hosts = ",".join([f"n{number}" for number in range(nodes)])
     site = ["--roster", "site_tree:Site", "--host", hosts, "--launch-agent", agent, "--node-timeout", "60"]
-    return ["run", *site, "-n", str(NODES), sys.executable, "-c", PROGRAM]
+    return ["run", *site, "-n", str(nodes), sys.executable, "-c", PROGRAM]
 
 
 def environment(command: Command, tmp_path: Path, **more: str) -> dict[str, str]:
@@ -92,6 +93,18 @@ def test_nodes_start_nodes(command: Command, tmp_path: Path, agent: str) -> None
     assert (done.code, sorted(done.lines)) == (0, EXPECTED), done.err
     by = "n0 by launcher, n3 by launcher, n1 by n0, n2 by n0, n4 by n3, n5 by n3, n6 by n5"
     assert started(tmp_path) == set(by.split(", ")), done.err
+
+
+@pytest.mark.parametrize("nodes", [2, NODES], ids=["by the launcher", "by nodes"])
+def test_start_up_files_of_shells_that_print_do_not_disturb(
+    command: Command, tmp_path: Path, agent: str, nodes: int
+) -> None:
+    """With and without a newline at the end, as `.bashrc` may do it on each node."""
+    line = words(tmp_path, agent, nodes)
+    for banner in (r"Welcome\n[3 jobs wait]\n", r"{Quota: 93 %%}"):
+        done = command(*line, env=environment(command, tmp_path, BANNER=banner))
+        assert (done.code, sorted(done.lines)) == (0, EXPECTED[:nodes]), done.err
+        assert b"Welcome" not in done.out and b"Quota" not in done.out
 
 
 def test_by_ssh(command: Command, tmp_path: Path, sshd: Server) -> None:

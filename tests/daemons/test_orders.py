@@ -9,7 +9,7 @@ from hypothesis import given, strategies
 
 from pypmix.host import orders
 from pypmix.host.addresses import listening_address
-from pypmix.host.daemon import Orders, bootstrap, read_orders, read_ready
+from pypmix.host.daemon import Orders, bootstrap, first_line, read_orders, read_ready
 from pypmix.host.job import Application, Job, Node
 from pypmix.host.mapping import Mapping
 from pypmix.host.nodes import HostNode
@@ -115,6 +115,14 @@ def test_an_agent_that_passes_no_input_on_or_sends_it_back_is_told() -> None:
     with pytest.raises(PMIxError, match="comes back") as caught:
         read_ready(bootstrap(GIVEN), "n1")
     assert "7373" not in str(caught.value), "the secret is shown"
+
+
+def test_the_first_line_of_a_daemon_is_found_behind_what_shells_print() -> None:
+    line = b'{"ready": "n1"}'
+    assert first_line(line) == (line, b"", b"")
+    assert first_line(b"\n" + line + b"\nmore") == (b"\n", line, b"more")
+    assert first_line(b"Welcome\n{quota}\n" + line + b"\n") == (b"Welcome\n{quota}\n", line, b"")
+    assert first_line(b"Welcome\nto n1") == (b"Welcome\nto n1", b"", b"")
 
 
 @given(strategies.binary(max_size=100))

@@ -84,7 +84,8 @@ class Relay:
     def _report(self, kind: str, name: str, value: str | int) -> None:
         self._heard.add(name)
         try:
-            os.write(1, json.dumps([kind, name, value]).encode() + b"\n")
+            # What a shell's start-up files have printed may not end with a newline.
+            os.write(1, f"\n{json.dumps([kind, name, value])}\n".encode())
         except OSError:
             # The launcher has gone; standard input says so too.
             return
