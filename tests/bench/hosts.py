@@ -1,11 +1,12 @@
 """Times what an upcall costs, in one run: fences of a job that is half elsewhere, put to hosts that answer at once.
 
-    python tests/bench/hosts.py [--ranks 1,2,8,32] [--rounds 5] [--fences 1000]
+    python tests/bench/hosts.py [--ranks 1,2,8,32] [--rounds 5] [--fences 1000] [--root]
 
 Every round runs all hosts one after the other, each with the same C client, so that a noisy machine is noisy for all of
 them; many clients do fewer fences. The reference is a host in C on the same libpmix, which answers on the library's own
 thread. The official binding is run by the interpreter that has it (`PYPMIX_BENCH_OFFICIAL`, by default
-/usr/bin/python3).
+/usr/bin/python3). With `--root` all hosts but that one run in the Debian root of `tests/harness/provision_roots.py`,
+with its libpmix and its Python.
 """
 
 from __future__ import annotations
@@ -50,14 +51,21 @@ def library_of(program: Path) -> str:
     return found[1]
 
 
-def run(command: list[str], env: dict[str, str], ranks: int, limit: float) -> float:
+def run(command: list[str], env: dict[str, str], ranks: int, limit: float, folder: str | None = None) -> float:
     """Run a host with its clients; return the median over these of the microseconds that a fence takes.
+
+    Args:
+        command: The host, and what it starts.
+        env: The environment of both.
+        ranks: The number of clients.
+        limit: Seconds that it may take.
+        folder: Where clients may write.
 
     Raises:
         TimeoutError: It did not end in time, and was stopped with all its clients.
         RuntimeError: It failed.
     """
-    with tempfile.TemporaryDirectory() as out, tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryDirectory(dir=folder) as out, tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
             command,
             env={**env, "BENCH_OUT": out},
@@ -103,7 +111,7 @@ def official(client: Path) -> None:
         print(f"\nofficial binding: {figure:.1f} us a fence, N = 1")
 
 
-def compare(ranks: list[int], rounds: int, fences: int) -> None:
+def compare(ranks: list[int], rounds: int, fences: int, root: bool = False) -> None:
     """Time all hosts and print a table for each number of clients."""
     with tempfile.TemporaryDirectory() as folder:
         host, client = (build(Path(folder), name) for name in ("host", "fencer"))
@@ -111,6 +119,14 @@ def compare(ranks: list[int], rounds: int, fences: int) -> None:
             print("no C compiler or no PMIx headers: no host in C to compare with", file=sys.stderr)
             return
         library = library_of(host)
+        if root:
+            sys.path.insert(0, str(HERE.parent))
+            from harness import machine
+
+            if machine.root_lacking():
+                print(f"this machine lacks {machine.root_lacking()}", file=sys.stderr)
+                return
+            library = machine.root().library
         commands: dict[str, tuple[list[str], dict[str, str]]] = {REFERENCE: ([str(host)], dict(os.environ))}
         for name, (engine, kind) in HOSTS.items():
             env = {**os.environ, "PYPMIX_ENGINE": engine, "PYPMIX_LIBPMIX": library}
@@ -121,9 +137,13 @@ def compare(ranks: list[int], rounds: int, fences: int) -> None:
             count = str(max(100, fences * 8 // max(n, 8)))
             for _ in range(rounds):
                 for name, (command, env) in commands.items():
-                    found[name].append(run([*command, str(n), str(client), count], env, n, LIMIT))
+                    line = [*command, str(n), str(client), count]
+                    if root:
+                        line = machine.enter(line, Path(folder))
+                    found[name].append(run(line, env, n, LIMIT, folder))
             show(n, found)
-        official(client)
+        if not root:
+            official(client)
 
 
 def show(ranks: int, found: dict[str, list[float]]) -> None:
@@ -142,8 +162,9 @@ def main() -> int:
     parser.add_argument("--ranks", default="1,2,8,32")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--fences", type=int, default=1000)
+    parser.add_argument("--root", action="store_true", help="in the Debian root")
     options = parser.parse_args()
-    compare([int(number) for number in options.ranks.split(",")], options.rounds, options.fences)
+    compare([int(number) for number in options.ranks.split(",")], options.rounds, options.fences, options.root)
     return 0
 
 
