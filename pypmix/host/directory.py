@@ -81,6 +81,16 @@ class Entry(Record):
         return who.uid == self.owner.uid or who.uid in self.users or who.gid in self.groups
 
 
+class _Share:
+    """What a proc has published: the values by their places, and their bytes."""
+
+    __slots__ = ("bytes", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[object, ...], Entry] = {}
+        self.bytes = 0
+
+
 class Search:
     """A lookup under way."""
 
@@ -119,8 +129,7 @@ class Directory:
         self._entries: dict[str, dict[tuple[object, ...], Entry]] = {}
         self._size = 0
         self._bytes = 0
-        self._shares: dict[Proc, tuple[int, int]] = {}
-        """The number and the bytes of the values that each proc has published."""
+        self._shares: dict[Proc, _Share] = {}
         self._searches: dict[Search, None] = {}
 
     def __len__(self) -> int:
@@ -150,9 +159,7 @@ class Directory:
                 )
         self._check_room(who.proc, len(entries), sum([entry.size for entry in entries]))
         for entry in entries:
-            self._entries.setdefault(entry.info.key, {})[entry.place] = entry
-            self._count(entry, 1)
-            self.watcher(entry, True)
+            self._add(entry)
         keys = {entry.info.key for entry in entries}
         for search in list(self._searches):
             if not keys.isdisjoint(search.op.keys):
@@ -160,7 +167,8 @@ class Directory:
 
     def _check_room(self, proc: Proc, number: int, size: int) -> None:
         """Raise a `PMIxError` where a proc cannot publish so much more."""
-        own, own_bytes = self._shares.get(proc, (0, 0))
+        share = self._shares.get(proc)
+        own, own_bytes = (0, 0) if share is None else (len(share.entries), share.bytes)
         counts = (
             ("published_values", own + number, f"{proc} would have published {own + number} values"),
             ("published", own_bytes + size, f"{proc} would have published {own_bytes + size} bytes"),
@@ -170,14 +178,6 @@ class Directory:
         for name, count, what in counts:
             if count > getattr(self._limits, name):
                 raise self._limits.reached(name, what, "publish")
-
-    def _count(self, entry: Entry, number: int) -> None:
-        """Count a value that has come (1) or gone (-1)."""
-        self._size += number
-        self._bytes += number * entry.size
-        own, own_bytes = self._shares.pop(entry.owner.proc, (0, 0))
-        if own + number:
-            self._shares[entry.owner.proc] = own + number, own_bytes + number * entry.size
 
     def lookup(self, who: Who, op: Lookup, answer: Answer) -> None:
         """Look keys up; `answer` is called once, now or when what is waited for has come or the time is over."""
@@ -200,7 +200,8 @@ class Directory:
             PermissionDenied: Another proc has.
         """
         wanted = _data(op.directives, keys.RANGE, None)
-        found = [entry for entry in self._all(op.keys) if wanted is None or entry.range == wanted]
+        there = self._all(op.keys) if op.keys else self._own((who.proc,))
+        found = [entry for entry in there if wanted is None or entry.range == wanted]
         own = [entry for entry in found if entry.owner.proc == who.proc]
         for entry in own:
             self._remove(entry)
@@ -212,13 +213,13 @@ class Directory:
 
     def forget(self, procs: Collection[Proc], persistence: int) -> None:
         """Remove what these procs have published for so long."""
-        for entry in list(self._all(())):
-            if entry.persistence == persistence and entry.owner.proc in procs:
+        for entry in self._own(procs):
+            if entry.persistence == persistence:
                 self._remove(entry)
 
     def published(self, range: int) -> list[Entry]:
         """Return what is published to a range."""
-        return [entry for entry in self._all(()) if entry.range == range]
+        return [entry for entry in self._all(self._entries) if entry.range == range]
 
     def remove_all(self, range: int, meant: Callable[[Entry], bool]) -> None:
         """Remove what is published to a range, as far as it is meant."""
@@ -233,15 +234,37 @@ class Directory:
             self._drop(search)
 
     def _all(self, keys: Collection[str]) -> Iterator[Entry]:
-        for key in keys or self._entries:
+        for key in keys:
             yield from self._entries.get(key, {}).values()
 
+    def _own(self, procs: Collection[Proc]) -> list[Entry]:
+        """Return what procs have published; not by a look at all values, since this is done for each proc that ends."""
+        if len(procs) > len(self._shares):
+            procs = [proc for proc in self._shares if proc in procs]
+        shares = [self._shares[proc] for proc in procs if proc in self._shares]
+        return [entry for share in shares for entry in share.entries.values()]
+
+    def _add(self, entry: Entry) -> None:
+        place = entry.place
+        self._entries.setdefault(entry.info.key, {})[place] = entry
+        share = self._shares.setdefault(entry.owner.proc, _Share())
+        share.entries[place] = entry
+        share.bytes += entry.size
+        self._size += 1
+        self._bytes += entry.size
+        self.watcher(entry, True)
+
     def _remove(self, entry: Entry) -> None:
-        places = self._entries[entry.info.key]
-        del places[entry.place]
-        self._count(entry, -1)
+        place = entry.place
+        places, share = self._entries[entry.info.key], self._shares[entry.owner.proc]
+        del places[place], share.entries[place]
+        share.bytes -= entry.size
+        self._size -= 1
+        self._bytes -= entry.size
         if not places:
             del self._entries[entry.info.key]
+        if not share.entries:
+            del self._shares[entry.owner.proc]
         self.watcher(entry, False)
 
     def _found(self, search: Search) -> list[Entry]:

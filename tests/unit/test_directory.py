@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -313,3 +315,42 @@ def test_it_does_what_a_dict_would(steps):
         assert len(world.directory) == len(model)
     assert all(answers == [expected] for answers, expected in answered)
     assert all(answers == [] for _, _, answers in waiting)
+
+
+def lines_of(function):
+    """Return how many lines of the directory's module a call carries out."""
+    count = 0
+
+    def trace(frame, event, _argument):
+        nonlocal count
+        if frame.f_code.co_filename != Directory.leave.__code__.co_filename:
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("what", ["ends", "takes all back"])
+def test_a_proc_does_not_cost_what_others_have_published(what):
+    """Where each of many ranks publishes something and ends, looks at all values would grow with their square."""
+
+    def lines(ranks):
+        world = World()
+        whos = [who(rank) for rank in range(ranks)]
+        for each in whos:
+            world.publish(each, f"key {each.proc.rank}", persist=Persist.PROC)
+        if what == "ends":
+            found = lines_of(lambda: world.directory.leave(whos[0].proc))
+        else:
+            found = lines_of(lambda: world.directory.unpublish(whos[0], Unpublish()))
+        assert len(world.directory) == ranks - 1
+        return found
+
+    assert lines(400) == lines(4)
