@@ -237,7 +237,7 @@ def first_line(said: bytes) -> tuple[bytes, bytes, bytes]:
     """Divide what comes from a node.
 
     Returns:
-        What came before the daemon's first line, as a shell's start-up files print it; the line, empty as long as it
+        Other text before the daemon's first line, as a shell's start-up files print it; the line, empty as long as it
         has not come; and what follows it.
     """
     printed = b""

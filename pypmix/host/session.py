@@ -344,8 +344,8 @@ class Fleet:
         """Say what may keep daemons from joining: first of those of which nothing was heard, which have not begun."""
         for daemon in late:
             if not daemon.ready and (trouble := daemon.started.trouble()):
-                printed = daemon.said.strip().decode(errors="replace")
-                return f"{trouble}; printed there: {printable(printed[-200:])}" if printed else trouble
+                printed = daemon.said.decode(errors="replace").strip().rpartition("\n")[2]
+                return f"{trouble}; printed there: {printable(printed)[:200]}" if printed else trouble
         where = self._launcher[1]
         if not where:
             return "what has started them is to pass on what they send: does it run, and answer?"
