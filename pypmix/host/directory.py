@@ -82,7 +82,7 @@ class Entry(Record):
 
 
 class _Share:
-    """What a proc has published: the values by their places, and their bytes."""
+    """All that a proc has published: the values by their places, and their bytes."""
 
     __slots__ = ("bytes", "entries")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 import logging
 import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -432,8 +434,16 @@ def test_an_interrupted_handler_does_not_stop_the_chain(process: Process) -> Non
     assert sorted(process.seen) == [("a", -1), ("a", -1), ("b", -1), ("b", -1)]
 
 
+def opname(frame: FrameType) -> str:
+    """Return the name of the opcode that a frame is about to carry out."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]]
+
+
 def test_a_signal_handler_that_raises_does_not_silence_the_handlers(process: Process) -> None:
-    """It is tried at each step until the handler is called, as CPython calls signal handlers after any call."""
+    """It is tried at each step until the handler is called, as CPython calls signal handlers after any call.
+
+    But not at the marks of branches that Python 3.14 has: it calls none there, and an exception would not be caught.
+    """
     function = chain.Handlers._make_calls
     process.on("handler", -1)
     for number in range(1, 1000):
@@ -444,7 +454,7 @@ def test_a_signal_handler_that_raises_does_not_silence_the_handlers(process: Pro
             if step.f_code is not function.__code__:
                 return None
             step.f_trace_opcodes = True
-            if event == "opcode" and not process.seen:
+            if event == "opcode" and not process.seen and opname(step) != "NOT_TAKEN":
                 left -= 1
                 if left == 0:
                     raise KeyboardInterrupt

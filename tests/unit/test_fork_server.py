@@ -186,9 +186,18 @@ def test_a_call_has_the_arguments_of_the_fork_server(ranks: Ranks) -> None:
 
 
 def test_ranks_have_no_descriptors_of_the_fork_server(ranks: Ranks) -> None:
-    listed = "import os; print(*[fd for fd in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{fd}')])"
+    listed = """
+import os
+for fd in os.listdir("/proc/self/fd"):
+    try:
+        print(fd, os.readlink(f"/proc/self/fd/{fd}"))
+    except FileNotFoundError:
+        pass
+"""
     inherited = {fd for fd in map(int, os.listdir("/proc/self/fd")) if _inherited(fd)}
-    assert set(map(int, ranks.said(listed).split())) <= inherited | {0, 1, 2}
+    # libffi, of ctypes, keeps its own file open, and needs it.
+    found = {int(line.split()[0]) for line in ranks.said(listed).splitlines() if "/libffi.so" not in line}
+    assert found <= inherited | {0, 1, 2}
 
 
 def _inherited(fd: int) -> bool:

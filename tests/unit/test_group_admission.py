@@ -211,9 +211,9 @@ def test_nobody_else_has_a_proc_leave_in_a_life_to_come() -> None:
     early = team.enter(6, attrs.TIMEOUT(1))
     team.run()
     assert early.status == statuses.ERR_TIMEOUT
-    (count,) = _lives.__reduce__()[1]
+    count = next(_lives)
     lies = talk.procs(keys.GROUP_MEMBERSHIP, (*P[:4], P[6])), talk.proc(talk.ADDED, P[6]), talk.size(talk.PLACE, 1)
-    for life in (count, count + 1, 2**64 - 1):
+    for life in (count, count + 1, count + 2, 2**64 - 1):
         infos = (*lies, talk.size(talk.LIFE, life))
         team[7].notify(talk.event(statuses.GROUP_MEMBERSHIP_UPDATE, G, (P[6],), infos))
         team[7].notify(talk.say("enter welcome", G, (P[6],), infos))
