@@ -261,5 +261,12 @@ FOUND: dict[str, Schedule] = {
         ),
         (Loss(94, "leader", 0, 0),),
     ),
+    "A member leaves while the announcement of one who is admitted is on its way.": Schedule(
+        4,
+        (Job(0, 4, 1),),
+        (0.1, 0.1, 0.0, 0.5, 0.0, 3.0),
+        (Plan("invited", 3, 2, 3, 0, 0, None, 0, ("request", "leave"), 7),),
+        (),
+    ),
 }
 """By what happens in them."""

@@ -14,7 +14,7 @@ forwards the whole history.
 from __future__ import annotations
 
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.entering import COMES, OFFER, WELCOME
+from pypmix.engine.groups.entering import COMES, OFFER
 from pypmix.engine.groups.inviting import timeout_in
 from pypmix.engine.groups.membership import Admission
 from pypmix.engine.groups.standing import not_in, said_in
@@ -29,6 +29,7 @@ from pypmix.engine.groups.talk import (
     NEWS,
     PLACE,
     TERM,
+    WELCOME,
     event,
     flag,
     found,
@@ -263,6 +264,11 @@ class Admitting:
             infos.append(proc(keys.GROUP_LEADER, state.leader))
         if group.notifies:
             infos.append(flag(keys.GROUP_NOTIFY_TERMINATION))
+        departed = group.membership.departed
+        left = [each for each in departed if each not in group.membership and not self._standing.has_ended(each)]
+        if left:
+            # The new member's server knows the members of the announcement, of which some may have left since.
+            infos.append(procs(DEPARTED, left))
         self._say(WELCOME, group.name, (admission.proc,), infos)
         self._end(admission, None)
         self._go_on(group)

@@ -24,6 +24,7 @@ from pypmix.engine.groups.talk import (
     LIVES,
     PLACE,
     TERM,
+    WELCOME,
     flag,
     found,
     keep,
@@ -57,9 +58,6 @@ OFFER = "enter offer"
 
 COMES = "admit comes"
 """To the member that has offered: the sender comes, in its life `LIFE`."""
-
-WELCOME = "enter welcome"
-"""To the new member: it is one, in its life `LIFE`, and this is the group."""
 
 _lives = count(1)
 """Numbers for the lives of this process in groups, for all of its sessions."""

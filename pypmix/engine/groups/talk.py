@@ -66,6 +66,9 @@ EPOCH = "pypmix.grp.epoch"
 DESTRUCTS = "pypmix.grp.destruct"
 """In a fence: the group that it destructs, for members whose library knows of no such group."""
 
+WELCOME = "enter welcome"
+"""To the new member: it is one, in its life `LIFE`, and this is the group."""
+
 NEWS = "admit news"
 """To the admitted members, from the registrar: the other admitted ones, the members that have left or ended, and the
 leader."""
@@ -122,8 +125,8 @@ def found(infos: Iterable[Info], key: str, kind: type[D]) -> D | None:
 
 
 def left_in(infos: tuple[Info, ...]) -> list[Proc]:
-    """Return the procs of which `NEWS` say that they have left, and are not members again."""
-    if found(infos, SAYS, str) != NEWS:
+    """Return the procs of which `NEWS` or a `WELCOME` say that they have left, and are not members again."""
+    if found(infos, SAYS, str) not in (NEWS, WELCOME):
         return []
     added = {*listed(infos, ADDED)}
     return [each for each in listed(infos, DEPARTED) if each not in added]
