@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import signal
@@ -22,6 +23,7 @@ from pypmix.host.outcome import Outcome
 from pypmix.host.placing import Node, Wanted
 from pypmix.host.rosters.agent import Agent, Calls, Ended, receive, send
 from pypmix.host.rosters.engine import Nodes, launcher_addresses, named
+from pypmix.host.rosters.world import ENDING
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import OperationTimeout, PMIxError
 
@@ -167,6 +169,67 @@ def test_functions_reach_ranks_and_results_come_back() -> None:
         env = {**machine.clean_environment(), CALL: calls.name, "PYTHONPATH": str(machine.ROOT)}
         subprocess.run([sys.executable, "-c", rank], env=env, check=True, timeout=60)
         assert calls.close() == {5: b"function" * 100000}
+
+
+FUNCTIONS = """
+import sys
+
+def leaves(group):
+    if group.rank == 1:
+        sys.exit(0)
+    group.fence(timeout=100)
+
+def raises():
+    from there import Fault
+    raise Fault("a word")
+
+def returns():
+    from there import Fault
+    return Fault("a word")
+
+def streams():
+    return (number for number in range(3))
+"""
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of functions, and pickle for cloudpickle; ranks have a module `there` besides."""
+    for name, text in (
+        ("cloudpickle", "from pickle import *\n"),
+        ("functions", FUNCTIONS),
+        ("ranks/there", "class Fault(Exception): ...\n"),
+    ):
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{tmp_path}/ranks:{machine.ROOT}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("functions")
+    for name in ("cloudpickle", "functions"):
+        del sys.modules[name]
+
+
+def test_a_rank_that_leaves_a_world_by_itself_is_not_awaited(functions: Any) -> None:
+    with leftovers.nothing_left(), nodes_of(Engine()) as nodes, nodes.world(mpi=False) as world:
+        began = time.monotonic()
+        with pytest.raises(PMIxError, match=r"(?s)rank 1 of 3 failed: Traceback.*SystemExit: 0"):
+            world.run(functions.leaves)
+        assert time.monotonic() - began < ENDING / 2
+        with pytest.raises(PMIxError, match="the world has ended: rank 1 "):
+            world.run(functions.leaves)
+
+
+def test_what_can_be_loaded_in_ranks_alone_is_told(functions: Any) -> None:
+    with leftovers.nothing_left(), nodes_of(Engine()) as nodes:
+        with pytest.raises(PMIxError, match=r"(?s)rank \d of 3 failed: Traceback.*in raises.*there.Fault: a word"):
+            nodes.call(functions.raises)
+        with pytest.raises(ModuleNotFoundError, match="there") as caught:
+            nodes.call(functions.returns)
+        assert caught.value.__notes__ == ["rank 0 has returned what cannot be loaded here"]
+        with pytest.raises(TypeError, match="generator") as unwritten:
+            nodes.call(functions.streams)
+        assert unwritten.value.__notes__[0].startswith("rank ")
 
 
 def test_results_are_read_though_another_rank_of_the_node_has_none() -> None:

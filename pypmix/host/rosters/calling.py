@@ -7,11 +7,13 @@ one, or those of a world, one after the other (`pypmix.host.rosters.world`).
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import sys
 import time
 import traceback
 from functools import cache
+from typing import NamedTuple
 
 from pypmix.client import Client
 from pypmix.host.rosters.agent import CALL, peer_uid, receive, send
@@ -26,14 +28,28 @@ if TYPE_CHECKING:
     from pypmix.operations.groups import Group
 
 
+class Result(NamedTuple):
+    """The result of a rank.
+
+    Attributes:
+        fine: Whether the function has returned.
+        data: What it has returned or raised, as cloudpickle has written it; empty for what cannot be raised elsewhere.
+        told: The traceback of what it has raised.
+        when: When that was.
+    """
+
+    fine: bool
+    data: bytes
+    told: str
+    when: float
+
+
 CONSTRUCT_SECONDS = 60.0
 """Seconds that the ranks of a world have to come to their group."""
 
 
 def main() -> int:
     """Call functions as they come; return 0 if all have returned, 1 if none may be had. A failure ends the process."""
-    import cloudpickle
-
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect("\0" + os.environ[CALL])
         if peer_uid(connection) != os.geteuid():
@@ -45,15 +61,12 @@ def main() -> int:
             except (OSError, EOFError):
                 # No further one comes, or what hands them out is lost, which ends this node.
                 return 0
-            fine, result = _carry_out(function)
-            try:
-                data = cloudpickle.dumps(result)
-            except Exception as error:
-                fine, data = False, cloudpickle.dumps((False, None, _told(error), time.time()))
+            result = _carry_out(function)
             number = int(os.environ["PMIX_RANK"])
             send(connection, number.to_bytes(4, "big"))
-            send(connection, data)
-            if not fine:
+            # The class itself is one of `__main__` here.
+            send(connection, pickle.dumps(tuple(result)))
+            if not result.fine:
                 # Not by way of MPI_Finalize, which waits for ranks that wait for this one.
                 sys.stdout.flush()
                 sys.stderr.flush()
@@ -97,24 +110,28 @@ def _group() -> Group:
     return client.group("pypmix.world", client.job, context_id=True, timeout=CONSTRUCT_SECONDS).construct()
 
 
-def _carry_out(data: bytes) -> tuple[bool, tuple[bool, Any, str, float]]:
-    """Return whether the function has returned; and this again, what, or which exception it has raised and when."""
-    import cloudpickle
-
+def _carry_out(data: bytes) -> Result:
     try:
+        import cloudpickle
+
         function, arguments, keywords = cloudpickle.loads(data)
-        return True, (True, function(*arguments, **keywords), "", time.time())
-    except Exception as error:
-        told = _told(error)
-        try:
-            cloudpickle.loads(cloudpickle.dumps(error))
-        except Exception:
-            return False, (False, None, told, time.time())
-        return False, (False, error.with_traceback(None), told, time.time())
+        return Result(True, cloudpickle.dumps(function(*arguments, **keywords)), "", time.time())
+    except BaseException as error:
+        # One that leaves by `sys.exit` would be missed by the others only when they have waited for it.
+        told = "".join(traceback.format_exception(error)).rstrip()
+        return Result(False, _written(error), told, time.time())
 
 
-def _told(error: Exception) -> str:
-    return "".join(traceback.format_exception(error)).rstrip()
+def _written(error: BaseException) -> bytes:
+    if not isinstance(error, Exception):
+        # It would end the program that has called.
+        return b""
+    try:
+        import cloudpickle
+
+        return bytes(cloudpickle.dumps(error))
+    except Exception:
+        return b""
 
 
 if __name__ == "__main__":

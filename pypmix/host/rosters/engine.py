@@ -21,7 +21,7 @@ from pypmix.host.outcome import Outcome
 from pypmix.host.placing import Node
 from pypmix.host.rosters.agent import Ended
 from pypmix.host.rosters.reach import apart
-from pypmix.host.rosters.world import World, returned
+from pypmix.host.rosters.world import World, read, returned
 from pypmix.host.session import NOT_OURS, NodeSession
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import PMIxError
@@ -303,7 +303,7 @@ class Nodes:
         app = self._application(FUNCTION, n)
         size = app.np
         outcome, found = self._run(app, env, timeout, None, patience, data)
-        results = returned(found, size, outcome.reason)
+        results = returned(read(found), size, outcome.reason)
         if outcome.code:
             raise PMIxError(outcome.reason)
         return results

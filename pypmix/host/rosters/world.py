@@ -13,12 +13,13 @@ otherwise the job's.
 
 from __future__ import annotations
 
+import pickle
 import signal
 import threading
 import time
 from queue import Empty, SimpleQueue
 
-from pypmix.host.rosters.calling import within
+from pypmix.host.rosters.calling import Result, within
 from pypmix.host.session import LEAVING
 from pypmix.standard.errors import OperationTimeout, PartialSuccess, PMIxError
 from pypmix.standard.types import Proc
@@ -144,7 +145,7 @@ class World:
             threading.Thread(target=self._ask_node, args=(answers, name, data, share), daemon=True).start()
         deadline = None if timeout is None else time.monotonic() + timeout
         left = len(self._shares)
-        found: dict[int, bytes] = {}
+        found: dict[int, Result] = {}
         while left:
             try:
                 answer = answers.get(timeout=None if deadline is None else max(deadline - time.monotonic(), 0.0))
@@ -157,8 +158,8 @@ class World:
                 deadline = time.monotonic() + ANSWERING
             else:
                 left -= 1
-                found.update(answer)
-        if len(found) < self.size or any(not succeeded(each) for each in found.values()):
+                found.update(read(answer))
+        if len(found) < self.size or not all(result.fine for result in found.values()):
             # The job ends by itself then.
             if not self._over.wait(ENDING):
                 self._end("a rank was lost")
@@ -166,7 +167,7 @@ class World:
                 raise self._fault
         return returned(found, self.size, self._reason)
 
-    def _late(self, found: Mapping[int, bytes], timeout: float | None) -> OperationTimeout:
+    def _late(self, found: Mapping[int, Result], timeout: float | None) -> OperationTimeout:
         missing = [rank for rank in range(self.size) if rank not in found]
         procs = [Proc(self._host.job.nspace, rank) for rank in missing] if self._host is not None else []
         text = f"{_ranks(missing)} of {self.size} did not return within {timeout:g} s"
@@ -245,33 +246,29 @@ def _ranks(numbers: list[int]) -> str:
     return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:16]))}"
 
 
-def succeeded(result: bytes) -> bool:
-    """Tell whether a rank has returned, by what it has sent."""
-    import cloudpickle
-
-    return bool(cloudpickle.loads(result)[0])
+def read(found: Mapping[int, bytes]) -> dict[int, Result]:
+    """Return the results of ranks as they have sent them, by their numbers."""
+    return {rank: Result(*pickle.loads(each)) for rank, each in found.items()}
 
 
-def returned(found: Mapping[int, bytes], size: int, reason: str) -> list[Any]:
+def returned(results: Mapping[int, Result], size: int, reason: str) -> list[Any]:
     """Return what functions have returned in ranks.
 
     Args:
-        found: What the ranks have sent, by their numbers.
+        results: The results of the ranks, by their numbers.
         size: How many there are.
         reason: Why the job was ended before its time; empty if it was not.
 
     Raises:
-        Exception: What the first of them has raised that failed.
+        Exception: What the first of them has raised that failed, or that one cannot be loaded here.
         PMIxError: The job was ended otherwise.
     """
-    import cloudpickle
-
-    results = {rank: cloudpickle.loads(each) for rank, each in found.items()}
     missing = [rank for rank in range(size) if rank not in results]
-    failed = sorted([(when, rank) for rank, (fine, _, _, when) in results.items() if not fine])
+    failed = sorted([(result.when, rank) for rank, result in results.items() if not result.fine])
     if failed:
         rank = failed[0][1]
-        _, error, told, _ = results[rank]
+        told = results[rank].told
+        error = _raised(results[rank].data)
         text = f"rank {rank} of {size} failed"
         if error is None:
             raise PMIxError(f"{text}: {told}")
@@ -283,4 +280,25 @@ def returned(found: Mapping[int, bytes], size: int, reason: str) -> list[Any]:
         raise error
     if missing:
         raise PMIxError(reason or f"no result has come of {_ranks(missing)}")
-    return [results[rank][1] for rank in range(size)]
+    return [_loaded(rank, results[rank].data) for rank in range(size)]
+
+
+def _raised(data: bytes) -> Exception | None:
+    """Return what a rank has raised; None where it cannot be raised here, as where its module is not there."""
+    import cloudpickle
+
+    try:
+        error = cloudpickle.loads(data)
+    except Exception:
+        return None
+    return error if isinstance(error, Exception) else None
+
+
+def _loaded(rank: int, data: bytes) -> Any:
+    import cloudpickle
+
+    try:
+        return cloudpickle.loads(data)
+    except Exception as error:
+        error.add_note(f"rank {rank} has returned what cannot be loaded here")
+        raise
