@@ -46,7 +46,10 @@ if TYPE_CHECKING:
 __all__ = ["Nodes", "nodes", "world"]
 
 START_SECONDS = 60.0
-"""Seconds that workers have to come that the cluster is asked to start."""
+"""Seconds that workers have to come that the cluster is asked to start, and that a client has to connect."""
+
+CONNECTING = ("newly-created", "connecting")
+"""The states of a client that is about to be connected."""
 
 LOOK_SECONDS = 0.1
 
@@ -98,11 +101,9 @@ def nodes(
     """
     number_of("n", n)
     number_of("slots", slots)
-    if isinstance(workers, str):
-        raise TypeError(f"workers is a list of names or addresses, not the string {workers!r:.80}")
-    client = client or get_client()
-    if client.asynchronous:
-        raise PMIxError("an asynchronous client cannot be waited for", hint="await asyncio.to_thread with another one")
+    if isinstance(workers, str | int):
+        raise TypeError(f"workers is a list of names or addresses, not {workers!r:.80}")
+    client = _connected(client or get_client())
     # Clusters of this machine name their workers by numbers.
     wanted = {str(each) for each in workers or ()}
     engine = _Dask(client, slots, workers is None and n is None)
@@ -112,7 +113,10 @@ def nodes(
     if unknown:
         raise PMIxError(f"the cluster has no worker {', '.join(sorted(unknown)):.200}")
     if len(found) < (n or 1):
-        raise PMIxError(f"the cluster has {len(known)} workers, and {len(found)} of them are such as are wanted")
+        raise PMIxError(
+            f"the cluster has {len(found)} of the {n or 1} workers that are wanted",
+            hint="client.wait_for_workers(n) waits for those that are to come",
+        )
     return Nodes(engine, engine.lend(dict(list(found.items())[:n])), interface=interface, direct=direct)
 
 
@@ -147,6 +151,25 @@ def world(
     """
     found = nodes(client, workers=workers, n=n, slots=1, interface=interface, direct=direct)
     return found.world(mpi=mpi, env=env, release=found.close)
+
+
+def _connected(client: Client) -> Client:
+    """Return a client once it is connected with its scheduler.
+
+    Raises:
+        PMIxError: It is not.
+    """
+    if not isinstance(client, Client):
+        raise TypeError(f"the client is a distributed.Client, not {client!r:.80}")
+    if client.asynchronous:
+        raise PMIxError("an asynchronous client cannot be waited for", hint="await asyncio.to_thread with another one")
+    # Where tasks ask for the client of their worker at a time, Dask gives it to the second one before it is connected.
+    deadline = time.monotonic() + START_SECONDS
+    while client.status in CONNECTING and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+    if client.status != "running":
+        raise PMIxError(f"Dask's client has no connection with its scheduler: it is {client.status}")
+    return client
 
 
 def _process(address: str, about: Worker) -> Process:

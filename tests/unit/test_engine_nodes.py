@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture
 def dask(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=object, get_client=None))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=Client, get_client=None))  # type: ignore[arg-type]
     yield from _imported("pypmix.dask.workers")
 
 
@@ -46,6 +46,7 @@ class Client:
     """
 
     asynchronous = False
+    status = "running"
     cluster: Any = None
     id = "Client-1"
 
@@ -102,9 +103,10 @@ def test_workers_are_chosen_by_name_number_and_address(
         ({"n": -1}, ValueError, "n is at least 1, not -1"),
         ({"n": "2"}, TypeError, "n is a whole number"),
         ({"slots": 0}, ValueError, "slots is at least 1, not 0"),
-        ({"n": 4}, PMIxError, "the cluster has 3 workers, and 3 of them"),
-        ({"workers": "w1"}, TypeError, "not the string 'w1'"),
-        ({"workers": []}, PMIxError, "the cluster has 3 workers, and 0 of them"),
+        ({"n": 4}, PMIxError, "the cluster has 3 of the 4 workers that are wanted"),
+        ({"workers": "w1"}, TypeError, "a list of names or addresses, not 'w1'"),
+        ({"workers": 0}, TypeError, "a list of names or addresses, not 0"),
+        ({"workers": []}, PMIxError, "the cluster has 0 of the 1 workers that are wanted"),
         ({"workers": ["nosuch"]}, PMIxError, "the cluster has no worker nosuch"),
         # One machine has two of them.
         ({"workers": ["10.0.0.1", "w1", "w9"]}, PMIxError, "the cluster has no worker w9"),
@@ -122,6 +124,25 @@ def test_an_asynchronous_client_is_refused(dask: ModuleType) -> None:
     client.asynchronous = True
     with pytest.raises(PMIxError, match="asynchronous"):
         dask.nodes(client)
+
+
+def test_a_client_is_connected_before_it_is_asked_for_workers(
+    dask: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of tasks that ask for the client of their worker at a time, the second one is given it early."""
+    client = Client()
+    client.status = "connecting"
+
+    def connected(_seconds: float) -> None:
+        client.known, client.status = Client("w1").known, "running"
+
+    monkeypatch.setattr(dask.time, "sleep", connected)
+    assert len(dask.nodes(client).nodes) == 1
+    client.status = "closed"
+    with pytest.raises(PMIxError, match="no connection with its scheduler: it is closed"):
+        dask.nodes(client)
+    with pytest.raises(TypeError, match="not 'tcp://10.0.0.1:8786'"):
+        dask.nodes("tcp://10.0.0.1:8786")
 
 
 def test_two_requests_at_a_time_get_different_workers(dask: ModuleType) -> None:
