@@ -86,10 +86,12 @@ def nodes(
     engine = _Ray(num_cpus, options, strategy, timeout)
     try:
         if placement_group is None:
-            alive = [each for each in ray.nodes() if each["Alive"] and each["Resources"].get("CPU")]
-            made = engine.reserve(n or len(alive))
+            made = engine.reserve(n or _count())
         else:
-            made = engine.start(placement_group, n or placement_group.bundle_count)
+            bundles = placement_group.bundle_count
+            if (n or 0) > bundles:
+                raise PMIxError(f"the placement group has {bundles} of the {n} bundles that are wanted")
+            made = engine.start(placement_group, n or bundles)
     except BaseException:
         engine.close()
         raise
@@ -138,6 +140,20 @@ def world(
             engine.close()
             raise
     return found.world(mpi=mpi, env=env, release=found.close)
+
+
+def _count() -> int:
+    """Return how many nodes the cluster has.
+
+    Raises:
+        PMIxError: It has none.
+    """
+    if not ray.is_initialized():
+        raise PMIxError("this program has no Ray yet", hint="call ray.init(), with the address of the cluster")
+    found = [each for each in ray.nodes() if each["Alive"] and each["Resources"].get("CPU")]
+    if not found:
+        raise PMIxError("no node of Ray has CPUs")
+    return len(found)
 
 
 def _place(_actor: object) -> tuple[str, int]:
@@ -316,14 +332,17 @@ class _Ray:
         actor = self._by_name.pop(node.name, None)
         if actor is not None:
             self._actors.remove(actor)
-            ray.kill(actor)
+            _give_back(ray.kill, actor)
         group = self._own.pop(node.name, None)
         if group is not None:
             self._groups.remove(group)
-            remove_placement_group(group)
+            _give_back(remove_placement_group, group)
 
     def call(self, node: str, method: str, *arguments: Any) -> Any:
         """Have an actor carry out a method; raises where it is lost."""
+        if not ray.is_initialized():
+            # Ray would start anew for it.
+            raise PMIxError("Ray has been shut down")
         try:
             return ray.get(getattr(self._by_name[node], method).remote(*arguments))
         except ray.exceptions.RayTaskError as error:
@@ -332,7 +351,18 @@ class _Ray:
 
     def close(self) -> None:
         """End the actors."""
-        for actor in self._actors:
-            ray.kill(actor)
-        for group in self._groups:
-            remove_placement_group(group)
+        for actor in list(self._actors):
+            _give_back(ray.kill, actor)
+        for group in list(self._groups):
+            _give_back(remove_placement_group, group)
+
+
+def _give_back(give: Callable[[Any], None], what: Any) -> None:
+    """Give an actor or a placement group back, unless it has ended with its session of Ray."""
+    # Ray would start anew for it.
+    if ray.is_initialized():
+        try:
+            give(what)
+        except ray.exceptions.RayError:
+            # The session is another one.
+            return

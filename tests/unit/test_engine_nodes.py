@@ -386,12 +386,17 @@ class Ray(SimpleNamespace):
     groups: ClassVar[list[Any]] = []
     killed: ClassVar[list[_Actor]] = []
     room = 9
+    initialized = True
     placement_group = Group
     exceptions = SimpleNamespace(RayError=RuntimeError, RayTaskError=KeyError)
     NodeAffinitySchedulingStrategy = None
 
     @staticmethod
     def reserving() -> None: ...
+
+    @staticmethod
+    def is_initialized() -> bool:
+        return Ray.initialized
 
     @staticmethod
     def PlacementGroupSchedulingStrategy(group: Any, _bundle: int) -> Any:
@@ -462,3 +467,41 @@ def test_each_further_actor_goes_with_its_own_reservation(ray: ModuleType, monke
     assert not Ray.groups
     engine.close()
     assert len(Ray.killed) == 3
+
+
+def test_nothing_is_asked_of_ray_once_it_has_been_shut_down(ray: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would start a cluster on this machine for that."""
+    monkeypatch.setattr(Ray, "killed", [])
+    monkeypatch.setattr(Ray, "groups", [])
+    with ray.nodes(2) as nodes:
+        monkeypatch.setattr(Ray, "initialized", False)
+        with pytest.raises(PMIxError, match="Ray has been shut down"):
+            nodes._engine.call("n", "about")
+    assert not Ray.killed and len(Ray.groups) == 1
+
+
+def test_actors_of_another_session_of_ray_have_ended(ray: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(_actor: Any) -> None:
+        raise Ray.exceptions.RayError
+
+    monkeypatch.setattr(Ray, "groups", [])
+    with ray.nodes(2):
+        monkeypatch.setattr(Ray, "kill", unknown)
+    assert not Ray.groups
+
+
+def test_a_placement_group_has_too_few_bundles(ray: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ray, "groups", [])
+    group = SimpleNamespace(bundle_count=2, wait=lambda _timeout: True)
+    with pytest.raises(PMIxError, match="has 2 of the 3 bundles that are wanted"):
+        ray.nodes(3, placement_group=group)
+    assert len(ray.nodes(placement_group=group).nodes) == 2
+
+
+def test_a_cluster_of_ray_that_is_not_there(ray: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ray, "nodes", lambda: [{"Alive": True, "Resources": {}}], raising=False)
+    with pytest.raises(PMIxError, match="no node of Ray has CPUs"):
+        ray.nodes()
+    monkeypatch.setattr(Ray, "initialized", False)
+    with pytest.raises(PMIxError, match="no Ray yet"):
+        ray.nodes()
