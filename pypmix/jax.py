@@ -40,6 +40,7 @@ from pypmix.lazy import missing
 from pypmix.requests.exchanging import seconds_left
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import OperationTimeout, PartialSuccess, PMIxError, Unreachable
+from pypmix.standard.types import decimal
 
 try:
     from jax._src.clusters import ClusterEnv
@@ -126,7 +127,7 @@ class PMIxCluster(ClusterEnv):  # type: ignore[misc]
         me = cls._me()
         seconds = TIMEOUT if timeout_secs is None else timeout_secs
         deadline = time.monotonic() + seconds
-        offer = _Offer(int(override_coordinator_port or 0)) if me.rank == 0 else None
+        offer = _Offer(override_coordinator_port or "0") if me.rank == 0 else None
         try:
             told = me.bcast(offer and offer.told, codec=json, timeout=seconds)
             if "error" in told:
@@ -177,23 +178,27 @@ class _Offer:
     """The port that process 0 holds, and the thread that answers on it.
 
     Args:
-        port: The port; 0 for any that is free.
+        wanted: The port; 0 for any that is free.
 
     Attributes:
         told: What the others need to find it, or the error.
         held: The socket that holds the port for as long as it is kept.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, wanted: str) -> None:
         self._listener: socket.socket | None = None
         self.held: socket.socket | None = None
         self.told: dict[str, Any] = {}
+        number = decimal(wanted, 0xFFFF)
+        if number is None:
+            self.told = {"error": f"process 0 cannot hold the port {wanted!r:.80}: that is not a port"}
+            return
         try:
-            self.held = _hold(port)
+            self.held = _hold(number)
             port = self.held.getsockname()[1]
             self._listener = listen((ANYWHERE, port), reuse_port=True)
         except OSError as error:
-            self.told = {"error": f"process 0 cannot hold the port {port or '(any)'}: {error.strerror}"}
+            self.told = {"error": f"process 0 cannot hold the port {number or '(any)'}: {error.strerror}"}
             return
         self._token = secrets.token_hex(8)
         self.told = {"port": port, "token": self._token, "addresses": all_addresses()}

@@ -82,10 +82,11 @@ def port(me: Client) -> None:
         found.get_coordinator_address(LIMIT)
         me.fence(timeout=LIMIT)
     number = me.bcast(taken.getsockname()[1], timeout=LIMIT)
-    try:
-        found.get_coordinator_address(LIMIT, str(number))
-    except pypmix.PMIxError as error:
-        print(f"{me.rank}: {error.detail.replace(str(number), 'PORT')}", flush=True)
+    for given in str(number), "99999":
+        try:
+            found.get_coordinator_address(LIMIT, given)
+        except pypmix.PMIxError as error:
+            print(f"{me.rank}: {error.detail.replace(str(number), 'PORT')}", flush=True)
     for seen in "0,1", "0":
         os.environ["CUDA_VISIBLE_DEVICES"] = seen
         print(f"{me.rank} of {seen} takes {found.get_local_process_id()}", flush=True)

@@ -141,6 +141,7 @@ def test_the_port_is_held_and_devices_are_shared_out(jobs: Jobs) -> None:
     assert job.stdout.count("Address already in use\n") == 3 + 2, job.report()
     for rank in 0, 1:
         assert f"{rank}: process 0 cannot hold the port PORT: Address already in use\n" in job.stdout, job.report()
+        assert f"{rank}: process 0 cannot hold the port '99999': that is not a port\n" in job.stdout, job.report()
         assert f"{rank} of 0,1 takes {rank}\n" in job.stdout and f"{rank} of 0 takes None\n" in job.stdout, job.report()
 
 
