@@ -16,6 +16,7 @@ from cli.command import LIMIT, Command
 from harness import machine
 from harness.programs import TOTAL
 from pypmix.host.rosters.base import RosterError, Settings
+from pypmix.host.rosters.choosing import choose
 from pypmix.host.rosters.kubernetes import KubernetesRoster
 from pypmix.host.rosters.symmetric import meeting_point
 
@@ -142,6 +143,11 @@ def test_what_kubernetes_tells(secret: str) -> None:
             KubernetesRoster.place(Settings({**env, **wrong}))
         assert words in str(caught.value)
     assert KubernetesRoster.found(Settings({"JOB_COMPLETION_INDEX": "2"})) == ""
+    # A manifest with a gap: each of its pods would run a job of its own.
+    for lacking in ("JOB_COMPLETION_INDEX", "PYPMIX_NODES"):
+        gap = Settings({name: value for name, value in env.items() if name != lacking})
+        with pytest.raises(RosterError, match=f"^{lacking} is not set: "):
+            choose(gap)
 
 
 def test_a_job_of_another_launcher(command: Command) -> None:

@@ -38,17 +38,18 @@ class KubernetesRoster(SymmetricRoster):
 
     @classmethod
     def found(cls, settings: Settings) -> str:
-        """Return this pod's index."""
+        """Return this pod's index; what is lacking in the manifest is found out by `place`."""
         env = settings.env
-        if INDEX not in env or NODES not in env:
+        if NODES not in env and SERVICE not in env:
             return ""
-        return f"pod {env[INDEX]} of {env[NODES]} of a Kubernetes Job"
+        return f"pod {env.get(INDEX)} of {env.get(NODES)} of a Kubernetes Job"
 
     @classmethod
     def place(cls, settings: Settings) -> Place:
         """Return the place that Kubernetes has given this pod."""
         env = settings.env
-        index, size = _number(env, INDEX, 0), _number(env, NODES, 1)
+        index = _number(env, INDEX, 0, "Kubernetes sets it in the pods of an Indexed Job (completionMode: Indexed)")
+        size = _number(env, NODES, 1, "the manifest sets it in each pod, to the Job's `completions`")
         if index >= size:
             raise RosterError(f"{INDEX} is {index}, and {NODES} only {size}: it is the Job's `completions`")
         own = env.get("HOSTNAME", "")
@@ -68,8 +69,10 @@ class KubernetesRoster(SymmetricRoster):
         return Place(index, size, secret(settings), (address,), own, names=names, hint=HINT)
 
 
-def _number(env: Mapping[str, str], name: str, least: int) -> int:
-    found = decimal(env.get(name, ""), 1 << 20)
+def _number(env: Mapping[str, str], name: str, least: int, source: str) -> int:
+    if name not in env:
+        raise RosterError(f"{name} is not set: {source}")
+    found = decimal(env[name], 1 << 20)
     if found is None or found < least:
-        raise RosterError(f"{name} is to be a number of at least {least}, and is {env.get(name, '')!r:.80}")
+        raise RosterError(f"{name} is to be a number of at least {least}, and is {env[name]!r:.80}")
     return found
