@@ -64,6 +64,10 @@ REQUEST = attrs.ALLOC_REQ_ID.key
 END_RANKS = attrs.JOB_CTRL_TERMINATE.key
 """With a release: ranks that run on the nodes are ended."""
 
+MAX_NODES = 1 << 16
+MAX_CPUS = 1 << 20
+"""The most that a request is for: a roster may be asked to start as many."""
+
 PASSED_ON = 10.0
 """Seconds that the daemon of a node that leaves has to pass on the answer to one there who has asked for that."""
 
@@ -379,7 +383,7 @@ def _change(host: Manager, upcall: Upcall) -> None:
     given = {info.key: info.value.data for info in op.directives}
     request = str(given.get(REQUEST) or "")
     if op.directive in (AllocDirective.NEW, AllocDirective.EXTEND):
-        wanted = Wanted(_hosts(given), _number(given, NUMBER), _number(given, CPUS))
+        wanted = Wanted(_hosts(given), _number(given, NUMBER), _number(given, CPUS, MAX_CPUS))
         if wanted == Wanted():
             raise _bad("it names no nodes, and neither their number nor that of CPUs")
 
@@ -438,10 +442,10 @@ def hosts(text: str) -> tuple[tuple[str, int], ...]:
         raise _bad(str(error)) from None
 
 
-def _number(given: Mapping[str, object], key: str) -> int:
+def _number(given: Mapping[str, object], key: str, most: int = MAX_NODES) -> int:
     number = given.get(key, 0)
-    if not isinstance(number, int) or number < 0:
-        raise _bad(f"{name_of(key)} is a number, not {number!r:.80}")
+    if not isinstance(number, int) or not 0 <= number <= most:
+        raise _bad(f"{name_of(key)} is a number of at most {most}, not {number!r:.80}")
     return number
 
 

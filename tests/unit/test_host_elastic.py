@@ -141,6 +141,8 @@ def test_of_the_nodes_of_a_request_all_join_or_none() -> None:
     ("directive", "infos", "status"),
     [
         (EXTEND, (), Status.ERR_BAD_PARAM),
+        (EXTEND, (attrs.ALLOC_NUM_NODES(1 << 40),), Status.ERR_BAD_PARAM),
+        (EXTEND, (attrs.ALLOC_NUM_CPUS(1 << 40),), Status.ERR_BAD_PARAM),
         (EXTEND, (attrs.ALLOC_NODE_LIST("n1"),), Status.ERR_EXISTS),
         (EXTEND, (attrs.ALLOC_NODE_LIST("-x"),), Status.ERR_BAD_PARAM),
         (EXTEND, (Info(*attrs.ALLOC_MEM_SIZE(1.0)[:2], InfoFlags.REQUIRED),), Status.ERR_NOT_SUPPORTED),
