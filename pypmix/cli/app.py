@@ -280,24 +280,30 @@ def _add_publishing(add_tool: Adder) -> None:
 
 
 def _interval(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r:.80} is not a number of seconds") from None
     if not seconds >= 0.1:
         raise ArgumentTypeError(f"{text} is less than 0.1")
     return seconds
 
 
 def _count(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r:.80} is not a number") from None
     if number < 1:
         raise ArgumentTypeError(f"{text} is less than 1")
     return number
 
 
 def _counts(text: str) -> list[int]:
-    try:
-        return [_count(word) for word in text.split(",")]
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r:.80} is not a list of numbers such as 2,4") from None
+    words = text.split(",")
+    if not all(word.isdecimal() for word in words):
+        raise ArgumentTypeError(f"{text!r:.80} is not a list of numbers such as 2,4")
+    return [_count(word) for word in words]
 
 
 def _engines(text: str) -> list[str]:

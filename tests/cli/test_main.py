@@ -86,6 +86,8 @@ def test_each_command_has_a_help(command: Command, name: str) -> None:
         (["query"], "pypmix query: the following arguments are required: KEY"),
         (["query", "JOB_SIZE", "--rank", "one"], "pypmix query: argument --rank: invalid int value: 'one'"),
         (["top", "--interval", "0"], "pypmix top: argument --interval: 0 is less than 0.1"),
+        (["conform", "--timeout", "long"], "pypmix conform: argument --timeout: 'long' is not a number of seconds"),
+        (["grow", "--nodes", "few"], "pypmix grow: argument --nodes: 'few' is not a number"),
         (["events", "--count", "0"], "pypmix events: argument --count: 0 is less than 1"),
         (["publish", "x=1", "--rang", "local"], "pypmix publish: unrecognized arguments: --rang"),
     ],

@@ -130,6 +130,7 @@ def test_a_node_that_cannot_be_reached(command: Command, sshd: Server, host: str
             ["--roster", "unheard-of"],
             "there is no roster 'unheard-of': symmetric, ssh, kubernetes, slurm, pmix, prrte, local",
         ),
+        (["--roster", "os:path"], "the roster 'os:path' is not a class"),
         (["--roster", "no.such.module:Thing"], "the roster 'no.such.module:Thing' cannot be loaded: No module named"),
         (["--roster", "ssh"], "the ssh roster needs nodes: --host n1,n2:4 or --hostfile FILE"),
         (["--roster", "slurm"], "SLURM_JOB_NODELIST is not set: is this inside of salloc, sbatch or srun?"),

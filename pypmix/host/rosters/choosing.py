@@ -75,4 +75,6 @@ def _load(home: str) -> type[Roster]:
         found: type[Roster] = load(module, name)
     except (ImportError, AttributeError, ValueError) as error:
         raise RosterError(f"the roster {home!r:.80} cannot be loaded: {error}") from None
+    if not isinstance(found, type):
+        raise RosterError(f"the roster {home!r:.80} is not a class")
     return found
