@@ -33,7 +33,7 @@ except ImportError as error:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from pypmix.host.placing import Node, Wanted
@@ -271,12 +271,12 @@ class _Dask:
         with self._gate:
             chosen, lacking = self._choose(wanted)
             if lacking:
-                chosen = self._start(wanted, lacking)
+                chosen = self._start(wanted, chosen, lacking)
             return self._lend(chosen)
 
-    def _choose(self, wanted: Wanted) -> tuple[dict[str, Worker], int]:
-        """Return workers that are not nodes yet, and how many are lacking."""
-        lent = self._lent()
+    def _choose(self, wanted: Wanted, others: Collection[str] = ()) -> tuple[dict[str, Worker], int]:
+        """Return workers that are not nodes yet, nor at the addresses of others, and how many are lacking."""
+        taken = self._lent().union(others)
         names = {name for name, _ in wanted.hosts}
         chosen: dict[str, Worker] = {}
         cpus = 0
@@ -284,7 +284,7 @@ class _Dask:
         for address, about in known.items():
             enough = bool(chosen) and len(chosen) >= wanted.nodes and cpus >= wanted.cpus
             # The scheduler may name one yet that is lost.
-            free = address not in lent and _process(address, about) not in self._lost
+            free = address not in taken and _process(address, about) not in self._lost
             if free and (names & _names(address, about) if names else not enough):
                 chosen[address] = about
                 cpus += self._ranks(about)
@@ -292,33 +292,49 @@ class _Dask:
         lacking = -(-max(0, wanted.cpus - cpus) // each)
         return chosen, max(lacking, wanted.nodes - len(chosen), len(names) - len(chosen), int(not chosen))
 
-    def _start(self, wanted: Wanted, lacking: int) -> dict[str, Worker]:
-        """Have the cluster start workers, and wait for them; return those that are wanted."""
+    def _start(self, wanted: Wanted, chosen: dict[str, Worker], lacking: int) -> dict[str, Worker]:
+        """Have the cluster start workers beside those that are chosen, and wait for them; return all of them."""
         cluster: Any = self._client.cluster
         before = self.workers()
         text = f"the cluster lacks {lacking} further workers such as are wanted"
         if wanted.hosts or not hasattr(cluster, "scale"):
             # Workers that are to come have no names yet; and a client that was given an address has no cluster.
             raise PMIxError(text, hint="start them as the cluster was started, and ask again")
-        cluster.scale(len(before) + lacking)
+        # It may be about to start or to end others.
+        count = len(getattr(cluster, "plan", before))
+        cluster.scale(count + lacking)
+        # One that is given back meanwhile is not taken: the one that was started in its place would stay.
+        others = before.keys() - chosen.keys()
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            chosen, left = self._choose(wanted)
+            chosen, left = self._choose(wanted, others)
             if not left:
                 self._started.update(chosen.keys() - before.keys())
                 return chosen
             time.sleep(LOOK_SECONDS)
-        cluster.scale(len(before))
+        cluster.scale(count)
         raise PMIxError(f"{text}, and started none in {START_SECONDS:g} s", hint="see what the cluster logs")
 
     def release(self, node: Node) -> None:
         """The worker leaves the session; it stays in the cluster, unless it was started for the session."""
-        address, _ = self._workers.pop(node.name, ("", ""))
+        process = self._workers.pop(node.name, ("", ""))
+        address, _ = process
         if address in self._started:
             self._started.discard(address)
+            # No other request takes it while it ends.
+            self._lost.add(process)
             threading.Thread(target=self._retire, args=(address,), name="pypmix-retire", daemon=True).start()
 
     def _retire(self, address: str) -> None:
+        try:
+            with self._gate:
+                self._end(address)
+        except Exception as error:
+            # As where the client has been closed meanwhile.
+            _log.warning("the worker at %s, which was started for a job, is not ended: %s", address, error)
+
+    def _end(self, address: str) -> None:
+        """End a worker; with the lock, that no request counts it at the same time."""
         cluster: Any = self._client.cluster
         about = self.workers().get(address)
         if about is None:
@@ -347,7 +363,9 @@ class _Dask:
         return self._client.run(_call, key, method, given, client=self._client.id, workers=[address])[address]
 
     def close(self) -> None:
-        """Nothing was taken: workers forget their agent with the daemon's end."""
+        """End the workers that were started for the session; all forget their agent with the daemon's end."""
+        while self._started:
+            self._retire(self._started.pop())
 
 
 class _Hidden:

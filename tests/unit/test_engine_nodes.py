@@ -234,6 +234,54 @@ def test_a_worker_that_was_there_is_not_ended_with_one_that_was_started(dask: Mo
     assert cluster.gone.wait(30) and cluster.ended == ["w3"]
 
 
+def test_a_worker_that_was_started_is_taken_though_another_one_is_given_back_meanwhile(
+    dask: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would end it otherwise."""
+    client = Client("w1", "w2")
+    client.cluster = cluster = Cluster(client, 2)
+    engine = dask._Dask(client, None, False)
+    first, _ = engine.lend(dict(engine.workers()))
+
+    def given_back(_seconds: float) -> None:
+        engine.release(first)
+        cluster.room = 9
+        cluster.scale(cluster.asked.pop())
+
+    monkeypatch.setattr(dask.time, "sleep", given_back)
+    (more,) = engine.more(Wanted(nodes=1))
+    assert engine._workers[more.name][0] == "tcp://10.0.0.3:9000"
+    engine.close()
+    assert cluster.ended == ["w3"]
+
+
+def test_a_worker_that_is_about_to_end_is_neither_taken_nor_counted(dask: ModuleType) -> None:
+    client = Client("w1")
+    client.cluster = cluster = Cluster(client, 9)
+    engine = dask._Dask(client, None, False)
+    engine.lend(dict(engine.workers()))
+    (first,) = engine.more(Wanted(nodes=1))
+    cluster.plan = {"w1"}  # type: ignore[attr-defined]
+    engine.release(first)
+    assert cluster.gone.wait(30)
+    cluster.room = 0
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(PMIxError, match="started none"):
+        patch.setattr(dask, "START_SECONDS", 0.3)
+        engine.more(Wanted(nodes=1))
+    assert cluster.asked == [2, 2, 1]
+
+
+def test_a_worker_that_cannot_be_ended_is_logged(dask: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+    client = Client("w1")
+    client.cluster = cluster = Cluster(client, 9)
+    engine = dask._Dask(client, None, False)
+    engine.lend(dict(engine.workers()))
+    engine.more(Wanted(nodes=1))
+    cluster.sync = None  # type: ignore[assignment,method-assign]
+    engine.close()
+    assert "is not ended: 'NoneType' object is not callable" in caplog.text
+
+
 def test_a_cluster_that_starts_too_few_is_as_large_as_before(dask: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask, "START_SECONDS", 0.3)
     client = Client("w1")
