@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from queue import SimpleQueue
 from types import ModuleType
 from typing import Any
 
@@ -476,6 +477,18 @@ class Halves(Engine):
     def release(self, node: Node) -> None:
         super().release(node)
         self.idle.append(node.name not in self.agents or self.agents[node.name].idle)
+
+
+def test_why_a_request_is_not_met_is_told_without_the_frame_of_an_error() -> None:
+    engine = Engine()
+    told: SimpleQueue[tuple[Any, str]] = SimpleQueue()
+
+    def more(_wanted: Wanted) -> list[Node]:
+        raise PMIxError("the cluster is full", hint="wait for its end")
+
+    engine.more = more  # type: ignore[method-assign]
+    nodes_of(engine)._obtain(Wanted(nodes=1), lambda found, reason: told.put((found, reason)))
+    assert told.get(timeout=60) == ((), "the cluster is full; wait for its end")
 
 
 def test_of_the_nodes_of_a_request_all_join_or_none(tmp_path: Path) -> None:

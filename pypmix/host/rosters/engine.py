@@ -471,7 +471,7 @@ class Nodes:
             try:
                 found = self._engine.more(wanted)
             except Exception as error:
-                done((), str(error) or type(error).__name__)
+                done((), _reason(error))
                 return
             with self._gate:
                 self.nodes += tuple(found)
@@ -483,6 +483,13 @@ class Nodes:
         with self._gate:
             self.nodes = tuple([each for each in self.nodes if each is not node])
         self._engine.release(node)
+
+
+def _reason(error: Exception) -> str:
+    """Return why nodes cannot be obtained, for the error of the request."""
+    if isinstance(error, PMIxError):
+        return "; ".join([each for each in (error.detail, error.hint) if each])
+    return str(error) or type(error).__name__
 
 
 def _busy() -> PMIxError:
