@@ -292,13 +292,13 @@ class _Ray:
             actors.append(kind.remote(*arguments))
         self._actors += actors
         try:
-            abouts = ray.get([actor.about.remote() for actor in actors], timeout=self._timeout)
+            hosts = ray.get([actor.hostname.remote() for actor in actors], timeout=self._timeout)
             addresses = ray.get([actor.address.remote() for actor in actors], timeout=self._timeout)
         except ray.exceptions.RayError as error:
             lines = str(error).strip().splitlines()
             text = f"{type(error).__name__}: {lines[-1] if lines else ''}"
             raise PMIxError(f"Ray's actors do not start: {text}", hint="is pypmix installed there?") from error
-        found = [(about.hostname, self._slots, (at,)) for about, at in zip(abouts, addresses, strict=True)]
+        found = [(host, self._slots, (address,)) for host, address in zip(hosts, addresses, strict=True)]
         with self._gate:
             made = named(found, self._by_name)
             self._by_name.update(zip([node.name for node in made], actors, strict=True))

@@ -224,13 +224,13 @@ class _Dask:
     def _lend(self, chosen: dict[str, Worker]) -> list[Node]:
         """Return workers as nodes; with the lock, that no other thread takes the same ones or names."""
         self._seen.update([_process(*each) for each in chosen.items()])
-        abouts = self._client.run(_call, "", "about", _Hidden(), workers=list(chosen), on_error="return")
-        faults = [f"{address}: {about}" for address, about in abouts.items() if isinstance(about, Exception)]
+        hosts = self._client.run(_call, "", "hostname", _Hidden(), workers=list(chosen), on_error="return")
+        faults = [f"{address}: {host}" for address, host in hosts.items() if isinstance(host, Exception)]
         if faults:
             raise PMIxError(f"workers cannot be nodes: {'; '.join(faults)[:500]}", hint="is pypmix installed there?")
         found = [
             (
-                abouts[address].hostname,
+                hosts[address],
                 self._ranks(about),
                 (str(about.get("name")), address, urlsplit(address).hostname or ""),
             )

@@ -76,7 +76,7 @@ class Client:
         self.calls.append((method, given))
         if method == "wait":
             raise OSError("the worker is lost")
-        return dict.fromkeys(workers, SimpleNamespace(hostname="n"))
+        return dict.fromkeys(workers, "n")
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ class _Actor:
 
     def __init__(self, group: Any) -> None:
         self.group = group
-        self.about = SimpleNamespace(remote=lambda: SimpleNamespace(hostname="n"))
+        self.hostname = SimpleNamespace(remote=lambda: "n")
         self.address = SimpleNamespace(remote=lambda: "10.0.0.1")
 
 
@@ -524,7 +524,7 @@ def test_nothing_is_asked_of_ray_once_it_has_been_shut_down(ray: ModuleType, mon
     with ray.nodes(2) as nodes:
         monkeypatch.setattr(Ray, "initialized", False)
         with pytest.raises(PMIxError, match="Ray has been shut down"):
-            nodes._engine.call("n", "about")
+            nodes._engine.call("n", "hostname")
     assert not Ray.killed and len(Ray.groups) == 1
 
 

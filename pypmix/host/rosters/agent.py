@@ -19,7 +19,6 @@ from pypmix._version import __version__
 from pypmix.engine.faults import fault
 from pypmix.host.addresses import connections, hang_up
 from pypmix.host.exchange.switch import SocketStream
-from pypmix.host.nodes import usable_cpus
 from pypmix.host.rosters.reach import Probe, unreached
 from pypmix.standard.record import Record
 
@@ -47,22 +46,6 @@ PYTHON = "PYPMIX_PYTHON"
 
 CALL = "PYPMIX_CALL"
 """The variable with the abstract name of the socket at which ranks get their function."""
-
-
-class About(Record):
-    """A process of an engine.
-
-    Attributes:
-        hostname: The name of its machine.
-        pid: Its pid.
-        cpus: The number of CPUs that it may use.
-        version: The release of its pypmix.
-    """
-
-    hostname: str
-    pid: int
-    cpus: int
-    version: str
 
 
 class Ended(Record):
@@ -203,9 +186,9 @@ class Agent:
         self._probe: Probe | None = None
         self._begun = threading.Condition()
 
-    def about(self) -> About:
-        """Say what this process is."""
-        return About(socket.gethostname(), os.getpid(), usable_cpus(), __version__)
+    def hostname(self) -> str:
+        """Return the name of this machine."""
+        return socket.gethostname()
 
     def offer(self, interface: str, launcher: Sequence[Address]) -> Address | str:
         """Listen where the daemon would, for `reach` on other nodes; return the address, or why that cannot be."""
