@@ -156,12 +156,16 @@ def test_a_run_on_a_dvm(cluster: Cluster) -> None:
     assert sorted(done.stdout.splitlines()) == ["0 2 n2 1", "1 2 n3 1"], done
     done = in_dvm(cluster, "--map-by", "node", "-n", "3", "sh", "-c", "test $PMIX_RANK != 2 || exit 9; sleep 60")
     assert done.returncode == 9, done
+    done = in_dvm(cluster, "--host", "n2:1,n9:1", "-n", "2", "true")
+    assert done.returncode == 1, done
+    said = f"the DVM of PRRTE on n1, n2, n3 does not start {sys.executable} on n2, n9: "
+    assert said in done.stderr and "prte --daemonize" not in done.stderr, done
 
 
 def test_a_run_without_a_dvm(cluster: Cluster) -> None:
     done = in_dvm(cluster, "true")
     assert done.returncode == 1
-    assert "pypmix run: no DVM of PRRTE starts processes for this run: " in done.stderr
+    assert "pypmix run: no DVM of PRRTE is found: " in done.stderr
     assert "prte --daemonize" in done.stderr
 
 

@@ -171,13 +171,19 @@ class PRRTERoster:
         deadline = time.monotonic() + settings.patience
         given = {host.name: host.slots for host in settings.hosts}
         try:
-            self._tool = Tool(env=settings.env, engine="python", timeout=min(COME, settings.patience)).open()
-            names = list(given) or self._names(self._tool)
-            group = Group(self._tool, settings, names, bool(given))
+            tool = self._tool = Tool(env=settings.env, engine="python", timeout=min(COME, settings.patience)).open()
+            known = self._names(tool)
         except PMIxError as error:
             raise RosterError(
-                f"no DVM of PRRTE starts processes for this run: {error.detail}; start one on this machine "
-                "(prte --daemonize --host n1,n2), or name it (PMIX_LAUNCHER_RNDZ_FILE)"
+                f"no DVM of PRRTE is found: {error.detail}; start one on this machine (prte --daemonize --host n1,n2), "
+                "or name it (PMIX_LAUNCHER_RNDZ_FILE)"
+            ) from None
+        try:
+            group = Group(tool, settings, list(given) or known, bool(given))
+        except PMIxError as error:
+            raise RosterError(
+                f"the DVM of PRRTE on {', '.join(known):.200} does not start {settings.python} on "
+                f"{', '.join(given or known):.200}: {error.detail}"
             ) from None
         self._groups.append(group)
         group.wait(deadline)
