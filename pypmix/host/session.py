@@ -391,6 +391,8 @@ class Fleet:
                 return
             if not daemon.ready:
                 self._refuse(daemon)
+            # What the roster has said of it before tells more.
+            self.session.carry_out(self)
             self.lose(name, "its daemon has ended")
         elif daemon.ready:
             _log.info("%s: %s", name, data.decode(errors="replace").rstrip())

@@ -479,6 +479,26 @@ class Halves(Engine):
         self.idle.append(node.name not in self.agents or self.agents[node.name].idle)
 
 
+class Losing(Engine):
+    """Loses the second node while its daemon runs."""
+
+    def call(self, node: str, method: str, *arguments: bytes) -> Any:
+        if (node, method) == ("n1-2", "wait"):
+            time.sleep(1)
+            raise ValueError("it has gone")
+        return super().call(node, method, *arguments)
+
+
+def test_a_node_is_lost_for_the_reason_that_the_engine_tells() -> None:
+    """Though its daemon ends for this program at the same time."""
+    for _ in range(3):
+        engine = Losing()
+        with leftovers.nothing_left():
+            outcome = nodes_of(engine).run(["sleep", "60"])
+            engine.agents["n1-2"].wait()
+        assert "with node n1-2: the engine has lost it: ValueError: it has gone" in outcome.reason, outcome
+
+
 def test_why_a_request_is_not_met_is_told_without_the_frame_of_an_error() -> None:
     engine = Engine()
     told: SimpleQueue[tuple[Any, str]] = SimpleQueue()
