@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -268,6 +268,7 @@ class Group:
 
     come = threading.Event()
     fails = False
+    closed: ClassVar[SimpleQueue[Any]] = SimpleQueue()
 
     def __init__(self, *given: Any) -> None:
         names = next(each for each in given if isinstance(each, list))
@@ -283,7 +284,8 @@ class Group:
 
     def watch(self, _lost: Any) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        Group.closed.put(self)
 
 
 def obtained(obtain: Any, *wanted: Wanted) -> list[tuple[list[str], str]]:
@@ -327,6 +329,32 @@ def test_two_requests_do_not_take_the_same_node_of_a_dvm(monkeypatch: pytest.Mon
     assert not roster._coming
     monkeypatch.setattr(prrte, "Group", None)
     assert "not callable" in obtained(roster.obtain, one)[0][1]
+
+
+def test_processes_that_were_started_for_a_node_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their launcher listens for them until then: nodes may come and go as often as they like."""
+    monkeypatch.setattr(Group, "closed", SimpleQueue())
+    monkeypatch.setattr(prrte, "Group", Group)
+    monkeypatch.setattr(prrte.PRRTERoster, "_names", staticmethod(lambda _tool: ["n1", "n2", "n3"]))
+    roster = prrte.PRRTERoster(Settings({}))
+    roster._tool = SimpleNamespace()  # type: ignore[assignment]
+    monkeypatch.setattr(slurm_further, "Group", Group)
+    left = {"n1": Node("n1"), "n2": Node("n2")}
+    further = slurm_further.Further(Settings({"PATH": ""}), [], left, lambda _name, _reason: None)
+    both = Wanted((("n1", 0), ("n2", 0)))
+    for obtain, release in (roster.obtain, roster.release), (further.obtain, lambda node: further.release(node.name)):
+        assert obtained(obtain, both) == [(["n1", "n2"], "")]
+        (group,) = roster._groups or further._again
+        release(Node("n1"))
+        time.sleep(0.2)
+        assert Group.closed.empty()
+        release(Node("n2"))
+        assert Group.closed.get(timeout=30) is group
+        assert not roster._groups and not further._again
+    monkeypatch.setattr(Group, "fails", True)
+    assert "they do not come" in obtained(roster.obtain, both)[0][1]
+    Group.closed.get(timeout=30)
+    assert not roster._groups
 
 
 def test_a_fixed_session_says_so() -> None:

@@ -7,6 +7,7 @@ launcher.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -250,15 +251,30 @@ class PRRTERoster:
         group = Group(tool, self._settings, list(slots), True)
         with self._gate:
             self._groups.append(group)
-        group.wait(deadline)
+        try:
+            group.wait(deadline)
+        except BaseException:
+            self._end([group])
+            raise
         group.watch(self._lost)
         return group.nodes(slots)
 
     def release(self, node: Node) -> None:
         """A node has left: it stays one of the DVM."""
         with self._gate:
-            for group in self._groups:
-                group.followers.pop(node.name, None)
+            # One whose processes have not come yet has no followers either.
+            left = [group for group in self._groups if group.followers.pop(node.name, None) is not None]
+        over = [group for group in left if not group.followers]
+        threading.Thread(target=self._end, args=(over,), name="pypmix-release", daemon=True).start()
+
+    def _end(self, groups: Sequence[Group]) -> None:
+        """End groups of which no process is left in the session: they listen until then."""
+        with self._gate:
+            self._groups = [group for group in self._groups if group not in groups]
+        for group in groups:
+            # The DVM may have gone.
+            with contextlib.suppress(PMIxError):
+                group.close()
 
     def close(self) -> None:
         """End the processes, and leave the DVM."""

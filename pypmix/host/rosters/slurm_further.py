@@ -174,10 +174,11 @@ class Further:
                 job.group.followers.pop(name, None)
             over = [job for job in jobs if job.group is not None and not job.group.followers]
             self._jobs = [job for job in self._jobs if job not in over]
-            for group in self._again:
-                group.followers.pop(name, None)
-        for job in over:
-            threading.Thread(target=job.close, name="pypmix-release").start()
+            left = [group for group in self._again if group.followers.pop(name, None) is not None]
+            ended = [group for group in left if not group.followers]
+            self._again = [group for group in self._again if group not in ended]
+        for close in [*[job.close for job in over], *[group.close for group in ended]]:
+            threading.Thread(target=close, name="pypmix-release").start()
         return bool(jobs)
 
     def close(self) -> None:
