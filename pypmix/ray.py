@@ -133,6 +133,8 @@ def world(
     else:
         if not actors:
             raise ValueError("a world needs actors, and there are none")
+        if others := [each for each in actors if not isinstance(each, ray.actor.ActorHandle)]:
+            raise TypeError(f"ranks are beside actors of Ray, not beside {others[0]!r:.80}")
         engine = _Ray(1, {"num_cpus": 0, "runtime_env": dict(runtime_env or {})}, "", timeout)
         try:
             found = Nodes(engine, engine.beside(actors), interface=interface, direct=direct)

@@ -132,6 +132,12 @@ def main(kind: str, address: str, what: str) -> None:
             print("waits", raised(world, waits, 2, timeout=3), flush=True)
         with cluster.world(mpi=False) as world:
             print("members", world.run(members, "word"), flush=True)
+        if kind == "ray":
+            cluster.actors[1] = "an actor"
+            try:
+                cluster.world()
+            except TypeError as error:
+                print("others", error, flush=True)
     if what == "lost":
         with cluster.world(mpi=False) as world:
             print("begun", flush=True)

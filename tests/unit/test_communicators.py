@@ -46,3 +46,12 @@ def test_the_recipe_imports_no_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     from pypmix.recipes.mpi import Communicator
 
     assert Communicator.__doc__
+
+
+def test_procs_are_no_group() -> None:
+    from pypmix.aio.recipes.mpi import Communicator as Awaited
+    from pypmix.recipes.mpi import Communicator
+
+    for kind in (Communicator, Awaited):
+        with pytest.raises(TypeError, match="that of a group or a connection, not of"):
+            kind((Proc("job", 0),))  # type: ignore[arg-type]

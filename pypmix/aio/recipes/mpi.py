@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pypmix.aio.waits import call
+from pypmix.connection import ConnectionView
 from pypmix.group import GroupView
 from pypmix.requests.communicators import Maker, Offer, agreed
 from pypmix.standard.errors import NotSupported
@@ -46,6 +47,8 @@ class Communicator:
     def __init__(
         self, group: Group | Connection, *, session: MPI.Session | None = None, timeout: float | None = 60.0
     ) -> None:
+        if not isinstance(group, GroupView | ConnectionView):
+            raise TypeError(f"a communicator is that of a group or a connection, not of {group!r:.80}")
         self._group = group
         self._session = session
         self._timeout = timeout
