@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from pypmix import App, Client, IOFChannel, NotInitialized, Output, Proc, Rank, attrs
@@ -608,11 +610,27 @@ def test_the_output_of_some_jobs_outlives_them(world):
         world.add(f"n{number}", 1)
         write(world, b"last", source=Proc(f"n{number}", 0))
         world.server.deregister_nspace(f"n{number}")
-    assert len(world.server.forwarding._caches) == many
+    assert len(world.server.forwarding._caches) == kept() == many
     pulled(world, world.all[0], Proc("", Rank.WILDCARD))
     assert [piece[1].nspace for piece in got(world.all[0])] == [f"n{number}" for number in range(2 * many, 3 * many)]
     assert not world.server.forwarding._caches
     assert not world.server.forwarding._over
+    assert kept() == 0
+
+
+def kept():
+    """Return how many jobs' output is in memory, a timer's included."""
+    gc.collect()
+    return sum(isinstance(each, forwarding._Cache) for each in gc.get_objects())
+
+
+def test_the_bound_of_all_is_that_of_jobs_that_are_over(world):
+    world.server.limits = Limits(output=1 << 20)
+    for number in range(9):
+        world.add(f"n{number}", 1)
+        write(world, b"x" * 300_000, source=Proc(f"n{number}", 0))
+        world.server.deregister_nspace(f"n{number}")
+    assert len(world.server.forwarding._over) == kept() == 3
 
 
 def test_the_output_of_a_job_outlives_it(world):

@@ -24,6 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pypmix.engine.collective.machine import Timer
     from pypmix.engine.python.node import Node, Peer
     from pypmix.engine.python.processes import Namespace, Process
     from pypmix.standard.ops import Output
@@ -108,13 +109,14 @@ class _Pull:
 class _Cache:
     """Output of an nspace that no client has pulled yet."""
 
-    __slots__ = ("keep_newest", "limit", "pieces", "size")
+    __slots__ = ("end", "keep_newest", "limit", "pieces", "size")
 
     def __init__(self, limit: int = CACHE_SIZE, keep_newest: bool = False) -> None:
         self.limit = limit
         self.keep_newest = keep_newest
         self.pieces: deque[Output] = deque()
         self.size = 0
+        self.end: Timer | None = None
 
     def add(self, output: Output) -> None:
         # What ends a channel is kept in any case: there is one for each, and its reader waits for it.
@@ -193,7 +195,9 @@ class Forwarding(Topic):
         total = sum([cache.size for cache in self._caches.values()])
         while total > self.server.limits.output:
             # The oldest nspace loses its output.
-            total -= self._caches.pop(next(iter(self._caches))).size
+            oldest, cache = next(iter(self._caches.items()))
+            total -= cache.size
+            self._drop(oldest, cache)
 
     def _catch_up(self, pull: _Pull) -> None:
         """Deliver what has come before it was asked for, and from now on what comes."""
@@ -364,10 +368,12 @@ class Forwarding(Topic):
         while len(self._over) > MANY_OVER:
             oldest = next(iter(self._over))
             self._drop(oldest, self._over[oldest])
-
-        self.server.clock.call_later(OUTPUT_SECONDS, lambda: self._drop(nspace, cache))
+        cache.end = self.server.clock.call_later(OUTPUT_SECONDS, lambda: self._drop(nspace, cache))
 
     def _drop(self, nspace: str, cache: _Cache) -> None:
+        if cache.end is not None:
+            # It would keep the output until then.
+            cache.end.cancel()
         for found in (self._over, self._caches):
             if found.get(nspace) is cache:
                 del found[nspace]
