@@ -265,7 +265,8 @@ class PRRTERoster:
             # One whose processes have not come yet has no followers either.
             left = [group for group in self._groups if group.followers.pop(node.name, None) is not None]
         over = [group for group in left if not group.followers]
-        threading.Thread(target=self._end, args=(over,), name="pypmix-release", daemon=True).start()
+        if over:
+            threading.Thread(target=self._end, args=(over,), name="pypmix-release", daemon=True).start()
 
     def _end(self, groups: Sequence[Group]) -> None:
         """End groups of which no process is left in the session: they listen until then."""
