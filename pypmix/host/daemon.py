@@ -233,6 +233,10 @@ def _text(value: object) -> str:
     return value
 
 
+ECHO = b'"secret"'
+"""Stands in the launcher's line, before the secret."""
+
+
 def first_line(said: bytes) -> tuple[bytes, bytes, bytes]:
     """Divide what comes from a node.
 
@@ -240,14 +244,9 @@ def first_line(said: bytes) -> tuple[bytes, bytes, bytes]:
         Other text before the daemon's first line, as a shell's start-up files print it; the line, empty as long as it
         has not come; and what follows it.
     """
-    printed = b""
-    while True:
-        line, end, rest = said.partition(b"\n")
-        if not end:
-            return printed + line, b"", b""
-        if line.startswith(b'{"'):
-            return printed, line, rest
-        printed, said = printed + line + end, rest
+    begin = 0 if said.startswith(b'{"') else said.find(b'\n{"') + 1 or len(said)
+    end = said.find(b"\n", begin)
+    return (said, b"", b"") if end < 0 else (said[:begin], said[begin:end], said[end + 1 :])
 
 
 def read_ready(line: bytes, node: str) -> Ready:
@@ -265,6 +264,12 @@ def read_ready(line: bytes, node: str) -> Ready:
             f"node {node}: its daemon has ended without a word",
             hint="does `python -m pypmix --version` run there? Its standard error may say more",
         )
+    if ECHO in line:
+        raise PMIxError(
+            f"node {node}: what is sent to its daemon comes back",
+            hint="the command that starts daemons has to use no terminal there, as ssh does with -T, and kubectl exec "
+            "without -t",
+        )
     try:
         found = json.loads(line)
         if not isinstance(found, dict):
@@ -274,12 +279,6 @@ def read_ready(line: bytes, node: str) -> Ready:
             f"node {node}: something else than a daemon answers: {printable(line[:200].decode(errors='replace'))}",
             hint="does the command that starts daemons run `python -m pypmix node` there?",
         ) from None
-    if "secret" in found:
-        raise PMIxError(
-            f"node {node}: what is sent to its daemon comes back",
-            hint="the command that starts daemons has to use no terminal there, as ssh does with -T, and kubectl exec "
-            "without -t",
-        )
     if "error" in found:
         raise PMIxError(f"node {node}: {printable(str(found['error']))}")
     version = str(found.get("version", ""))

@@ -23,7 +23,7 @@ from queue import SimpleQueue as Queue
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host import orders
 from pypmix.host.crossings import Exchanging, merged
-from pypmix.host.daemon import Orders, bootstrap, first_line, read_ready
+from pypmix.host.daemon import ECHO, Orders, bootstrap, first_line, read_ready
 from pypmix.host.elastic import Elastic, node_event
 from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
 from pypmix.host.exchange.coordinator import ContextIds
@@ -398,12 +398,15 @@ class Fleet:
             _log.info("%s: %s", name, data.decode(errors="replace").rstrip())
         else:
             daemon.said += data
-            if first_line(daemon.said)[1] or len(daemon.said) > MAX_LINE:
+            if first_line(daemon.said)[1] or ECHO in daemon.said or len(daemon.said) > MAX_LINE:
                 self._refuse(daemon)
 
     def _refuse(self, daemon: _Daemon) -> None:
         """Take in what a daemon has said first: that it is ready, or why it is not."""
         printed, line, rest = first_line(daemon.said)
+        if ECHO in printed:
+            # It holds the secret, and is neither logged nor shown.
+            line = printed
         trouble = "" if line or len(daemon.said) > MAX_LINE else daemon.started.trouble()
         try:
             if trouble:

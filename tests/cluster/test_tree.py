@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -105,6 +106,16 @@ def test_start_up_files_of_shells_that_print_do_not_disturb(
         done = command(*line, env=environment(command, tmp_path, BANNER=banner))
         assert (done.code, sorted(done.lines)) == (0, EXPECTED[:nodes]), done.err
         assert b"Welcome" not in done.out and b"Quota" not in done.out
+
+
+def test_what_a_terminal_sends_back_behind_a_greeting_is_not_shown(command: Command, tmp_path: Path) -> None:
+    """It is the secret. The daemon would be ready all the same."""
+    path = tmp_path / "agent"
+    path.write_text('#!/bin/sh\nshift\nread -r line\nprintf "Welcome$ %s\\n" "$line"\necho "$line" | "$@"\n')
+    path.chmod(0o755)
+    done = command(*words(tmp_path, f"{path} {{host}}", 2), env=environment(command, tmp_path))
+    assert done.code == 1 and b"what is sent to its daemon comes back" in done.err, done.err
+    assert not re.search(rb"[0-9a-f]{32}", done.out + done.err)
 
 
 def test_by_ssh(command: Command, tmp_path: Path, sshd: Server) -> None:

@@ -112,9 +112,10 @@ def test_an_agent_that_passes_no_input_on_or_sends_it_back_is_told() -> None:
     for line in (b"", b"\n"):
         with pytest.raises(ValueError, match="kubectl exec with -i"):
             read_orders(line)
-    with pytest.raises(PMIxError, match="comes back") as caught:
-        read_ready(bootstrap(GIVEN), "n1")
-    assert "7373" not in str(caught.value), "the secret is shown"
+    for before in (b"", b"Welcome", b"Welcome\n$ "):
+        with pytest.raises(PMIxError, match="comes back") as caught:
+            read_ready(before + bootstrap(GIVEN), "n1")
+        assert "7373" not in str(caught.value), "the secret is shown"
 
 
 def test_the_first_line_of_a_daemon_is_found_behind_what_shells_print() -> None:
@@ -122,6 +123,7 @@ def test_the_first_line_of_a_daemon_is_found_behind_what_shells_print() -> None:
     assert first_line(line) == (line, b"", b"")
     assert first_line(b"\n" + line + b"\nmore") == (b"\n", line, b"more")
     assert first_line(b"Welcome\n{quota}\n" + line + b"\n") == (b"Welcome\n{quota}\n", line, b"")
+    assert first_line(b'Welcome {"to": 1}\n') == (b'Welcome {"to": 1}\n', b"", b"")
     assert first_line(b"Welcome\nto n1") == (b"Welcome\nto n1", b"", b"")
 
 
