@@ -4,6 +4,11 @@
 the other one. `auto` takes the native engine where a library of the server's own generation is found, because only
 inside a generation do natives' group operations understand each other, and the Python engine otherwise. It also takes
 the Python engine where this process cannot open libpmix any more: most releases do not start a second time.
+
+Under a server of pypmix `auto` is the Python engine, which starts faster. The exception is a process that has loaded
+libpmix, as MPI does, under a server on a libpmix: it keeps to that one connection. Such a server up to release 6 takes
+a rank for lost once one of its two connections is finalized, and completes the fences of the others without it
+(openpmix #4113).
 """
 
 from __future__ import annotations
@@ -134,7 +139,7 @@ def choose(engine: str | None = None, env: Mapping[str, str] | None = None) -> C
     here = launcher(env)
     if not here.nspace:
         return Choice("python", "no server launched this process, so there is none to match")
-    if here.pypmix:
+    if here.pypmix and not (env.get("PYPMIX_SERVER_ENGINE") == "native" and _has_libpmix()):
         return Choice("python", f"the server is pypmix {here.pypmix}")
     try:
         wanted = generation(parse_release(here.release))
@@ -150,6 +155,15 @@ def choose(engine: str | None = None, env: Mapping[str, str] | None = None) -> C
     if reason:
         return Choice("python", reason, found)
     return Choice("native", f"{found.library.path} is of the server's generation {wanted}", found)
+
+
+def _has_libpmix() -> bool:
+    """Tell whether this process has loaded a libpmix, without importing what the native engine needs."""
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            return b"/libpmix.so" in maps.read()
+    except OSError:
+        return False
 
 
 def _find(env: Mapping[str, str], wanted: str | None) -> Found | str:

@@ -240,6 +240,27 @@ def test_a_library_that_something_else_has_loaded_is_not_joined_by_another(tmp_p
         assert answer in done.stdout, done.stderr
 
 
+def test_only_the_library_that_this_process_has_loaded_is_taken(tmp_path: Path) -> None:
+    """As of an MPI of another generation than the server's: `auto` is the Python engine then, not one that fails."""
+    if len(machine.libraries()) < 2:
+        machine.lacking("two releases of libpmix")
+    first, second = machine.libraries()[:2]
+    program = """if True:
+        import ctypes, os, sys
+        from pypmix.engine import select
+        from pypmix.engine.native.library import candidates
+        before = select._has_libpmix()
+        ctypes.CDLL(sys.argv[1])
+        print(before, select._has_libpmix())
+        print(*[os.path.realpath(found.path) for found in candidates({"PMIX_PREFIX": os.path.dirname(sys.argv[2])})])
+    """
+    env = {**machine.clean_environment(), "PYTHONPATH": str(machine.ROOT)}
+    command = [sys.executable, "-c", program, first.path, second.path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["False True", os.path.realpath(first.path)]
+
+
 def test_a_copy_of_a_real_library_is_told_by_its_contents(tmp_path: Path) -> None:
     if not machine.libraries():
         machine.lacking("a libpmix")

@@ -74,6 +74,17 @@ def test_a_server_that_passes_our_mark_on_is_not_taken_for_ours(found: list[str 
     assert select.choose(None, inherited).engine == "native"
 
 
+@pytest.mark.parametrize(
+    ("engine", "loaded", "taken"),
+    [("native", True, "native"), ("native", False, "python"), ("python", True, "python")],
+)
+def test_under_our_server_on_a_libpmix_one_that_is_loaded_keeps_its_connection(
+    found: list[str | None], monkeypatch: pytest.MonkeyPatch, engine: str, loaded: bool, taken: str
+) -> None:
+    monkeypatch.setattr(select, "_has_libpmix", lambda: loaded)
+    assert select.choose(None, {**OUR_SERVER, "PYPMIX_SERVER_ENGINE": engine}).engine == taken
+
+
 def test_the_argument_goes_before_the_environment(found: list[str | None]) -> None:
     assert select.choose("python", {**UNDER_5_0, "PYPMIX_ENGINE": "native"}).engine == "python"
     assert select.choose(None, {**UNDER_5_0, "PYPMIX_ENGINE": "python"}).engine == "python"

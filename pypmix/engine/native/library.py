@@ -88,15 +88,20 @@ class Availability(Record):
 def candidates(env: Mapping[str, str]) -> Iterator[Candidate]:
     """Yield the places where a libpmix may be, in the order in which they are taken, each file once.
 
-    `PYPMIX_LIBPMIX` stands alone: what was asked for is used or refused, never replaced. Otherwise: a library that
-    this process has loaded already, the one of the launcher, pkg-config, the loader, well-known places.
+    `PYPMIX_LIBPMIX` stands alone: what was asked for is used or refused, never replaced. So does a library that this
+    process has loaded already, since a process can use no second one. Otherwise: the one of the launcher, pkg-config,
+    the loader, well-known places.
     """
     requested = env.get("PYPMIX_LIBPMIX")
     if requested:
         yield Candidate(requested, "PYPMIX_LIBPMIX")
         return
+    loaded = list(_loaded(env))
+    if loaded:
+        yield from loaded
+        return
     seen = set()
-    for source in (_loaded, _launcher, _pkg_config, _loader, _well_known):
+    for source in (_launcher, _pkg_config, _loader, _well_known):
         for candidate in source(env):
             real = os.path.realpath(candidate.path)
             if real not in seen:
