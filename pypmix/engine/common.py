@@ -26,6 +26,16 @@ def ignore(_result: object, _error: BaseException | None) -> None:
 URI_VARIABLES = tuple(["PMIX_SERVER_URI" + generation for generation in ("61", "51", "41", "4", "3", "21", "20", "2")])
 """Where servers leave their address, newest first; the text is the same in each."""
 
+
+def has_libpmix() -> bool:
+    """Tell whether this process has loaded a libpmix, as one with an MPI; nothing is imported for it."""
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            return b"/libpmix.so" in maps.read()
+    except OSError:
+        return False
+
+
 NATIVE = "native"
 MUNGE = "munge"
 

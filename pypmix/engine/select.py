@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from sys import modules
 
-from pypmix.engine.common import URI_VARIABLES
+from pypmix.engine.common import URI_VARIABLES, has_libpmix
 from pypmix.standard.errors import EngineUnavailable
 from pypmix.standard.record import Record
 from pypmix.standard.releases import generation, parse_release
@@ -139,7 +139,7 @@ def choose(engine: str | None = None, env: Mapping[str, str] | None = None) -> C
     here = launcher(env)
     if not here.nspace:
         return Choice("python", "no server launched this process, so there is none to match")
-    if here.pypmix and not (env.get("PYPMIX_SERVER_ENGINE") == "native" and _has_libpmix()):
+    if here.pypmix and not (env.get("PYPMIX_SERVER_ENGINE") == "native" and has_libpmix()):
         return Choice("python", f"the server is pypmix {here.pypmix}")
     try:
         wanted = generation(parse_release(here.release))
@@ -155,15 +155,6 @@ def choose(engine: str | None = None, env: Mapping[str, str] | None = None) -> C
     if reason:
         return Choice("python", reason, found)
     return Choice("native", f"{found.library.path} is of the server's generation {wanted}", found)
-
-
-def _has_libpmix() -> bool:
-    """Tell whether this process has loaded a libpmix, without importing what the native engine needs."""
-    try:
-        with open("/proc/self/maps", "rb") as maps:
-            return b"/libpmix.so" in maps.read()
-    except OSError:
-        return False
 
 
 def _find(env: Mapping[str, str], wanted: str | None) -> Found | str:

@@ -249,9 +249,9 @@ def test_only_the_library_that_this_process_has_loaded_is_taken(tmp_path: Path) 
         import ctypes, os, sys
         from pypmix.engine import select
         from pypmix.engine.native.library import candidates
-        before = select._has_libpmix()
+        before = select.has_libpmix()
         ctypes.CDLL(sys.argv[1])
-        print(before, select._has_libpmix())
+        print(before, select.has_libpmix())
         print(*[os.path.realpath(found.path) for found in candidates({"PMIX_PREFIX": os.path.dirname(sys.argv[2])})])
     """
     env = {**machine.clean_environment(), "PYTHONPATH": str(machine.ROOT)}

@@ -81,7 +81,7 @@ def test_a_server_that_passes_our_mark_on_is_not_taken_for_ours(found: list[str 
 def test_under_our_server_on_a_libpmix_one_that_is_loaded_keeps_its_connection(
     found: list[str | None], monkeypatch: pytest.MonkeyPatch, engine: str, loaded: bool, taken: str
 ) -> None:
-    monkeypatch.setattr(select, "_has_libpmix", lambda: loaded)
+    monkeypatch.setattr(select, "has_libpmix", lambda: loaded)
     assert select.choose(None, {**OUR_SERVER, "PYPMIX_SERVER_ENGINE": engine}).engine == taken
 
 

@@ -38,7 +38,7 @@ import select
 from errno import EAGAIN, ECONNABORTED, ECONNREFUSED, EINTR, ETIMEDOUT
 from time import monotonic, sleep
 
-from pypmix.engine.common import owned, sleep_for
+from pypmix.engine.common import has_libpmix, owned, sleep_for
 from pypmix.engine.faults import struck
 from pypmix.engine.peeruid import check_server
 from pypmix.engine.python.client import ENGINE
@@ -59,6 +59,12 @@ CHUNK = 65536
 _SIZES = (CHUNK,)
 _SIZES_NOW = ((CHUNK,), (_socket.MSG_DONTWAIT,))
 _DONTWAIT = (_socket.MSG_DONTWAIT,)
+
+MOST_KEPT = 64
+"""How many finalized connections a process may leave open until it ends; see `Connection._part`."""
+
+_KEPT: list[int] = []
+"""Their descriptors."""
 
 CONNECT_WAIT = 20.0
 """Seconds that one attempt may take."""
@@ -238,6 +244,8 @@ class Connection:
         self._either.register(self._fd, select.POLLIN)
         self._helper: _Helper | None = None
         self._stuck = False
+        self._keeps = False
+        """Whether the connection lasts until the process ends."""
         """Whether there is something to send that neither the reader nor a sender waits for."""
         self._front: Front | None = None
         """Watched by an event loop: the socket, and the bell by which other threads call for `poll`."""
@@ -591,15 +599,15 @@ class Connection:
 
     def _settle(self) -> None:
         """Wake the threads whose calls have ended, and see which thread is needed now."""
+        if self._machine.half_closing and self._fd >= 0:
+            self._machine.half_closing = False
+            self._part()
         for waiter in self._waiters:
             if waiter.call is not None and waiter.call.outcome is not None:
                 if waiter.lock is not None:
                     waiter.wake()
                 if waiter is self._reader and self._nudge >= 0 and waiter.ident != _thread.get_ident():
                     os.eventfd_write(self._nudge, 1)
-        if self._machine.half_closing and self._fd >= 0:
-            self._machine.half_closing = False
-            self._shut(_socket.SHUT_WR)
         if self._machine.closed is not None:
             self._hang_up()
         elif self._helper is not None:
@@ -621,6 +629,19 @@ class Connection:
             with self._order:
                 self._machine.deliver()
 
+    def _part(self) -> None:
+        """End our side of the connection of a client that the server has finalized, or leave it to the process's end.
+
+        A server on a libpmix before 7 takes a proc for lost when any of its connections ends, and completes the fences
+        of the others without it (openpmix #4113). Where this process has a libpmix as well, as that of an MPI, its
+        proc still has fences to come: `MPI_Finalize` is one.
+        """
+        if len(_KEPT) < MOST_KEPT and not self._machine.adapts and has_libpmix():
+            self._keeps = True
+            self._machine.lost("the client was finalized")
+        else:
+            self._shut(_socket.SHUT_WR)
+
     def _hang_up(self) -> None:
         """Close the socket, or make the thread that is blocked on it wake up and come here."""
         with self.lock:
@@ -629,11 +650,18 @@ class Connection:
             if self._helper is not None:
                 self._helper.stop()
             if self._reader is not None and self._reader.ident != _thread.get_ident():
-                self._shut()
+                # The server is told nothing when we end reading.
+                self._shut(_socket.SHUT_RD if self._keeps else _socket.SHUT_RDWR)
                 return
             self._fd = -1
-            self._shut()
-            self._sock.close()
+            if self._keeps:
+                if self._front is not None:
+                    self._front.epoll.unregister(self._sock)
+                # No object, which would end before MPI does: the kernel closes it.
+                _KEPT.append(self._sock.detach())
+            else:
+                self._shut()
+                self._sock.close()
             if self._nudge >= 0:
                 os.close(self._nudge)
                 self._nudge = -1
