@@ -61,7 +61,7 @@ _SIZES_NOW = ((CHUNK,), (_socket.MSG_DONTWAIT,))
 _DONTWAIT = (_socket.MSG_DONTWAIT,)
 
 MOST_KEPT = 64
-"""How many finalized connections a process may leave open until it ends; see `Connection._part`."""
+"""The most finalized connections that a process leaves open until it ends; see `Connection._part`."""
 
 _KEPT: list[int] = []
 """Their descriptors."""
