@@ -165,7 +165,12 @@ class World:
                 self._end("a rank was lost")
             if self._fault is not None:
                 raise self._fault
-        return returned(found, self.size, self._reason)
+        reason = self._reason
+        failed = _failed(found)
+        if failed and not _lost(found, self.size, reason):
+            # The job's own reason may be another rank, which has failed because of the first one.
+            self._reason = f"rank {failed[0]} of {self.size} failed: {found[failed[0]].told.splitlines()[-1]}"
+        return returned(found, self.size, reason)
 
     def _late(self, found: Mapping[int, Result], timeout: float | None) -> OperationTimeout:
         missing = [rank for rank in range(self.size) if rank not in found]
@@ -246,6 +251,16 @@ def _ranks(numbers: list[int]) -> str:
     return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:16]))}"
 
 
+def _failed(results: Mapping[int, Result]) -> list[int]:
+    """Return the ranks that have failed, the first one first."""
+    return [rank for _, rank in sorted([(result.when, rank) for rank, result in results.items() if not result.fine])]
+
+
+def _lost(results: Mapping[int, Result], size: int, reason: str) -> bool:
+    """Tell whether the job was ended for something else than a rank of which there is a result."""
+    return len(results) < size and bool(reason) and not any(reason.startswith(f"rank {each} ") for each in results)
+
+
 def read(found: Mapping[int, bytes]) -> dict[int, Result]:
     """Return the results of ranks as they have sent them, by their numbers."""
     return {rank: Result(*pickle.loads(each)) for rank, each in found.items()}
@@ -264,17 +279,16 @@ def returned(results: Mapping[int, Result], size: int, reason: str) -> list[Any]
         PMIxError: The job was ended otherwise.
     """
     missing = [rank for rank in range(size) if rank not in results]
-    failed = sorted([(result.when, rank) for rank, result in results.items() if not result.fine])
+    failed = _failed(results)
     if failed:
-        rank = failed[0][1]
+        rank = failed[0]
         told = results[rank].told
         error = _raised(results[rank].data)
         text = f"rank {rank} of {size} failed"
         if error is None:
             raise PMIxError(f"{text}: {told}")
         error.add_note(f"{text}:\n{told}")
-        known = reason and not any(reason.startswith(f"rank {each} ") for each in results)
-        if missing and known and isinstance(error, PartialSuccess):
+        if isinstance(error, PartialSuccess) and _lost(results, size, reason):
             # It names those who had gone then: the one that was lost, or others, which were ended for it.
             raise PMIxError(reason) from error
         raise error
