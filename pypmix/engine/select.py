@@ -6,9 +6,8 @@ inside a generation do natives' group operations understand each other, and the 
 the Python engine where this process cannot open libpmix any more: most releases do not start a second time.
 
 Under a server of pypmix `auto` is the Python engine, which starts faster. The exception is a process that has loaded
-libpmix, as MPI does, under a server on a libpmix: it keeps to that one connection. Such a server up to release 6 takes
-a rank for lost once one of its two connections is finalized, and completes the fences of the others without it
-(openpmix #4113).
+libpmix, as MPI does, under a server on a libpmix: it keeps to that one connection, for the reason that the Python
+engine's `Connection._part` has.
 """
 
 from __future__ import annotations

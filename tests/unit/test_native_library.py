@@ -245,6 +245,9 @@ def test_only_the_library_that_this_process_has_loaded_is_taken(tmp_path: Path) 
     if len(machine.libraries()) < 2:
         machine.lacking("two releases of libpmix")
     first, second = machine.libraries()[:2]
+    another = tmp_path / "lib" / "libpmix.so.2"
+    another.parent.mkdir()
+    shutil.copy(second.path, another)
     program = """if True:
         import ctypes, os, sys
         from pypmix.engine import select
@@ -252,10 +255,10 @@ def test_only_the_library_that_this_process_has_loaded_is_taken(tmp_path: Path) 
         before = select.has_libpmix()
         ctypes.CDLL(sys.argv[1])
         print(before, select.has_libpmix())
-        print(*[os.path.realpath(found.path) for found in candidates({"PMIX_PREFIX": os.path.dirname(sys.argv[2])})])
+        print(*[os.path.realpath(found.path) for found in candidates({"PMIX_PREFIX": sys.argv[2]})])
     """
     env = {**machine.clean_environment(), "PYTHONPATH": str(machine.ROOT)}
-    command = [sys.executable, "-c", program, first.path, second.path]
+    command = [sys.executable, "-c", program, first.path, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["False True", os.path.realpath(first.path)]

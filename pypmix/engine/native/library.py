@@ -96,17 +96,15 @@ def candidates(env: Mapping[str, str]) -> Iterator[Candidate]:
     if requested:
         yield Candidate(requested, "PYPMIX_LIBPMIX")
         return
-    loaded = list(_loaded(env))
-    if loaded:
-        yield from loaded
-        return
     seen = set()
-    for source in (_launcher, _pkg_config, _loader, _well_known):
+    for source in (_loaded, _launcher, _pkg_config, _loader, _well_known):
         for candidate in source(env):
             real = os.path.realpath(candidate.path)
             if real not in seen:
                 seen.add(real)
                 yield candidate
+        if seen and source is _loaded:
+            return
 
 
 def find_library(env: Mapping[str, str], want: str | None = None) -> Found:

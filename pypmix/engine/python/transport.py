@@ -244,9 +244,9 @@ class Connection:
         self._either.register(self._fd, select.POLLIN)
         self._helper: _Helper | None = None
         self._stuck = False
+        """Whether there is something to send that neither the reader nor a sender waits for."""
         self._keeps = False
         """Whether the connection lasts until the process ends."""
-        """Whether there is something to send that neither the reader nor a sender waits for."""
         self._front: Front | None = None
         """Watched by an event loop: the socket, and the bell by which other threads call for `poll`."""
         self._nudge = -1
@@ -632,9 +632,9 @@ class Connection:
     def _part(self) -> None:
         """End our side of the connection of a client that the server has finalized, or leave it to the process's end.
 
-        A server on a libpmix before 7 takes a proc for lost when any of its connections ends, and completes the fences
-        of the others without it (openpmix #4113). Where this process has a libpmix as well, as that of an MPI, its
-        proc still has fences to come: `MPI_Finalize` is one.
+        A server on a libpmix, up to 6.1 at least, takes a proc for lost when any of its connections ends, and completes
+        the fences of the others without it (openpmix #4113). Where this process has a libpmix as well, as that of an
+        MPI, its proc still has fences to come: `MPI_Finalize` is one.
         """
         if len(_KEPT) < MOST_KEPT and not self._machine.adapts and has_libpmix():
             self._keeps = True
