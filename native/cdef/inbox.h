@@ -46,5 +46,5 @@ void pypmix_message_drop(pypmix_message *message, pmix_status_t status, pmix_inf
 pmix_status_t pypmix_tool_init(pmix_proc_t *proc, pmix_info_t *infos, size_t ninfos);
 pmix_status_t pypmix_tool_finalize(void);
 
-/* events.c: deregister a handler; the library says nothing of it */
-void pypmix_deregister_event_handler(size_t id);
+/* events.c: deregister a handler of an inbox's session; the library says nothing of it */
+void pypmix_deregister_event_handler(pypmix_inbox *inbox, size_t id);

@@ -86,7 +86,7 @@ static void on_event(
         }
     }
     if (NULL != answer) {
-        answer(PMIX_EVENT_NO_ACTION_TAKEN, NULL, 0, NULL, NULL, cbdata);
+        pypmix_pass_on((void *) answer, cbdata);
     }
 }
 
@@ -213,12 +213,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed;
 static unsigned shifting;
 static unsigned finalizing;
+static unsigned looking; /* of those that are shifted */
 
 void pypmix_renew_events(void)
 {
     pthread_mutex_init(&lock, NULL);
     pypmix_condition(&changed);
-    shifting = finalizing = 0;
+    shifting = finalizing = looking = 0;
 }
 
 static void one_less(unsigned *count)
@@ -292,9 +293,57 @@ pmix_status_t pypmix_ask_notify_event(pypmix_call *call)
     return call->given.number & RAISED_ANYWHERE ? shift(call) : notify(call);
 }
 
-void pypmix_deregister_event_handler(size_t id)
+/*
+ * The library frees a handler as soon as its progress thread deregisters it, also where the chain of an event stands at
+ * it: the chain reads what is free then. So a handler is deregistered at once only where no chain may stand at it or come
+ * to it: nothing of its session is unanswered, and each chain that was answered has gone on (`passing`). Otherwise its
+ * number is kept. When the last chain goes on, the progress thread looks: by then that chain has come to the next handler,
+ * and that may be one of these. What this process raises and is on its way to the progress thread (`shifting`) comes first.
+ */
+static void look(pmix_status_t status, size_t id, void *cbdata)
 {
-    if (NULL != pypmix_lib.Deregister_event_handler) {
+    size_t kept;
+    bool others;
+
+    (void) status;
+    (void) id;
+    (void) cbdata;
+    pthread_mutex_lock(&lock);
+    others = looking < shifting;
+    pthread_mutex_unlock(&lock);
+    if (others && PMIX_SUCCESS == pypmix_shift(look, NULL)) {
+        return;
+    }
+    while (pypmix_next_handler(&kept)) {
+        (void) pypmix_lib.Deregister_event_handler(kept, pypmix_ignore, NULL);
+    }
+    pthread_mutex_lock(&lock);
+    looking--;
+    pthread_mutex_unlock(&lock);
+    one_less(&shifting);
+}
+
+void pypmix_look_at_handlers(void)
+{
+    bool begins;
+
+    pthread_mutex_lock(&lock);
+    /* while the library is finalized it frees them itself */
+    begins = 0 == finalizing && 0 == looking;
+    looking += begins;
+    shifting += begins;
+    pthread_mutex_unlock(&lock);
+    if (begins && PMIX_SUCCESS != pypmix_shift(look, NULL)) {
+        pthread_mutex_lock(&lock);
+        looking--;
+        pthread_mutex_unlock(&lock);
+        one_less(&shifting);
+    }
+}
+
+void pypmix_deregister_event_handler(pypmix_inbox *inbox, size_t id)
+{
+    if (NULL != pypmix_lib.Deregister_event_handler && !pypmix_keep_handler(inbox, id)) {
         (void) pypmix_lib.Deregister_event_handler(id, pypmix_ignore, NULL);
     }
 }

@@ -24,6 +24,8 @@ struct pypmix_inbox {
     size_t count;
     size_t bytes;
     uint64_t lost;
+    size_t *kept; /* numbers of the library's handlers that are to be deregistered */
+    size_t nkept;
     pypmix_inbox *other;
 };
 
@@ -33,11 +35,13 @@ typedef void (*answer_t)(
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pypmix_inbox *inboxes;
+static unsigned passing; /* events that were answered, and whose chain has not gone on yet */
 static uint64_t last_number;
 
 void pypmix_renew_inbox(void)
 {
     pthread_mutex_init(&lock, NULL);
+    passing = 0;
 }
 
 pypmix_inbox *pypmix_inbox_new(pypmix_queue *queue)
@@ -145,18 +149,51 @@ static void destroy(pypmix_message *message)
     free(message);
 }
 
-static void unneeded(pmix_status_t status, void *cbdata)
+/* With the lock held. */
+static bool awaited(const pypmix_inbox *inbox)
+{
+    for (const pypmix_message *message = inbox->first; NULL != message; message = message->next) {
+        if (NULL != message->answer) {
+            return true;
+        }
+    }
+    return NULL != inbox->open;
+}
+
+/* With the lock held. An inbox whose handlers that were kept may be deregistered; NULL if there is none. */
+static pypmix_inbox *deregisters(void)
+{
+    pypmix_inbox *inbox = 0 == passing ? inboxes : NULL;
+
+    while (NULL != inbox && (0 == inbox->nkept || awaited(inbox))) {
+        inbox = inbox->other;
+    }
+    return inbox;
+}
+
+/* On the progress thread: the library has copied what was answered, and its chain goes on when this returns. */
+static void passed(pmix_status_t status, void *cbdata)
 {
     pmix_data_array_t *results = cbdata;
+    bool due;
 
     (void) status;
-    pypmix_infos_free(results->array, results->size);
-    free(results);
+    if (NULL != results) {
+        pypmix_infos_free(results->array, results->size);
+        free(results);
+    }
+    pthread_mutex_lock(&lock);
+    passing--;
+    due = NULL != deregisters();
+    pthread_mutex_unlock(&lock);
+    if (due) {
+        pypmix_look_at_handlers();
+    }
 }
 
 /*
- * Let the library's chain go on. It shifts that to its progress thread, so that it may be called under a lock; the
- * results are copied there, and given back.
+ * Let the library's chain go on. It shifts that to its progress thread, so that it may be called under a lock. With the lock
+ * held.
  */
 static void answer(pypmix_message *message, pmix_status_t status, pmix_info_t *infos, size_t ninfos)
 {
@@ -164,19 +201,56 @@ static void answer(pypmix_message *message, pmix_status_t status, pmix_info_t *i
     pmix_data_array_t *results = 0 < ninfos ? malloc(sizeof(*results)) : NULL;
 
     message->answer = NULL;
-    if (NULL == results) {
+    if (NULL == results || NULL == done) {
         pypmix_infos_free(infos, ninfos);
-        if (NULL != done) {
-            done(status, NULL, 0, NULL, NULL, message->cbdata);
-        }
-        return;
-    }
-    *results = (pmix_data_array_t){.type = INFO, .size = ninfos, .array = infos};
-    if (NULL == done) {
-        unneeded(PMIX_SUCCESS, results);
+        free(results);
+        results = NULL;
+        infos = NULL;
+        ninfos = 0;
     } else {
-        done(status, infos, ninfos, unneeded, results, message->cbdata);
+        *results = (pmix_data_array_t){.type = INFO, .size = ninfos, .array = infos};
     }
+    if (NULL != done) {
+        passing++;
+        done(status, infos, ninfos, passed, results, message->cbdata);
+    }
+}
+
+void pypmix_pass_on(void *answer, void *cbdata)
+{
+    pthread_mutex_lock(&lock);
+    passing++;
+    pthread_mutex_unlock(&lock);
+    ((answer_t) answer)(PMIX_EVENT_NO_ACTION_TAKEN, NULL, 0, passed, NULL, cbdata);
+}
+
+bool pypmix_keep_handler(pypmix_inbox *inbox, size_t id)
+{
+    size_t *kept = NULL;
+
+    pthread_mutex_lock(&lock);
+    if (0 < passing || awaited(inbox)) {
+        kept = realloc(inbox->kept, (inbox->nkept + 1) * sizeof(*kept));
+        if (NULL != kept) {
+            inbox->kept = kept;
+            kept[inbox->nkept++] = id;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return NULL != kept;
+}
+
+bool pypmix_next_handler(size_t *id)
+{
+    pypmix_inbox *inbox;
+
+    pthread_mutex_lock(&lock);
+    inbox = deregisters();
+    if (NULL != inbox) {
+        *id = inbox->kept[--inbox->nkept];
+    }
+    pthread_mutex_unlock(&lock);
+    return NULL != inbox;
 }
 
 /* With the lock held. */
@@ -280,6 +354,9 @@ void pypmix_inbox_close(pypmix_inbox *inbox)
 
     pthread_mutex_lock(&lock);
     inbox->queue = NULL;
+    free(inbox->kept);
+    inbox->kept = NULL;
+    inbox->nkept = 0;
     while (NULL != (message = take_first(inbox))) {
         answer(message, PMIX_EVENT_NO_ACTION_TAKEN, NULL, 0);
         destroy(message);

@@ -295,6 +295,20 @@ bool pypmix_copy_infos_but(
 bool pypmix_deliver(uint64_t number, pypmix_message *message);
 void pypmix_return(pypmix_message *message);
 
+/* inbox.c, for events.c: answers an event that no inbox takes */
+void pypmix_pass_on(void *answer, void *cbdata);
+
+/*
+ * inbox.c, for events.c: whether a chain may stand at a handler of this session's, or come to it, so that the number of one
+ * that is to be deregistered is kept; and the next one of those that were kept, now that no chain does, false if there is
+ * none.
+ */
+bool pypmix_keep_handler(pypmix_inbox *inbox, size_t id);
+bool pypmix_next_handler(size_t *id);
+
+/* events.c, for inbox.c: have those that were kept looked at on the library's progress thread, where this is called */
+void pypmix_look_at_handlers(void);
+
 /* calls.c, for upcalls.c: see there */
 void pypmix_queue_serve_by(pypmix_queue *queue, void (*wake)(void));
 

@@ -141,6 +141,35 @@ kept[3].done()
     )
 
 
+def test_a_handler_that_is_removed_while_an_event_of_it_is_unanswered(lone) -> None:  # noqa: F811
+    """The library frees its own handler with the removal, and its chain reads it when the answer comes."""
+    lone(
+        EVENTS
+        + """
+for turn in range(3):
+    kept, heard = [], Heard()
+    first = on(kept.append, LOAD)
+    for n in range(2):
+        notify(n)
+    until(lambda: len(kept) == 2)
+    me.run(DeregisterEventHandler(first))
+    # by now the library has done what it was told
+    time.sleep(0.3)
+    kept[turn % 2].done()
+    second = on(heard, LOAD)
+    notify(2)
+    until(lambda: 2 in heard.numbers)
+    kept[1 - turn % 2].done()
+    me.run(DeregisterEventHandler(second))
+me.run(Finalize())
+me.close()
+""",
+        # What is freed is overwritten at once.
+        MALLOC_PERTURB_="165",
+        GLIBC_TUNABLES="glibc.malloc.tcache_count=0",
+    )
+
+
 LEAKED = """
 def leaked(work, times):
     # bytes by which the heap has grown per round, once it has settled

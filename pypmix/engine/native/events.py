@@ -181,7 +181,7 @@ class Topic(Asking):
         def step() -> None:
             interest = self._interests.get(code)
             if interest is None or interest.id is not None:
-                lib.pypmix_deregister_event_handler(id)
+                self._inbox.deregister(id)
             else:
                 interest.id = id
 
@@ -198,7 +198,7 @@ class Topic(Asking):
             if not interest.handlers:
                 del self._interests[code]
                 if interest.id is not None and not self._inbox.over:
-                    lib.pypmix_deregister_event_handler(interest.id)
+                    self._inbox.deregister(interest.id)
 
     # Events
 

@@ -93,6 +93,10 @@ class Inbox:
             _warn("what event handlers hand on does not go into libpmix: %s", error)
         lib.pypmix_message_drop(message, status, infos, count)
 
+    def deregister(self, id: int) -> None:
+        """Have the library forget a handler of its own, once no event of this session is unanswered."""
+        lib.pypmix_deregister_event_handler(self._box, id)
+
     def infos(self, array: Any) -> tuple[Info, ...]:
         """Return the infos of a message, without those of types that have no form in Python."""
         found = []

@@ -56,7 +56,7 @@ from pypmix.standard.ops.events import check_code, check_range
 from pypmix.standard.ops.publishing import RANGE_SESSION, RANGES
 from pypmix.standard.record import Record
 from pypmix.standard.releases import release_text
-from pypmix.standard.types import Info, Proc
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -331,6 +331,9 @@ class NativeServer:
         """`PMIx_server_register_nspace`: take in the job info of an nspace; see `ServerSession`."""
         size, jobs = size_of(job), self.node.jobs
         here = frozenset(range(size) if local is None else local)
+        strange = here.difference(range(size), [rank for rank, _ in job.procs])
+        if strange:
+            raise ValueError(f"{job.nspace} has no rank {min(strange)} that could be local")
         with self._lock:
             self._check("register_nspace")
             if job.nspace in jobs:
@@ -351,13 +354,14 @@ class NativeServer:
         """`PMIx_server_deregister_nspace`: forget an nspace."""
         self.node.forget(nspace)
         self._lingering.drop(nspace)
+        if any(proc.nspace == nspace for proc in list(self.node.refused)):
+            return
         self._tell(lib.PYPMIX_DEREGISTER_NSPACE, "deregister_nspace", Parts(_proc(Proc.unchecked(nspace, 0))))
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
         """`PMIx_server_register_client`: expect a process of this node, of this user and group."""
         node = self.node
-        if proc.nspace not in node.jobs:
-            raise NotFound(f"no nspace {proc.nspace!r} is registered here", procs=(proc,), operation="register_client")
+        self._check_known(proc, "register_client")
         if self._lingering.take(proc):
             self._deregister(proc)
         node.users[proc] = uid, gid
@@ -397,6 +401,9 @@ class NativeServer:
             lib.pypmix_queue_wake(self._queue)
 
     def _deregister(self, proc: Proc) -> None:
+        if proc in self.node.refused:
+            # See `CLOSING_TWICE`.
+            return
         self._tell(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", Parts(_proc(proc)))
 
     def client_env(self, proc: Proc) -> dict[str, str]:
@@ -531,6 +538,9 @@ class NativeServer:
 
     def store_internal(self, proc: Proc, key: str, value: Value) -> None:
         """`PMIx_Store_internal`: keep a value of a proc for what is asked on this side."""
+        self._check("store_internal")
+        if proc.rank != RANK_WILDCARD or proc.nspace not in self.node.jobs:
+            self._check_known(proc, "store_internal")
         self._call(lib.PYPMIX_STORE_INTERNAL, "store_internal", Parts(_proc(proc), infos=(Info(key, value),)))
 
     def pending(self) -> list[Pending]:
@@ -626,6 +636,17 @@ class NativeServer:
     def _check(self, operation: str) -> None:
         if self._closed:
             raise NotInitialized("the server is closed", operation=operation, engine=str(self.info))
+
+    def _check_known(self, proc: Proc, operation: str) -> None:
+        """Raise where a proc is none of a registered job; the library takes any."""
+        job = self.node.jobs.get(proc.nspace)
+        detail = ""
+        if job is None:
+            detail = f"no nspace {proc.nspace!r} is registered here"
+        elif proc.rank >= job.size and all(rank != proc.rank for rank, _ in job.info.procs):
+            detail = f"the nspace {proc.nspace!r} has no rank {proc.rank}"
+        if detail:
+            raise NotFound(detail, procs=(proc,), operation=operation)
 
     def _raise_for(self, status: int, operation: str, procs: Sequence[Proc] = ()) -> None:
         if status:

@@ -47,6 +47,8 @@ class Asked:
 
     def fail(self, error: BaseException) -> None:
         """Answer with an error; a `PMIxError` passes its status on to the client."""
+        if not isinstance(error, BaseException):
+            self._log(f"the host failed {self.op.name} with a {type(error).__name__}, which is not an error")
         raw = self._take()
         if raw is None:
             return

@@ -43,6 +43,7 @@ class Node:
         users: The user and the group of each proc that is expected, and of each tool.
         applicant: The user and the group of the tool whose upcall is being read.
         states: How far each proc is that was registered: PMIx's process states.
+        refused: The procs of which the library must not be told any more; see `CLOSING_TWICE`.
         jobs: What was registered, by nspace.
         psets: The members of process sets, in their order.
         feeds: What the host delivers, and the ids that it gave it, one for each pull.
@@ -65,6 +66,7 @@ class Node:
         self.users: dict[Proc, tuple[int | None, int | None]] = {}
         self.applicant: tuple[int | None, int | None] = None, None
         self.states: dict[Proc, int] = {}
+        self.refused: set[Proc] = set()
         self.jobs: dict[str, Registered] = {}
         self.psets: dict[str, dict[Proc, None]] = {}
         self.feeds: dict[tuple[frozenset[Proc], int], list[int | None]] = {}

@@ -16,7 +16,7 @@ from pypmix.standard.ops.core import returned
 from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_PROC_LOCAL
 from pypmix.standard.ops.publishing import PERSIST_APP, RANGE_SESSION
 from pypmix.standard.record import Record
-from pypmix.standard.types import Info, Pdata, Proc
+from pypmix.standard.types import MAX_NSLEN, Info, Pdata, Proc, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +37,13 @@ PROC_SIZE = int(lib.pypmix_size_of(codes.PROC))
 MOST_FENCES = 64
 MOST_PROCS = 64
 """The most fences that are kept, and the most procs of each."""
+
+CLOSING_TWICE = (5, 0, 0), (7, 0, 0)
+"""The first release that closes the connection of a refused client twice, and the first that does not any more.
+
+The second time is when it is told to forget the client or its nspace: another client's connection may have the number
+of the descriptor by then. So it is not told. Earlier releases have let a client in when they ask their host.
+"""
 
 PARTIAL_LOOKUP = (7, 0, 0)
 PARTIAL_QUERY = (5, 0, 7)
@@ -104,9 +111,10 @@ def _own_answers(node: Node, upcall: Upcall, _status: int) -> object:
 
 
 def _nspace(node: Node, _upcall: object, result: object, given: Any) -> int:
-    if not isinstance(result, str) or not result:
-        raise TypeError(f"the nspace of the new job is wanted, not {result!r:.80}")
-    node.marshal.fill(given.items, codes.STRING, (result,))
+    nspace = check_name(result, MAX_NSLEN, "the nspace of the new job")  # type: ignore[arg-type]
+    if not nspace:
+        raise ValueError("the nspace of the new job is not empty")
+    node.marshal.fill(given.items, codes.STRING, (nspace,))
     return statuses.SUCCESS
 
 
@@ -164,6 +172,16 @@ def _connected(node: Node, raw: Any) -> Op[Any]:
     proc = _source(raw)
     node.states[proc] = STATE_CONNECTED
     return ops.ClientConnected(proc, pid, release, tuple(rest))
+
+
+def _refused(node: Node, upcall: Upcall, _status: int) -> None:
+    """Note it before the client can know, and so end."""
+    op: Any = upcall.op
+    first, fixed = CLOSING_TWICE
+    if first <= node.release < fixed:
+        node.refused.add(op.proc)
+        node.states[op.proc] = STATE_TERMINATED
+    raise LookupError
 
 
 def _finalized(node: Node, raw: Any) -> Op[Any]:
@@ -260,7 +278,7 @@ def _fabric(node: Node, raw: Any) -> Op[Any]:
 
 
 ROWS: dict[int, Row] = {
-    lib.PYPMIX_UP_CLIENT_CONNECTED2: Row(_connected),
+    lib.PYPMIX_UP_CLIENT_CONNECTED2: Row(_connected, refused=_refused),
     lib.PYPMIX_UP_CLIENT_FINALIZED: Row(_finalized),
     lib.PYPMIX_UP_ABORT: Row(
         lambda node, raw: ops.ClientAborted(_source(raw), raw.number, string(raw.text) or "", node.items(raw))
