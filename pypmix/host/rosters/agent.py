@@ -7,8 +7,10 @@ they are given a function, and give back what it has returned or raised.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pickle
 import socket
 import struct
 import subprocess
@@ -41,6 +43,12 @@ KEPT = 4096
 MAX_ANSWER = 1 << 16
 """Bytes of the daemon's first line."""
 
+PIECE = 1 << 24
+"""Bytes of what ranks have given back that go in one answer: it is known then that more comes."""
+
+NOTHING = pickle.dumps({})
+"""Results of no ranks, pickled."""
+
 PYTHON = "PYPMIX_PYTHON"
 """The variable with the Python that runs this process: ranks of a function run on it too."""
 
@@ -54,12 +62,14 @@ class Ended(Record):
     Attributes:
         code: Its exit code.
         errors: The end of what it has written to standard error.
-        results: What ranks of a function have given back, by their numbers.
+        results: What ranks of a function have given back, by their numbers, pickled; or the first piece of that.
+        size: How long that is.
     """
 
     code: int
     errors: str
-    results: dict[int, bytes]
+    results: bytes
+    size: int
 
 
 class _Run:
@@ -76,6 +86,7 @@ class _Run:
         self.drained = threading.Event()
         self.pushing = threading.Lock()
         self.errors = b""
+        self.results = b""
         self.reader: threading.Thread | None = None
 
     def start(self, line: bytes, switched: bool) -> bytes:
@@ -149,7 +160,7 @@ class _Run:
             for file in (process.stdin, process.stdout, None if self.reader else process.stderr):
                 if file is not None:
                     file.close()
-        results = {} if calls is None else calls.close()
+        self.results = NOTHING if calls is None else pickle.dumps(calls.close())
         if stream is not None:
             # What the daemon has sent last is pulled, if the launcher is still there.
             self.drained.wait(0.0 if process is None else CLOSE_SECONDS)
@@ -159,7 +170,7 @@ class _Run:
             with self.pushing:
                 self.stream = None
                 stream.release()
-        return Ended(code, self.errors.decode(errors="replace"), results)
+        return Ended(code, self.errors.decode(errors="replace"), self.results[:PIECE], len(self.results))
 
     def leave(self) -> None:
         """End the daemon's standard input."""
@@ -184,6 +195,7 @@ class Agent:
         self.calls = 0
         self._run: _Run | None = None
         self._probe: Probe | None = None
+        self._kept = b""
         self._begun = threading.Condition()
 
     def hostname(self) -> str:
@@ -202,9 +214,9 @@ class Agent:
 
     def rest(self) -> None:
         """Listen no more."""
-        if self._probe is not None:
-            self._probe.close()
-            self._probe = None
+        probe, self._probe = self._probe, None
+        if probe is not None:
+            probe.close()
 
     def pull(self) -> bytes:
         """Return what the daemon sends to the switch, and wait for it; nothing when it has ended."""
@@ -247,6 +259,7 @@ class Agent:
             self.stop()
             with self._begun:
                 run = self._run = _Run(function)
+                self._kept = b""
                 self._begun.notify_all()
             return run.start(line, switched)
         except Exception as error:
@@ -258,18 +271,27 @@ class Agent:
         """Return when the daemon has ended, and how."""
         run = self._run
         if run is None:
-            return Ended(0, "", {})
+            return Ended(0, "", NOTHING, len(NOTHING))
         ended = run.wait()
         with self._begun:
             # The next one may have begun.
             if self._run is run:
                 self._run = None
+                self._kept = run.results if ended.size > PIECE else b""
         return ended
+
+    def further(self, start: int) -> bytes:
+        """Return the next piece of what ranks have given back, of which so much has come; forget it with the last."""
+        with self._begun:
+            piece = self._kept[start : start + PIECE]
+            if start + PIECE >= len(self._kept):
+                self._kept = b""
+        return piece
 
     @property
     def idle(self) -> bool:
-        """Whether there is neither a daemon nor anything that is kept for its ranks."""
-        return self._run is None and self._probe is None
+        """Whether there is neither a daemon nor anything that is kept for its ranks, or of them."""
+        return self._run is None and self._probe is None and not self._kept
 
     def call_in_ranks(self, function: bytes, count: int) -> dict[int, bytes]:
         """Have the ranks of this node call a function; return what they have given back, by their numbers.
@@ -299,6 +321,8 @@ class Agent:
     def leave(self) -> None:
         """The launcher has gone: the daemon leaves, if there is one, and ends its ranks."""
         self.rest()
+        with self._begun:
+            self._kept = b""
         if (run := self._run) is not None:
             run.leave()
 
@@ -361,6 +385,9 @@ class Calls:
         try:
             with connection:
                 give(connection, self._function)
+                # The rank ends with its result, though this process may be stopped.
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_WR)
                 self._results.update(take(connection))
         finally:
             self._served()

@@ -17,6 +17,7 @@ import sys
 from typing import Protocol, runtime_checkable
 
 from pypmix.standard.record import Record
+from pypmix.standard.types import decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +38,19 @@ PATIENCE = 30.0
 
 class RosterError(Exception):
     """The nodes cannot be had; the text says which and what to try."""
+
+
+def number(env: Mapping[str, str], name: str) -> int:
+    """Return the number that a variable holds, 0 where it is not there.
+
+    Raises:
+        RosterError: It holds something else.
+    """
+    text = env.get(name, "0")
+    found = decimal(text, 1 << 40)
+    if found is None:
+        raise RosterError(f"{name} is to be a number, and is {text!r:.80}")
+    return found
 
 
 class Settings(Record):

@@ -16,6 +16,7 @@ HOMES = {
     "symmetric": "pypmix.host.rosters.symmetric:SymmetricRoster",
     "ssh": "pypmix.host.rosters.ssh:SSHRoster",
     "kubernetes": "pypmix.host.rosters.kubernetes:KubernetesRoster",
+    "flux": "pypmix.host.rosters.flux:FluxRoster",
     "slurm": "pypmix.host.rosters.slurm:SlurmRoster",
     "pmix": "pypmix.host.rosters.pmix:PMIxRoster",
     "prrte": "pypmix.host.rosters.prrte:PRRTERoster",

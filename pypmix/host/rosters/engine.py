@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import threading
 import time
 
@@ -17,7 +18,7 @@ from pypmix.host.addresses import ANYWHERE, is_loopback, own_addresses
 from pypmix.host.exchange.switch import Switch
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
-from pypmix.host.outcome import Outcome
+from pypmix.host.outcome import Outcome, listed
 from pypmix.host.placing import Node
 from pypmix.host.rosters.agent import Ended
 from pypmix.host.rosters.reach import apart
@@ -64,7 +65,7 @@ PATIENCE = 60.0
 """Seconds that nodes have to be ready: the engine tells of those that are lost."""
 
 AGENTS = 15.0
-"""Seconds that agents have to tell of the ends of their daemons, and what ranks have given back."""
+"""Seconds that agents have to tell of the ends of their daemons, and for each piece of what ranks have given back."""
 
 LOOK = 1.0
 """Seconds between looks whether the engine has got more nodes."""
@@ -91,6 +92,7 @@ class Lent:
         stdin: Never a descriptor: the line goes with the call, and the exchange tells the daemon to leave.
         stdout: The descriptor that the daemon's answer is read from; it ends with the daemon. Belongs to the caller.
         end: The end of the daemon; None while it runs.
+        results: What ranks of a function have given back, by their numbers; None until it has all come.
         lost: Whether the engine has lost the node.
     """
 
@@ -106,14 +108,16 @@ class Lent:
         self.stdin = NOT_OURS
         self.stdout, self._writer = os.pipe2(os.O_CLOEXEC)
         self.end: Ended | None = None
+        self.results: dict[int, bytes] | None = None
         self._engine = engine
         self.name = node.name
         self._given = line, function, switch is not None
         self._switch = switch
         self._tell = tell
         self.lost = False
-        self._trouble = ""
+        self._trouble = f"{engine.name} has not answered the call for it"
         self._stopped = False
+        self._heard = 0.0
         self._thread = threading.Thread(target=self._tend, name=f"pypmix-{node.name}", daemon=True)
         self._thread.start()
 
@@ -121,23 +125,46 @@ class Lent:
         call, name = self._engine.call, self.name
         try:
             answer: bytes = call(name, "begin", *self._given)
+            self._trouble = ""
             if self._stopped:
                 # It was not there yet.
                 call(name, "stop")
             if self._switch is not None:
                 self._switch.attach(_Stream(self._engine, name))
             self._tell_answer(answer)
-            self.end = call(name, "wait")
-            self._trouble = "; ".join(self.end.errors.strip().splitlines()[-1:])
+            ended: Ended = call(name, "wait")
+            self._trouble = "; ".join(ended.errors.strip().splitlines()[-1:])
+            self.end = ended
         except Exception as error:
-            # Engines have exceptions of many kinds for what is lost.
-            self.end = Ended(255, "", {})
-            lines = str(error).strip().splitlines()
-            self._trouble = f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
-            self.lost = True
-            self._tell(f"the engine has lost it: {self._trouble}")
+            self.end = Ended(255, "", b"", 0)
+            self._lose(error)
         finally:
             os.close(self._writer)
+        if not self.lost:
+            try:
+                self._fetch(self.end)
+            except Exception as error:
+                self._lose(error)
+
+    def _lose(self, error: Exception) -> None:
+        """A call has failed: engines have exceptions of many kinds for what is lost."""
+        lines = str(error).strip().splitlines()
+        text = f"{type(error).__name__}: {lines[0] if lines else ''}"
+        self._trouble = (error.detail if isinstance(error, PMIxError) else text)[:300]
+        self.lost = True
+        self._tell(f"the engine has lost it: {self._trouble}")
+
+    def _fetch(self, ended: Ended) -> None:
+        """Get all of what ranks have given back."""
+        data = bytearray(ended.results)
+        while len(data) < ended.size:
+            self._heard = time.monotonic()
+            piece = self._engine.call(self.name, "further", len(data))
+            if not piece:
+                # Given up here, and forgotten there for the next job.
+                return
+            data += piece
+        self.results = pickle.loads(data)
 
     def _tell_answer(self, answer: bytes) -> None:
         try:
@@ -167,9 +194,14 @@ class Lent:
         """Say why the daemon has ended."""
         return f"node {self.name}: its daemon cannot be started: {self._trouble}" if self._trouble else ""
 
-    def join(self, timeout: float) -> None:
-        """Wait until the engine has told how it ended."""
-        self._thread.join(timeout)
+    def join(self, since: float) -> None:
+        """Wait until the engine has told how it ended, and has given all results, or no further one for too long.
+
+        Args:
+            since: When the daemon was to have ended.
+        """
+        while (left := max(since, self._heard) + AGENTS - time.monotonic()) > 0 and self._thread.is_alive():
+            self._thread.join(left)
 
 
 class _Stream:
@@ -302,8 +334,9 @@ class Nodes:
         data = cloudpickle.dumps((function, arguments, keywords))
         app = self._application(FUNCTION, n)
         size = app.np
-        outcome, found = self._run(app, env, timeout, None, patience, data)
-        results = returned(read(found), size, outcome.reason)
+        outcome, lent = self._run(app, env, timeout, None, patience, data)
+        found = {rank: result for each in lent for rank, result in (each.results or {}).items()}
+        results = returned(read(found), size, outcome.reason or self._lacking(lent))
         if outcome.code:
             raise PMIxError(outcome.reason)
         return results
@@ -371,7 +404,7 @@ class Nodes:
         patience: float,
         function: bytes | None = None,
         begun: Callable[[LocalHost], None] = lambda _host: None,
-    ) -> tuple[Outcome, dict[int, bytes]]:
+    ) -> tuple[Outcome, list[Lent]]:
         with self._alone():
             lent: list[Lent] = []
             addresses = launcher_addresses([node.addresses[-1] for node in self.nodes if node.addresses])
@@ -408,7 +441,14 @@ class Nodes:
                 self._settle(lent, looking)
                 if switch is not None:
                     switch.close()
-            return outcome, {rank: data for each in lent if each.end for rank, data in each.end.results.items()}
+            return outcome, lent
+
+    def _lacking(self, lent: Sequence[Lent]) -> str:
+        """Say which nodes have not given what their ranks have returned; nothing if all have."""
+        names = [each.name for each in lent if each.results is None]
+        text = f"{self._engine.name} does not give what the ranks of {listed(names)} have returned"
+        lost = [each.trouble() for each in lent if each.lost]
+        return f"{text}: {lost[0] if lost else f'nothing has come for {AGENTS:g} s'}" if names else ""
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -424,10 +464,10 @@ class Nodes:
 
     def _settle(self, lent: Sequence[Lent], looking: threading.Thread) -> None:
         """Wait until agents have told of the ends of their daemons, and leave out the nodes that are lost."""
-        deadline = time.monotonic() + AGENTS
+        over = time.monotonic()
         for each in lent:
-            each.join(max(0.0, deadline - time.monotonic()))
-        looking.join(max(0.0, deadline - time.monotonic()))
+            each.join(over)
+        looking.join(max(0.0, over + AGENTS - time.monotonic()))
         lost = [each.name for each in lent if each.lost]
         with self._gate:
             self.nodes = tuple([node for node in self.nodes if node.name not in lost])
@@ -457,7 +497,7 @@ class Nodes:
             try:
                 found = self._engine.joined()
             except Exception as error:
-                _log.warning("what the engine has got is not a node: %s", error)
+                _log.warning("further nodes cannot be had of the engine: %s", error)
                 continue
             if found is None:
                 return

@@ -13,6 +13,7 @@ import sys
 import time
 
 from pypmix._version import __version__
+from pypmix.host.addresses import own_addresses
 from pypmix.host.nodes import usable_cpus
 from pypmix.host.rosters.base import RosterError
 from pypmix.host.rosters.meet import Hello, follow, serve
@@ -24,6 +25,20 @@ NAMES = ("SLURMD_NODENAME", "PMIX_HOSTNAME")
 
 TOLD = "PYPMIX_FOLLOW"
 """The variable that has the line, where standard input does not reach all processes; others are not to inherit it."""
+
+
+def line_for(near: str, port: int, common: bytes, followers: int, patience: float) -> str:
+    """Return the line that such a process is given.
+
+    Args:
+        near: One of the nodes: they dial the addresses of this machine that lead there.
+        port: Where the launcher listens.
+        common: The secret.
+        followers: How many of these processes there are.
+        patience: Seconds that they have to meet.
+    """
+    meet = [[host, port] for host in own_addresses(near)]
+    return json.dumps({"meet": meet, "secret": common.hex(), "size": followers + 1, "patience": patience})
 
 
 def main(variable: str) -> int:

@@ -8,15 +8,14 @@ launcher.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
 import time
 
-from pypmix.host.addresses import own_addresses
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError
-from pypmix.host.rosters.follow import TOLD
+from pypmix.host.rosters.follow import TOLD, line_for
+from pypmix.host.rosters.group import following
 from pypmix.host.rosters.meet import Meeting
 from pypmix.host.rosters.proof import Secret
 from pypmix.requests.spawning import app
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from pypmix.host.rosters.base import Lost, Members, Settings
     from pypmix.host.rosters.meet import Follower
     from pypmix.host.session import StartedDaemon
-
-FOLLOW = ("-m", "pypmix.host.rosters.follow", "PMIX_RANK")
 
 COME = 5.0
 """Seconds that a DVM has to come up which was started just before."""
@@ -75,18 +72,13 @@ class Group:
         settings, count = self._settings, len(names)
         common = os.urandom(32)
         self._meeting = Meeting(count + 1, Secret(common))
-        told = {
-            "meet": [[host, self._meeting.port] for host in own_addresses(names[-1])],
-            "secret": common.hex(),
-            "size": count + 1,
-            "patience": settings.patience,
-        }
+        line = line_for(names[-1], self._meeting.port, common, count, settings.patience)
         info = {attrs.MAPBY: "ppr:1:node", attrs.BINDTO: "none", attrs.FWD_STDERR: True}
         # PRRTE takes it of an application, not of a job.
         hosts = {attrs.HOST: ",".join(names)} if chosen else None
-        env = {**settings.env, TOLD: json.dumps(told)}
+        env = {**settings.env, TOLD: line}
         try:
-            apps = (app([settings.python, *FOLLOW], n=count, env=env, info=hosts),)
+            apps = (app(following(settings, "PMIX_RANK"), n=count, env=env, info=hosts),)
             self._job = self._tool.spawn(apps, timeout=settings.patience, info=info)
         except PMIxError:
             self._meeting.close()

@@ -11,6 +11,7 @@ import selectors
 import socket
 import threading
 import time
+from queue import Empty, SimpleQueue
 
 from pypmix.host.addresses import (
     ANYWHERE,
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 LISTEN_SECONDS = 300.0
 """Seconds that a node listens at most: a launcher that is lost does not end it."""
+
+SILENCE = 15.0
+"""Seconds without an answer of any node after which the others are not waited for."""
 
 AT_A_TIME = 256
 """The most connections that are tried at a time, and the most nodes that are asked."""
@@ -136,6 +140,7 @@ def apart(names: Sequence[str], call: Callable[..., Any], addresses: Sequence[st
         interface: What daemons listen on, as the user has said it.
     """
     probe = Probe()
+    offers: dict[str, Any] = {}
     try:
         _, port = probe.listen(ANYWHERE)
         places = [(host, port) for host in addresses]
@@ -155,13 +160,18 @@ def apart(names: Sequence[str], call: Callable[..., Any], addresses: Sequence[st
                 return f"{name} does not reach {other} at {with_port(*place)}"
     finally:
         probe.close()
-        _each([(name, "rest") for name in names], call)
+        _each([(name, "rest") for name in offers], call)
     return ""
 
 
 def _each(calls: Sequence[tuple[Any, ...]], call: Callable[..., Any]) -> dict[str, Any]:
-    """Make calls of nodes at a time; return their results, None where one fails: what is wrong there shows later."""
-    found: dict[str, Any] = {}
+    """Make calls of nodes at a time; return their results, None where one fails: what is wrong there shows later.
+
+    Nodes that do not answer are left out, when none has answered for long, as those whose engine is stopped. One that
+    answers later is told to listen no more.
+    """
+    over = threading.Event()
+    answers: SimpleQueue[tuple[str, Any]] = SimpleQueue()
 
     def make() -> None:
         while True:
@@ -170,14 +180,21 @@ def _each(calls: Sequence[tuple[Any, ...]], call: Callable[..., Any]) -> dict[st
             except IndexError:
                 return
             try:
-                found[name] = call(name, *arguments)
+                answers.put((name, call(name, *arguments)))
+                if over.is_set():
+                    call(name, "rest")
             except Exception:
-                found[name] = None
+                answers.put((name, None))
 
     left = list(calls)
-    threads = [threading.Thread(target=make, daemon=True) for _ in range(min(len(calls), AT_A_TIME))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    for _ in range(min(len(calls), AT_A_TIME)):
+        threading.Thread(target=make, daemon=True).start()
+    found: dict[str, Any] = {}
+    try:
+        for _ in calls:
+            name, answer = answers.get(timeout=SILENCE)
+            found[name] = answer
+    except Empty:
+        left.clear()
+        over.set()
     return found

@@ -12,10 +12,11 @@ from __future__ import annotations
 import time
 
 from pypmix.host.placing import Node
-from pypmix.host.rosters.base import RosterError
+from pypmix.host.rosters.base import RosterError, number
+from pypmix.host.rosters.group import explained
 from pypmix.host.rosters.names import expand
 from pypmix.host.rosters.proof import Munge
-from pypmix.host.rosters.slurm_group import Group, allocated, number, srun
+from pypmix.host.rosters.slurm_group import allocated, srun, started
 from pypmix.host.rosters.symmetric import SECRET_FILE, Place, SymmetricRoster, meeting_point, ports, secret
 
 TYPE_CHECKING = False
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from pypmix.host.placing import Obtained, Wanted
     from pypmix.host.rosters.base import Lost, Members, Settings
+    from pypmix.host.rosters.group import Group
     from pypmix.host.rosters.proof import Proof
     from pypmix.host.rosters.slurm_further import Further
     from pypmix.host.session import StartedDaemon
@@ -122,7 +124,7 @@ class SlurmRoster:
         if self._step is not None:
             return self._step.nodes()
         nodes = self._allocated
-        self._group = Group(self._settings, [node.name for node in nodes], self._settings.env)
+        self._group = started(self._settings, [node.name for node in nodes], self._settings.env)
         self._group.wait(time.monotonic() + self._settings.patience)
         return [node.replace(cpus=self._group.followers[node.name].hello.cpus) for node in nodes]
 
@@ -144,9 +146,7 @@ class SlurmRoster:
 
     def explain(self, node: str, code: int | None, errors: str) -> str:
         """Say why the command of a node has ended, or, where the code is None, does not get on."""
-        said = errors.strip().splitlines()[-1:]
-        how = "does not get on" if code is None else f"ended with exit code {code}"
-        return ": ".join([f"{node}: srun {how}", *said])
+        return explained("srun", node, code, errors)
 
     def watch(self, lost: Lost) -> None:
         """Tell of all nodes of a job when its `srun` ends."""

@@ -17,9 +17,9 @@ import threading
 import time
 
 from pypmix.host.placing import Node
-from pypmix.host.rosters.base import RosterError
+from pypmix.host.rosters.base import RosterError, number
 from pypmix.host.rosters.names import expand
-from pypmix.host.rosters.slurm_group import Group, allocated, number
+from pypmix.host.rosters.slurm_group import allocated, started
 from pypmix.standard.logtext import printable
 
 TYPE_CHECKING = False
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from pypmix.host.placing import Obtained, Wanted
     from pypmix.host.rosters.base import Lost, Settings
+    from pypmix.host.rosters.group import Group
     from pypmix.host.rosters.meet import Follower
 
 KEEPER = ("sh", "-c", "env -0; printf '\\0'; exec cat >/dev/null")
@@ -96,7 +97,7 @@ class Job:
         env = {os.fsdecode(key): os.fsdecode(value) for key, _, value in pairs}
         granted = {key: value for key, value in env.items() if key.startswith("SLURM_")}
         found = allocated(granted)
-        self.group = Group(self._settings, [node.name for node in found], {**self._base, **granted})
+        self.group = started(self._settings, [node.name for node in found], {**self._base, **granted})
         self.group.wait(deadline)
         self.nodes = [node.replace(cpus=self.group.followers[node.name].hello.cpus) for node in found]
 
@@ -230,7 +231,7 @@ class Further:
         """Take nodes of the first job, which have left."""
         group: Group | None = None
         try:
-            group = Group(self._settings, [node.name for node in known], self._settings.env)
+            group = started(self._settings, [node.name for node in known], self._settings.env)
             group.wait(deadline)
         except BaseException:
             with self._gate:

@@ -1,0 +1,242 @@
+"""The nodes of a Flux instance.
+
+In an instance (`flux alloc`, `flux batch`, `flux start`) the launcher starts a process on each node by one `flux run`.
+It tells all of them where to meet, and a secret, over the standard input of that job. In a job with one task on each
+node (`flux run -N2 --tasks-per-node=1 pypmix run ...`) the first task is the launcher, and the others meet it: it
+leaves both in the job's namespace of Flux's key-value store, which its user alone reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+
+from pypmix.host.placing import Node
+from pypmix.host.rosters.base import RosterError, number
+from pypmix.host.rosters.follow import NAMES
+from pypmix.host.rosters.group import Group, explained, following
+from pypmix.host.rosters.names import expand
+from pypmix.host.rosters.proof import Secret
+from pypmix.host.rosters.symmetric import PORTS, Place, SymmetricRoster, ports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pypmix.host.rosters.base import Lost, Settings
+    from pypmix.host.session import StartedDaemon
+
+KEY = "pypmix.meet"
+"""Where the first task of a job leaves where to meet, and the secret."""
+
+SECONDS = 10.0
+"""Seconds that a command has to answer which asks the instance."""
+
+
+def symmetric(env: Mapping[str, str]) -> bool:
+    """Tell whether this process is one of a job that has one task on each of several nodes."""
+    return number(env, "FLUX_JOB_SIZE") == number(env, "FLUX_JOB_NNODES") > 1 and "FLUX_TASK_RANK" in env
+
+
+def shares(env: Mapping[str, str]) -> bool:
+    """Tell whether this process is one of several tasks of a job that share a node."""
+    return number(env, "FLUX_JOB_SIZE") > 1 and "FLUX_TASK_RANK" in env and not symmetric(env)
+
+
+def ask(env: Mapping[str, str], *words: str, given: str = "") -> str:
+    """Return what a command of Flux prints.
+
+    Raises:
+        RosterError: It fails, or does not end in time.
+    """
+    what = f"flux {' '.join(words)}"
+    try:
+        done = subprocess.run(
+            ["flux", *words], input=given, capture_output=True, text=True, env=dict(env), timeout=SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise RosterError(f"`{what}` has not ended within {SECONDS:g} s") from None
+    except OSError as error:
+        raise RosterError(f"`{what}` cannot be run: {error.strerror}") from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines()[-1:]
+        raise RosterError(": ".join([f"`{what}` fails", *said]))
+    return done.stdout.strip()
+
+
+class Job(SymmetricRoster):
+    """The tasks of a job, one on each node."""
+
+    name = "flux"
+
+    @classmethod
+    def place(cls, settings: Settings) -> Place:
+        """Return the place that Flux has given this task."""
+        env, rank = settings.env, number(settings.env, "FLUX_TASK_RANK")
+        if rank == 0:
+            host, first, common = socket.gethostname(), ports(os.getpid())[0], os.urandom(32)
+            ask(env, "kvs", "put", "--raw", f"{KEY}=-", given=json.dumps([host, first, common.hex()]))
+        else:
+            text = cls._told(settings)
+            try:
+                host, first, secret = json.loads(text)
+                first, common = int(first), bytes.fromhex(secret)
+            except (ValueError, TypeError):
+                raise RosterError(f"{KEY} of the Flux job is not where a launcher of pypmix meets") from None
+        addresses = tuple([(str(host), port) for port in range(first, first + PORTS)])
+        return Place(rank, number(env, "FLUX_JOB_SIZE"), Secret(common), addresses)
+
+    @staticmethod
+    def _told(settings: Settings) -> str:
+        """Return what the first task has left, and wait for it.
+
+        Raises:
+            RosterError: It has left nothing.
+        """
+        deadline, pause = time.monotonic() + settings.patience, 0.05
+        while True:
+            try:
+                # Not with `--waitcreate`: in Flux 0.88 that now and then waits on when the key is there.
+                return ask(settings.env, "kvs", "get", "--raw", KEY)
+            except RosterError as error:
+                if time.monotonic() > deadline:
+                    text = f"the first task of the Flux job has not said within {settings.patience:g} s where to meet"
+                    raise RosterError(f"{text}: {error}") from None
+            time.sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    def nodes(self) -> Sequence[Node]:
+        """Return the nodes, once a process of each has come."""
+        try:
+            return super().nodes()
+        finally:
+            # The next run of this job, whose tasks may be ahead of the launcher's end, meets anew.
+            with contextlib.suppress(RosterError):
+                ask(self._settings.env, "kvs", "unlink", "--force", KEY)
+
+
+class FluxRoster:
+    """The nodes of an instance, on which `flux run` starts the daemons, or those of a job, on which they are started.
+
+    Args:
+        settings: What the command line and the environment say.
+    """
+
+    name = "flux"
+
+    def __init__(self, settings: Settings) -> None:
+        env = settings.env
+        if shares(env):
+            raise RosterError(
+                f"this Flux job has {env['FLUX_JOB_SIZE']} tasks on {env.get('FLUX_JOB_NNODES')} nodes, each with a "
+                "launcher of its own: start one on each node (flux run --tasks-per-node=1)"
+            )
+        self._job = Job(settings) if symmetric(env) else None
+        self._settings = settings
+        self._group: Group | None = None
+
+    @classmethod
+    def found(cls, settings: Settings) -> str:
+        """Return the job or the instance; an instance of one node, or a job on one, needs no roster."""
+        env = settings.env
+        if "FLUX_TASK_RANK" in env:
+            size, job = env.get("FLUX_JOB_SIZE"), env.get("FLUX_JOB_ID")
+            return f"task {env['FLUX_TASK_RANK']} of {size} of Flux job {job}" if symmetric(env) else ""
+        if "FLUX_URI" not in env:
+            return ""
+        try:
+            # Several brokers may be on one machine, as those of `flux start --test-size=4` are.
+            nodes = len(set(expand(ask(env, "getattr", "hostlist"))))
+        except (RosterError, ValueError):
+            # The instance has gone, and is not meant.
+            return ""
+        return f"{nodes} nodes of the Flux instance {env['FLUX_URI']}" if nodes > 1 else ""
+
+    def join(self) -> int | None:
+        """Become a daemon, if this is a task of a job that is not the first; return None for the launcher."""
+        return None if self._job is None else self._job.join()
+
+    def nodes(self) -> Sequence[Node]:
+        """Return the nodes, once a process has come from each."""
+        if self._job is not None:
+            return self._job.nodes()
+        settings = self._settings
+        deadline = time.monotonic() + settings.patience
+        names = self._names()
+        words = run(names, following(settings, "FLUX_TASK_RANK"))
+        # It cancels its job upon the second one, also where that waits for nodes.
+        self._group = Group(settings, names, "flux run", words, settings.env, signal.SIGINT)
+        try:
+            self._group.wait(deadline)
+        except RosterError as error:
+            hint = "; does the job wait for nodes? see `flux jobs`" if self._group.runs else ""
+            raise RosterError(f"{error}{hint}") from None
+        slots = {host.name: host.slots for host in settings.hosts}
+        came = [(name, self._group.followers[name]) for name in names]
+        return [
+            Node(name, slots.get(name) or found.hello.cpus, found.addresses, found.hello.cpus) for name, found in came
+        ]
+
+    def _names(self) -> list[str]:
+        """Return the nodes: those of the command line, or all that are free.
+
+        Raises:
+            RosterError: There are none.
+        """
+        if self._settings.hosts:
+            return [host.name for host in self._settings.hosts]
+        text = ask(self._settings.env, "resource", "list", "--no-header", "--states=free", "--format={nodelist}")
+        try:
+            names = list(dict.fromkeys(expand(text))) if text else []
+        except ValueError as error:
+            raise RosterError(f"the nodes of Flux cannot be read: {error}") from None
+        if not names:
+            raise RosterError("Flux has no free node; `flux jobs` tells what runs there")
+        return names
+
+    def start(self, node: Node, line: bytes) -> StartedDaemon:
+        """Have the process on a node become its daemon."""
+        if self._job is not None:
+            return self._job.start(node, line)
+        assert self._group is not None
+        follower = self._group.followers[node.name]
+        follower.begin(line)
+        return follower
+
+    def commands(self, words: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]:
+        """Return the command lines that run `words` on the nodes of the instance, and which these are."""
+        names = self._names() if self._job is None else []
+        return [(tuple(names), run(names, words))] if names else []
+
+    def explain(self, node: str, code: int | None, errors: str) -> str:
+        """Say why the command of a node has ended, or, where the code is None, does not get on."""
+        return explained("flux run", node, code, errors)
+
+    def watch(self, lost: Lost) -> None:
+        """Tell of all nodes when the job of their daemons ends."""
+        if self._group is not None:
+            self._group.watch(lost)
+
+    def close(self) -> None:
+        """End the daemons' job."""
+        if self._job is not None:
+            self._job.close()
+        if self._group is not None:
+            self._group.close()
+
+
+def run(names: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Return the command line that runs `words` once on each node, with the same input, until all have ended.
+
+    Tasks get the launcher's environment, and would take its node's name for theirs where Slurm has started Flux.
+    """
+    return [
+        "flux", "run", f"--nodes={len(names)}", "--tasks-per-node=1", f"--requires=host:{','.join(names)}",
+        "--exclusive", "--unbuffered", "--job-name=pypmix", "--setopt=exit-timeout=none", "--setopt=cpu-affinity=off",
+        "--setopt=pmi=off", *[f"--env=-{name}" for name in NAMES], *words,
+    ]  # fmt: skip

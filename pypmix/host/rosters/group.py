@@ -1,0 +1,143 @@
+"""Processes that one command of a resource manager starts, one on each of some nodes, to become their daemons.
+
+The command passes its standard input on to all of them: it says where to meet, and has a secret, which stands on no
+command line. They dial the launcher (`pypmix.host.rosters.follow`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+
+from pypmix.host.rosters.base import RosterError
+from pypmix.host.rosters.follow import line_for
+from pypmix.host.rosters.meet import Meeting
+from pypmix.host.rosters.proof import Secret
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pypmix.host.rosters.base import Lost, Settings
+    from pypmix.host.rosters.meet import Follower
+
+
+def following(settings: Settings, variable: str) -> list[str]:
+    """Return the command line of such a process.
+
+    Args:
+        settings: What the command line of the launcher says.
+        variable: The variable that has the process's number, from 0, among those of the command.
+    """
+    return [settings.python, "-m", "pypmix.host.rosters.follow", variable]
+
+
+def explained(command: str, node: str, code: int | None, errors: str) -> str:
+    """Say why a command has ended that was to reach a node, or, where the code is None, does not get on.
+
+    Args:
+        command: What people call it.
+        node: The node.
+        code: Its exit code.
+        errors: What it has written to standard error.
+    """
+    said = errors.strip().splitlines()[-1:]
+    how = "does not get on" if code is None else f"ended with exit code {code}"
+    return ": ".join([f"{node}: {command} {how}", *said])
+
+
+class Group:
+    """The processes of one command.
+
+    Args:
+        settings: What the command line says.
+        names: The nodes, as the processes there call them.
+        command: What people call the command.
+        words: Its command line.
+        env: Its environment.
+        signum: The signal that ends it, and its processes by force where it comes twice.
+
+    Attributes:
+        names: The nodes.
+        followers: The processes that have come, by the names of their nodes.
+
+    Raises:
+        RosterError: There is no such command here.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        names: Sequence[str],
+        command: str,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        signum: int = signal.SIGTERM,
+    ) -> None:
+        if shutil.which(words[0], path=env.get("PATH")) is None:
+            raise RosterError(f"there is no {words[0]} here to start the daemons with")
+        self.names = tuple(names)
+        self.followers: dict[str, Follower] = {}
+        self._command = command
+        self._signum = signum
+        common = os.urandom(32)
+        self._meeting = Meeting(len(names) + 1, Secret(common))
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=dict(env), process_group=0
+        )
+        line = line_for(names[0], self._meeting.port, common, len(names), settings.patience)
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.close()
+        except BrokenPipeError:
+            # It has ended already, which shows.
+            return
+
+    def wait(self, deadline: float) -> None:
+        """Wait until a process has come from each node.
+
+        Raises:
+            RosterError: Some have not come.
+        """
+        came = self._meeting.wait(deadline, ["", *self.names], self._broken)
+        self.followers = {follower.hello.name: follower for follower in came.values()}
+        missing = [name for name in self.names if name not in self.followers]
+        if missing:
+            raise RosterError(f"{self._command} has started no process on {', '.join(missing):.200}")
+
+    @property
+    def runs(self) -> bool:
+        """Whether the command has not ended."""
+        return self._process.poll() is None
+
+    def _broken(self) -> str:
+        code = self._process.poll()
+        return "" if code is None else f"{self._command} ended with exit code {code}, and has said why"
+
+    def watch(self, lost: Lost) -> None:
+        """Tell of all nodes that are left when the command ends: the resource manager has ended its processes then."""
+
+        def wait() -> None:
+            code = self._process.wait()
+            for name in list(self.followers):
+                lost(name, f"{self._command} ended with exit code {code}")
+
+        threading.Thread(target=wait, name="pypmix-group", daemon=True).start()
+
+    def close(self) -> None:
+        """End the processes."""
+        self._meeting.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            for _ in range(2):
+                self._process.send_signal(self._signum)
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
