@@ -446,11 +446,18 @@ class Daemon(ServingManager):
         finally:
             self._close()
 
-    def leave(self, reason: str) -> None:
-        """End all ranks, and then this; on the loop."""
+    def leave(self, reason: str, told: str = "") -> None:
+        """End all ranks, and then this; on the loop.
+
+        Args:
+            reason: Why.
+            told: What the launcher is told of it; nothing where it is gone, or has asked for it.
+        """
         if self._leaving:
             return
         self._leaving = True
+        if told:
+            self._tell(orders.LEAVES, orders.REASON.write((told,)))
         self._unheard()
         if any(job.running for job in self.jobs.values()):
             _log.info("%s: %s; ranks are ended", self._node, reason)
@@ -481,7 +488,7 @@ class Daemon(ServingManager):
         elif not data and self._relayed and self._has_met:
             self._unheard()
         elif not data:
-            self.leave("the launcher has gone")
+            self.leave("the launcher has gone", "what had started it has ended")
 
     def _unheard(self) -> None:
         """Standard input tells nothing more."""
@@ -728,7 +735,9 @@ class Daemon(ServingManager):
         return deliver
 
     def _tell_rank_end(self, _job: RunningJob, rank: Rank) -> None:
-        self._tell(orders.ENDED, orders.END.write((rank.proc, rank.code, rank.signum, rank.dumped)))
+        # Ranks that this daemon ends as it leaves are lost with their node: no end of theirs was asked for.
+        if not self._leaving:
+            self._tell(orders.ENDED, orders.END.write((rank.proc, rank.code, rank.signum, rank.dumped)))
 
     def job_over(self, job: RunningJob) -> None:
         """Nothing of the ranks here is left: the launcher says when the job can be forgotten."""
@@ -870,7 +879,7 @@ def main() -> int:
 def _take_signals(daemon: Daemon) -> None:
     """Leave on SIGTERM, report on SIGUSR1; what a terminal sends to all in front of it is the launcher's to pass on."""
     signal.set_wakeup_fd(daemon.loop.wake_fd, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda *_: daemon.loop.post(lambda: daemon.leave("SIGTERM")))
+    signal.signal(signal.SIGTERM, lambda *_: daemon.loop.post(lambda: daemon.leave("SIGTERM", "it was sent SIGTERM")))
     signal.signal(signal.SIGUSR1, lambda *_: daemon.loop.post(daemon.report))
     for signum in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP):
         # Not ignored: ranks would inherit that.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     Fault = tuple[int, str, str]
 
-PROTOCOL = 3
+PROTOCOL = 4
 """The number of what launchers and daemons say to each other; both have the same."""
 
 
@@ -135,4 +135,7 @@ END: Field[tuple[Proc, int | None, int, bool]] = message(PROC, optional(NUMBER),
 WROTE = "pypmix.node.wrote"
 TRACED = "pypmix.node.traced"
 """Requests and upcalls for the trace of the run; see `pypmix.host.tracing.node`."""
+LEAVES = "pypmix.node.leaves"
+REASON: Field[tuple[str]] = message(TEXT)
+"""Why a daemon leaves on its own."""
 OVER = "pypmix.node.over"

@@ -79,6 +79,7 @@ class RemoteNode(HostNode):
     Attributes:
         known: What is known of it.
         lost: Why it is lost, or has left; empty while it is there.
+        leaves: Why its daemon leaves on its own, as it has said; empty where it has not.
         listens: Whether somebody there reads what ranks write: clients that spawn jobs or pull output.
         refresh: What is under way there, as it was told last.
     """
@@ -91,6 +92,7 @@ class RemoteNode(HostNode):
         self.most = node.most
         self.known = node
         self.lost = ""
+        self.leaves = ""
         self.listens = False
         self._at_idle: Callable[[], None] | None = None
         self._host = host
@@ -273,6 +275,10 @@ class RemoteNode(HostNode):
         if rank is not None and rank.alive:
             rank.code, rank.signum, rank.dumped = code, signum, dumped
             self._host.jobs[proc.nspace].ended_there([rank])
+
+    def will_leave(self, data: bytes) -> None:
+        """Its daemon leaves on its own."""
+        (self.leaves,) = orders.REASON.read(data)
 
     def over(self, data: bytes) -> None:
         """Nothing is left of a job's ranks here, nor of what they have left behind."""

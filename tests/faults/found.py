@@ -5,6 +5,13 @@ from __future__ import annotations
 from faults.schedules import Job, Loss, Plan, Schedule
 
 FOUND: dict[str, Schedule] = {
+    "A leader of a bootstrap of whose end its host knows before its server, and is answered like the others.": Schedule(
+        1,
+        (Job(0, 1, 1), Job(0, 1, 3)),
+        (0.5, 0.5, 1.0, 0.5, 0.1),
+        (Plan("named", 0, 1, 4, 3, 0, None, 0, ("part",), 0), Plan("boot", 3, 1, 3, 11, 1, None, 0, (), 0)),
+        (),
+    ),
     "A member that leaves as soon as it has the group, which another server hears of before the group.": Schedule(
         3, (Job(3, 4, 3),), (0.5, 0.0, 1.0, 3.0, 0.5, 0.1), (Plan("whole", 1, 1, 1, 0, 0, None, 0, ("leave",), 11),), ()
     ),

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from faults import invariants
+from faults.cluster import SHORT, Cluster, Process
 from faults.found import FOUND
 from faults.schedules import (
     ADDED,
@@ -23,6 +24,7 @@ from faults.schedules import (
     CLIENT,
     DESTRUCT,
     FENCE,
+    FLAGS,
     INVITED,
     JOB,
     LEADER,
@@ -41,6 +43,9 @@ from faults.schedules import (
     Play,
     Schedule,
 )
+from pypmix.standard import attrs
+from pypmix.standard.ops import GroupConstruct
+from pypmix.standard.types import Info
 
 ROUNDS = int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0"))
 SMALL = max(400, ROUNDS)
@@ -144,6 +149,47 @@ def totals() -> object:
 @pytest.mark.parametrize("schedule", FOUND.values(), ids=FOUND)
 def test_sessions_that_have_shown_a_fault(schedule: Schedule) -> None:
     play(schedule)
+
+
+@pytest.mark.parametrize("directives", [(), FLAGS[:1], FLAGS[1:2]], ids=["plain", "optional", "tolerant"])
+@pytest.mark.parametrize("kind", [NAMED, BOOT, ADDED])
+def test_one_that_ends_during_a_construct_is_no_member_for_those_who_heard_of_it_before_they_called(
+    kind: str, directives: tuple[Info, ...]
+) -> None:
+    """The server that decides hears of the end last: by then the dead one's contribution has counted."""
+    world = Cluster(4, {"job": [1, 1, 0, 2, 3]}, (1.0,))
+    everybody = [world[number] for number in range(5)]
+    dead, late = everybody[0], everybody[3]
+
+    def construct(process: Process) -> None:
+        procs = tuple([each.proc for each in everybody])
+        infos = directives
+        if kind == BOOT:
+            procs, infos = (process.proc,), (attrs.GROUP_BOOTSTRAP(5), *infos)
+        elif kind == ADDED:
+            added = (late.proc,)
+            procs = tuple([proc for proc in procs if proc not in added]) if process is not late else ()
+            infos = (attrs.GROUP_ADD_MEMBERS(added), *infos) if process is everybody[1] else infos
+        process.start(GroupConstruct("g", procs, infos))
+
+    # Only a member of some group hears of ends.
+    others = tuple([each.proc for each in everybody[2:4]])
+    for process in everybody[2:4]:
+        process.start(GroupConstruct("other", others))
+    world.run(1)
+    for process in everybody:
+        if process is not late:
+            construct(process)
+    world.run(1)
+    first, second, third, _ = world.nodes
+    world.hub._delay = lambda one, other: 2.0 if one == second.name and other != third.name else SHORT
+    assert first.exchange.name < second.exchange.name, "another one decides"
+    world.kill(dead)
+    world.run(1)
+    construct(late)
+    world.run(9)
+    found = [{*process.state("g").members} for process in everybody[1:]]
+    assert found == [{process.proc for process in everybody[1:]}] * 4
 
 
 @pytest.mark.timeout(300 + SMALL)

@@ -51,6 +51,15 @@ with Client() as me:
         print(me.rank, "together", flush=True)
 """
 
+LEAVES = """
+import os, signal, sys, time
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("ready", flush=True)
+if os.environ["PMIX_HOSTNAME"] == sys.argv[1]:
+    time.sleep(120)
+"""
+
 SPAWNS = """
 import sys
 from pypmix import Client, attrs
@@ -420,6 +429,20 @@ def test_a_daemon_that_is_killed(over: Runner, keep: bool) -> None:
         over.until_said(started, r"[01] without \[2, 3\]", 2)
     job = started.launcher.wait()
     assert not job.hung and job.exit_code != 0, job.report()
+    left = over.cluster.wait_gone(20)
+    assert left == "", f"{left}\n{job.report()}"
+
+
+@ways()
+def test_ranks_that_a_leaving_daemon_has_ended_are_lost_with_their_node(over: Runner) -> None:
+    """Though they exit with 0 then: nobody has asked for that."""
+    started = over.begin(4, sys.executable, "-c", LEAVES, "n2", options=(*BY_TWO, "--keep-going"))
+    over.until_said(started, "ready", 4)
+    os.kill(over.daemon(over.cluster["n2"]).pid, signal.SIGTERM)
+    job = started.launcher.wait()
+    assert job.exit_code == 137 and re.search(
+        r"rank [23] .*was lost with node n2: its daemon has left: it was sent SIGTERM", job.stderr
+    ), job.report()
     left = over.cluster.wait_gone(20)
     assert left == "", f"{left}\n{job.report()}"
 

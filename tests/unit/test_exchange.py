@@ -433,6 +433,75 @@ def test_members_come_and_go(world):
     world.check_empty()
 
 
+class Moments:
+    """A carrier whose moments the test chooses; what is sent stays in it."""
+
+    name = "a"
+
+    def __init__(self):
+        self.members = ("a",)
+        self.sent = []
+
+    def listen(self, *listeners):
+        self.arrived, self.changed = listeners
+
+    def send(self, to, data):
+        self.sent.append(to)
+
+    def close(self):
+        pass
+
+
+def test_who_is_there_can_be_told():
+    """The carrier knows of one that has come, or gone, a moment before the exchange."""
+    carrier = Moments()
+    clock = VirtualTime()
+    exchange = Exchange(carrier, later=clock.later, now=clock.time)
+    exchange.start()
+
+    def told():
+        carrier.sent.clear()
+        for name in exchange.members[1:]:
+            exchange.tell(name, "news", b"")
+        assert tuple(carrier.sent) == exchange.members[1:]
+        return carrier.sent
+
+    carrier.members = ("a", "b")
+    assert not told()
+    carrier.changed("b", True)
+    assert told() == ["b"]
+    carrier.members = ("a",)
+    assert told() == ["b"]
+    carrier.changed("b", False)
+    assert not told()
+    carrier.changed("b", True)
+    exchange.close()
+    assert exchange.members == ("a",)
+
+
+def test_a_server_has_come_before_it_is_heard():
+    """Its first message may come while this server is still at something else."""
+    carrier = Moments()
+    clock = VirtualTime()
+    exchange = Exchange(carrier, later=clock.later, now=clock.time)
+    seen = []
+    exchange.hear("news", lambda sender, data: seen.append((sender, data)))
+    exchange.watch(lambda name, here: seen.append((name, here)))
+    exchange.watch(lambda name, here: seen.append((name, here, "too")))
+    exchange.start()
+
+    def busy():
+        carrier.changed("b", True)
+        carrier.arrived("b", codec.pack(module.TELL, codec.TEXT.write("news"), b"1"))
+        carrier.changed("b", False)
+        carrier.changed("b", True)
+        carrier.arrived("b", codec.pack(module.TELL, codec.TEXT.write("news"), b"2"))
+
+    exchange.soon(busy)
+    came, went = [("b", True), ("b", True, "too")], [("b", False), ("b", False, "too")]
+    assert seen == [*came, ("b", b"1"), *went, *came, ("b", b"2")]
+
+
 def test_after_close_everything_has_ended(world):
     world.gather("a")
     world["a"].handle("never", lambda *_: None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.samples import samples
+from pypmix.engine.groups import talk
 from pypmix.engine.times import GET_SECONDS
 from pypmix.host.exchange import Crossing, Exchange, Hub, announcing, deciding
 from pypmix.host.exchange import crossing as module
@@ -378,7 +379,7 @@ def test_members_hear_of_who_is_missing_while_their_group_is_still_there(world):
         asked[name].reply = lambda _, name=name: heard.update({name: list(world.servers[name].heard)})
         world.crossings[name].answer(asked[name])
     world.hub.run()
-    told = (module.SAYS_GONE, attrs.GROUP_ID("g"), attrs.EVENT_AFFECTED_PROC(Proc("job", 2)))
+    told = (talk.text(talk.SAYS, talk.GONE), attrs.GROUP_ID("g"), attrs.EVENT_AFFECTED_PROC(Proc("job", 2)))
     assert {name: [event.infos[:3] for event in events] for name, events in heard.items()} == {
         "a": [told],
         "b": [],

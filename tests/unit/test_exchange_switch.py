@@ -9,6 +9,8 @@ from queue import SimpleQueue
 
 import pytest
 
+from pypmix.host.addresses import hang_up
+from pypmix.host.exchange import Exchange
 from pypmix.host.exchange import switch as module
 from pypmix.host.exchange.switch import ANSWER, HELLO, HERE, MESSAGE, PIECE, PING, Backlog, Frames, Switch, frame
 
@@ -281,6 +283,55 @@ def test_a_second_server_of_a_name_is_refused(switch):
     assert second.stream.released.wait(PATIENCE)
     first.say(MESSAGE, "b", b"still here")
     assert other.next() == (MESSAGE, "a", b"still here")
+
+
+def test_a_name_may_be_used_again_at_once():
+    """One server is still busy when a process has gone and the next one of its name has come."""
+    switch = Switch()
+    exchanges = []
+
+    def join(name):
+        exchange = Exchange(switch.carrier(name))
+        exchange.handle("knock", lambda _who, _data, reply: reply(b"", None))
+        exchange.start()
+        exchanges.append(exchange)
+        return exchange
+
+    def present(exchange, *names):
+        there = SimpleQueue()
+        exchange.when_present(names, lambda *end: there.put(end))
+        assert there.get(timeout=PATIENCE) == (None, None)
+
+    def asked(exchange, to):
+        answers = SimpleQueue()
+        exchange.request(to, "knock", b"", lambda *answer: answers.put(answer))
+        assert answers.get(timeout=PATIENCE) == (b"", None)
+
+    a, b, c = map(join, "abc")
+    for exchange in (a, b, c):
+        present(exchange, "a", "b", "c")
+    went = threading.Event()
+    c.watch(lambda name, here: here or went.set())
+    begun, over = threading.Event(), threading.Event()
+    busy = threading.Thread(target=a.soon, args=(lambda: begun.set() or over.wait(PATIENCE),))
+    busy.start()
+    assert begun.wait(PATIENCE)
+    hang_up(b._carrier._connection)
+    assert went.wait(PATIENCE)
+    again = join("b")
+    present(again, "a", "b", "c")
+    present(c, "b")
+    over.set()
+    present(a, "b")
+    # What each has told the next one has been heard by then.
+    asked(a, "c")
+    asked(c, "b")
+    asked(again, "a")
+    assert a.members == again.members == c.members == ("a", "b", "c")
+    for exchange in exchanges:
+        exchange.close()
+    switch.close()
+    busy.join(PATIENCE)
 
 
 @pytest.mark.parametrize("gone", [False, True])

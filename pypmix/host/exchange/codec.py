@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from functools import lru_cache
 
 from pypmix.data import DataBuffer
 from pypmix.host.exchange.carrier import MAX_MESSAGE
@@ -256,6 +257,12 @@ TEXT: Field[str] = Field(lambda text: text.encode("utf-8", "surrogateescape"), _
 NAME: Field[str] = Field(TEXT.write, _to_name)
 TEXTS = many(TEXT)
 NAMES = many(NAME)
+
+
+@lru_cache(maxsize=1024)
+def framed_text(text: str) -> bytes:
+    """Return a text as it stands in a message: the names of servers, and of what they do, come again."""
+    return framed(TEXT.write(text))
 
 
 def _write_ranks(ranks: Iterable[int]) -> bytes:

@@ -51,7 +51,7 @@ from pypmix.standard.types import Info
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any, Protocol
 
     from pypmix.engine.base import Upcall
@@ -101,6 +101,7 @@ class Collectives:
         lacks: Tells whether the server knows nothing of a job.
         remove_departed: Tells the server of departed procs of other servers, if it knows a group with them, or of those
             that have gone from one group.
+        without: Tells the server, and the members of a group here, of members that had gone when it came to stand.
 
     Attributes:
         record: The groups that members on this server are in, as far as this is seen here.
@@ -116,6 +117,7 @@ class Collectives:
         tell_gone: Callable[[Iterable[Proc]], None],
         lacks: Callable[[str], bool],
         remove_departed: Callable[..., None],
+        without: Callable[[str, Sequence[Proc], Sequence[Proc]], None],
     ) -> None:
         self.name = exchange.name
         self.record = Record()
@@ -130,6 +132,7 @@ class Collectives:
         self._tell_gone = tell_gone
         self._lacks = lacks
         self._remove_departed = remove_departed
+        self._without = without
         self._rounds: OrderedDict[str, tuple[tuple[Proc, ...], tuple[Proc, ...]]] = OrderedDict()
         self.answers: dict[type, Answer] = {
             FenceUpcall: self._fence,
@@ -168,7 +171,7 @@ class Collectives:
 
     def _absent(self, signature: bytes, server: str, _given: list[bytes]) -> bool:
         """Tell whether a host has no part any more in what hosts bring together for some procs."""
-        if not self._places.any_missing():
+        if not self._places.any_missing:
             return False
         try:
             operation, _, procs = SIGNATURE.read(signature)
@@ -223,7 +226,7 @@ class Collectives:
         if not mine and kind not in (OFFER, CONSTRUCT):
             raise PMIxError(f"none of its procs are on {self.name}", status=statuses.ERR_BAD_PARAM, procs=party.procs)
         incarnation = self._incarnations.latest(mine)
-        gone = mine and self._places.any_missing() and all(self._places.is_missing(proc, incarnation) for proc in mine)
+        gone = mine and self._places.any_missing and all(self._places.is_missing(proc, incarnation) for proc in mine)
         if kind != OFFER and gone:
             # The others no longer wait for this server, and it has no callers left to tell.
             self._unattended(upcall, kind, party, incarnation, directives)
@@ -419,7 +422,7 @@ class Collectives:
             # The server did not know the group when their end was reported; in a turn of its own it does.
             ended = [proc for proc in members if where[proc] in gone or self._places.has_departed(proc)]
             if ended:
-                self._exchange.soon(self._remove_departed, ended)
+                self._exchange.soon(self._without, name, ended, [proc for proc in members if where[proc] == self.name])
 
 
 def seconds_in(directives: Iterable[Info]) -> float:

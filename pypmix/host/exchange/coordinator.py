@@ -79,7 +79,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
-    from pypmix.host.exchange.kinds import Key, Kind, OnDecision, OnOutcome, Session, Timer
+    from pypmix.host.exchange.kinds import Key, OnDecision, OnOutcome, Session, Timer
     from pypmix.standard.types import Proc
 
     Absent = Callable[[bytes, str, list[bytes]], bool]
@@ -250,9 +250,11 @@ class Round:
 
     Attributes:
         state: One of those of `Life`.
+        rule: The rule of its kind.
         members: Who takes part: those whom all servers name.
         alike: Whether all servers name the same.
         expected: How many servers take part, as the first of them sees it.
+        flat: Whether so few contribute without others in the middle.
         held: The contributions that have come and wait.
         keys: All that have come, those too whose server is lost.
         leaders: The procs that have declared themselves leaders in those.
@@ -269,6 +271,7 @@ class Round:
         "asked",
         "dead",
         "expected",
+        "flat",
         "give_up",
         "held",
         "keys",
@@ -276,6 +279,7 @@ class Round:
         "leaders",
         "members",
         "name",
+        "rule",
         "since",
         "state",
         "timer",
@@ -283,11 +287,13 @@ class Round:
 
     def __init__(self, kind: int, name: str, since: float) -> None:
         self.kind = kind
+        self.rule = KINDS[kind]
         self.since = since
         self.name = name
         self.state = Life.GATHERS
         self.members: frozenset[Proc] = frozenset()
         self.expected = 0
+        self.flat = True
         self.alike = True
         self.held: list[Held] = []
         self.keys: list[Key] = []
@@ -310,11 +316,6 @@ class Round:
         self.state = Life.step(self.state, what)
 
     @property
-    def rule(self) -> Kind:
-        """The rule of its kind."""
-        return KINDS[self.kind]
-
-    @property
     def parts(self) -> list[tuple[str, Part]]:
         """The contributions that have come, in the order of servers."""
         return sorted([part for held in self.held for part in held.parts], key=_by_server)
@@ -326,7 +327,7 @@ class Round:
 
     def is_full(self) -> bool:
         """Tell whether as many servers have contributed as take part."""
-        if is_flat(self.expected):
+        if self.flat:
             return len(self.held) >= self.expected
         return sum([len(held.servers) for held in self.held]) >= self.expected
 
@@ -337,6 +338,7 @@ class Round:
         if not self.keys:
             self.members = party.members
             self.expected = len(part.servers or party.servers)
+            self.flat = is_flat(self.expected)
         same = self.members is party.members or self.members == party.members
         if not same:
             self.alike = False
@@ -400,7 +402,7 @@ class Coordinator:
         """A server contributes, or passes on what others have."""
         gone = self._session.gone
         server, part = held.server, held.part
-        rule = part.rule
+        rule = KINDS[part.kind]
         if gone and not rule.loss_ends and not held.drop(gone):
             # The word of their loss has overtaken them.
             held.answer(Decision(Outcome(moved=True)))
@@ -418,7 +420,7 @@ class Coordinator:
         same = round.add(held)
         if not same and rule.names_alike:
             self._end(round, deciding.different(round.parts))
-        elif gone or not same or self._left or round.is_full() or self.places.any_missing():
+        elif gone or not same or self._left or self.places.any_missing or round.is_full():
             self._settle(round)
 
     def _known(self, held: Held) -> Outcome | None:
@@ -442,7 +444,7 @@ class Coordinator:
 
     def _anybody_gone(self) -> bool:
         """Tell whether any server or proc has gone, or has left a group: then members have to be looked at."""
-        return bool(self._session.gone or self._left or self.places.any_missing())
+        return bool(self._session.gone or self._left or self.places.any_missing)
 
     def _missed(self, server: str, part: Part) -> Outcome | None:
         """Return how a construct has ended that a server comes to too late."""
@@ -470,7 +472,7 @@ class Coordinator:
 
     def _round_for(self, held: Held) -> Round:
         part = held.part
-        rule = part.rule
+        rule = KINDS[part.kind]
         rounds = self._rounds.setdefault((part.kind, part.name), [])
         given = () if rule.loss_ends or rule.unknown else set(held.keys)
         for round in rounds if given else ():
@@ -485,7 +487,7 @@ class Coordinator:
                     return round
             elif not round.held or (
                 all(map(held.servers.isdisjoint, [other.servers for other in round.held]))
-                and (part.kind == GATHER or not round.members.isdisjoint(part.procs))
+                and (part.kind == GATHER or not round.members.isdisjoint(part.party.procs))
             ):
                 return round
         round = Round(part.kind, part.name, self._session.now())
@@ -775,7 +777,7 @@ class Coordinator:
 
     def _asks(self, round: Round) -> bool:
         """Ask servers that nothing is expected of whether they have contributed; tell whether that is open."""
-        if round.rule.unknown or is_flat(round.expected) or round.is_full():
+        if round.rule.unknown or round.flat or round.is_full():
             return False
         part = round.held[0].part
         away = round.present.union(round.absent, self._session.gone, (self.name,))

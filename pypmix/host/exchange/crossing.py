@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pypmix.engine.common import Pending
+from pypmix.engine.groups.talk import ENDED, GONE, SAYS, WITHOUT, say, text
 from pypmix.engine.times import GET_SECONDS, GONE_SECONDS
-from pypmix.host.exchange import codec
+from pypmix.host.exchange import codec, deciding
 from pypmix.host.exchange.announcing import BACK, DEPARTED, FINALIZED, Announcements
 from pypmix.host.exchange.codec import EVENT, FORGOTTEN, MODEX
 from pypmix.host.exchange.collectives import Collectives, seconds_in
@@ -13,7 +14,7 @@ from pypmix.host.exchange.limits import MAX_OVER
 from pypmix.host.exchange.places import Incarnations, Places
 from pypmix.host.exchange.psets import Psets
 from pypmix.host.exchange.queries import GroupQueries
-from pypmix.standard import attrs, codes, keys, statuses
+from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.ops import DirectModex, Lookup, Notification, NotifyEvent, Publish, QueryInfo, Unpublish
 from pypmix.standard.ops.events import (
@@ -24,7 +25,7 @@ from pypmix.standard.ops.events import (
     procs_in,
 )
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
-from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
+from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,9 +70,6 @@ DIRECTORY = "pypmix.directory"
 """The topics of messages between servers."""
 
 REQUIRED_KEY = keys.REQUIRED_KEY
-
-SAYS_GONE = Info("pypmix.grp.says", Value(codes.STRING, "gone"))
-"""The event by which servers of this library tell each other of procs that have ended; clients never see it."""
 
 LOST = (statuses.ERR_PROC_ABORTED, statuses.PROC_TERMINATED, statuses.EVENT_PROC_TERMINATED)
 """The codes raised for a proc that was lost with its server; the end of a proc has an older and a newer code."""
@@ -147,6 +145,7 @@ class Crossing:
             self._tell_gone,
             self._lacks,
             self._remove_departed,
+            self._without,
         )
         self.psets = Psets(server, exchange)
         self._queries = GroupQueries(exchange, self._places, self._listed)
@@ -173,9 +172,9 @@ class Crossing:
             Whether it is one that is answered here; nothing has been done with it otherwise.
         """
         op = upcall.op
-        if not self.answers(op):
+        answer = self._answers.get(type(op))
+        if answer is None or (type(op) is QueryInfo and not self.answers(op)):
             return False
-        answer = self._answers[type(op)]
         if self._announcements.has_to_ask():
             self._exchange.soon(self._begin, upcall)
         else:
@@ -327,12 +326,27 @@ class Crossing:
         members = {proc for name, those in told if group in (None, name) for proc in others.intersection(those)}
         self._tell_gone([proc for proc in procs if proc in members], group)
 
+    def _without(self, group: str, gone: Sequence[Proc], members: Sequence[Proc]) -> None:
+        """A group stands, and procs that count as members of it have gone before.
+
+        Args:
+            group: Its name.
+            gone: They.
+            members: The members on this server: those that were told of the end before they called the construct
+                cannot tell it from the end of an earlier process of that name.
+        """
+        self._remove_departed(gone)
+        to = sorted({*members}.difference(gone))
+        if to:
+            infos = (*say(WITHOUT, group, to, (deciding.named(ENDED, gone),)).infos, attrs.EVENT_DO_NOT_CACHE(True))
+            self._server.notify(Notification(statuses.TALK, self._server.proc, RANGE_CUSTOM, infos))
+
     def _tell_gone(self, procs: Iterable[Proc], group: str | None = None) -> None:
         """Tell the server that procs of others have gone, perhaps from one group alone."""
         named = () if group is None else (attrs.GROUP_ID(group),)
         for proc in procs:
             if self._places.where(proc) != self.name:
-                infos = (SAYS_GONE, *named, attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_DO_NOT_CACHE(True))
+                infos = (text(SAYS, GONE), *named, attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_DO_NOT_CACHE(True))
                 self._server.notify(Notification(statuses.TALK, self._server.proc, RANGE_LOCAL, infos))
 
     def _tell_lost(self, procs: Iterable[Proc]) -> None:

@@ -183,15 +183,15 @@ def different(parts: Parts) -> Outcome:
     return failure(statuses.ERR_BAD_PARAM, f"{listed([name for name, _ in parts])} construct it of different procs")
 
 
+_WHOLE = frozenset((*SUCCESSES, statuses.ERR_PARTIAL_SUCCESS))
+"""The statuses of contributions that have not failed."""
+
+
 def _broken(parts: Parts) -> Outcome | None:
     """Return how it ends where a server says that its own part has failed."""
-    waits = asked(parts, OPTIONAL)
-    hard = [
-        (name, part.status)
-        for name, part in parts
-        if part.status not in (*SUCCESSES, statuses.ERR_PARTIAL_SUCCESS)
-        and not (waits and part.status == statuses.ERR_TIMEOUT)
-    ]
+    hard = [(name, part.status) for name, part in parts if part.status not in _WHOLE]
+    if hard and asked(parts, OPTIONAL):
+        hard = [each for each in hard if each[1] != statuses.ERR_TIMEOUT]
     if not hard:
         return None
     names = [name for name, status in hard if status == hard[0][1]]
@@ -336,7 +336,9 @@ def together(kind: int, parts: Parts, absent: set[Proc], late: Iterable[str], le
     if failed and not ft and kind != DESTRUCT:
         return failure(statuses.ERR_PARTIAL_SUCCESS, f"members on {listed(failed)} have gone", lost)
     infos = (named(GROUP_ABSENT, sorted(lost)),) if lost else ()
-    return Outcome(statuses.SUCCESS, "", (), (), infos, b"".join([part.data for _, part in parts]))
+    data = b"".join([part.data for _, part in parts])
+    # All are given: what is left out costs more.
+    return Outcome(statuses.SUCCESS, "", (), (), infos, data, False, (), False, None)
 
 
 def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -> Outcome:

@@ -13,7 +13,7 @@ from threading import get_ident
 from pypmix.engine import times
 from pypmix.engine.alarms import Alarms
 from pypmix.host.exchange import codec, limits
-from pypmix.host.exchange.codec import LENGTH, NUMBER, TEXT, framed
+from pypmix.host.exchange.codec import LENGTH, NUMBER, TEXT, framed_text
 from pypmix.host.exchange.errors import (
     ExchangeTimeout,
     as_error,
@@ -53,8 +53,13 @@ if TYPE_CHECKING:
 REQUEST, ANSWER, REFUSED, TELL, ASIDE = range(1, 6)
 """The kinds of messages; what is said aside passes by what is kept of its sender."""
 
+_NUMBERED = struct.Struct("!BIq")
+"""The beginning of a request or an answer: its kind, and its number as a field."""
+
 _HEAD = struct.Struct("!BIqI")
-"""The beginning of a request or an answer: its kind, its number as a field, and the length of the next field."""
+"""The same, and the length of the next field."""
+
+_HEAD_SIZE = _HEAD.size
 
 LOST = "pypmix.lost"
 """The sender has lost the server of this name."""
@@ -76,10 +81,11 @@ class Strand:
     call comes after it, so state that is only touched here needs no lock.
     """
 
-    __slots__ = ("_busy", "_calls", "_thread")
+    __slots__ = ("_busy", "_calls", "_next", "_thread")
 
     def __init__(self) -> None:
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._next: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._busy = threading.Lock()
         self._thread = 0
 
@@ -91,8 +97,8 @@ class Strand:
         while calls and self._busy.acquire(blocking=False):
             self._thread = get_ident()
             try:
-                while calls:
-                    function, args = calls.popleft()
+                while calls or self._next:
+                    function, args = (self._next or calls).popleft()
                     try:
                         function(*args)
                     except Exception:
@@ -103,20 +109,16 @@ class Strand:
                 self._thread = 0
                 self._busy.release()
 
+    def next(self, function: Callable[..., object], *args: Any) -> None:
+        """Carry out a call after the one that is under way, before those that have come meanwhile; in a call."""
+        self._next.append((function, args))
+
     def wait(self, begin: Callable[[Callable[[], None]], None], seconds: float) -> None:
         """Make a call that is given a function to call later, and wait for that; not where this is part of a call."""
         if self._thread != get_ident():
             over = threading.Event()
             self(begin, over.set)
             over.wait(seconds)
-
-    @staticmethod
-    def at_once(function: Callable[..., object], *args: Any) -> None:
-        """Carry out a call as part of the one that is under way; what it raises is logged."""
-        try:
-            function(*args)
-        except Exception:
-            _failed(function)
 
 
 def _failed(function: Callable[..., object]) -> None:
@@ -224,6 +226,7 @@ class Exchange:
 
     Attributes:
         name: This server's name.
+        gone: The names of servers that were there and are not any more.
         collectives: The collectives that this server takes part in.
     """
 
@@ -246,7 +249,7 @@ class Exchange:
         self._out = False
         """Whether this server has left the others."""
         self._here: set[str] = {self.name}
-        self._gone: frozenset[str] = frozenset()
+        self.gone: frozenset[str] = frozenset()
         self._numbers = count(1)
         self._asked: dict[int, _Asked] = {}
         self._answering: dict[object, tuple[str, int]] = {}
@@ -292,14 +295,8 @@ class Exchange:
     @property
     def members(self) -> tuple[str, ...]:
         """The names of all servers that are there, this one included; sorted."""
-        if self._out:
-            return (self.name,)
-        return tuple([name for name in self._carrier.members if name not in self._gone])
-
-    @property
-    def gone(self) -> frozenset[str]:
-        """The names of servers that were there and are not any more."""
-        return self._gone
+        # Not the carrier's, which may know already of some whose coming has not had its turn: these cannot be told yet.
+        return tuple(sorted({self.name} if self._out or self._closed else self._here.copy()))
 
     def has(self, name: str) -> bool:
         """Tell whether a server is there; this one is."""
@@ -505,7 +502,7 @@ class Exchange:
         error: PMIxError | None = None
         if self._closed:
             error = left(topic)
-        elif to in self._gone:
+        elif to in self.gone:
             error = lost((to,), topic)
         elif to not in self._here:
             error = Unreachable(f"{listed((to,))} is not there", operation=topic)
@@ -523,8 +520,7 @@ class Exchange:
             self._asked_for(to, number, topic, data)
             return
         try:
-            named = TEXT.write(topic)
-            self._send(to, _HEAD.pack(REQUEST, 8, number, len(named)) + named + framed(data))
+            self._send(to, _NUMBERED.pack(REQUEST, 8, number) + framed_text(topic) + LENGTH.pack(len(data)) + data)
         except OverflowError as problem:
             self._answered(
                 to, number, None, PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE, operation=topic)
@@ -550,9 +546,14 @@ class Exchange:
             asked.timer.cancel()
         if error is not None:
             error.operation = error.operation or asked.topic
+        if not arrived:
+            self.soon(asked.done, data, error)
+            return
         # What has arrived counts before the news, which may wait for its turn already, that its sender has left.
-        call = self.soon.at_once if arrived else self.soon
-        call(asked.done, data, error)
+        try:
+            asked.done(data, error)
+        except Exception:
+            _failed(asked.done)
 
     # Requests of others
 
@@ -586,7 +587,7 @@ class Exchange:
         self._load[sender] -= 1
         if not self._load[sender]:
             del self._load[sender]
-        if error is None and not isinstance(data, bytes | None):
+        if error is None and not (data is None or isinstance(data, bytes)):
             error = TypeError(f"an answer is bytes, not {type(data).__name__}")
         self._deliver(sender, number, data or b"", None if error is None else as_error(error))
 
@@ -694,7 +695,7 @@ class Exchange:
         if here and self._out:
             self._carrier.send(name, codec.pack(ASIDE, TEXT.write(LEAVES), b""))
         elif here:
-            self._gone -= {name}
+            self.gone -= {name}
             self._lately.pop(name, None)
             self._here.add(name)
             told = self._telling.count
@@ -746,7 +747,7 @@ class Exchange:
         if name not in self._here:
             return
         self._here.discard(name)
-        self._gone |= {name}
+        self.gone |= {name}
         self._telling.lose(name)
         self.collectives.changed(name, False)
         for number, asked in [item for item in self._asked.items() if item[1].to == name]:
@@ -764,7 +765,8 @@ class Exchange:
         for awaited in [awaited for awaited in self._waiting if awaited.names <= self._here]:
             self._come(awaited, None)
         for watcher in self._watchers:
-            self.soon(watcher, name, here)
+            # Before the first message of a server that has come, which may be waiting by now.
+            self.soon.next(watcher, name, here)
 
     def _await(self, names: frozenset[str], done: OnPresent, timeout: float) -> None:
         if self._closed:
@@ -810,13 +812,13 @@ def _numbered(message: bytes, count: int) -> tuple[Any, ...]:
         RemoteProtocolError: It does not parse.
     """
     size = len(message)
-    if size >= _HEAD.size:
+    if size >= _HEAD_SIZE:
         _, eight, number, first = _HEAD.unpack_from(message)
-        end = _HEAD.size + first
+        end = _HEAD_SIZE + first
         if eight == 8 and count == 1 and end == size:
-            return number, message[_HEAD.size :]
+            return number, message[_HEAD_SIZE:]
         if eight == 8 and count == 2 and end + 4 <= size and end + 4 + LENGTH.unpack_from(message, end)[0] == size:
-            return number, message[_HEAD.size : end], message[end + 4 :]
+            return number, message[_HEAD_SIZE:end], message[end + 4 :]
     told, *parts = codec.expect(codec.unpack(message)[1], count + 1)
     return NUMBER.read(told), *parts
 

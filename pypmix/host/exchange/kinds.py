@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import struct
 
 from pypmix.engine.collective import rules
@@ -20,6 +19,7 @@ from pypmix.host.exchange.codec import (
     compressed,
     expect,
     framed,
+    framed_text,
     many,
     message,
     pack,
@@ -357,9 +357,11 @@ _SPREAD: Field[Spread] = record(Spread, TEXT, NUMBER, _KEYS)
 
 _HEAD = struct.Struct("!qqIB")
 _pack_length = LENGTH.pack
-_HEAD_LENGTH = _pack_length(_HEAD.size)
+_HEAD_SIZE = _HEAD.size
+_HEAD_LENGTH = _pack_length(_HEAD_SIZE)
 _FIRST = struct.Struct("!BI")
 _SECOND = struct.Struct("!IqqIBI")
+_SECOND_SIZE = _SECOND.size
 _NOTHING = bytes(4)
 _REST: Field[_Rest] = message(TEXTS, INFOS, PROCS, PROCS, _KEYS, _SIZES)
 
@@ -381,7 +383,7 @@ def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], .
             rest = part.servers, part.infos, part.known, part.leaders, keys, part.sizes
             more = _REST.write(rest) if any(rest) else b""
             data = part.data
-            fields += (_framed(server), _HEAD_LENGTH, head, _framed(part.name), part.party.framed)
+            fields += (framed_text(server), _HEAD_LENGTH, head, framed_text(part.name), part.party.framed)
             fields += (_pack_length(len(data)), data, _pack_length(len(more)), more)
         return b"".join(fields)
 
@@ -397,12 +399,6 @@ def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], .
     return Field(write, read)
 
 
-@functools.lru_cache(maxsize=1024)
-def _framed(text: str) -> bytes:
-    """Return a text as a field: the names of servers, and of what they do, come again."""
-    return framed(TEXT.write(text))
-
-
 def _plain(places: Places, data: bytes) -> tuple[tuple[str, Part], ...] | None:
     """Return one contribution that has nothing but the first few fields, as most are; None where it is another one.
 
@@ -411,7 +407,7 @@ def _plain(places: Places, data: bytes) -> tuple[tuple[str, Part], ...] | None:
     try:
         start = 5 + _FIRST.unpack_from(data)[1]
         length, number, status, incarnation, kind, named = _SECOND.unpack_from(data, start)
-        middle = start + _SECOND.size - 4
+        middle = start + _SECOND_SIZE - 4
         after = middle + 4 + named
         after += 4 + LENGTH.unpack_from(data, after)[0]
         size = LENGTH.unpack_from(data, after)[0]
@@ -419,7 +415,7 @@ def _plain(places: Places, data: bytes) -> tuple[tuple[str, Part], ...] | None:
         return None
     known = places.plain.get(data[middle:after])
     end = after + 4 + size
-    if known is None or length != _HEAD.size or kind not in KINDS or data[end:] != _NOTHING:
+    if known is None or length != _HEAD_SIZE or kind not in KINDS or data[end:] != _NOTHING:
         return None
     label, party = known
     said = (), status, incarnation, (), (), (), data[after + 4 : end], (), (), ()
@@ -429,7 +425,7 @@ def _plain(places: Places, data: bytes) -> tuple[tuple[str, Part], ...] | None:
 def _part(
     places: Places, server: bytes, head: bytes, name: bytes, party: bytes, data: bytes, more: bytes
 ) -> tuple[str, Part]:
-    if len(head) != _HEAD.size:
+    if len(head) != _HEAD_SIZE:
         raise broken(f"a contribution begins with {len(head)} bytes")
     number, status, incarnation, kind = _HEAD.unpack(head)
     if kind not in KINDS:

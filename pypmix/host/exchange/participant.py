@@ -25,7 +25,17 @@ from pypmix.host.exchange.codec import broken
 from pypmix.host.exchange.coordinator import Coordinator, Held
 from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
 from pypmix.host.exchange.inquiries import Inquiries
-from pypmix.host.exchange.kinds import CANCEL, GATHER, OUTCOME, Outcome, Part, coordinator_of, hearers, parts_field
+from pypmix.host.exchange.kinds import (
+    CANCEL,
+    GATHER,
+    KINDS,
+    OUTCOME,
+    Outcome,
+    Part,
+    coordinator_of,
+    hearers,
+    parts_field,
+)
 from pypmix.host.exchange.limits import EARLY_BYTES, EARLY_ENTRY, MAX_AGAIN
 from pypmix.host.exchange.spreading import DATA, PIECE, VOID, VOIDED, Spreading, is_much
 from pypmix.host.exchange.tree import ABSENT, GIVE_UP, NAMED, UP, UPWARDS, Relay, has_below, is_flat
@@ -189,13 +199,14 @@ class Participant:
 
     def _coordinator_of(self, own: Own) -> str | None:
         """Return the server that coordinates it; None where none is left."""
-        away = self._session.gone | own.skip
         part = own.part
-        if part.rule.unknown:
+        if KINDS[part.kind].unknown:
             return coordinator_of(self._session.members)
         names = part.servers or part.party.names
+        if away := self._session.gone | own.skip:
+            return coordinator_of([name for name in names if name not in away])
         # They are sorted.
-        return coordinator_of([name for name in names if name not in away] if away else names[:1])
+        return names[0] if names else None
 
     def _send(self, own: Own) -> None:
         part = own.part
@@ -204,8 +215,9 @@ class Participant:
         if own.cancelled is not None:
             self._finish(own, own.cancelled)
             return
+        rule = KINDS[part.kind]
         gone = self._session.gone
-        lost = gone.intersection(own.servers) if gone and part.rule.loss_ends else ()
+        lost = gone.intersection(own.servers) if gone and rule.loss_ends else ()
         if lost:
             self._lost(own, lost)
             return
@@ -213,13 +225,13 @@ class Participant:
         mine = part.party.servers.get(self.name, ()) if own.skip else ()
         if to is None or (mine and self.coordinator.are_out(part, mine)):
             # Those who have not gone do not wait for this server any more.
-            status = deciding.ABORT if part.rule.remembered else statuses.ERR_PARTIAL_SUCCESS
+            status = deciding.ABORT if rule.remembered else statuses.ERR_PARTIAL_SUCCESS
             self._finish(own, deciding.failure(status, "all of its members here have gone", part.procs))
         elif self._session.has(to):
             own.to, own.root, own.awaited = to, to, None
             if to == self.name:
                 self._contribute(own, to)
-            elif not (own.apart or part.rule.unknown or is_flat(len(part.servers or part.party.servers))):
+            elif not (own.apart or rule.unknown or is_flat(len(part.servers or part.party.servers))):
                 self._send_up(own, to)
             else:
                 self._send_to(own, to)
@@ -302,7 +314,20 @@ class Participant:
 
     def _told(self, own: Own, to: str, data: bytes | None, error: PMIxError | None) -> None:
         """A coordinator has answered."""
-        if own.to != to or (own.part.number not in self._open and error is not None):
+        if own.to != to:
+            return
+        if error is not None:
+            self._failed(own, to, error)
+            return
+        try:
+            outcome = OUTCOME.read(data or b"")
+        except RemoteProtocolError as problem:
+            outcome = deciding.failure(problem.code, problem.detail)
+        self._decide(own, to, outcome)
+
+    def _failed(self, own: Own, to: str, error: PMIxError) -> None:
+        """A coordinator has answered with an error, or is lost."""
+        if own.part.number not in self._open:
             return
         if isinstance(error, ServerLost | Unreachable) and not own.part.rule.loss_ends:
             root, own.root, own.to = own.root, "", None
@@ -318,11 +343,7 @@ class Participant:
         if isinstance(error, ServerLost):
             self._lost(own, error.servers)
             return
-        try:
-            outcome = OUTCOME.read(data or b"") if error is None else deciding.failure(error.code, error.detail)
-        except RemoteProtocolError as problem:
-            outcome = deciding.failure(problem.code, problem.detail)
-        self._decide(own, to, outcome)
+        self._decide(own, to, deciding.failure(error.code, error.detail))
 
     def _decide(self, own: Own, to: str, outcome: Outcome) -> None:
         """A coordinator has decided."""
@@ -345,7 +366,7 @@ class Participant:
         if outcome.parts:
             self.coordinator.learn(outcome)
         self._finish(own, outcome)
-        if own.part.rule.remembered and (
+        if KINDS[own.part.kind].remembered and (
             any(info.key == keys.GROUP_MEMBERSHIP for info in outcome.infos) or outcome.status != statuses.SUCCESS
         ):
             self.coordinator.over(own.part)

@@ -102,6 +102,9 @@ class Places:
 
     Args:
         where: What the host knows itself, asked first; None where it knows nothing beyond what is told here.
+
+    Attributes:
+        any_missing: Whether any proc has gone or has finalized.
     """
 
     def __init__(self, where: Where | None = None) -> None:
@@ -115,7 +118,7 @@ class Places:
         """The same sets by their bytes: what other servers name is the same object, and need not be compared."""
         self.plain: dict[bytes, tuple[str, Party]] = {}
         """Collectives by how another server has named them and their procs: the same contribute again."""
-        self._missing = False
+        self.any_missing = False
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -250,7 +253,7 @@ class Places:
         found = [proc for proc in procs if proc.nspace in self._jobs and proc.rank < RANK_VALID]
         for nspace, rank in found:
             self._jobs[nspace].departed.add(rank)
-            self._missing = True
+            self.any_missing = True
         return found
 
     def has_ended(self, nspace: str) -> tuple[Proc, ...]:
@@ -263,7 +266,7 @@ class Places:
         job = self._jobs.get(proc[0])
         if job is not None and proc[1] < RANK_VALID:
             job.finalized[proc[1]] = incarnation
-            self._missing = True
+            self.any_missing = True
 
     def back(self, proc: Proc) -> bool:
         """A proc has opened again; tell whether it had finalized, or gone."""
@@ -294,12 +297,8 @@ class Places:
         job = self._jobs.get(proc[0])
         return job is not None and (proc[1] in job.departed or job.finalized.get(proc[1], 0) >= incarnation)
 
-    def any_missing(self) -> bool:
-        """Tell whether any proc has gone or has finalized."""
-        return self._missing
-
     def _count_missing(self) -> None:
-        self._missing = any(job.departed or job.finalized for job in self._jobs.values())
+        self.any_missing = any(job.departed or job.finalized for job in self._jobs.values())
 
     # Sets of procs
 

@@ -211,6 +211,11 @@ class SwitchCarrier:
         """Return why a server has gone; empty if it has left, or is there."""
         return self._reasons.get(name, "")
 
+    def heard_by_all(self, name: str) -> bool:
+        """Tell that the carriers of all others know the end of a server, or will: the switch tells all."""
+        # What an exchange told besides might be taken for news of the next process of that name.
+        return True
+
     def close(self) -> None:
         """Send what was given, for a second at most, and leave; waits for it, unless the carrier itself calls."""
         with self._gate:

@@ -287,7 +287,8 @@ class TCPCarrier:
             OverflowError: It is longer than this carrier takes.
             ValueError: It is empty.
         """
-        check(message, self._max_message)
+        if not 0 < len(message) <= self._max_message:
+            check(message, self._max_message)
         if self._closing:
             return
         link = self._links.get(to)
