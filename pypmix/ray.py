@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from pypmix.host.rosters.agent import Agent
 from pypmix.host.rosters.engine import Nodes, named, number_of
@@ -26,6 +26,7 @@ try:
     import ray
     from ray.util import placement_group as make_group
     from ray.util import remove_placement_group
+    from ray.util.client import ray as ray_client
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 except ImportError as error:
     raise missing("Ray", "ray", error) from error
@@ -72,7 +73,7 @@ def nodes(
         strategy: How the actors are placed: `SPREAD`, `STRICT_SPREAD`, `PACK` or `STRICT_PACK`.
         placement_group: The placement group whose bundles the actors take; one is made by default.
         runtime_env: The environment that Ray makes for the actors.
-        timeout: Seconds that Ray has to place them.
+        timeout: Seconds that Ray has to place them, and to say how many it has.
         interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
         direct: Whether nodes and this program talk to each other by connections of their own, or over those of Ray; by
             default where they reach each other.
@@ -86,7 +87,7 @@ def nodes(
     engine = _Ray(num_cpus, options, strategy, timeout)
     try:
         if placement_group is None:
-            made = engine.reserve(n or _count())
+            made = engine.reserve(n or _count(timeout))
         else:
             bundles = placement_group.bundle_count
             if (n or 0) > bundles:
@@ -126,13 +127,18 @@ def world(
         direct: As for `nodes`.
 
     Raises:
-        PMIxError: An actor has ended or does not answer, or cannot be a rank; the text says why.
+        PMIxError: An actor has ended or does not answer, or cannot be a rank, as one of Ray Client; the text says why.
     """
     if isinstance(actors, int | float):
         found = nodes(actors, runtime_env=runtime_env, timeout=timeout, interface=interface, direct=direct)
     else:
         if not actors:
             raise ValueError("a world needs actors, and there are none")
+        if ray_client.is_connected():
+            raise PMIxError(
+                "a program that is connected by Ray Client (ray://) cannot have ranks beside its actors",
+                hint="run it on a node of the cluster, as by `ray job submit`, or have a number of actors started",
+            )
         if others := [each for each in actors if not isinstance(each, ray.actor.ActorHandle)]:
             raise TypeError(f"ranks are beside actors of Ray, not beside {others[0]!r:.80}")
         engine = _Ray(1, {"num_cpus": 0, "runtime_env": dict(runtime_env or {})}, "", timeout)
@@ -144,18 +150,34 @@ def world(
     return found.world(mpi=mpi, env=env, release=found.close)
 
 
-def _count() -> int:
+def _count(seconds: float) -> int:
     """Return how many nodes the cluster has.
 
     Raises:
-        PMIxError: It has none.
+        PMIxError: It has none, or does not answer in time.
     """
     if not ray.is_initialized():
         raise PMIxError("this program has no Ray yet", hint="call ray.init(), with the address of the cluster")
-    found = [each for each in ray.nodes() if each["Alive"] and each["Resources"].get("CPU")]
+    answers: SimpleQueue[list[Any] | Exception] = SimpleQueue()
+    threading.Thread(target=_ask_nodes, args=(answers,), daemon=True).start()
+    try:
+        known = answers.get(timeout=seconds)
+    except Empty:
+        raise PMIxError(f"Ray's head has not answered within {seconds:g} s") from None
+    if isinstance(known, Exception):
+        raise known
+    found = [each for each in known if each["Alive"] and each["Resources"].get("CPU")]
     if not found:
         raise PMIxError("no node of Ray has CPUs")
     return len(found)
+
+
+def _ask_nodes(answers: SimpleQueue[list[Any] | Exception]) -> None:
+    """Put the nodes of Ray into a queue; on a thread of its own, as Ray waits for its head without end."""
+    try:
+        answers.put(ray.nodes())
+    except Exception as error:
+        answers.put(error)
 
 
 def _place(_actor: object) -> tuple[str, int]:
@@ -241,7 +263,10 @@ class _Ray:
             PMIxError: It has no room for them.
         """
         bundle = {"CPU": float(self._slots), **self._options["resources"]}
-        group = make_group([bundle] * count, strategy=self._strategy)
+        try:
+            group = make_group([bundle] * count, strategy=self._strategy)
+        except ray.exceptions.RayError as error:
+            raise PMIxError(f"Ray reserves nothing: {error}", hint="does its head answer? see `ray status`") from error
         self._groups.append(group)
         try:
             made = self.start(group, count)

@@ -20,6 +20,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from pypmix.dask.threads import elsewhere
+from pypmix.host.outcome import listed
 from pypmix.host.rosters.agent import Agent
 from pypmix.host.rosters.engine import Nodes, named, number_of
 from pypmix.lazy import missing
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["Nodes", "nodes", "world"]
 
 START_SECONDS = 60.0
-"""Seconds that workers have to come that the cluster is asked to start, and that a client has to connect."""
+"""Seconds that workers have to come that the cluster is asked to start, that a client has to connect, and that the
+scheduler and workers have to answer."""
 
 CONNECTING = ("newly-created", "connecting")
 """The states of a client that is about to be connected."""
@@ -204,8 +206,18 @@ class _Dask:
         self._key = os.urandom(8).hex()
 
     def workers(self) -> dict[str, Worker]:
-        """Return what the scheduler tells of each worker, by their addresses."""
-        known = self._client.scheduler_info(n_workers=-1)["workers"]
+        """Return what the scheduler tells of each worker, by their addresses.
+
+        Raises:
+            PMIxError: It does not answer, or is lost.
+        """
+        ask = self._client.scheduler.identity
+        try:
+            known = self._client.sync(ask, n_workers=-1, callback_timeout=START_SECONDS)["workers"]
+        except TimeoutError:
+            raise PMIxError(f"Dask's scheduler has not answered within {START_SECONDS:g} s") from None
+        except OSError as error:
+            raise PMIxError(f"Dask's scheduler cannot be reached: {error}") from error
         return dict(sorted(known.items(), key=lambda item: str(item[1].get("name"))))
 
     def _ranks(self, about: Worker) -> int:
@@ -224,9 +236,11 @@ class _Dask:
     def _lend(self, chosen: dict[str, Worker]) -> list[Node]:
         """Return workers as nodes; with the lock, that no other thread takes the same ones or names."""
         self._seen.update([_process(*each) for each in chosen.items()])
-        hosts = self._client.run(_call, "", "hostname", _Hidden(), workers=list(chosen), on_error="return")
+        hosts = self._hosts(chosen)
         faults = [f"{address}: {host}" for address, host in hosts.items() if isinstance(host, Exception)]
         if faults:
+            # No other request takes them.
+            self._lost.update([_process(*each) for each in chosen.items() if isinstance(hosts[each[0]], Exception)])
             raise PMIxError(f"workers cannot be nodes: {'; '.join(faults)[:500]}", hint="is pypmix installed there?")
         found = [
             (
@@ -240,6 +254,25 @@ class _Dask:
         for node, each in zip(made, chosen.items(), strict=True):
             self._workers[node.name] = _process(*each)
         return made
+
+    def _hosts(self, chosen: dict[str, Worker]) -> dict[str, Any]:
+        """Return the names of the machines of workers, or what they have raised.
+
+        Raises:
+            PMIxError: Some do not answer.
+        """
+        # `Client.run` has no time limit of its own, and a worker that is stopped may be known for long.
+        given = (_call, "", "hostname", _Hidden())
+        options = {"workers": list(chosen), "on_error": "return", "callback_timeout": START_SECONDS}
+        try:
+            return dict(self._client.sync(self._client.run, *given, **options))
+        except TimeoutError:
+            beats = {address: float(about["last_seen"]) for address, about in self.workers().items()}
+            last = max(beats.values(), default=0.0)
+            silent = [each for each in chosen if beats.get(each, 0.0) < last - START_SECONDS / 2]
+            raise PMIxError(
+                f"workers do not answer within {START_SECONDS:g} s: {listed(silent or list(chosen))}"
+            ) from None
 
     def _lent(self) -> set[str]:
         """Return the addresses of the workers that are nodes."""
@@ -259,7 +292,14 @@ class _Dask:
             for address, about in self.workers().items()
             if address not in lent and _process(address, about) not in self._seen
         }
-        return self._lend(new) if new else []
+        made = []
+        for address, about in new.items():
+            try:
+                made += self._lend({address: about})
+            except PMIxError as error:
+                # The others are nodes.
+                _log.warning("a worker that has joined the cluster is not a node: %s", error)
+        return made
 
     def more(self, wanted: Wanted) -> list[Node]:
         """Take workers of the cluster that are not nodes yet; where there are not enough, have it start some.
@@ -348,19 +388,30 @@ class _Dask:
         """Have the agent of a worker carry out a method; raises where the worker or the cluster is lost."""
         process = self._workers[node]
         try:
-            return self._call(process[0], method, *arguments)
+            return self._call(process, method, *arguments)
         except Exception:
             # One that is started at its address is another node.
             self._lost.add(process)
             raise
 
-    def _call(self, address: str, method: str, *arguments: Any) -> Any:
-        key = self._key + address
+    def _call(self, process: Process, method: str, *arguments: Any) -> Any:
+        address, directory = process
+        # Dask dials an address for long: a call of a worker that is lost may come to the next one there.
+        key = self._key + address + directory
         if method in CARRYING:
             message = {"op": OPERATION, "key": key, "method": method, "arguments": list(arguments)}
             return self._client.sync(self._client.scheduler.proxy, msg=message, worker=address)
         given = _Hidden(*arguments)
-        return self._client.run(_call, key, method, given, client=self._client.id, workers=[address])[address]
+        options = {"client": self._client.id, "directory": directory, "workers": [address], "on_error": "return"}
+        try:
+            answer = self._client.run(_call, key, method, given, **options)[address]
+        except Exception as error:
+            # What fails in the worker, or by its loss, is returned.
+            text = f"Dask's client has lost its scheduler, or was closed: {type(error).__name__}: {error}"
+            raise PMIxError(text) from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def close(self) -> None:
         """End the workers that were started for the session; all forget their agent with the daemon's end."""
@@ -375,8 +426,16 @@ class _Hidden:
         self.arguments = arguments
 
 
-async def _call(key: str, method: str, given: _Hidden, client: str = "", dask_worker: Any = None) -> Any:
-    """Carry out a method of an agent; in a worker."""
+async def _call(
+    key: str, method: str, given: _Hidden, client: str = "", directory: str = "", dask_worker: Any = None
+) -> Any:
+    """Carry out a method of an agent; in a worker.
+
+    Raises:
+        PMIxError: The call is for the worker that had another directory, and was at this address before.
+    """
+    if directory and dask_worker.local_directory != directory:
+        raise PMIxError("the worker has ended: another one was started at its address")
     if dask_worker is not None:
         dask_worker.handlers.setdefault(OPERATION, _carry)
     agent = _agents.setdefault(key, Agent())

@@ -22,7 +22,7 @@ from harness import cluster as clusters
 from harness import leftovers, machine
 from pypmix.host.outcome import Outcome
 from pypmix.host.placing import Node, Wanted
-from pypmix.host.rosters.agent import Agent, Calls, Ended, receive, send
+from pypmix.host.rosters.agent import NOTHING, Agent, Calls, Ended, receive, send
 from pypmix.host.rosters.engine import Nodes, launcher_addresses, named
 from pypmix.host.rosters.world import ENDING
 from pypmix.host.terms import Terms
@@ -188,6 +188,9 @@ def returns():
     from there import Fault
     return Fault("a word")
 
+def large(size):
+    return bytes(size)
+
 def streams():
     return (number for number in range(3))
 """
@@ -219,6 +222,64 @@ def test_a_rank_that_leaves_a_world_by_itself_is_not_awaited(functions: Any) -> 
         assert time.monotonic() - began < ENDING / 2
         with pytest.raises(PMIxError, match="the world has ended: rank 1 "):
             world.run(functions.leaves)
+
+
+def test_results_come_however_large_they_are(functions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine needs its time for them, which is more than it has for the end of a daemon."""
+    monkeypatch.setattr("pypmix.host.rosters.engine.AGENTS", 2.0)
+    monkeypatch.setattr("pypmix.host.rosters.agent.PIECE", 1 << 18)
+    engine = Engine()
+    call = engine.call
+
+    def slow(node: str, method: str, *arguments: Any) -> Any:
+        answer = call(node, method, *arguments)
+        time.sleep(len(pickle.dumps(answer)) / 5e5)
+        return answer
+
+    engine.call = slow  # type: ignore[method-assign]
+    with leftovers.nothing_left(), nodes_of(engine) as nodes:
+        assert [len(each) for each in nodes.call(functions.large, 2 << 20)] == [2 << 20] * 3
+    assert all(agent.idle for agent in engine.agents.values())
+
+
+def test_results_that_the_engine_does_not_give_are_named(functions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pypmix.host.rosters.engine.AGENTS", 1.0)
+    engine = Engine()
+    call, go_on = engine.call, threading.Event()
+
+    def silent(node: str, method: str, *arguments: Any) -> Any:
+        answer = call(node, method, *arguments)
+        if (node, method) == ("n1-2", "wait"):
+            go_on.wait(60)
+        return answer
+
+    engine.call = silent  # type: ignore[method-assign]
+    with leftovers.nothing_left(), nodes_of(engine) as nodes:
+        with pytest.raises(PMIxError, match="an engine does not give what the ranks of n1-2 have returned: nothing"):
+            nodes.call(functions.large, 1)
+        go_on.set()
+
+
+def test_what_ranks_have_returned_is_kept_until_it_is_taken(pretending: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or until the next job, or the launcher has gone."""
+    monkeypatch.setattr("pypmix.host.rosters.agent.PIECE", 10)
+    monkeypatch.setattr(Calls, "close", lambda self: {0: bytes(20)})
+    agent = Agent()
+    for end in ("taken", "next", "gone"):
+        agent.begin(b"no line\n", b"function")
+        ended = agent.wait()
+        assert not agent.idle and len(ended.results) == 10 < ended.size
+        data = ended.results
+        while end == "taken" and (piece := agent.further(len(data))):
+            data += piece
+        if end == "taken":
+            assert pickle.loads(data) == {0: bytes(20)}
+        if end == "next":
+            agent.begin(b"no line\n")
+            agent.wait()
+        if end == "gone":
+            agent.leave()
+        assert agent.idle and agent.further(10) == b"", end
 
 
 def test_what_can_be_loaded_in_ranks_alone_is_told(functions: Any) -> None:
@@ -267,7 +328,7 @@ def test_ranks_of_a_daemon_that_is_not_there_give_nothing(monkeypatch: pytest.Mo
         found: list[dict[int, bytes]] = []
         caller = threading.Thread(target=lambda: found.append(agent.call_in_ranks(b"function", 1)))
         caller.start()
-        assert agent.wait() == Ended(0, "", {})
+        assert agent.wait() == Ended(0, "", NOTHING, len(NOTHING))
         caller.join(60)
     assert found == [{}] and agent.idle
 
@@ -383,10 +444,47 @@ def test_a_daemon_that_is_given_up_before_it_has_begun_does_not_stay(
 
     engine.call = late  # type: ignore[method-assign]
     with leftovers.nothing_left():
-        with nodes_of(engine, direct) as nodes, pytest.raises(PMIxError, match="n1-2 did not join within 3 s"):
+        with nodes_of(engine, direct) as nodes, pytest.raises(PMIxError, match="n1-2 did not join within 3 s") as late:
             nodes.run(["true"], patience=3)
+        assert "node n1-2: its daemon cannot be started: an engine has not answered" in str(late.value)
         begin.set()
     assert all(agent.idle for agent in engine.agents.values())
+
+
+def test_a_node_that_answers_nothing_is_named_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose process is stopped: neither the trial of the network nor the start of its daemon waits for it."""
+    monkeypatch.setattr("pypmix.host.rosters.engine.AGENTS", 1.0)
+    monkeypatch.setattr("pypmix.host.rosters.reach.SILENCE", 1.0)
+    monkeypatch.setattr("pypmix.host.rosters.engine.is_loopback", lambda _address: False)
+    engine = Engine()
+    go_on, call = threading.Event(), engine.call
+
+    def stopped(node: str, method: str, *arguments: Any) -> Any:
+        if node == "n1-2":
+            go_on.wait(100)
+        return call(node, method, *arguments)
+
+    engine.call = stopped  # type: ignore[method-assign]
+    with leftovers.nothing_left():
+        with nodes_of(engine) as nodes, pytest.raises(PMIxError, match="n1-2 did not join within 3 s"):
+            nodes.run(["true"], patience=3)
+        assert not go_on.is_set()
+        go_on.set()
+    assert all(agent.idle for agent in engine.agents.values())
+
+
+def test_a_rank_ends_with_its_result_though_the_process_is_stopped_that_gave_it_the_function() -> None:
+    calls = Calls(b"function")
+    rank = socket.socket(socket.AF_UNIX)
+    with leftovers.nothing_left(), rank:
+        rank.connect("\0" + calls.name)
+        assert receive(rank) == b"function"
+        rank.settimeout(20)
+        with pytest.raises(EOFError):
+            receive(rank)
+        send(rank, b"\1")
+        send(rank, b"done")
+        assert calls.close() == {1: b"done"}
 
 
 def test_nodes_run_one_job_at_a_time() -> None:

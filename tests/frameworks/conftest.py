@@ -106,9 +106,9 @@ class Framework:
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """Start a program of the frameworks' Python on the first machine."""
         pipe = subprocess.PIPE
-        return self.cluster["n1"].start(
-            FRAMEWORKS / "python", *words, env={**self.environment, "PYTHONUNBUFFERED": "1"}, stdout=pipe, stderr=pipe
-        )
+        # Its lines are whole, as it flushes them itself: unbuffered, `print` writes word by word, and Ray has threads
+        # that print.
+        return self.cluster["n1"].start(FRAMEWORKS / "python", *words, env=self.environment, stdout=pipe, stderr=pipe)
 
     def run(self, *words: str) -> str:
         """Run a program to its end, after which nothing of it may be left; return what it has printed."""

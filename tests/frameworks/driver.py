@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 from pypmix.host.rosters.engine import Nodes
 from pypmix.host.terms import Terms
@@ -139,6 +141,23 @@ def fails() -> None:
         time.sleep(300)
 
 
+def waits(seconds: float) -> int:
+    import pypmix
+
+    with pypmix.Client() as me:
+        me.fence(timeout=60)
+        print("ready", flush=True)
+        time.sleep(seconds)
+        return me.rank
+
+
+def told(word: str, call: Callable[[], Any]) -> None:
+    try:
+        print(word, call(), flush=True)
+    except PMIxError as error:
+        print(word, "refused", error, flush=True)
+
+
 def nodes_of(kind: str, address: str, count: int | None = None, direct: bool | None = None) -> Nodes:
     if kind == "ray":
         import ray
@@ -169,6 +188,9 @@ def main(kind: str, address: str, what: str, *words: str) -> None:
         if what == "meets":
             outcome = nodes.run(["python", "-c", MEETS], env={"MEETS": MEETS})
             print("outcome", outcome.code, outcome.reason, flush=True)
+        if what == "twice":
+            told("first", lambda: nodes.call(waits, 5.0))
+            told("second", lambda: nodes.call(waits, 0.0, patience=100))
         if what == "speed":
             for _ in range(int(words[0])):
                 for nodes._direct in (True, False):
@@ -208,11 +230,26 @@ def main(kind: str, address: str, what: str, *words: str) -> None:
         if what == "again":
             outcome = nodes.run(["python", "-c", AGAIN, words[0]], n=1, terms=Terms(stdin=None, keep_going=True))
             print("outcome", outcome.code, outcome.reason, nodes, flush=True)
+            engine: Any = nodes._engine
+            (lost,) = [name for name, process in engine._workers.items() if process in engine._lost]
+            told("late", lambda: engine.call(lost, "stop"))
         if what == "waits":
             terms = Terms(stdin=None, keep_going=True)
             outcome = nodes.run(["python", "-c", WAITS, words[0]], terms=terms)
             print("outcome", outcome.code, outcome.reason, flush=True)
             print("left", len(nodes.call(together, 1)), flush=True)
+    if what == "anew":
+        while not os.path.exists(words[0]):
+            time.sleep(0.05)
+        if kind == "ray":
+            import pypmix.ray
+
+            told("all", lambda: pypmix.ray.nodes(timeout=5))
+            told("anew", lambda: pypmix.ray.nodes(3))
+        else:
+            import pypmix.dask
+
+            told("anew", pypmix.dask.nodes)
 
 
 if __name__ == "__main__":

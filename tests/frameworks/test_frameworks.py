@@ -25,6 +25,36 @@ while sys.argv[2] not in [each["name"] for each in client.scheduler_info(n_worke
 """
 """Waits until the scheduler has a worker."""
 
+LACKS = """
+import sys
+from distributed import Client, LocalCluster
+from pypmix.dask import nodes
+from pypmix.host.placing import Wanted
+from pypmix.standard.errors import PMIxError
+
+def lose_pypmix():
+    sys.modules["pypmix.dask.workers"] = None
+
+def told(call):
+    try:
+        return [node.slots for node in call()]
+    except PMIxError as error:
+        return error
+
+if __name__ == "__main__":
+    cluster = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    client = Client(cluster)
+    with nodes(client) as whole, nodes(client, n=1) as one:
+        cluster.scale(3)
+        client.wait_for_workers(3, 60)
+        names = {about["name"]: address for address, about in client.scheduler_info(n_workers=-1)["workers"].items()}
+        client.run(lose_pypmix, workers=[names[1]])
+        print("joined", told(whole._engine.joined), flush=True)
+        for _ in range(2):
+            print("more", told(lambda: one._engine.more(Wanted(nodes=1))), flush=True)
+"""
+"""One of three workers lacks pypmix, the first that is chosen."""
+
 MPI = """
 from mpi4py import MPI
 c = MPI.COMM_WORLD
@@ -129,6 +159,7 @@ def test_a_worker_that_is_started_again_at_its_address_is_a_node_again(dask: Das
     assert re.fullmatch(r"lost n3(-\d)?\n", lost), f"{lost}{out}\n{err}"
     joined = re.search(r"^joined (n3-\d)$", out, re.MULTILINE)
     assert joined is not None and joined[1] != lost.split()[1], f"{out}\n{err}"
+    assert re.search("^late refused .*another one was started at its address", out, re.MULTILINE), f"{out}\n{err}"
     dask.gone(60.0)
 
 
@@ -140,6 +171,24 @@ def test_a_cluster_starts_a_worker_for_a_job_and_ends_it(frameworks: None) -> No
     new = re.findall(r"^grown (\S+)$", done.stdout, re.MULTILINE)
     assert len(new) == 1 and f"spawned on {new[0]}\nreleased\n" in done.stdout, done.stdout
     assert done.stdout.endswith("workers 1\n"), f"{done.stdout}\n{done.stderr}"
+
+
+def test_workers_without_pypmix_do_not_keep_others_from_being_nodes(frameworks: None) -> None:
+    env = {**machine.clean_environment(), "PYTHONPATH": str(machine.ROOT)}
+    done = subprocess.run([FRAMEWORKS / "python", "-c", LACKS], env=env, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    joined, refused, more = done.stdout.splitlines()
+    assert joined == "joined [1]" and "a worker that has joined the cluster is not a node" in done.stderr, done
+    assert "cannot be nodes" in refused and more == "more [1]", done
+
+
+def test_actors_of_ray_client_are_refused(frameworks: None) -> None:
+    """It has no call that tells where they are."""
+    code = "import pypmix.ray\nimport ray.util.client as client\nclient.ray.is_connected = lambda: True\n"
+    code += "pypmix.ray.world([object()], mpi=False)"
+    env = {**machine.clean_environment(), "PYTHONPATH": str(machine.ROOT)}
+    done = subprocess.run([FRAMEWORKS / "python", "-c", code], env=env, capture_output=True, text=True, timeout=100)
+    assert "PMIxError" in done.stderr and "Ray Client (ray://) cannot have ranks beside its actors" in done.stderr
 
 
 def test_a_cluster_with_tls(frameworks: None) -> None:
