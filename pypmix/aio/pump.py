@@ -74,11 +74,18 @@ class Pump:
             await self.wait(waiter)
         except BaseException:
             if undo is not None and not waiter.done:
-                waiter.late = lambda result: self._session.submit(undo(result), ignore)
+                waiter.late = lambda result: self._take_back(undo(result))
             raise
         if waiter.error is not None:
             raise waiter.error
         return waiter.result  # type: ignore[return-value]
+
+    def _take_back(self, op: Op[None]) -> None:
+        try:
+            self._session.submit(op, ignore)
+        except NotInitialized:
+            # The caller was cancelled in the block of its session, and has closed that since: nothing is left to undo.
+            pass
 
     def waiter(self) -> Waiter:
         """Return something to wait for, which somebody settles later in the loop's thread."""

@@ -9,7 +9,17 @@ from pypmix.engine import regex
 from pypmix.engine.select import open_server
 from pypmix.engine.serving import ServerOptions
 from pypmix.requests import limit, proc_tuple
-from pypmix.requests.serving import MOMENT, Answer, check_nspace, check_proc, check_text, engine_of, identity, path_of
+from pypmix.requests.serving import (
+    MOMENT,
+    Answer,
+    check_nspace,
+    check_proc,
+    check_text,
+    check_upcall,
+    engine_of,
+    identity,
+    path_of,
+)
 from pypmix.requests.serving import accept as accept
 from pypmix.standard.errors import NotInitialized, NotSupported
 from pypmix.standard.jobinfo import JobInfo
@@ -60,8 +70,8 @@ class Server:
 
     Args:
         on_upcall: Called with each request to the host as an `Upcall`, on the engine's thread: it must not
-            block, and answers now or later, from any thread. By default clients are accepted and nothing else
-            is offered.
+            block, cannot be an `async def`, and answers now or later, from any thread. By default clients are accepted
+            and nothing else is offered. What it raises fails that request.
         engine: The engine to run on: `python`, or `native` for the site's libpmix, which has one server in the life
             of a process. None asks `PYPMIX_ENGINE`, and is `python` without it.
         nspace: The server's own nspace; made from the pid if None.
@@ -95,8 +105,7 @@ class Server:
         library: str | os.PathLike[str] | None = None,
         limits: Limits | None = None,
     ) -> None:
-        if not callable(on_upcall):
-            raise TypeError(f"on_upcall is a function that is given each Upcall, not a {type(on_upcall).__name__}")
+        check_upcall(on_upcall)
         check_text("engine", engine)
         check_text("hostname", hostname)
         if nspace is not None:

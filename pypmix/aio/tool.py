@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from _thread import allocate_lock
+
 from pypmix.aio.client import Client
 from pypmix.aio.operations.servers import Servers
 from pypmix.aio.waits import call, shielded
@@ -80,6 +82,7 @@ class Tool(Servers, Client):
         info: Infos = None,
     ) -> None:
         super().__init__(engine=engine, env=env)
+        self._dropping = allocate_lock()
         if connect not in (True, False, "optional"):
             raise ValueError(f"connect is True, False or 'optional', not {connect!r}")
         where = target(pid, nspace, uri, file, system, host, tmpdir, waited(wait, timeout), None)
@@ -98,9 +101,18 @@ class Tool(Servers, Client):
         return session.connected
 
     def _open(self) -> None:
-        if self.is_open:
-            raise PMIxError("the tool is open already", operation="open", hint="a tool is opened once")
         self._begin(open_tool(self._engine, self._env, self._directives))
+        if self._given_up:
+            self._drop()
+
+    def _drop(self) -> None:
+        """End what was opened for a caller that has given up: here or on the thread that opens it, once."""
+        with self._dropping:
+            session = self._port.session if self.is_open else None
+            if session is not None:
+                self._port.end()
+        if session is not None:
+            session.close()
 
     async def open(self) -> Self:
         """`PMIx_tool_init`: find the server and connect to it; returns the tool itself.
@@ -109,8 +121,17 @@ class Tool(Servers, Client):
             EngineUnavailable: The requested engine has no tools.
             Unreachable: There is no such server, or it does not let this tool in.
         """
-        # To look for a server and to wait for one takes its time.
-        with shielded(None):
-            await call(self._open)
+        if self.is_open:
+            raise PMIxError("the tool is open already", operation="open", hint="a tool is opened once")
+        self._given_up = False
+        try:
+            # To look for a server and to wait for one takes its time.
+            with shielded(None):
+                await call(self._open)
+        except BaseException:
+            # A thread goes on although the task that waits for it is cancelled.
+            self._given_up = True
+            self._drop()
+            raise
         self._port.attach()
         return self

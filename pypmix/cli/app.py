@@ -11,6 +11,7 @@ from argparse import ArgumentError, ArgumentTypeError, Namespace
 from pypmix._version import __version__
 from pypmix.cli.parser import USAGE, Parser, UsageError, add_help
 from pypmix.cli.reach import Reach, add_reach
+from pypmix.cli.streams import prepare
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ LAUNCHING = ("conform",)
 def app(words: Sequence[str]) -> int:
     """Carry out a command line and return its exit code."""
     command = "pypmix"
+    prepare()
     parser, commands = _parsers()
     try:
         if words and words[0] in commands:
@@ -286,6 +288,8 @@ def _interval(text: str) -> float:
         raise ArgumentTypeError(f"{text!r:.80} is not a number of seconds") from None
     if not seconds >= 0.1:
         raise ArgumentTypeError(f"{text} is less than 0.1")
+    if seconds >= 2**31:
+        raise ArgumentTypeError(f"{text:.80} is not less than 2**31")
     return seconds
 
 
@@ -319,7 +323,8 @@ def _file(text: str) -> Path:
     from pathlib import Path
 
     path = Path(text)
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+    # Unlike the methods of a path these take a folder that cannot be searched for one without the file.
+    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else path.parent, os.W_OK):
         raise ArgumentTypeError(f"{text} cannot be written")
     return path
 
@@ -335,7 +340,13 @@ def _doctor(given: Namespace) -> int:
 
     diagnosis = diagnose(os.environ)
     words = [word for (name, *_), _, _ in NODES if getattr(given, name) for word in (name, getattr(given, name))]
-    nodes = doctor.look(words, os.environ)
+    try:
+        nodes = doctor.look(words, os.environ)
+    except UsageError:
+        if not words and not given.json:
+            # The environment is to blame, and the rest of it may be, too.
+            sys.stdout.write(doctor.as_text(diagnosis, None, sys.stdout))
+        raise
     sys.stdout.write(doctor.as_json(diagnosis, nodes) if given.json else doctor.as_text(diagnosis, nodes, sys.stdout))
     return 0 if diagnosis.usable and (nodes is None or nodes.usable) else 1
 

@@ -113,13 +113,16 @@ def bench(
     if as_json:
         as_json.write_text(json.dumps({**head, **_data(figures, failures, rounds, repeats)}, indent=1) + "\n")
     if as_svg and figures:
-        as_svg.write_text(chart(figures, ", ".join(head.values())))
+        as_svg.write_text(chart(figures, ", ".join(head.values())), encoding="utf-8")
     return int(bool(failures))
 
 
 def _check(launchers: Sequence[str]) -> None:
     for launcher in launchers:
-        words = shlex.split(launcher)
+        try:
+            words = shlex.split(launcher)
+        except ValueError as error:
+            raise UsageError(f"{launcher!r} is not a command line: {error}") from None
         if not words or shutil.which(words[0]) is None:
             raise UsageError(f"program not found: {launcher}")
         if "{n}" not in launcher:
@@ -180,8 +183,11 @@ def _job(case: Case, repeats: int) -> tuple[list[dict[str, Any]], float]:
     launch = shlex.split(case.launcher.replace("{n}", str(case.ranks)))
     if case.launcher == OWN:
         launch[:1] = [sys.executable, "-m", "pypmix"]
-    with Running([*launch, sys.executable, "-m", "pypmix.timing", case.engine, "{word}", str(repeats)]) as job:
-        ended = job.wait(LIMIT)
+    try:
+        with Running([*launch, sys.executable, "-m", "pypmix.timing", case.engine, "{word}", str(repeats)]) as job:
+            ended = job.wait(LIMIT)
+    except OSError as error:
+        raise Failed(f"{launch[0]} cannot be executed: {error.strerror}") from None
     if ended.code is None:
         raise Failed(f"its job did not end within {LIMIT:g} s")
     if ended.code or len(ended.reports) != case.ranks:
@@ -197,7 +203,11 @@ def _usable() -> list[str]:
 
 def machine() -> dict[str, str]:
     """Return when and where figures are made: the date, the processor with the number of cores, and the Python."""
-    named = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    try:
+        told = Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        told = ""
+    named = re.search(r"^model name\s*: (.*)$", told, re.MULTILINE)
     return {
         "date": datetime.date.today().isoformat(),
         "machine": f"{named[1] if named else platform.machine()}, {_cores()} cores",

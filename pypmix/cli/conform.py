@@ -95,13 +95,17 @@ def conform(
         results = list(_shown(trial, wanted))
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OSError as error:
+        if error.filename != launcher[0]:
+            raise
+        raise UsageError(f"{launcher[0]} cannot be executed: {error.strerror}") from None
     if trial.site is None:
         print("\nWithout that nothing can be tested.")
     print(f"\n{summary(results)}")
     if as_json:
         as_json.write_text(json.dumps(_data(launcher, trial.site, results), indent=1) + "\n")
     if as_markdown:
-        as_markdown.write_text(markdown(launcher, trial.site, results))
+        as_markdown.write_text(markdown(launcher, trial.site, results), encoding="utf-8")
     return int(any(each.result == BROKEN for each in results))
 
 

@@ -7,9 +7,10 @@ import signal
 import time
 
 from pypmix.cli.parser import UsageError
-from pypmix.cli.reach import Reach
+from pypmix.cli.reach import Reach, arguments
 from pypmix.cli.show import as_json, as_text
 from pypmix.events import Event
+from pypmix.requests import limit
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import LostConnection, OperationTimeout
 from pypmix.standard.logtext import printable
@@ -22,6 +23,8 @@ INTERRUPTED = 128 + signal.SIGINT
 def events(reach: Reach, patterns: list[str], count: int | None, timeout: float | None, json: bool) -> None:
     """Print events until they are enough, the time is over, the server is gone, or somebody presses Ctrl-C."""
     wanted = codes(patterns)
+    with arguments():
+        timeout = limit(timeout)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with reach.failures(), reach.one() as tool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pypmix.cli.parser import UsageError
-from pypmix.cli.reach import Reach
+from pypmix.cli.reach import Reach, arguments
+from pypmix.requests.control import allocate_op
 from pypmix.standard import attrs
 from pypmix.standard.enums import AllocDirective
 
@@ -37,7 +38,9 @@ def _request(
     timeout: float | None,
     more: tuple[Info, ...],
 ) -> None:
-    named = (attrs.ALLOC_NODE_LIST(hosts),) if hosts else ()
+    with arguments():
+        named = (attrs.ALLOC_NODE_LIST(hosts),) if hosts else ()
+        allocate_op(directive, nodes or None, cpus or None, None, None, None, None, None, timeout, (*named, *more))
     with reach.failures(), reach.one() as tool:
         answer = tool.allocate(directive, nodes=nodes or None, cpus=cpus or None, timeout=timeout, info=(*named, *more))
         for name in str(answer[attrs.ALLOC_NODE_LIST]).split(","):

@@ -15,7 +15,7 @@ from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host.job import Application
 from pypmix.host.mapping import RANKINGS, Mapping
 from pypmix.host.terms import Terms
-from pypmix.standard.limits import DEFAULTS, VARIABLE, Limits
+from pypmix.standard.limits import DEFAULTS, Limits
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_WILDCARD, decimal
 
@@ -289,8 +289,8 @@ OPTIONS = (
         "roster",
         ("--roster",),
         "NAME",
-        "The nodes to run on: ssh, slurm, kubernetes, symmetric, pmix, prrte, local (this machine), or module:Class. "
-        "Found out from the command line and the environment if not given.",
+        "The nodes to run on: ssh, slurm, flux, kubernetes, symmetric, pmix, prrte, local (this machine), or "
+        "module:Class. Found out from the command line and the environment if not given.",
     ),
     Option(
         "agent",
@@ -541,7 +541,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     if engine is not None:
         apps = [app.replace(env=(*app.env, ("PYPMIX_ENGINE", engine))) for app in apps]
     server_engine, library = job.pop("server_engine", "python"), job.pop("library", None)
-    limits = job.pop("limits", "") or env.get(VARIABLE, "")
+    limits = job.pop("limits", "")
     where = _where(job)
     if where.mapping.each and not counted:
         raise UsageError(
@@ -563,7 +563,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     if reader == PUSH:
         job["pushed"], reader = True, RANK_WILDCARD
     try:
-        allowed = Limits.read(limits)
+        allowed = Limits.read(limits) if limits else Limits.of(env)
     except ValueError as error:
         raise UsageError(str(error)) from None
     return Request(

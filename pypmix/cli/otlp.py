@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
 import urllib.parse
@@ -49,8 +50,11 @@ def send(found: Trace, url: str) -> int:
         body = {"resourceSpans": [{"resource": {"attributes": _attributes(attributes)}, "scopeSpans": [scope]}]}
         data = json.dumps(body, separators=(",", ":")).encode()
         request = urllib.request.Request(address, data, {"Content-Type": "application/json", **headers})
-        with urllib.request.urlopen(request, timeout=LIMIT):
-            count += len(spans)
+        try:
+            with urllib.request.urlopen(request, timeout=LIMIT):
+                count += len(spans)
+        except http.client.HTTPException as error:
+            raise OSError(f"{url!r:.200} is not a collector: {type(error).__name__}: {error}") from None
     return count
 
 

@@ -188,7 +188,7 @@ def dial(asked: dict[str, Any]) -> dict[str, str]:
 def main() -> None:
     """Answer questions until there are no more."""
     listening: list[socket.socket] = []
-    name = os.environ.get("SLURMD_NODENAME", "")
+    name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     for line in sys.stdin:
         asked = json.loads(line)
         answer: dict[str, Any] = {"node": name, "asked": asked["ask"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from pypmix.cli.reach import Reach
+from pypmix.cli.reach import Reach, chosen, expected
 from pypmix.cli.show import as_json, table
 from pypmix.standard import attrs
 from pypmix.standard.attr import Attr
@@ -20,44 +20,49 @@ _TABLES = (attrs.QUERY_PROC_TABLE, attrs.QUERY_LOCAL_PROC_TABLE)
 def ps(reach: Reach, json: bool) -> None:
     """Print the jobs of the server that is meant, or of all that are found."""
     with reach.failures():
-        servers = list(_servers(reach))
-        if json:
-            print(as_json({"servers": servers}))
-            return
-        if not servers:
+        servers, end = _servers(reach)
+        kept_out = None if end is None or expected(end) else end
+        if not (servers or kept_out or json):
             reach.say("no server of this user runs on this node")
-        rows: list[tuple[str, ...]] = [
-            (job["nspace"], str(proc["rank"]), str(proc["pid"]), proc["state"], proc["node"], proc["executable"])
-            for server in servers
-            for job in server["jobs"]
-            for proc in job["procs"]
-        ]
-        headings = ("JOB", "RANK", "PID", "STATE", "NODE", "PROGRAM")
-        sys.stdout.write(table(headings, rows))
+        sys.stdout.write(as_json({"servers": servers}) + "\n" if json else _text(servers))
+        if kept_out:
+            raise kept_out
 
 
-def _servers(reach: Reach) -> list[dict[str, Any]]:
+def _text(servers: list[dict[str, Any]]) -> str:
+    rows: list[tuple[str, ...]] = [
+        (job["nspace"], str(proc["rank"]), str(proc["pid"]), proc["state"], proc["node"], proc["executable"])
+        for server in servers
+        for job in server["jobs"]
+        for proc in job["procs"]
+    ]
+    return table(("JOB", "RANK", "PID", "STATE", "NODE", "PROGRAM"), rows)
+
+
+def _servers(reach: Reach) -> tuple[list[dict[str, Any]], PMIxError | None]:
+    """Return what servers tell, and why there is no further one."""
     tool = reach.tool()
     try:
         tool.open()
-    except Unreachable:
-        if reach.named or reach.patience:
+    except Unreachable as error:
+        if reach.named or reach.patience or chosen():
             raise
-        return []
+        return [], error
     with tool:
         found = [look(tool)]
-        while not reach.named:
+        end = None
+        while not reach.named and (end := reach.further(tool)) is None:
             try:
-                tool.attach_to_server(primary=True)
-            except Unreachable:
-                break
-            other = look(tool)
+                other = look(tool)
+            except (LostConnection, Unreachable):
+                # It has ended meanwhile.
+                continue
             # Several servers of a session may be here, and each knows all of its jobs.
             seen = {job["nspace"] for server in found for job in server["jobs"]}
             jobs = [job for job in other["jobs"] if job["nspace"] not in seen]
             if jobs or not other["jobs"]:
                 found.append({**other, "jobs": jobs})
-        return found
+        return found, end
 
 
 def look(tool: Tool) -> dict[str, Any]:

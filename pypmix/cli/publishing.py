@@ -8,8 +8,9 @@ import os
 from collections.abc import Iterator
 
 from pypmix.cli.parser import UsageError
-from pypmix.cli.reach import Reach
+from pypmix.cli.reach import Reach, arguments
 from pypmix.cli.show import as_json, as_text
+from pypmix.requests.publishing import lookup_op, publish_op, unpublish_op
 from pypmix.standard import attrs
 from pypmix.standard.enums import Persist, Range
 from pypmix.standard.errors import NotFound, OperationTimeout
@@ -49,18 +50,24 @@ def publish(reach: Reach, items: list[str], range: str, persist: str, timeout: f
     if persist not in PERSISTENCES:
         raise UsageError(f"a persistence is one of {', '.join(PERSISTENCES)}, not {persist!r}")
     values = dict([_item(text) for text in items])
+    with arguments():
+        publish_op(values, RANGES[range], PERSISTENCES[persist], timeout, None)
     with reach.failures(), _publishing(reach) as tool:
         tool.publish(values, range=RANGES[range], persist=PERSISTENCES[persist], timeout=timeout)
 
 
 def unpublish(reach: Reach, keys: list[str]) -> None:
     """Take back what this user's commands have published."""
+    with arguments():
+        unpublish_op(tuple(keys), None, None)
     with reach.failures(), _publishing(reach) as tool:
         tool.unpublish(*keys)
 
 
 def lookup(reach: Reach, keys: list[str], wait: float | None, json: bool) -> None:
     """Print published values; exit with 1 where one is missing."""
+    with arguments():
+        lookup_op(keys, wait, None, None, None)
     with reach.failures(), reach.one() as tool:
         try:
             found = tool.lookup_all(keys, wait=wait)
@@ -87,5 +94,5 @@ def _item(text: str) -> tuple[str, object]:
         return key, value
     try:
         return key[:-1], json_module.loads(value)
-    except ValueError as error:
-        raise UsageError(f"{value!r} is not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{value!r:.80} is not JSON: {error}") from None

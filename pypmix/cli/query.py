@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 
 from pypmix.cli.parser import UsageError
-from pypmix.cli.reach import Reach
+from pypmix.cli.reach import Reach, arguments
 from pypmix.cli.show import as_json, as_text
 from pypmix.standard import attrs
 from pypmix.standard.attr import Attr
 from pypmix.standard.logtext import printable
+from pypmix.standard.ops.core import check_key
 from pypmix.standard.types import Info, Proc, decimal
 from pypmix.standard.values import from_python
 
@@ -26,9 +27,10 @@ def query(
     """Print the answers to questions; exit with 1 where one of them has none."""
     if rank is not None and job is None:
         raise UsageError("a rank is one of a job: --job NSPACE --rank RANK")
-    wanted = [attribute(key) for key in keys]
-    infos = [_qualifier(text) for text in qualifiers]
-    proc = None if job is None or rank is None else Proc(job, rank)
+    with arguments():
+        wanted = [attribute(key) for key in keys]
+        infos = [_qualifier(text) for text in qualifiers]
+        proc = None if job is None or rank is None else Proc(job, rank)
     with reach.failures(), reach.one() as tool:
         found = tool.query_all(wanted, nspace=None if proc is not None else job, proc=proc, node=node, info=infos)
     by_key = {str(each): _name(each) for each in wanted}
@@ -50,6 +52,7 @@ def attribute(text: str) -> Attr[object] | str:
     Every text with a dot in it is a key: hosts answer keys of their own.
     """
     if "." in text:
+        check_key(text)
         return attrs.by_key(text) or text
     name = text.upper().removeprefix("PMIX_")
     found = getattr(attrs, name, None)

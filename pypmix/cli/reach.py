@@ -7,7 +7,8 @@ import os
 import sys
 
 from pypmix.cli.parser import UsageError
-from pypmix.standard import attrs
+from pypmix.engine.select import requested
+from pypmix.standard import attrs, statuses
 from pypmix.standard.errors import PMIxError, Unreachable
 from pypmix.standard.logtext import printable_lines
 from pypmix.standard.record import Record
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from pypmix.standard.types import Info
     from pypmix.tool import Tool
 
 
 CHOSEN = ("PMIX_LAUNCHER_RNDZ_URI", "PMIX_LAUNCHER_RNDZ_FILE", "PMIX_NAMESPACE")
 """The variables by which a launcher, or the program that started this process in a job, says which server is meant."""
+
+ANSWER_SECONDS = 10
+"""The time in which a server has to let a tool in: one that is stopped never does, and others can still be shown."""
 
 
 def add_reach(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +66,7 @@ class Reach(Record):
         """Return a tool for that server, to be opened."""
         from pypmix.tool import Tool
 
-        try:
+        with arguments():
             return Tool(
                 pid=self.pid,
                 nspace=self.nspace,
@@ -69,9 +74,26 @@ class Reach(Record):
                 file=self.file,
                 system=self.system,
                 timeout=self.patience,
+                info=self._limit,
             )
-        except (TypeError, ValueError) as error:
-            raise UsageError(str(error)) from None
+
+    def further(self, tool: Tool) -> PMIxError | None:
+        """Connect a tool to one more server of this user and make it the primary one; return why there is none.
+
+        The error is to be told where it is not `expected`.
+        """
+        if tool.engine.name == "native":
+            return Unreachable("libpmix attaches to servers that are named, and looks for none")
+        try:
+            tool.attach_to_server(primary=True, info=self._limit)
+        except PMIxError as error:
+            return error
+        return None
+
+    @property
+    def _limit(self) -> list[Info]:
+        # libpmix has limits of its own.
+        return [] if requested(None, os.environ) == "native" else [attrs.TIMEOUT(ANSWER_SECONDS)]
 
     @contextlib.contextmanager
     def one(self) -> Iterator[Tool]:
@@ -82,11 +104,32 @@ class Reach(Record):
         """
         with self.tool() as tool:
             if not self.named:
-                if not any(os.environ.get(name) for name in CHOSEN):
-                    _refuse_several(tool)
+                if not chosen():
+                    self._refuse_several(tool)
                 if sys.stderr is not None and sys.stderr.isatty():
                     self.say(f"the server is {tool.get_servers()[0].nspace}")
             yield tool
+
+    def _refuse_several(self, tool: Tool) -> None:
+        first = tool.get_servers()[0]
+        jobs = {first: _jobs(tool)}
+        while (end := self.further(tool)) is None:
+            jobs[tool.get_servers()[0]] = _jobs(tool)
+        if not expected(end):
+            self.say(end)
+        if len(jobs) == 1:
+            return
+        # Servers of one session know the same jobs.
+        if any(not found & jobs[first] for server, found in jobs.items() if server != first):
+            listed = [
+                f"--nspace {server.nspace}  ({', '.join(sorted(found)) or 'no job'})" for server, found in jobs.items()
+            ]
+            text = "\n  ".join(["there are several servers of this user; name one:", *listed])
+            raise UsageError(printable_lines(text))
+        tool.set_server(first)
+        for server in jobs:
+            if server != first:
+                tool.disconnect_from_server(server)
 
     def say(self, text: object) -> None:
         """Write a message of the command's own to standard error."""
@@ -106,25 +149,23 @@ class Reach(Record):
             raise SystemExit(141) from None
 
 
-def _refuse_several(tool: Tool) -> None:
-    first = tool.get_servers()[0]
-    jobs = {first: _jobs(tool)}
-    with contextlib.suppress(Unreachable):
-        while True:
-            other = tool.attach_to_server(primary=True)
-            jobs[other] = _jobs(tool)
-    if len(jobs) == 1:
-        return
-    # Servers of one session know the same jobs.
-    if any(not found & jobs[first] for server, found in jobs.items() if server != first):
-        listed = [
-            f"--nspace {server.nspace}  ({', '.join(sorted(found)) or 'no job'})" for server, found in jobs.items()
-        ]
-        raise UsageError(printable_lines("\n  ".join(["there are several servers of this user; name one:", *listed])))
-    tool.set_server(first)
-    for server in jobs:
-        if server != first:
-            tool.disconnect_from_server(server)
+@contextlib.contextmanager
+def arguments() -> Iterator[None]:
+    """Turn the refusal of an argument into an error of the command line."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(str(error)) from None
+
+
+def chosen() -> bool:
+    """Tell whether the environment says which server is meant."""
+    return any(os.environ.get(name) for name in CHOSEN)
+
+
+def expected(error: PMIxError) -> bool:
+    """Tell whether there is no server, or only what dead ones have left behind, and not one that keeps a tool out."""
+    return error.status == statuses.ERR_UNREACH
 
 
 def _jobs(tool: Tool) -> set[str]:

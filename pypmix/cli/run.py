@@ -9,6 +9,7 @@ import sys
 
 from pypmix.cli.options import parse
 from pypmix.cli.parser import USAGE, UsageError
+from pypmix.cli.streams import occupy
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND
 from pypmix.standard import statuses
 from pypmix.standard.errors import EngineUnavailable, PMIxError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 LOCAL = "local"
 """The word by which `--roster` names this machine."""
 
-MARKS = ("SLURM_JOB_ID", "JOB_COMPLETION_INDEX")
+MARKS = ("SLURM_JOB_ID", "JOB_COMPLETION_INDEX", "FLUX_URI")
 """Variables of resource managers that may have several nodes for this run."""
 
 
@@ -40,7 +41,7 @@ def run(words: Sequence[str]) -> int:
     """
     try:
         request = parse(words, os.environ)
-        _occupy_standard_descriptors()
+        occupy()
         if alone(request.where, os.environ):
             return _run_here(request)
         from pypmix.cli.cluster import Cluster
@@ -184,10 +185,3 @@ def say(text: str) -> None:
     except (OSError, AttributeError):
         # Its reader has gone.
         return
-
-
-def _occupy_standard_descriptors() -> None:
-    """See to it that descriptors 0 to 2 are open, so that no pipe or socket of ours takes their place."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(fd)

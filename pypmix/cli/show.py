@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, TextIO
 
 from pypmix.cli.parser import columns
+from pypmix.cli.streams import styled, takes_all
 from pypmix.standard.logtext import printable
 from pypmix.standard.record import Record
 from pypmix.standard.types import Info, Proc, Value
@@ -54,7 +55,7 @@ def fields(record: Record) -> list[str]:
 
 def as_json(value: object, indent: int | None = 2) -> str:
     r"""Return a value as JSON text, in which what does something to a terminal is escaped (`\u009b`)."""
-    text = json.dumps(plain(value), indent=indent, ensure_ascii=False)
+    text = json.dumps(plain(value), indent=indent, ensure_ascii=not takes_all())
     # Its own line breaks are all that are left of those that JSON has to escape.
     return "\n".join([line if line.isprintable() else _UNPRINTABLE.sub(_escaped, line) for line in text.split("\n")])
 
@@ -83,12 +84,12 @@ def grid(rows: list[tuple[str, ...]], styles: list[str], out: TextIO) -> str:
     cells = [[printable(cell) for cell in row] for row in rows]
     starts = [max(map(len, column)) + 2 for column in zip(*cells, strict=True)][:-1]
     room = max(20, columns(out.fileno()) - sum(starts)) if out.isatty() else 0
-    styled = out.isatty() and not os.environ.get("NO_COLOR")
+    colors = styled(out) and not os.environ.get("NO_COLOR")
     lines = []
     for number, row in enumerate(cells):
         # Lines that are folded can neither be read by grep nor copied.
         folded = (textwrap.wrap(row[-1], room, break_on_hyphens=False) if room else [row[-1]]) or [""]
-        style = STYLES.get(styles[number], "") if styled and number < len(styles) else ""
+        style = STYLES.get(styles[number], "") if colors and number < len(styles) else ""
         for first, text in enumerate(folded):
             start = "".join([cell.ljust(width) for cell, width in zip(row, starts, strict=False)])
             line = (" " * sum(starts) if first else start) + text

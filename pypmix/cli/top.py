@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
 import textwrap
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 from pypmix.cli.ps import look
-from pypmix.cli.reach import Reach
+from pypmix.cli.reach import Reach, expected
 from pypmix.cli.show import as_json, table
+from pypmix.cli.streams import styled
 from pypmix.host import pending
 from pypmix.host.outcome import listed
 from pypmix.standard.errors import LostConnection, PMIxError, Unreachable
@@ -26,22 +28,17 @@ ENDED = "the server is gone"
 def top(reach: Reach, once: bool, json: bool, interval: float) -> None:
     """Print the jobs of the server that is meant, or of all that are found: once, or again and again until they end."""
     with reach.failures(), reach.tool() as tool:
-        servers = _attach(reach, tool)
-        if json:
-            print(as_json({"servers": _all(tool, servers)}))
-        elif once or not sys.stdout.isatty():
-            sys.stdout.write(_text(_all(tool, servers)))
-        else:
+        end = None
+        while not reach.named and end is None:
+            end = reach.further(tool)
+        servers = tool.get_servers()
+        if not (once or json) and styled(sys.stdout):
             _live(reach, tool, servers, interval)
-
-
-def _attach(reach: Reach, tool: Tool) -> list[Proc]:
-    while not reach.named:
-        try:
-            tool.attach_to_server(primary=True)
-        except Unreachable:
-            break
-    return tool.get_servers()
+            return
+        found = _all(tool, servers)
+        sys.stdout.write(as_json({"servers": found}) + "\n" if json else _text(found))
+        if end is not None and not expected(end):
+            raise end
 
 
 def _all(tool: Tool, servers: list[Proc]) -> list[dict[str, Any]]:
@@ -135,8 +132,10 @@ ENTER, REDRAW, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[H", "\x1b[?25h\x1b[?1049l"
 
 
 def _live(reach: Reach, tool: Tool, servers: list[Proc], interval: float) -> None:
-    # The terminal has to be given back as it was, and commands die of Ctrl-C otherwise.
+    # The terminal has to be given back as it was, and commands die of these otherwise.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTSTP, _pause)
     try:
         sys.stdout.write(ENTER)
         while True:
@@ -152,9 +151,26 @@ def _live(reach: Reach, tool: Tool, servers: list[Proc], interval: float) -> Non
     except (LostConnection, Unreachable):
         pass
     finally:
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         sys.stdout.write(LEAVE)
         sys.stdout.flush()
+        # A second Ctrl-C is not to wait for the server.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     reach.say(ENDED)
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def _pause(number: int, _frame: object) -> None:
+    """Lend the terminal to the shell while the command is stopped."""
+    # Not by way of the stream: the signal may have come in the middle of a write to it.
+    os.write(1, LEAVE.encode())
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    signal.signal(number, _pause)
+    os.write(1, ENTER.encode())
 
 
 def _folded(line: str, width: int) -> list[str]:

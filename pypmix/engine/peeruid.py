@@ -231,6 +231,14 @@ class Owners:
         return uid if sure else UNKNOWN_USER
 
 
+def has_ended(connection: _socket.socket) -> bool:
+    """Tell whether the other end of an accepted connection of TCP has closed it."""
+    try:
+        return connection.getsockopt(_socket.IPPROTO_TCP, _socket.TCP_INFO, 1)[0] != ESTABLISHED
+    except (OSError, AttributeError):
+        return False
+
+
 def check_server(
     server: _socket.socket | tuple[str, int], where: str, owners: Collection[int], allowed: str = ""
 ) -> None:

@@ -567,6 +567,7 @@ class Fleet:
             (orders.WROTE, RemoteNode.wrote),
             (orders.ENDED, RemoteNode.ended),
             (orders.OVER, RemoteNode.over),
+            (orders.LEAVES, RemoteNode.will_leave),
             (orders.TRACED, self._traced),
         ):
             exchange.hear(topic, lambda sender, data, listener=listener: self._told(sender, data, listener))  # type: ignore[misc]
@@ -653,7 +654,8 @@ class Fleet:
 
     def _disconnected(self, name: str, reason: str) -> None:
         self._there.pop(name, None)
-        self.lose(name, reason)
+        node = self._by_name.get(name)
+        self.lose(name, f"its daemon has left: {node.leaves}" if node is not None and node.leaves else reason)
         for daemon in [each for each in self._leaving if each.node.hostname == name]:
             daemon.present = False
 

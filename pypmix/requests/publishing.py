@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.published import Published, PublishedData
 from pypmix.requests import seconds
 from pypmix.standard import codes
-from pypmix.standard.errors import OperationTimeout, PartialSuccess, PMIxError
+from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError
 from pypmix.standard.keys import RANGE, TIMEOUT, WAIT
 from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.types import Info, Pdata, Value
@@ -68,6 +68,15 @@ def retries(op: Lookup, error: PMIxError) -> list[Lookup]:
         return []
     directives = tuple([item for item in op.directives if item.key not in (WAIT, TIMEOUT)])
     return [Lookup((key,), directives) for key in op.keys]
+
+
+def looked_up_one(op: Lookup, found: Iterable[Pdata]) -> Any:
+    """Return the value of the one key; `NotFound` where the host's answer does not have it."""
+    (key,) = op.keys
+    published = looked_up(op, found)
+    if key not in published:
+        raise NotFound(f"the host's answer does not have {key!r}", operation=op.name)
+    return published[key].value
 
 
 def looked_up(op: Lookup, found: Iterable[Pdata]) -> PublishedData:

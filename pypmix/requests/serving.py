@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 
 from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.errors import NotSupported, OperationTimeout
@@ -25,6 +26,20 @@ def accept(upcall: Upcall) -> None:
         upcall.reply()
     else:
         upcall.fail(NotSupported("this host does not offer it", operation=upcall.op.name))
+
+
+_COROUTINE = 0x80
+"""The flag of a coroutine function's code, `inspect.CO_COROUTINE`: `inspect` would cost each `pypmix run` time."""
+
+
+def check_upcall(function: object) -> None:
+    if not callable(function):
+        raise TypeError(f"on_upcall is a function that is given each Upcall, not a {type(function).__name__}")
+    while isinstance(function, partial):
+        function = function.func
+    codes = [getattr(each, "__code__", None) for each in (function, getattr(function, "__call__", None))]  # noqa: B004
+    if any(code is not None and code.co_flags & _COROUTINE for code in codes):
+        raise TypeError("on_upcall is called on the engine's thread, which awaits nothing; pypmix.host.Host does")
 
 
 def engine_of(engine: str | None) -> str:

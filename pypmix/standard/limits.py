@@ -96,7 +96,10 @@ class Limits(Record):
         Raises:
             ValueError: They make no sense.
         """
-        return cls.read(env.get(VARIABLE, ""))
+        try:
+            return cls.read(env.get(VARIABLE, ""))
+        except ValueError as error:
+            raise ValueError(f"{VARIABLE}: {error}") from None
 
     def reached(self, name: str, what: str, operation: str = "") -> PMIxError:
         """Return the error for a peer that has reached a limit.

@@ -388,6 +388,35 @@ def split_kvals(
     return found
 
 
+def split_kval(data: bytes, buffer_type: int, release: Release = NEWEST) -> tuple[str, bool]:
+    """Return the key of the one pack of KVAL that there is, and whether it should be sent only on request.
+
+    Args:
+        data: The pack.
+        buffer_type: 1 for a plain buffer, 2 for a described one.
+        release: The writer's.
+
+    Raises:
+        RemoteProtocolError: It is something else, or does not parse; see `split_kvals`.
+    """
+    head = one_of(codes.KVAL, buffer_type)
+    if not data.startswith(head):
+        raise broken("the next pack does not hold one KVAL")
+    try:
+        key, pos = decode.key(data, len(head))
+        type = data[pos]
+        if type > 127:
+            type, _ = decode.tag_of(data, pos)
+        _, pos = _DECODERS[type](data, pos + 1, rule_for(release) << RULE_SHIFT)
+    except UnknownType:
+        return key, True
+    except IndexError:
+        raise broken("the message ends in the middle of KVAL") from None
+    if pos != len(data):
+        raise broken(f"{len(data) - pos} bytes follow a KVAL")
+    return key, type == codes.REGEX
+
+
 def type_of_kval(data: bytes, buffer_type: int) -> int:
     """Return the data type of a pack of one KVAL, which has been read before."""
     _, pos = decode.key(data, len(one_of(codes.KVAL, buffer_type)))

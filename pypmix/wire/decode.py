@@ -139,6 +139,9 @@ def flex(data: bytes, pos: int) -> tuple[int, int]:
     if byte < 128:
         return byte, pos
     number = byte & 127
+    byte = data[pos]
+    if byte < 128:
+        return number | byte << 7, pos + 1
     shift = 7
     while True:
         byte = data[pos]

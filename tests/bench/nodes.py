@@ -1,13 +1,13 @@
 """Times fences across nodes in one run: `pypmix run` beside `prterun`, with as many daemons and the same C client.
 
     PYPMIX_TEST_PRTERUN=... python tests/bench/nodes.py [--nodes 2,4,8,16,32] [--bytes 0,1000] [--rounds 3]
-                                                        [--count 200] [--out results/nodes/DATE.json]
+                                                        [--count 200] [--realtime] [--out results/nodes/DATE.json]
 
 Each "node" is a daemon of its own on this machine with one rank; both launchers start theirs by a command in the place
 of ssh, and the daemons reach each other by TCP over loopback. The rounds of the two take turns, since machines have
-other things to do. With bytes, each rank puts so many before each fence, which collects them. `chart.py` makes the
-table of the page on performance of what `--out` writes. `PYPMIX_TEST_PRTERUN` names the prterun of an Open MPI wheel,
-whose libpmix the clients use.
+other things to do; with `--realtime`, for root, all of them run before everything else on it. With bytes, each rank
+puts so many before each fence, which collects them. `chart.py` makes the table of the page on performance of what
+`--out` writes. `PYPMIX_TEST_PRTERUN` names the prterun of an Open MPI wheel, whose libpmix the clients use.
 """
 
 from __future__ import annotations
@@ -51,8 +51,11 @@ def main() -> int:
     parser.add_argument("--bytes", default="0,1000", help="what each rank puts before a fence; 0 for a plain one")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--count", type=int, default=200, help="fences in each round")
+    parser.add_argument("--realtime", action="store_true", help="run before all else on this machine; as root")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.realtime:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
     prterun = os.environ.get("PYPMIX_TEST_PRTERUN")
     if not prterun:
         print("PYPMIX_TEST_PRTERUN names no prterun: nothing to compare with", file=sys.stderr)

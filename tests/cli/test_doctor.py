@@ -168,6 +168,13 @@ def test_a_requested_engine_that_cannot_be_used_is_a_failure(command: Command) -
     assert found["fixes"]
 
 
+def test_limits_that_cannot_be_read_are_told_with_the_rest(command: Command) -> None:
+    ended = command("doctor", env={"PYPMIX_LIMITS": "commited=64M"})
+    assert ended.code == 2
+    assert "PYPMIX_LIMITS: there is no limit 'commited'" in ended.err.decode()
+    assert "verdict " in ended.out.decode()
+
+
 def test_an_engine_that_does_not_exist(command: Command) -> None:
     found = diagnose(command, 1, PYPMIX_ENGINE="fast")
     assert "'fast'" in found["verdict"]["reason"]

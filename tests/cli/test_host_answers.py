@@ -132,14 +132,19 @@ def test_top_on_a_terminal_ends_with_the_server(command: Command) -> None:
     assert b"the server is gone" in errors
 
 
-def test_top_gives_the_terminal_back_after_ctrl_c(command: Command) -> None:
+ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 128 + signal.SIGTERM)])
+@pytest.mark.parametrize("stopped", [False, True])
+def test_top_gives_the_terminal_back(command: Command, number: signal.Signals, code: int, stopped: bool) -> None:
     job = Late(command)
     job.pending()
     reader, writer = pty.openpty()
     top = command.start("top", "--interval", 0.2, stdout=writer, stderr=subprocess.PIPE, env={"TERM": "xterm"})
     os.close(writer)
     seen = b""
-    interrupted = False
+    sent = 0
     deadline = time.monotonic() + 25
     while time.monotonic() < deadline:
         if select.select([reader], [], [], 0.1)[0]:
@@ -147,13 +152,14 @@ def test_top_gives_the_terminal_back_after_ctrl_c(command: Command) -> None:
                 seen += os.read(reader, 65536)
             except OSError:
                 break
-        if not interrupted and b"fence 3 of 4" in seen:
-            interrupted = True
-            top.send_signal(signal.SIGINT)
+        if seen.count(ENTER) == sent + 1 and seen.rpartition(ENTER)[2].count(b"fence 3 of 4"):
+            sent += 1
+            # No SIGCONT is needed: a process whose group has no shell does not stop.
+            top.send_signal(signal.SIGTSTP if stopped and sent == 1 else number)
     os.close(reader)
     _, errors = top.communicate(timeout=10)
-    assert (top.returncode, errors) == (0, b"")
-    assert seen.count(b"\x1b[?1049h") == seen.count(b"\x1b[?1049l") == 1
+    assert (top.returncode, errors) == (code, b"")
+    assert seen.count(ENTER) == seen.count(LEAVE) == 1 + stopped
     job.end()
 
 

@@ -128,7 +128,7 @@ def test_a_node_that_cannot_be_reached(command: Command, sshd: Server, host: str
         (["--hostfile", "/no/such/file"], "the hostfile '/no/such/file' cannot be read: No such file or directory"),
         (
             ["--roster", "unheard-of"],
-            "there is no roster 'unheard-of': symmetric, ssh, kubernetes, slurm, pmix, prrte, local",
+            "there is no roster 'unheard-of': symmetric, ssh, kubernetes, flux, slurm, pmix, prrte, local",
         ),
         (["--roster", "os:path"], "the roster 'os:path' is not a class"),
         (["--roster", "no.such.module:Thing"], "the roster 'no.such.module:Thing' cannot be loaded: No module named"),

@@ -22,7 +22,7 @@ from pypmix.standard.errors import NotFound, NotSupported, RemoteProtocolError
 from pypmix.standard.types import Proc, Value
 from pypmix.wire import handshake, jobinfo, messages, modex, regex
 from pypmix.wire.additions import decode_connected, decode_late, encode_connected, encode_late, split_reason
-from pypmix.wire.codec import Unpacker, encode_kval, kvals, split_kvals
+from pypmix.wire.codec import Unpacker, encode_kval, kvals, split_kval, split_kvals
 from pypmix.wire.frames import FrameReader
 from wire import strategies
 from wire.recorded import messages as recorded_messages
@@ -236,6 +236,9 @@ def test_fast_ways_and_parts(data: bytes, kind: int, release: tuple[int, int, in
     pieces = outcome(lambda: split_kvals(data, kind, release))
     if isinstance(pieces, list):
         assert b"".join(piece for _, piece in pieces) == data
+    alone = outcome(lambda: split_kval(data, kind, release))
+    assert isinstance(alone, tuple) == (isinstance(pieces, list) and len(pieces) == 1)
+    assert not isinstance(alone, tuple) or alone[0] == pieces[0][0]
 
 
 @fuzz

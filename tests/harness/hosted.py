@@ -42,6 +42,7 @@ class Cell:
     Attributes:
         server: `python`, or `native` with its release.
         client: The same of the clients.
+        library: The path of the server's library; None for the Python engine.
         node: The name of this node; None where there is one.
         address: The address by which the other node reaches it.
     """
@@ -49,7 +50,7 @@ class Cell:
     def __init__(self, node=None, address=None):
         settings = json.loads(os.environ[SETTINGS])
         self.server, self.client = settings["server"], settings["client"]
-        self._library = settings["library"]
+        self.library = settings["library"]
         self._env = settings["env"]
         self.node = node
         self.address = address
@@ -65,7 +66,7 @@ class Cell:
         from pypmix.host import Host
 
         engine = "native" if self.native else "python"
-        return (kind or Host)(engine=engine, library=self._library, **options)
+        return (kind or Host)(engine=engine, library=self.library, **options)
 
     def command(self, function, *arguments):
         """Return the command line of a rank that calls a function of the same topic with its client."""

@@ -20,8 +20,13 @@ def test_what_handlers_raise_is_the_status_of_clients(host):
     assert set(wrong) == declared, f"other statuses than the host's: {wrong}; declared: {declared}"
 
 
-@pytest.mark.parametrize("program", ["senseless", "elsewhere", "missing", "late"])
+@pytest.mark.parametrize("program", ["senseless", "elsewhere", "missing", "late", "another_key"])
 def test_handlers(host, program):
+    host(f"errors.{program}")
+
+
+@pytest.mark.parametrize("program", ["thrown", "registering"])
+def test_functions_of_a_server(host, program):
     host(f"errors.{program}")
 
 

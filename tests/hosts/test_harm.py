@@ -10,6 +10,11 @@ def test_host(host, program):
     host(f"harm.{program}")
 
 
+@pytest.mark.needs("refused clients")
+def test_a_refused_client(host):
+    host("harm.refusing")
+
+
 @pytest.mark.cells("native-4.2.2/native-4.2.2", "native-5.0.11/native-5.0.11", "native-7.0.0/native-7.0.0")
 def test_a_library_that_hangs(host):
     host("harm.stuck")

@@ -14,6 +14,7 @@ from pypmix.standard import codes, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import Info, Proc, Value
+from pypmix.wire.handshake import FLAG_CLIENT, Hello, encode_hello, native_credential
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -59,7 +60,7 @@ class Link:
         self.owner = None
         self.user = uid
         self.sent = b""
-        self.closed = False
+        self.closed = self.left = False
 
     def send(self, data):
         self.sent += data
@@ -77,6 +78,9 @@ class Link:
 
     def uid(self):
         return self.user
+
+    def ended(self):
+        return self.left
 
 
 def job(nspace):
@@ -116,6 +120,23 @@ def test_who_is_not_known_is_turned_away_unread(server, uid):
     server.opened(link)
     assert link.closed and link.owner is None and link.sent == b"" and not server.handshakes.incomplete
     assert ["does not tell whose" in line for line in server.lines] == [True]
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("early", [True, False])
+def test_a_connection_that_was_closed_already_is_nothing_to_tell(server, early, left):
+    """The kernel does not know whose a connection was: the message is for those that are open."""
+    server.register_nspace(job("job"))
+    server.register_client(Proc("job", 0), 1000, 1000)
+    link = Link(UNKNOWN_USER if early else 1000)
+    link.left = left
+    server.opened(link)
+    if not early:
+        link.user = UNKNOWN_USER
+        parts = (FLAG_CLIENT, None, None, "job", 0, "5.0.11", "v41", 1, "hash", ())
+        link.owner.received(encode_hello(Hello("native", native_credential(1000, 1000), *parts)))
+    assert link.closed and link.owner is None and not server.handshakes.incomplete
+    assert len(server.lines) == (not left), server.lines
 
 
 @pytest.mark.parametrize(

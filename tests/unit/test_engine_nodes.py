@@ -26,7 +26,7 @@ def dask(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    for name in ("ray", "ray.util", "ray.util.scheduling_strategies"):
+    for name in ("ray", "ray.util", "ray.util.client", "ray.util.scheduling_strategies"):
         monkeypatch.setitem(sys.modules, name, Ray)  # type: ignore[arg-type]
     yield from _imported("pypmix.ray")
 
@@ -42,6 +42,7 @@ class Client:
 
     Attributes:
         calls: What was asked of workers.
+        keys: The agents that were asked, and the directories of their workers.
         answering: Wait for this before a worker says what it is.
     """
 
@@ -56,26 +57,32 @@ class Client:
             for place, name in enumerate(names, 1)
         }
         self.calls: list[tuple[str, Any]] = []
+        self.keys: list[tuple[str, str]] = []
         self.answering = threading.Event()
         self.answering.set()
 
-    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
-        return {"workers": dict(self.known)}
+        self.scheduler = SimpleNamespace(identity=lambda n_workers: {"workers": dict(self.known)})
+
+    def sync(self, function: Any, *given: Any, callback_timeout: float, **options: Any) -> Any:
+        return function(*given, **options)
 
     def run(
         self,
         _function: Any,
-        _key: str,
+        key: str,
         method: str,
         given: Any,
         workers: list[str],
         client: str = "",
+        directory: str = "",
         on_error: str = "",
     ) -> Any:
         self.answering.wait(30)
         self.calls.append((method, given))
+        self.keys.append((key, directory))
         if method == "wait":
-            raise OSError("the worker is lost")
+            assert on_error == "return"
+            return dict.fromkeys(workers, OSError("the worker is lost"))
         return dict.fromkeys(workers, "n")
 
 
@@ -177,6 +184,27 @@ def test_a_worker_that_is_started_again_at_its_address_is_another_node(dask: Mod
     client.known["tcp://10.0.0.2:9000"]["local_directory"] = "/tmp/again"
     assert [node.name for node in engine.joined()] == ["n-3"]
     assert engine.joined() == []
+
+
+def test_a_call_of_a_lost_worker_does_not_come_to_the_next_one_at_its_address(dask: ModuleType) -> None:
+    """Dask dials an address for 30 s: the daemon of the new node was killed in place of the old one's."""
+    client = Client("w1")
+    engine = dask._Dask(client, None, True)
+    engine.lend(dict(engine.workers()))
+    with pytest.raises(OSError, match="lost"):
+        engine.call("n", "wait")
+    client.known["tcp://10.0.0.1:9000"]["local_directory"] = "/tmp/again"
+    assert [node.name for node in engine.joined()] == ["n-2"]
+    client.keys.clear()
+    engine.call("n-2", "begin")
+    engine.call("n", "stop")
+    (new, its), (old, others) = client.keys
+    assert (its, others) == ("/tmp/again", "/tmp/w1") and new != old
+
+    worker = SimpleNamespace(handlers={}, scheduler=Scheduler((ADDED,)), local_directory=its)
+    with pytest.raises(PMIxError, match="another one was started at its address"):
+        asyncio.run(dask._call(old, "stop", dask._Hidden(), client="c", directory=others, dask_worker=worker))
+    assert not dask._agents and not dask._attending
 
 
 def test_a_worker_that_was_started_again_before_anybody_missed_it_is_the_same_node(dask: ModuleType) -> None:
@@ -422,6 +450,13 @@ class _Actor:
 
 class Ray(SimpleNamespace):
     """Ray, and its modules."""
+
+    class ray:
+        """Ray's client, as `ray.util.client` has it."""
+
+        @staticmethod
+        def is_connected() -> bool:
+            return False
 
     class Group:
         def __init__(self, bundles: Any, strategy: str) -> None:

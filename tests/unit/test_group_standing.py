@@ -342,6 +342,26 @@ def test_who_had_ended_before_a_group_was_under_way_is_not_meant() -> None:
     assert team.ranks(4) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("formed", [False, True])
+def test_the_host_tells_which_members_had_ended_before_a_group_stood(formed: bool) -> None:
+    """And nobody else may."""
+    team = Team()
+    late = team.world[4].agent.standing
+    late.expected("another")
+    team.world.kill(1)
+    team.world.run()
+    late.expected(G)
+    if formed:
+        late.formed(G, P[:5])
+    without = talk.text(talk.SAYS, talk.WITHOUT)
+    team.arrives(4, statuses.TALK, P[2], without, talk.procs(talk.ENDED, P[:1]))
+    team.arrives(4, statuses.TALK, SERVER, without, talk.procs(talk.ENDED, P[1:2]))
+    team.world.run()
+    if not formed:
+        assert late.formed(G, P[:5]).members == tuple(P[:5])
+    assert team.ranks(4) == [0, 2, 3, 4]
+
+
 def test_a_group_that_nothing_came_of_leaves_nothing() -> None:
     team = Team()
     late = team.world[4].agent.standing

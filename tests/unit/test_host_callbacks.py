@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import contextvars
+import errno
 import gc
 import logging
 import os
@@ -16,7 +19,22 @@ import time
 
 import pytest
 
-from pypmix import Client, Cpuset, Info, NotSupported, Pdata, PMIxError, Proc, Query, Status, Topology, attrs, uint32
+from pypmix import (
+    Client,
+    Cpuset,
+    Info,
+    NotSupported,
+    Pdata,
+    PMIxError,
+    Proc,
+    Query,
+    Server,
+    Status,
+    Topology,
+    attrs,
+    uint32,
+)
+from pypmix.engine.python import reactor
 from pypmix.host import LATER, Application, Host, Job, Node, ProcSet
 from pypmix.host.callbacks import dispatcher, workers
 from pypmix.host.callbacks.routes import METHODS, ROUTES
@@ -410,6 +428,8 @@ def test_what_a_handler_returns_is_the_answer(name, op, given, sent):
         ("lookup", LOOKUP, [1]),
         ("spawn", SAMPLES[ops.Spawn], None),
         ("spawn", SAMPLES[ops.Spawn], ""),
+        ("spawn", SAMPLES[ops.Spawn], "a\0b"),
+        ("spawn", SAMPLES[ops.Spawn], "x" * 256),
         ("connect", SAMPLES[ops.Connect], ""),
         ("connect", SAMPLES[ops.Connect], (ME,)),
         ("query", SAMPLES[ops.QueryInfo], "text"),
@@ -536,6 +556,28 @@ def test_a_handler_that_ends_its_thread_harms_nobody():
 # Later
 
 
+@pytest.mark.parametrize("form", ["async", "sync"])
+def test_a_stop_iteration_is_an_error_as_any_other_also_where_a_host_sees_everything(form, caplog):
+    class Mine(Host):
+        def handle(self, req):
+            return super().handle(req)
+
+        if form == "async":
+
+            async def fence(self, req):
+                return next(iter(()))
+
+        else:
+
+            def fence(self, req):
+                return next(iter(()))
+
+    with Open(Mine) as rm:
+        assert rm.ask(FENCE).status == statuses.ERROR
+    assert "the handler of fence of job:*" in caplog.text
+    assert "StopIteration" in caplog.text
+
+
 def test_a_reply_comes_later_from_any_thread():
     held = []
 
@@ -604,6 +646,22 @@ def test_a_bad_reply_leaves_the_request_unanswered():
         asked(FENCE).fail(Status.SUCCESS)
 
 
+@pytest.mark.parametrize("bad", [None, "no room", KeyError, True], ids=repr)
+def test_what_is_no_error_does_not_fail_a_request_and_leaves_it_unanswered(bad):
+    problems = []
+
+    class Mine(Host):
+        def fence(self, req):
+            with pytest.raises(TypeError, match="fence fails with"):
+                req.fail(bad)
+            problems.append(req.answered)
+            return b"good"
+
+    with Open(Mine) as rm:
+        assert rm.ask(FENCE).wait() == b"good"
+    assert problems == [False]
+
+
 @pytest.mark.parametrize("form", ["later", "async", "sync"])
 def test_no_reply_is_reported_by_name_and_times_out(form, caplog):
     cancelled = threading.Event()
@@ -652,6 +710,22 @@ def test_whoever_gives_more_time_gets_it():
         assert rm.ask(ops.Connect((ALL,), (attrs.TIMEOUT(5),))).wait() is None
     with Open(Mine, reply_timeout=None) as rm:
         assert rm.ask(SAMPLES[ops.Connect]).wait() is None
+
+
+def test_a_request_is_not_given_up_later_because_another_has_more_time(caplog):
+    class Mine(Host):
+        async def connect(self, req):
+            return LATER
+
+    with Open(Mine, reply_timeout=0.2) as rm:
+        patient = rm.ask(ops.Connect((ALL,), (attrs.TIMEOUT(WAIT),)))
+        rm.host.run(asyncio.sleep(0.05))
+        assert rm.ask(SAMPLES[ops.Connect]).status == statuses.ERR_TIMEOUT
+        assert not patient.answers
+        short = rm.ask(ops.Connect((ME,), (attrs.TIMEOUT(1),)))
+        assert short.status == statuses.ERR_TIMEOUT
+        assert not patient.answers
+    assert f"connect of {ME} was not answered within 1 s" in caplog.text
 
 
 # Threads
@@ -811,6 +885,43 @@ def test_handlers_in_flight_are_cancelled_and_peers_answered_when_the_host_close
     assert not caplog.records
 
 
+def test_what_a_handler_waits_for_in_the_loop_is_cancelled_when_the_host_closes(caplog):
+    waits, cancelled = threading.Event(), threading.Event()
+
+    class Mine(Host):
+        def connect(self, req):
+            waits.set()
+            try:
+                self.run(asyncio.sleep(100))
+            except concurrent.futures.CancelledError:
+                cancelled.set()
+
+    with Open(Mine) as rm:
+        rm.ask(SAMPLES[ops.Connect])
+        assert waits.wait(WAIT)
+        rm.host.run(asyncio.sleep(0.05))
+    assert cancelled.wait(WAIT)
+    gc.collect()
+    assert not caplog.records
+
+
+def test_a_handler_that_does_not_end_when_the_host_closes_is_named(caplog, monkeypatch):
+    monkeypatch.setattr(dispatcher, "PATIENCE", 0.1)
+    asked = threading.Event()
+
+    class Mine(Host):
+        async def connect(self, req):
+            asked.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(100)
+            await asyncio.sleep(0.3)
+
+    with Open(Mine) as rm:
+        rm.ask(SAMPLES[ops.Connect])
+        assert asked.wait(WAIT)
+    assert f"the handler of connect of job:* by {ME} does not end although it was cancelled" in caplog.text
+
+
 def test_in_asyncio_handlers_run_in_the_callers_loop():
     seen = []
 
@@ -883,6 +994,11 @@ def test_bad_arguments_are_errors_at_the_call():
                 rm.host.run(rm.host.kill(ME, bad))
         with pytest.raises(TypeError):
             rm.host.run(rm.host.kill(["job"]))
+        for bad in ("3", True, 1.5):
+            with pytest.raises(TypeError, match="a status"):
+                rm.host.run(rm.host.kill(ME, status=bad))
+        with pytest.raises(OverflowError, match="a status"):
+            rm.host.run(rm.host.kill(ME, status=2**31))
         with pytest.raises(TypeError):
             rm.host.run(rm.host.launch(["true"]))
         for bad in ({"data": 5}, {"data": "x"}, {"nodes": "n0"}, {"timeout": "1"}):
@@ -898,6 +1014,8 @@ def test_bad_arguments_are_errors_at_the_call():
             rm.host.start(job, "true")
         with pytest.raises(ValueError, match="to run"):
             rm.host.start(job)
+        with pytest.raises(ValueError, match="begins with the program"):
+            rm.host.start(job, [])
         with pytest.raises(ValueError):
             rm.host.start(job, ["true"], ranks=[2])
         with pytest.raises(ValueError):
@@ -1056,6 +1174,20 @@ def test_the_end_of_a_job_that_was_forgotten_ends_no_other_of_its_name(monkeypat
         rm.host.run(run(rm.host))
 
 
+def test_a_rank_that_is_named_twice_is_started_once_and_signals_are_checked_at_the_call(caplog):
+    with Host() as rm:
+        job = rm.job("twice", np=1)
+        started = time.monotonic()
+        with rm.start(job, ["sleep", "100"], ranks=[0, 0]) as procs:
+            for bad in ("TERM", 999):
+                with pytest.raises(ValueError, match="is not a signal"):
+                    procs.signal(bad)
+            procs.signal(signal.SIGKILL)
+            assert procs.wait(WAIT) == {0: -signal.SIGKILL}
+        assert time.monotonic() - started < 4
+    assert not caplog.records
+
+
 def test_a_rank_that_has_ended_can_be_started_again_while_others_run():
     async def run(host):
         job = host.job("demo", np=2)
@@ -1123,6 +1255,67 @@ def test_a_host_that_cannot_be_opened_leaves_no_descriptor(tmp_path):
         assert len(os.listdir("/proc/self/fd")) == files
 
     asyncio.run(attempts())
+
+
+def test_a_server_that_gets_no_thread_leaves_no_descriptor_and_no_socket(tmp_path, monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    tmp_path.chmod(0o700)
+    with Server(tmpdir=tmp_path):
+        pass
+    files = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(reactor.Reactor, "start", refuse)
+    with pytest.raises(RuntimeError), Server(engine="python", tmpdir=tmp_path):
+        pass
+    assert len(os.listdir("/proc/self/fd")) == files
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_host_whose_loop_gets_no_descriptor_for_its_server_serves_all_the_same(monkeypatch, caplog):
+    def refuse(fd):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    class Mine(Host):
+        async def fence(self, req):
+            return b"x"
+
+    monkeypatch.setattr(os, "dup", refuse)
+    with Open(Mine) as rm:
+        rm.host.run(asyncio.sleep(0.05))
+        assert rm.ask(FENCE).wait() == b"x"
+    assert not caplog.records
+
+
+def test_a_handler_that_gets_no_thread_is_an_error_for_its_peer_and_is_not_called_later(monkeypatch, caplog):
+    called = []
+
+    class Mine(Host):
+        async def handle(self, req):
+            return await super().handle(req)
+
+        def fence(self, req):
+            called.append(req)
+            return b"x"
+
+        def publish(self, req):
+            return None
+
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name.startswith("pypmix-host-"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with Open(Mine) as rm:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        for _ in range(workers.USUAL + 1):
+            assert rm.ask(FENCE).status == statuses.ERROR
+        monkeypatch.undo()
+        assert rm.ask(SAMPLES[ops.Publish]).wait() is None
+    assert not called
+    assert "can't start new thread" in caplog.text
 
 
 # The loop serves the connections of the Python engine

@@ -300,7 +300,7 @@ def obtained(obtain: Any, *wanted: Wanted) -> list[tuple[list[str], str]]:
 
 
 def test_two_requests_do_not_take_the_same_node_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_further, "Group", Group)
+    monkeypatch.setattr(slurm_further, "started", Group)
     left = {"n2": Node("n2", 3)}
     further = slurm_further.Further(Settings({"PATH": ""}), [], left, lambda _name, _reason: None)
     one = Wanted(nodes=1)
@@ -313,7 +313,7 @@ def test_two_requests_do_not_take_the_same_node_of_slurm(monkeypatch: pytest.Mon
     assert obtained(further.obtain, Wanted((("n2", 0),))) == [([], "they do not come")]
     assert left == {"n2": Node("n2", 3)}
     # Whatever it is, it is told.
-    monkeypatch.setattr(slurm_further, "Group", None)
+    monkeypatch.setattr(slurm_further, "started", None)
     assert "not callable" in obtained(further.obtain, one)[0][1]
 
 
@@ -338,7 +338,7 @@ def test_processes_that_were_started_for_a_node_end_with_it(monkeypatch: pytest.
     monkeypatch.setattr(prrte.PRRTERoster, "_names", staticmethod(lambda _tool: ["n1", "n2", "n3"]))
     roster = prrte.PRRTERoster(Settings({}))
     roster._tool = SimpleNamespace()  # type: ignore[assignment]
-    monkeypatch.setattr(slurm_further, "Group", Group)
+    monkeypatch.setattr(slurm_further, "started", Group)
     left = {"n1": Node("n1"), "n2": Node("n2")}
     further = slurm_further.Further(Settings({"PATH": ""}), [], left, lambda _name, _reason: None)
     both = Wanted((("n1", 0), ("n2", 0)))

@@ -78,6 +78,9 @@ class Link:
     def uid(self):
         return self.user
 
+    def ended(self):
+        return self.closed
+
     def send(self, data):
         if not self.closed:
             self.out.append(data)

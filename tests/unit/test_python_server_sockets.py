@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pypmix.engine import peeruid
-from pypmix.engine.peeruid import UNKNOWN_USER, Owners
+from pypmix.engine.peeruid import UNKNOWN_USER, Owners, has_ended
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.python.serverside import handshakes
 from pypmix.engine.python.session import local_socket
@@ -261,8 +261,10 @@ def test_the_owner_of_a_connection_is_known(host):
     there, _ = listener.accept()
     try:
         assert owners.uid(there) == os.getuid()
+        assert not has_ended(there)
         here.close()
         host.until(lambda: owners.uid(there) == UNKNOWN_USER)
+        assert has_ended(there)
     finally:
         owners.close()
         for each in (here, there, listener):
@@ -424,7 +426,9 @@ def test_the_environment_of_a_client(host):
     assert rest == f"tcp4://127.0.0.1:{host.session.port}"
     assert env["PMIX_SECURITY_MODE"] == "native"
     assert env["PMIX_GDS_MODULE"] == "hash"
-    assert [name for name in env if name.startswith("PMIX_SERVER_URI")] == ["PMIX_SERVER_URI41"]
+    # Clients take the first one, and Flux looks for the other.
+    assert [name for name in env if name.startswith("PMIX_SERVER_URI")] == ["PMIX_SERVER_URI41", "PMIX_SERVER_URI2"]
+    assert env["PMIX_SERVER_URI2"] == env["PMIX_SERVER_URI41"]
     assert env["PYPMIX_SERVER"]
 
 

@@ -291,6 +291,7 @@ def test_a_spawn_has_a_time_limit_of_its_own():
     assert call.outcome is None
     client.tick(15.6)
     assert isinstance(call.outcome[1], OperationTimeout)
+    assert "within 5 s" in str(call.outcome[1])
 
 
 def test_a_lone_process_cannot_spawn():

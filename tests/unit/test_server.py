@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from functools import partial
 
 import anyio
 import pytest
@@ -169,6 +170,22 @@ def test_bad_input_is_an_error_at_the_call(session, form, asked):
     with pytest.raises((TypeError, ValueError, OverflowError)):
         call(form, asked)
     assert session.calls == [("close",)]
+
+
+class Answering:
+    async def __call__(self, upcall):
+        upcall.reply()
+
+
+@pytest.mark.parametrize("server", [pypmix.Server, aio.Server])
+@pytest.mark.parametrize(
+    "bad",
+    [5, Answering().__call__, Answering(), partial(Answering().__call__, None)],
+    ids=["int", "function", "object", "partial"],
+)
+def test_what_cannot_answer_upcalls_is_refused_at_once(server, bad):
+    with pytest.raises(TypeError, match="on_upcall"):
+        server(bad)
 
 
 def test_there_is_a_call_for_each_function_and_both_forms_are_alike():

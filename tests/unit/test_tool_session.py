@@ -31,6 +31,7 @@ from pypmix import (
 from pypmix.engine.base import Upcall
 from pypmix.engine.python.rendezvous import host_names
 from pypmix.engine.python.toolsession import open_tool
+from pypmix.engine.select import open_tool as open_tool_of_any_engine
 from pypmix.server import Server
 from pypmix.standard.errors import NotSupported
 from pypmix.standard.jobinfo import JobInfo
@@ -552,6 +553,29 @@ def test_the_loop_goes_on_while_a_server_is_waited_for(start: Callable[..., Host
 
 
 # What is left
+
+
+def test_an_open_that_was_given_up_leaves_nothing(start: Callable[..., Host], monkeypatch: pytest.MonkeyPatch) -> None:
+    start("one")
+    opened: list[Any] = []
+
+    def late(*arguments: Any) -> Any:
+        time.sleep(0.2)
+        opened.append(open_tool_of_any_engine(*arguments))
+        return opened[0]
+
+    monkeypatch.setattr("pypmix.aio.tool.open_tool", late)
+
+    async def main() -> None:
+        tool = aio.Tool(nspace="one")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await tool.open()
+        while not opened or tool.is_open:
+            await asyncio.sleep(0.01)
+
+    with nothing_left():
+        asyncio.run(asyncio.wait_for(main(), 10))
 
 
 def test_nothing_is_left(start: Callable[..., Host]) -> None:

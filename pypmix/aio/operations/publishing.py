@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.aio.operations.base import Asks
 from pypmix.requests import MISSING, waited
-from pypmix.requests.publishing import looked_up, lookup_op, publish_op, retries, unpublish_op
+from pypmix.requests.publishing import looked_up, looked_up_one, lookup_op, publish_op, retries, unpublish_op
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import PERSIST_APP, RANGE_SESSION
 
@@ -82,7 +82,7 @@ class Publishing(Asks):
         """
         op = lookup_op((key,), waited(wait, timeout), None, range, info)
         try:
-            return looked_up(op, await self._run(op))[key].value
+            return looked_up_one(op, await self._run(op))
         except NotFound:
             if default is MISSING:
                 raise

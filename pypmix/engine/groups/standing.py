@@ -14,8 +14,10 @@ from pypmix.engine.groups.membership import Admission, Membership
 from pypmix.engine.groups.states import Standing as States
 from pypmix.engine.groups.talk import (
     ADDED,
+    ENDED,
     LIFE,
     PLACE,
+    WITHOUT,
     flag,
     keep,
     listed,
@@ -406,6 +408,7 @@ class Standing:
         if port.adapts:
             port.watch(statuses.GROUP_LEADER_FAILED, self._leader_failed)
         agent.hear(LEADS, self._leads)
+        agent.hear(WITHOUT, self._stands_without)
         agent.screen(statuses.GROUP_MEMBER_FAILED, self._takes_member_failed)
         agent.screen(statuses.GROUP_LEADER_FAILED, self._may_be_leader_failed)
 
@@ -448,6 +451,19 @@ class Standing:
                 group.step(States.DECLARES)
             elif self.has_ended(leader):
                 self._leader_has_failed(group, leader, told=False)
+
+    def _stands_without(self, event: Notification) -> None:
+        """The host tells of members that had contributed, and ended before the group stood.
+
+        Where their end was told before the group was under way here, they count as later processes of these names.
+        """
+        group = self._about(event)
+        if group is None:
+            self.keep(event)
+        elif self._port.handlers.is_host(event.source):
+            for ended in listed(event.infos, ENDED):
+                self.ended(ended)
+                self.fail(group, ended)
 
     def _takes_left(self, event: Notification) -> bool:
         group, leaver = self._about(event), event.source

@@ -66,6 +66,12 @@ EPOCH = "pypmix.grp.epoch"
 DESTRUCTS = "pypmix.grp.destruct"
 """In a fence: the group that it destructs, for members whose library knows of no such group."""
 
+WITHOUT = "standing without"
+"""From the host to the members on its server: those under `ENDED` had ended before the group stood."""
+
+GONE = "gone"
+"""To another server, and from a host to its server: `AFFECTED_PROC` has ended, and is a member of no group."""
+
 WELCOME = "enter welcome"
 """To the new member: it is one, in its life `LIFE`, and this is the group."""
 

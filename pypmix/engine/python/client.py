@@ -900,7 +900,7 @@ class Client:
             hint = "is it alive? `attrs.TIMEOUT` sets how long to wait for it"
             self.fail(call, Unreachable(detail, hint=hint))
         else:
-            detail = f"no answer of the server within {_timeout_of(op)} s"
+            detail = f"no answer of the server within {_timeout_of(op, keys.SPAWN_TIMEOUT) or _timeout_of(op)} s"
             self.refuse(call, statuses.ERR_TIMEOUT, detail)
 
     def named(self, error: PMIxError, op: Op[Any]) -> PMIxError:
@@ -1390,9 +1390,9 @@ def _told(function: Callable[[Any], None], argument: object) -> Call:
     return call
 
 
-def _timeout_of(op: Op[Any]) -> int:
+def _timeout_of(op: Op[Any], wanted: str = keys.TIMEOUT) -> int:
     for key, value, _ in getattr(op, "directives", ()):
-        if key == keys.TIMEOUT:
+        if key == wanted:
             return seconds(value)
     return 0
 

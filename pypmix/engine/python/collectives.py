@@ -65,16 +65,18 @@ class NodeMeaning(Meaning["Process", "Call"]):
         if membership.group:
             # Each caller means those who were in the group when it called.
             return tuple(sorted([*[process.proc for process in membership.members], *membership.others]))
-        return tuple(sorted(set(next(iter(self.collective.said.values()))[0])))
+        procs = next(iter(self.collective.said.values()))[0]
+        return procs if len(procs) == 1 else tuple(sorted(set(procs)))
 
     def directives(self, without: frozenset[str] = frozenset()) -> tuple[Info, ...]:
         """Return the directives of all callers as one list, with what the host has to know of this server's procs."""
         collective, membership = self.collective, self.collective.membership
-        infos = combined([infos for _, infos in collective.said.values()], without)
+        given = [infos for _, infos in collective.said.values() if infos]
+        infos = combined(given, without) if given else ()
         if membership.group and membership.kind.name not in (CONSTRUCT, DESTRUCT):
             name = text(keys.GROUP_ID, membership.group.partition("\0")[0])
             infos = (*[i for i in infos if i.key != keys.GROUP_ID], name)
-        if collective.status != statuses.SUCCESS:
+        if collective.lost and collective.status != statuses.SUCCESS:
             infos = (*[i for i in infos if i.key != keys.LOCAL_COLLECTIVE_STATUS], status_info(collective.status))
         return infos
 

@@ -71,12 +71,12 @@ class Fences:
                 return
             if len(payload) <= MAX_PLAN:
                 self._plans.put(name, plan)
-        membership, said = plan.membership, plan.said if plan.membership.asks else None
+        membership = plan.membership
         if peer.process not in membership.members:
             raise PMIxError("it is not one of the procs that it names", status=statuses.ERR_BAD_PARAM)
-        if said is None and len(payload) <= MAX_PLAN:
+        if len(payload) <= MAX_PLAN:
             peer.plan = plan
-        self._server.collectives.join(membership, peer.process, (peer, tag), plan.collect, plan.timeout, said)
+        self._server.collectives.join(membership, peer.process, (peer, tag), plan.collect, plan.timeout, plan.said)
 
     def _read(self, peer: Peer, tag: int, payload: bytes) -> Plan | None:
         """Return what a request means; None where groups have to do with it, and it has been dealt with."""

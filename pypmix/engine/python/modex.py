@@ -393,12 +393,14 @@ class Modex:
             procs: Whose data may be among it; what there is of others is passed over.
             what: What it is, for the log.
         """
+        if data is None or data == b"":
+            return statuses.SUCCESS
         staged: list[tuple[Process, dict[Name, Stored]]] = []
         stamps: dict[Proc, int] = {}
         try:
-            if not isinstance(data, bytes | bytearray | memoryview | None):
+            if not isinstance(data, bytes | bytearray | memoryview):
                 raise RemoteProtocolError(f"it is {type(data).__name__}, not bytes")
-            for proc, values in decode_modex(bytes(data or b""), stamps):
+            for proc, values in decode_modex(bytes(data), stamps):
                 process = self._store.find(proc)
                 if process is not None and not process.local and proc in procs:
                     staged.append((process, named(values)))
@@ -409,7 +411,7 @@ class Modex:
             for name in process.replace(found, stamps[process.proc]):
                 if isinstance(name, str):
                     self._tell_deleted(process.proc, DEL_REMOTE, name)
-        for process, _ in staged:
+        for process, _ in staged if self._waiting else ():
             self._changed(process)
         return statuses.SUCCESS
 

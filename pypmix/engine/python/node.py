@@ -77,6 +77,9 @@ if TYPE_CHECKING:
             None is for all connections where the kernel does not tell it of any.
             """
 
+        def ended(self) -> bool:
+            """Tell whether the other end is known to have closed it: the kernel does not say then whose it was."""
+
     class Host(Protocol):
         """The host's side."""
 
@@ -175,7 +178,7 @@ class Plan:
         membership: Who takes part.
         collect: Whether it asks for the others' data.
         timeout: Its time limit in seconds, 0 for none.
-        said: The procs and the directives.
+        said: The procs and the directives, where the host is asked; None otherwise.
         valid: Whether it still means that.
     """
 
@@ -188,7 +191,7 @@ class Plan:
         self.membership = membership
         self.collect = collect
         self.timeout = timeout
-        self.said = said
+        self.said = said if membership.asks else None
         self.valid = True
 
     def forgotten(self) -> None:
@@ -314,7 +317,7 @@ class Peer:
         # Most of a job's messages repeat its last fence byte by byte.
         server = self.server
         try:
-            server.collectives.join(plan.membership, self.process, (self, tag), plan.collect, plan.timeout)
+            server.collectives.join(plan.membership, self.process, (self, tag), plan.collect, plan.timeout, plan.said)
         except PMIxError as error:
             self.status(tag, error.code)
         except Exception as error:

@@ -46,7 +46,7 @@ from threading import get_ident
 from pypmix.engine.alarms import Heap
 from pypmix.engine.common import LONGEST_SLEEP
 from pypmix.engine.faults import fault, traced
-from pypmix.engine.peeruid import UNKNOWN_USER, Owners
+from pypmix.engine.peeruid import UNKNOWN_USER, Owners, has_ended
 from pypmix.engine.times import ACCEPT_PAUSE, ATTACHED_SECONDS
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.limits import DEFAULTS
@@ -144,13 +144,17 @@ class Link:
             self._keep(memoryview(data)[sent:])
 
     def uid(self) -> int | None:
-        """See `pypmix.engine.python.server.Link`."""
+        """See `pypmix.engine.python.node.Link`."""
         if self.socket is None:
             return UNKNOWN_USER
         owners = self._reactor.owners
         if owners.trouble and self.socket.family != socket.AF_UNIX:
             return None
         return owners.uid(self.socket)
+
+    def ended(self) -> bool:
+        """See `pypmix.engine.python.node.Link`."""
+        return self.socket is None or has_ended(self.socket)
 
     def close(self) -> None:
         """Close after what was sent, as far as the socket takes it at once. May be called twice."""

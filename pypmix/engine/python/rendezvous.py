@@ -81,7 +81,8 @@ class Contact(Record):
             return True
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):
+            # No process has a number that the kernel cannot take.
             return False
         except OSError:
             return True

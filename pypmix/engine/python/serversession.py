@@ -18,7 +18,7 @@ from pypmix.engine.python.reactor import BACKLOG, Guest, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
 from pypmix.engine.python.server import Server
 from pypmix.engine.serving import Notes, ServerOptions
-from pypmix.standard.errors import NotInitialized, PMIxError
+from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
 from pypmix.standard.ops.core import check_key
 from pypmix.standard.types import Proc
 from pypmix.wire.additions import SOCKET_VARIABLE
@@ -150,6 +150,9 @@ class HostUpcall:
 
     def fail(self, error: BaseException) -> None:
         """Answer with an error; a `PMIxError` passes its status on to the client."""
+        if not isinstance(error, BaseException):
+            self._log(f"the host failed {self.op.name} with a {type(error).__name__}, which is not an error")
+            error = PMIxError("the host failed", operation=self.op.name)
         self.reply(None, error)
 
     def conclude(self, answer: Done[Any], result: object, error: BaseException | None) -> None:
@@ -218,16 +221,21 @@ class ServerSession:
             self._server = Server(reactor, self, self.proc, self.security, options.limits)
 
     def _listen(self, limits: Limits) -> None:
-        listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
-        self.port = listener.getsockname()[1]
-        self._reactor = own = Reactor(f"pypmix-server-{self.port}", self.log, limits)
-        self._server = Server(own, self, self.proc, self.security, limits)
-        own.listen(listener, self._server.opened)
-        beside, self._path = _beside(self.tmpdir, self.port)
-        if beside is not None:
-            own.listen(beside, self._server.opened)
-        self._warn(own.owners.trouble)
-        own.start()
+        with contextlib.ExitStack() as undo:
+            listener = undo.enter_context(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
+            self.port = listener.getsockname()[1]
+            self._reactor = own = Reactor(f"pypmix-server-{self.port}", self.log, limits)
+            undo.callback(own.stop)
+            self._server = Server(own, self, self.proc, self.security, limits)
+            own.listen(listener, self._server.opened)
+            beside, self._path = _beside(self.tmpdir, self.port)
+            if beside is not None:
+                undo.enter_context(beside)
+                undo.callback(os.unlink, self._path)
+                own.listen(beside, self._server.opened)
+            self._warn(own.owners.trouble)
+            own.start()
+            undo.pop_all()
 
     def _announce(self, options: ServerOptions) -> None:
         address = f"tcp4://127.0.0.1:{self.port}"
@@ -269,9 +277,13 @@ class ServerSession:
         upcall = HostUpcall(self._reactor, op, answer, process, self.log)
         try:
             self._on_upcall(upcall)
-        except Exception as error:
+        except BaseException as error:
             self.log(f"the host failed in the upcall {op!r}: {traced(error)}")
             upcall.fail(error)
+            own = isinstance(self._reactor, Reactor) and self._reactor.ident == get_ident()
+            if not own and not isinstance(error, Exception):
+                # The thread is that of somebody's loop, whose business this is.
+                raise
         upcall.asking = 0
         outcome = upcall.outcome
         if outcome is None:
@@ -347,8 +359,14 @@ class ServerSession:
 
     def deregister_client(self, proc: Proc) -> None:
         """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it."""
+
+        def deregister() -> None:
+            # Its nspace may have been deregistered before it has ended.
+            with contextlib.suppress(NotFound):
+                self._server.deregister_client(proc)
+
         # It is not waited for: what comes from here later, as a registration does, is done after it.
-        self._reactor.post(lambda: self._server.deregister_client(proc))
+        self._reactor.post(deregister)
 
     def client_env(self, proc: Proc) -> dict[str, str]:
         """`PMIx_server_setup_fork`: return the environment variables that make a process the client `proc`.
@@ -356,11 +374,14 @@ class ServerSession:
         What `setup_local_support` says of the variables of its nspace is carried out on them. An `UNSET_ENVAR` cannot
         be told in this form where the process inherits the variable.
         """
+        uri = f"{self.proc.nspace}.{self.proc.rank};tcp4://127.0.0.1:{self.port}"
         env = {
             "PMIX_NAMESPACE": proc.nspace,
             "PMIX_RANK": str(proc.rank),
-            # Only this name of the variable: it makes clients of all releases speak the same encoding.
-            "PMIX_SERVER_URI41": f"{self.proc.nspace}.{self.proc.rank};tcp4://127.0.0.1:{self.port}",
+            # Clients of all releases take this name first, so that they speak the same encoding.
+            "PMIX_SERVER_URI41": uri,
+            # Flux looks for this name to see whether it was started by a PMIx launcher.
+            "PMIX_SERVER_URI2": uri,
             "PMIX_VERSION": ANNOUNCED,
             "PMIX_SECURITY_MODE": ",".join([name for name in self.security if name != UNCHECKED]),
             "PMIX_BFROP_BUFFER_TYPE": "PMIX_BFROP_BUFFER_NON_DESC",
@@ -374,7 +395,7 @@ class ServerSession:
         }
         if self._path:
             # With the URI, for the same reason.
-            env[SOCKET_VARIABLE] = f"{env['PMIX_SERVER_URI41']} {self._path}"
+            env[SOCKET_VARIABLE] = f"{uri} {self._path}"
         self._provision.change(proc.nspace, env)
         return env
 

@@ -161,6 +161,8 @@ class ToolSession:
         self._lock: Any = _thread.RLock()
         self._arrivals: list[Any] = []
         """Locks that are released when there is another server, or none any more to come."""
+        self._silent: set[str] = set()
+        """The URIs of servers that did not finish a handshake in time."""
         self._finished: list[Callable[[], None]] = []
         self._front: Front | None = None
 
@@ -304,7 +306,8 @@ class ToolSession:
         except Unreachable as error:
             return error
         refused: list[PMIxError] = []
-        for contact in servers:
+        # Those that said nothing come last: each takes its whole time.
+        for contact in sorted(servers, key=lambda each: each.uri in self._silent):
             known = self._by_uri(contact.uri)
             if known is not None:
                 # A search is for another one than those that are there.
@@ -316,6 +319,8 @@ class ToolSession:
                     member = self._greet(contact, wanted)
                 except (Unreachable, NotSupported, LostConnection, RemoteProtocolError) as error:
                     refused.append(error)
+                    if error.status == statuses.ERR_TIMEOUT:
+                        self._silent.add(contact.uri)
                     continue
             with self._lock:
                 self._newest = member
@@ -325,11 +330,17 @@ class ToolSession:
         if len(refused) == 1:
             return refused[0]
         if refused:
+            # Dead servers have left files behind, as many as there are: they come last.
+            refused.sort(key=lambda error: error.status == statuses.ERR_UNREACH)
             details = [error.detail for error in refused[:MAX_TOLD]]
             if len(refused) > MAX_TOLD:
                 details.append(f"and {len(refused) - MAX_TOLD} more")
+            others = [error.status for error in refused if error.status != statuses.ERR_UNREACH]
             return Unreachable(
-                f"none of the servers found lets this tool in: {'; '.join(details)}", operation="open", engine=ENGINE
+                f"none of the servers found lets this tool in: {'; '.join(details)}",
+                status=others[0] if others else None,
+                operation="open",
+                engine=ENGINE,
             )
         return Unreachable(
             f"there is no {str(wanted).removeprefix('a ')} on this node" + _others(wanted, self._env),
@@ -364,7 +375,7 @@ class ToolSession:
             infos.append(greeting(__version__))
         hello = hello.replace(flag=flag, uid=os.geteuid(), gid=os.getegid(), infos=(*wanted.others, *infos))
         deadline = monotonic() + (wanted.timeout or OPEN_WAIT)
-        sock = connect(contact.address, contact.local, (contact.owner,), self._env.get(OWNER, ""))
+        sock = connect(contact.address, contact.local, (contact.owner,), self._env.get(OWNER, ""), contact.alive)
         try:
             reply, rest = _exchange(sock, encode_hello(hello), ToolReplyReader(flag), contact, deadline)
         except BaseException:
@@ -623,7 +634,13 @@ def _exchange(
     except RemoteProtocolError:
         raise
     except TimeoutError:
-        raise _refused(contact, "accepted the connection and did not finish the handshake in time") from None
+        raise Unreachable(
+            f"the server {_called(contact)} accepted the connection and did not finish the handshake in time",
+            status=statuses.ERR_TIMEOUT,
+            operation="open",
+            engine=ENGINE,
+            hint="is it stopped, or very busy?",
+        ) from None
     except OSError as error:
         raise _refused(contact, f"broke the connection during the handshake: {error.strerror or error}") from None
     if answer is None:

@@ -66,13 +66,14 @@ class TracedLink:
         tracer: Where that is noted.
     """
 
-    __slots__ = ("_link", "full", "hold", "send", "send_now", "uid")
+    __slots__ = ("_link", "ended", "full", "hold", "send", "send_now", "uid")
 
     def __init__(self, link: Link, peer: TracedPeer, tracer: Tracer) -> None:
         self._link = link
         self.full = link.full
         self.hold = link.hold
         self.uid = link.uid
+        self.ended = link.ended
         self.send = _sending(link.send, peer, tracer)
         self.send_now = _sending(link.send_now, peer, tracer)
 

@@ -73,7 +73,9 @@ _TRY_AGAIN = {EAGAIN: 10, EINTR: 10, ECONNABORTED: 10, ETIMEDOUT: 2, ECONNREFUSE
 """The number of failures before one counts: a full backlog passes, a port without a listener stays so."""
 
 
-def connect(uri: str, local: str = "", owners: Collection[int] = (), allowed: str = "") -> _socket.socket:
+def connect(
+    uri: str, local: str = "", owners: Collection[int] = (), allowed: str = "", again: bool = True
+) -> _socket.socket:
     """Connect to a server, and see whose it is.
 
     Args:
@@ -81,6 +83,7 @@ def connect(uri: str, local: str = "", owners: Collection[int] = (), allowed: st
         local: Its Unix-domain socket, which comes first where it can be reached.
         owners: Users whose server it may be, besides this one and root.
         allowed: More of them, as `PYPMIX_SERVER_OWNER` says it.
+        again: Whether to try a few times where a connection is refused, as for a server that is likely to be there.
 
     Raises:
         Unreachable: There is no answer, the address makes no sense, or the server belongs to another user.
@@ -88,7 +91,7 @@ def connect(uri: str, local: str = "", owners: Collection[int] = (), allowed: st
     sock = connect_local(local) if local else None
     where = local
     if sock is None:
-        sock, where = _connect_tcp(uri), uri
+        sock, where = _connect_tcp(uri, again), uri
     try:
         check_server(sock, where, owners, allowed)
     except BaseException:
@@ -113,7 +116,7 @@ def connect_local(path: str) -> _socket.socket | None:
     return sock
 
 
-def _connect_tcp(uri: str) -> _socket.socket:
+def _connect_tcp(uri: str, again: bool) -> _socket.socket:
     family, host, port = parse_address(uri)
     tries = 0
     while True:
@@ -128,7 +131,7 @@ def _connect_tcp(uri: str) -> _socket.socket:
         except OSError as error:
             sock.close()
             tries += 1
-            if tries >= _TRY_AGAIN.get(error.errno or 0, 1):
+            if tries >= (1 if error.errno == ECONNREFUSED and not again else _TRY_AGAIN.get(error.errno or 0, 1)):
                 raise Unreachable(
                     f"no server at {uri}: {error.strerror or error}",
                     operation="open",

@@ -67,6 +67,11 @@ def settling(
             return
         if error is None:
             future.set_result(result)
+        elif isinstance(error, StopIteration):
+            # No future takes one.
+            failure = RuntimeError("a StopIteration was raised")
+            failure.__cause__ = error
+            future.set_exception(failure)
         else:
             future.set_exception(error)
 
@@ -169,7 +174,7 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._open: dict[Request[Any], None] = {}
         self._counts: dict[Proc, int] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Request[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -270,8 +275,8 @@ class Dispatcher:
         if self._reply_timeout is not None:
             # A longer time that the callers have is the host's as well.
             request.deadline = self.loop.time() + max(self._reply_timeout, request.timeout or 0.0)
-            if self._timer is None:
-                self._timer = self.loop.call_at(request.deadline, self._expire)
+            if self._timer is None or self._timer.when() > request.deadline:
+                self._expire_at(request.deadline)
         try:
             if asynchronous:
                 self._run(request, self._serve(request, function))
@@ -295,7 +300,7 @@ class Dispatcher:
         task = _start(self.loop, coroutine)
         if not task.done():
             request.task = task
-            self._tasks.add(task)
+            self._tasks[task] = request
 
     async def _serve(self, request: Request[Any], function: Callable[[Any], Any]) -> None:
         try:
@@ -319,7 +324,8 @@ class Dispatcher:
                 self.answering(partial(self.returned, request, result))
         finally:
             # Not by a callback of the task, for which the loop would make another turn.
-            self._tasks.discard(request.task)
+            if request.task is not None:
+                self._tasks.pop(request.task, None)
 
     def _call(self, request: Request[Any], function: Handler) -> None:
         """Call a handler, on a worker's thread."""
@@ -368,18 +374,27 @@ class Dispatcher:
             late = [request for request in self._open if request.deadline <= now]
         for request in late:
             request.deadline = -1.0
-            log.error("%s was not answered within %g s: it is given up", request, self._reply_timeout)
+            limit = max(self._reply_timeout or 0.0, request.timeout or 0.0)
+            log.error("%s was not answered within %g s: it is given up", request, limit)
             upcall = request.take()
             if upcall is not None:
                 upcall.fail(OperationTimeout("the host did not answer in time", operation=request.name))
-            if isinstance(request.task, asyncio.Task):
+            if request.task is not None:
                 # One that has not begun ends without a word.
-                request.task.add_done_callback(self._tasks.discard)
+                request.task.add_done_callback(self._ended)
                 request.task.cancel()
         with self._lock:
             first = min([request.deadline for request in self._open], default=math.inf)
         if first < math.inf:
-            self._timer = self.loop.call_at(first, self._expire)
+            self._expire_at(first)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+
+    def _expire_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_at(when, self._expire)
 
     def _close(self, request: Request[Any]) -> None:
         upcall = request.take()
@@ -406,4 +421,4 @@ class Dispatcher:
         if tasks:
             _, stuck = await asyncio.wait(tasks, timeout=PATIENCE)
             for task in stuck:
-                log.error("%r does not end although it was cancelled", task)
+                log.error("the handler of %s does not end although it was cancelled", self._tasks[task])

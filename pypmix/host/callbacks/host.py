@@ -10,7 +10,7 @@ import threading
 
 from pypmix.host.answers import MODULES
 from pypmix.host.callbacks.decorators import Decorators
-from pypmix.host.callbacks.dispatcher import Dispatcher, is_async, settling
+from pypmix.host.callbacks.dispatcher import PATIENCE, Dispatcher, is_async, settling
 from pypmix.host.callbacks.jobs import Jobs
 from pypmix.host.callbacks.processes import to_the_end
 from pypmix.host.callbacks.requests import LATER, Request
@@ -305,6 +305,12 @@ class Host(Upcalls, Jobs, Decorators):
                 except (KeyboardInterrupt, SystemExit):
                     # That of a handler, which is logged; everybody else needs the loop.
                     continue
+            # A handler on a worker's thread may wait for one of them.
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left, timeout=PATIENCE))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
         finally:
@@ -341,10 +347,19 @@ class Host(Upcalls, Jobs, Decorators):
             session = self.server.session
             descriptor = session.fileno()
             if descriptor >= 0:
-                # Of one's own: the server may close its descriptor while it is watched.
-                self._watched = os.dup(descriptor)
-                loop.add_reader(self._watched, self._dispatcher.serve, session.poll)
-                self._dispatcher.answering = session.attach()
+                try:
+                    # Of one's own: the server may close its descriptor while it is watched.
+                    watched = os.dup(descriptor)
+                except OSError:
+                    # There are no more descriptors; the engine's thread serves as well.
+                    return
+                try:
+                    self._dispatcher.answering = session.attach()
+                except OSError:
+                    os.close(watched)
+                    return
+                self._watched = watched
+                loop.add_reader(watched, self._dispatcher.serve, session.poll)
 
     async def _close(self) -> None:
         assert self._dispatcher is not None and self._loop is not None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 from functools import partial
 
 from pypmix.host.callbacks.manager import HostManager
-from pypmix.host.callbacks.processes import REAP, Home, Launched, Processes, Start
+from pypmix.host.callbacks.processes import REAP, Home, Launched, Processes, Start, check_signal
 from pypmix.host.callbacks.watching import Watching
 from pypmix.host.folders import temporary_folder, working_directory
 from pypmix.host.job import Application, Job, Node, check_local_size, secret
@@ -229,7 +228,7 @@ class Jobs(Home):
         if argv is None and known is not None and known.bare:
             raise ValueError(f"{job.nspace} has no program to run: give `argv` here or to `job`")
         local = self.local_ranks(job)
-        chosen = local if ranks is None else tuple(ranks)
+        chosen = local if ranks is None else tuple(dict.fromkeys(ranks))
         for rank in chosen:
             if rank not in local:
                 raise ValueError(f"rank {rank!r} of {job.nspace} is not this host's; those are {local!r:.80}")
@@ -304,9 +303,14 @@ class Jobs(Home):
             procs: Which; wildcards and unknown procs are allowed.
             signum: The signal to send. None ends them: SIGTERM, SIGKILL after the grace, and this waits for it.
             status: What `status` of their processes is to say.
+
+        Raises:
+            TypeError, ValueError, OverflowError: This is not a signal, or not a status.
         """
-        if signum is not None and signum not in signal.valid_signals():
-            raise ValueError(f"{signum!r} is not a signal")
+        if signum is not None:
+            check_signal(signum)
+        if status is not None:
+            check_status(status)
         given = proc_tuple(procs)
         instances("procs", given, Proc)
         named = set(self.expand(given))
@@ -406,9 +410,19 @@ def _changed(app: Application, argv: tuple[str, ...], env: Mapping[str, str], wd
     )
 
 
+def check_status(status: int) -> None:
+    if isinstance(status, bool) or not isinstance(status, int):
+        raise TypeError(f"a status is an int, not {type(status).__name__}")
+    if not -(2**31) <= status < 2**31:
+        raise OverflowError(f"a status has 32 bits, which {status} does not fit into")
+
+
 def _words(argv: Sequence[str]) -> tuple[str, ...]:
     if isinstance(argv, str | bytes):
         raise TypeError(f"a command is a list of words, not the string {argv!r:.80}")
     if not hasattr(argv, "__iter__"):
         raise TypeError(f"a command is a list of words, not {type(argv).__name__}")
-    return tuple([os.fspath(word) for word in argv])
+    words = tuple([os.fspath(word) for word in argv])
+    if not words:
+        raise ValueError("a command is a list of words that begins with the program; this one is empty")
+    return words

@@ -28,6 +28,11 @@ REAP = 5.0
 """Seconds that the system has to end what was killed."""
 
 
+def check_signal(signum: int) -> None:
+    if signum not in signal.valid_signals():
+        raise ValueError(f"{signum!r} is not a signal")
+
+
 async def to_the_end(task: asyncio.Task[None]) -> None:
     """Wait for the end of a task; a caller that is cancelled is told so afterwards."""
     cancelled = None
@@ -219,7 +224,12 @@ class Running:
         return self._launch.status
 
     def signal(self, signum: int) -> None:
-        """Send a signal to all that run, and to what they have started; from any thread."""
+        """Send a signal to all that run, and to what they have started; from any thread.
+
+        Raises:
+            ValueError: This is not a signal.
+        """
+        check_signal(signum)
         self._launch.host.loop.call_soon_threadsafe(self._launch.send, signum)
 
 

@@ -18,6 +18,7 @@ from pypmix.standard.values import infos as as_infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from asyncio import Task
     from collections.abc import Callable, Hashable, Iterable, Mapping
     from typing import Any, NoReturn, Protocol
 
@@ -89,7 +90,7 @@ class Request(Generic[R]):
         self._upcalls = [upcall]
         self._dispatcher = dispatcher
         self.deadline = math.inf
-        self.task: object = None
+        self.task: Task[None] | None = None
 
     if not TYPE_CHECKING:
 
@@ -153,11 +154,16 @@ class Request(Generic[R]):
 
         Returns:
             `LATER`.
+
+        Raises:
+            TypeError, ValueError: This is not an error; it is still unanswered.
         """
-        if isinstance(error, int):
+        if isinstance(error, int) and not isinstance(error, bool):
             if error in SUCCESSES:
                 raise ValueError(f"{error!r} is not an error")
             error = error_for(int(error))(f"the host answered {self.name} so", status=int(error), operation=self.name)
+        elif not isinstance(error, BaseException):
+            raise TypeError(f"{self.name} fails with an exception or a Status, not with a {type(error).__name__}")
         return self._settle(None, error)
 
     def _settle(self, result: object, error: BaseException | None) -> Later:
@@ -381,7 +387,7 @@ class SpawnRequest(Request[str]):
     def result(self, given: Any) -> str:
         if not isinstance(given, str):
             self.wrong(given, "the nspace of the new job")
-        if not given:
+        if not check_name(given, MAX_NSLEN, "the nspace that spawn is answered with"):
             raise ValueError("spawn is answered with the nspace of the new job, which is not empty")
         return given
 

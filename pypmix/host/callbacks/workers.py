@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 
@@ -52,7 +53,12 @@ class Workers:
                 self._wakeup.notify()
                 return
             if self._threads < USUAL:
-                self._start()
+                try:
+                    self._start()
+                except BaseException:
+                    # The caller is told so, and does not expect it later.
+                    self._queue.remove(work)
+                    raise
                 return
             self._seen = self._ended
         if self._timer is None:
@@ -64,14 +70,16 @@ class Workers:
             if not self._queue or self._closed:
                 return
             if self._ended == self._seen:
-                for _ in range(len(self._queue) - self._idle):
-                    self._start()
+                with contextlib.suppress(RuntimeError):
+                    # The system may have no more threads for now.
+                    for _ in range(len(self._queue) - self._idle):
+                        self._start()
             self._seen = self._ended
         self._timer = self._loop.call_later(STALL, self._check)
 
     def _start(self) -> None:
+        threading.Thread(target=self._work, name=f"pypmix-host-{self._threads + 1}", daemon=True).start()
         self._threads += 1
-        threading.Thread(target=self._work, name=f"pypmix-host-{self._threads}", daemon=True).start()
 
     def _work(self) -> None:
         while True:

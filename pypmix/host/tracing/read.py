@@ -76,7 +76,7 @@ def _read(events: list[dict[str, Any]], other: dict[str, Any]) -> Trace:
     upcalls: list[Call] = []
     ends: dict[str, tuple[float, str]] = {}
     for event in events:
-        kind, thread = event.get("cat"), event["tid"]
+        kind, thread = event.get("cat"), int(event["tid"])
         if event["ph"] == "M":
             if event["name"] == "process_name":
                 nodes[event["pid"]] = str(event["args"]["name"])

@@ -95,6 +95,10 @@ class End:
         """Return the user that the client is."""
         return self._uid
 
+    def ended(self) -> bool:
+        """Tell that the client has not closed it."""
+        return False
+
     def send(self, data: bytes) -> None:
         """Send to the client."""
         self._send(data)

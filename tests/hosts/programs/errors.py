@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
+import os
+import socket
+import subprocess
 import threading
 import time
 
 import pypmix
 from harness.hosted import WAIT, Logged, status
-from pypmix import Credential, IOFChannel, Range, Status, attrs
+from pypmix import Credential, IOFChannel, Proc, Range, Status, attrs
 
 REFUSED = Status.ERR_NO_PERMISSIONS
 OWN = Status.ERR_OUT_OF_RESOURCE
@@ -279,3 +283,109 @@ async def words(cell):
         (found,) = await cell.run(rm, explained, nodes={"n0": [0], "n1": [1]})
         expected = {name: f"2 slots wanted, 0 free\ufffd[31m, for {name} {int(OWN)}" for name in found}
         assert found == {**expected, "log": "the host failed -1"}, found
+
+
+def undisturbed(me):
+    found = []
+    if me.rank == 0:
+        found = [status(me.publish, {f"acme.{way}": 1}) for way in FAULTS]
+        found += [status(me.lookup, f"acme.{number}") for number in range(len(NO_ERRORS))]
+        found += [status(me.spawn, [pypmix.App("prog", ("prog",), (), "/")], notify=False) for _ in NO_NSPACES]
+    me.fence(timeout=WAIT)
+    return found
+
+
+FAULTS = {"error": ZeroDivisionError("acme"), "exit": SystemExit(3), "interrupt": KeyboardInterrupt()}
+NO_ERRORS = (None, "no room", KeyError)
+NO_NSPACES = (None, 7, "", "a\0b", "x" * 256)
+
+
+def thrown(cell):
+    """What the function of a `Server` does wrong ends one request, and neither the server nor another client."""
+    from pypmix.host import Application, Job, Node
+
+    texts = []
+    logging.getLogger("pypmix.server").addHandler(keeping(texts))
+    nspaces = list(NO_NSPACES)
+
+    def answer(upcall):
+        match upcall.op.name:
+            case "publish":
+                raise FAULTS[upcall.op.infos[0].key.removeprefix("acme.")]
+            case "lookup":
+                upcall.fail(NO_ERRORS[int(upcall.op.keys[0].removeprefix("acme."))])
+            case "spawn":
+                upcall.reply(nspaces.pop(0))
+            case _:
+                pypmix.server.accept(upcall)
+
+    engine = "native" if cell.native else "python"
+    with pypmix.Server(answer, engine=engine, library=cell.library) as server:
+        server.register_nspace(Job("demo", (Application(("prog",), 2),), (Node(socket.gethostname(), (0, 1)),)))
+        procs = []
+        for proc in (Proc("demo", 0), Proc("demo", 1)):
+            server.register_client(proc)
+            env = {**os.environ, **server.client_env(proc), **cell.env}
+            procs.append(subprocess.Popen(cell.command(undisturbed), env=env))
+        # A proc of a job that is not known here any more, which is no news.
+        server.deregister_client(Proc("gone", 0))
+        assert [proc.wait(WAIT) for proc in procs] == [0, 0]
+    wanted = len(FAULTS) + len(NO_ERRORS) + len(NO_NSPACES)
+    assert cell.returned(Proc("demo", 0)) == [int(Status.ERROR)] * wanted
+    assert len([text for text in texts if "which is not an error" in text]) == len(NO_ERRORS), texts
+    assert len([text for text in texts if "with nonsense" in text]) == len(NO_NSPACES), texts
+    assert not [text for text in texts if "a call failed" in text or "a connection is dropped" in text], texts
+
+
+def keeping(texts):
+    """Return a logging handler that keeps messages."""
+    handler = logging.Handler()
+    handler.emit = lambda record: texts.append(record.getMessage())
+    return handler
+
+
+def registering(cell):
+    """What makes no sense of a job's ranks is refused by both engines alike."""
+    from pypmix.host import Application, Job, Node
+
+    engine = "native" if cell.native else "python"
+    with pypmix.Server(engine=engine, library=cell.library) as server:
+        node = Node(socket.gethostname(), (0, 1))
+        with raises(ValueError):
+            server.register_nspace(Job("demo", (Application(("prog",), 2),), (node,)), [0, 5])
+        server.register_nspace(Job("demo", (Application(("prog",), 2),), (node,)))
+        for proc in (Proc("demo", 2), Proc("demo", pypmix.Rank.WILDCARD), Proc("other", 0)):
+            with raises(pypmix.NotFound):
+                server.register_client(proc)
+        for proc in (Proc("demo", 2), Proc("other", 0), Proc("other", pypmix.Rank.WILDCARD)):
+            with raises(pypmix.NotFound):
+                server.store_internal(proc, "acme.a", 1)
+        server.register_client(Proc("demo", 1))
+        server.store_internal(Proc("demo", 1), "acme.a", 1)
+        server.store_internal(Proc("demo", pypmix.Rank.WILDCARD), "acme.b", 1)
+
+
+@contextlib.contextmanager
+def raises(kind):
+    try:
+        yield
+    except kind:
+        return
+    raise AssertionError(f"no {kind.__name__} was raised")
+
+
+def otherwise(me):
+    return [status(me.lookup, "acme.a"), me.lookup("acme.a", default=7)]
+
+
+async def another_key(cell):
+    """A lookup that is answered with another key has not found its own."""
+    from pypmix import Pdata
+    from pypmix.host import Host
+
+    class Mine(Host):
+        async def lookup(self, req):
+            return Pdata(req.requestor, "acme.b", pypmix.uint32(1))
+
+    async with cell.host(Mine) as rm:
+        assert await cell.run(rm, otherwise) == [[int(Status.ERR_NOT_FOUND), 7]]

@@ -102,6 +102,36 @@ async def blocking(cell):
     assert longest < 1, longest
 
 
+def come(me):
+    return None
+
+
+def stay_long(me):
+    """Stay until the server has forgotten what came before."""
+    time.sleep(4)
+    return me.query("acme.a")
+
+
+async def refusing(cell):
+    """A client that is refused costs no other its connection, and neither does the end of its job."""
+    from pypmix.host import Host
+
+    class Mine(Host):
+        async def client_connected(self, req):
+            if req.proc.nspace == "refused" and req.proc.rank == 1:
+                raise pypmix.PermissionDenied("not you")
+
+        async def query(self, req):
+            return dict.fromkeys(req.keys, 1)
+
+    async with cell.host(Mine) as rm:
+        async with cell.start(rm, come, job=rm.job("refused", np=2)) as procs:
+            codes = await procs.wait(WAIT)
+        assert codes[0] == 0, codes
+        assert codes[1] == 1, codes
+        assert await cell.run(rm, stay_long, np=2) == [1, 1]
+
+
 def flood(me, number):
     """Publish from many threads at once: as many upcalls as there are threads."""
     codes = []

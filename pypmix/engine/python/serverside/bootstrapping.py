@@ -218,6 +218,8 @@ class Bootstrap(Construct):
             self.take(result)
         outcome = self.outcome
         if outcome is None or process.proc not in outcome.members:
+            # The host knows that it has ended, and this server does not yet: the others are still to be answered.
+            self.outcome = before
             self._refuse(process, statuses.ERROR)
             return
         self._offered.discard(process)

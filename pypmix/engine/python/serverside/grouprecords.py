@@ -6,7 +6,7 @@ from collections import deque
 
 from pypmix.engine.collective.rules import CONSTRUCT, ft_directives
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.talk import ADDED, SAYS, flag, found, left_in, listed, proc, procs, text
+from pypmix.engine.groups.talk import ADDED, GONE, SAYS, flag, found, left_in, listed, proc, procs, text
 from pypmix.engine.python.serverdata import Group
 from pypmix.standard import keys, statuses
 from pypmix.standard.ops import Notification, NotifyEvent
@@ -37,9 +37,6 @@ MPI libraries destruct a group at once, and ask for these values when two procs 
 
 MAX_EARLY = 4096
 """Bound of the events that are kept about groups which are under way here, and stand elsewhere already."""
-
-GONE = "gone"
-"""The word of a `TALK` between servers that a member of groups has ended."""
 
 
 class _Invitation:

@@ -8,11 +8,11 @@ from operator import itemgetter
 from pypmix.engine.collective.machine import Kind, Life, Membership
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
 from pypmix.engine.common import Pending
-from pypmix.engine.groups.talk import REACTION, SAYS, VERDICT, flag, found, procs
+from pypmix.engine.groups.talk import GONE, REACTION, SAYS, VERDICT, flag, found, procs
 from pypmix.engine.python.collectives import NodeMeaning, timeout_of
 from pypmix.engine.python.serverside.constructs import Construct, Constructing
 from pypmix.engine.python.serverside.forming import told_as
-from pypmix.engine.python.serverside.grouprecords import GONE, MAX_GROUPS
+from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
 from pypmix.engine.python.serverside.plans import Plan, Plans, listed_all
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError

@@ -129,6 +129,9 @@ class Handshakes:
         """A process has connected."""
         uid = link.uid()
         if not self.admission.welcome(uid):
+            if self._has_ended(link, uid):
+                link.close()
+                return
             if uid is None or uid == UNKNOWN_USER:
                 self._server.log("a connection", "is turned away: the kernel does not tell whose it is")
             else:
@@ -147,6 +150,11 @@ class Handshakes:
             self._server.clock.call_later(delay, handshake.release)
         if self._timer is None:
             self._timer = self._server.clock.call_later(HANDSHAKE_SECONDS, self._expire)
+
+    @staticmethod
+    def _has_ended(link: Link, uid: int | None) -> bool:
+        """Tell whether the other end is gone already, like a rank whose job was aborted meanwhile."""
+        return uid == UNKNOWN_USER and link.ended()
 
     def _expire(self) -> None:
         self._timer = None
@@ -178,6 +186,9 @@ class Handshakes:
 
     def refuse_because(self, handshake: Handshake, error: BaseException, who: object, release: Release) -> None:
         """End a connection that may not be what it wants to be, in the way that its release understands."""
+        if self._has_ended(handshake.link, handshake.link.uid()):
+            self._dismiss(handshake)
+            return
         reason = error.detail if isinstance(error, PMIxError) else str(error)
         self.refuse(handshake, reason, who, _refusal_status(error, release))
 

@@ -9,10 +9,13 @@ from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Spawn
 from pypmix.standard.ops.forwarding import DIAG, STDERR, STDOUT
+from pypmix.standard.types import MAX_NSLEN, check_name
 from pypmix.wire.messages import Command, encode_status, reply_layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from pypmix.engine.python.node import Node, Peer
 
 
@@ -54,10 +57,17 @@ class Spawning(Topic):
             raise PMIxError("too many jobs are being started already", status=statuses.ERR_OUT_OF_RESOURCE)
         begun[tag] = self.server.clock.now()
 
-        def answer(nspace: str | None, error: BaseException | None) -> None:
+        def answer(nspace: Any, error: BaseException | None) -> None:
             begun.pop(tag, None)
-            if error is not None or not nspace:
-                refuse(peer, tag, error or PMIxError(status=statuses.ERROR))
+            if error is None:
+                try:
+                    if not check_name(nspace, MAX_NSLEN, "an nspace"):
+                        raise ValueError("an nspace is not empty")
+                except (TypeError, ValueError) as problem:
+                    self.server.host.log(f"the host answered spawn of {peer.process.proc} with nonsense: {problem!r}")
+                    error = PMIxError(status=statuses.ERROR)
+            if error is not None:
+                refuse(peer, tag, error)
                 return
             namespace = self.server.store.get(nspace)
             if namespace is None:
