@@ -79,7 +79,7 @@ class RemoteNode(HostNode):
     Attributes:
         known: What is known of it.
         lost: Why it is lost, or has left; empty while it is there.
-        leaves: Why its daemon leaves on its own, as it has said; empty where it has not.
+        leaves: That its daemon leaves on its own, and why, as it has said; empty where it has not.
         listens: Whether somebody there reads what ranks write: clients that spawn jobs or pull output.
         refresh: What is under way there, as it was told last.
     """
@@ -278,7 +278,8 @@ class RemoteNode(HostNode):
 
     def will_leave(self, data: bytes) -> None:
         """Its daemon leaves on its own."""
-        (self.leaves,) = orders.REASON.read(data)
+        (why,) = orders.REASON.read(data)
+        self.leaves = f"its daemon has left: {why}"
 
     def over(self, data: bytes) -> None:
         """Nothing is left of a job's ranks here, nor of what they have left behind."""

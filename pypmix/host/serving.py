@@ -98,8 +98,7 @@ class ServingManager(Manager):
             return
         try:
             if isinstance(op, ClientAborted):
-                self.loop.post(lambda: self._aborted(op))
-                upcall.reply()
+                self.loop.post(lambda: self._aborted(op, upcall))
             elif kind == PULL:
                 self.part(WaitingPulls).waiting.append((node, upcall))
                 self.loop.post(self._answer_pulls)
@@ -194,11 +193,18 @@ class ServingManager(Manager):
         if found is not None:
             found[1].stage = stage
 
-    def _aborted(self, op: ClientAborted) -> None:
+    def _aborted(self, op: ClientAborted, upcall: Upcall) -> None:
+        """End what a client wants ended.
+
+        It is answered last: answered before, it could have ended by then, and the job with the ranks that it names.
+        """
         found = self.find(op.proc)
         caller = found[1] if found is not None else None
         named = self.expand(op.targets or (Proc.unchecked(op.proc.nspace, RANK_WILDCARD),))
         reason = f"{self.who(op.proc)} called abort with status {op.code}"
         if op.message:
             reason += f": {printable(op.message)}"
-        self.end_ranks(named, exit_code(op.code), reason, caller)
+        try:
+            self.end_ranks(named, exit_code(op.code), reason, caller)
+        finally:
+            upcall.reply()

@@ -88,6 +88,9 @@ PATIENCE = 30.0
 LEAVING = 4.0
 """Seconds that daemons have to leave."""
 
+LAST_WORDS = 0.5
+"""Seconds after the end of a daemon's process in which its connection may still bring what it has said."""
+
 MAX_LINE = 1 << 16
 """Bytes that a daemon may say before it is ready."""
 
@@ -393,13 +396,23 @@ class Fleet:
                 self._refuse(daemon)
             # What the roster has said of it before tells more.
             self.session.carry_out(self)
-            self.lose(name, "its daemon has ended")
+            if daemon.present:
+                # Its connection brings its last words, and then its end: pipe and connection are in no order.
+                self._loop.later(LAST_WORDS, lambda: self._ended(daemon))
+            else:
+                self._ended(daemon)
         elif daemon.ready:
             _log.info("%s: %s", name, data.decode(errors="replace").rstrip())
         else:
             daemon.said += data
             if first_line(daemon.said)[1] or ECHO in daemon.said or len(daemon.said) > MAX_LINE:
                 self._refuse(daemon)
+
+    def _ended(self, daemon: _Daemon) -> None:
+        """The process of a daemon has ended, or so its output says."""
+        name = daemon.node.hostname
+        if self._daemons.get(name) is daemon:
+            self.lose(name, daemon.node.leaves or "its daemon has ended")
 
     def _refuse(self, daemon: _Daemon) -> None:
         """Take in what a daemon has said first: that it is ready, or why it is not."""
@@ -655,7 +668,7 @@ class Fleet:
     def _disconnected(self, name: str, reason: str) -> None:
         self._there.pop(name, None)
         node = self._by_name.get(name)
-        self.lose(name, f"its daemon has left: {node.leaves}" if node is not None and node.leaves else reason)
+        self.lose(name, (node is not None and node.leaves) or reason)
         for daemon in [each for each in self._leaving if each.node.hostname == name]:
             daemon.present = False
 
