@@ -20,6 +20,7 @@ import pytest
 
 import pypmix
 from harness import machine
+from harness.processes import stop
 from pypmix.standard.types import App
 from pypmix.wire.frames import frame
 from pypmix.wire.handshake import FLAG_CLIENT, FLAG_TOOL_NEEDS_ID, Hello, encode_hello, native_credential
@@ -231,7 +232,7 @@ def test_nobody_else_gets_in(victim, uid):
 @pytest.mark.parametrize("uid", [0, VICTIM], ids=["root", "a user"])
 def test_who_is_gone_before_it_is_accepted_is_not_believed(victim, uid):
     job = victim(uid)
-    job.process.send_signal(signal.SIGSTOP)
+    stop(job.process.pid)
     try:
         assert job.intrude("vanish") == "gone"
     finally:

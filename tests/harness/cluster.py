@@ -402,7 +402,7 @@ class Cluster:
     @staticmethod
     def stop(process: HasPid) -> None:
         """Let a process stand still."""
-        os.kill(process.pid, signal.SIGSTOP)
+        processes.stop(process.pid)
 
     @staticmethod
     def resume(process: HasPid) -> None:

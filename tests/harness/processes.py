@@ -41,6 +41,19 @@ def read(pid: int) -> Process | None:
     return Process(pid, int(after_name[1]), after_name[0].decode(), command)
 
 
+def stop(pid: int, seconds: float = 10) -> None:
+    """Let a process stand still, and return when it does: the signal comes to one thread, and the others go on a while.
+
+    Raises:
+        AssertionError: It does not stand still in time.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + seconds
+    while any(task.state not in "TtZX" for name in os.listdir(f"/proc/{pid}/task") if (task := read(int(name)))):
+        assert time.monotonic() < deadline, f"process {pid} goes on after SIGSTOP"
+        time.sleep(0.001)
+
+
 def children(pid: int) -> list[Process]:
     """Return the children of a process, with those that have ended and that it has not waited for."""
     found = [read(int(name)) for name in os.listdir("/proc") if name.isdigit()]

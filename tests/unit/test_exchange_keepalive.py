@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness.processes import stop
 from pypmix.host.exchange import Exchange, TCPCarrier, codec, keepalive
 from pypmix.host.exchange.keepalive import PING, TURNS, KeepAlive
 from pypmix.host.exchange.link import Pulse
@@ -199,7 +200,7 @@ def test_a_process_that_is_stopped_is_lost_in_time_and_learns_that_it_is_out(tmp
         assert {others.get(timeout=30) for _ in range(2)} == {("a", True), ("z", True)}
         assert told.get(timeout=30) == ("b", True)
         assert child.stdout.readline() == "b True\n"
-        child.send_signal(signal.SIGSTOP)
+        stop(child.pid)
         begin = time.monotonic()
         assert told.get(timeout=SECONDS + MARGIN) == others.get(timeout=SECONDS + MARGIN) == ("z", False)
         assert time.monotonic() - begin > SECONDS / 2

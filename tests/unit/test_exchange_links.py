@@ -15,6 +15,7 @@ from queue import SimpleQueue
 
 import pytest
 
+from harness.processes import stop
 from pypmix.engine import times
 from pypmix.engine.python.reactor import Guest, Reactor
 from pypmix.host import addresses
@@ -415,7 +416,7 @@ def test_who_is_stopped_is_lost_to_all_in_time_and_hears_so_when_it_goes_on(serv
     victim = process("s0005", found[0], 2, 3)
     everyone = tuple(sorted((*names_of(found), "s0005")))
     until(lambda: all(server.carrier.members == everyone for server in found))
-    os.kill(victim.pid, signal.SIGSTOP)
+    stop(victim.pid)
     begin = time.monotonic()
     until(lambda: all(server.carrier.members == names_of(found) for server in found))
     assert time.monotonic() - begin < 3 + 10, "the margin is for a machine that has other things to do"
@@ -434,7 +435,7 @@ def test_a_node_that_vanishes_before_its_neighbours_are_connected_is_lost_to_all
     wait_for_all(found)
     victim = process("s0105", found[0], 2, keep_alive)
     until(lambda: "s0105" in found[0].carrier.members)
-    os.kill(victim.pid, signal.SIGSTOP)
+    stop(victim.pid)
     begin = time.monotonic()
     until(lambda: all("s0105" in server.carrier.members for server in found))
     until(lambda: all(server.carrier.members == names_of(found) for server in found))
@@ -450,7 +451,7 @@ def test_nodes_that_vanish_without_a_word_are_lost_to_all_in_time(servers, proce
     everyone = tuple(sorted((*names_of(found), *names)))
     until(lambda: all(server.carrier.members == everyone for server in found))
     for victim in victims:
-        os.kill(victim.pid, signal.SIGSTOP)
+        stop(victim.pid)
     begin = time.monotonic()
     until(lambda: all(server.carrier.members == names_of(found) for server in found))
     assert time.monotonic() - begin < keep_alive + 10, "the margin is for a machine that has other things to do"

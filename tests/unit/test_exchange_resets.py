@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
+from harness.processes import stop
 from pypmix.host.exchange import Exchange, TCPCarrier, tcp
 from pypmix.host.exchange.handshake import PROGRESS, Handshake, Progress
 from pypmix.host.exchange.journal import MANY, MUCH, Journal
@@ -366,7 +367,7 @@ def test_a_process_that_dies_with_a_reset_is_lost_at_once(servers):
             here = servers("a", peers={"z": ("127.0.0.1", int(child.stdout.readline()))}, keep_alive=3600)
             assert here.next() == ("z", True)
             assert child.stdout.readline() == "a True\n"
-            child.send_signal(signal.SIGSTOP)
+            stop(child.pid)
             here.carrier.send("z", b"x" * 1000)
             until(lambda: not here.carrier._links["z"].unsent)
             child.send_signal(signal.SIGKILL)

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.processes import stop
 from pypmix import PermissionDenied
 from pypmix.host import tls
 from pypmix.host.exchange import Exchange, TCPCarrier, codec, rendezvous, tcp
@@ -556,7 +557,7 @@ def test_a_server_that_is_stopped_when_it_is_dialed_joins_when_it_goes_on(tmp_pa
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as child:
         try:
             until(lambda: rendezvous.find(str(tmp_path / "m")), 30)
-            child.send_signal(signal.SIGSTOP)
+            stop(child.pid)
             here = Server(TCPCarrier.in_folder("here", tmp_path / "m")).start()
             with pytest.raises(Empty):
                 here.next(1.5)
