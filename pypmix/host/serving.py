@@ -196,7 +196,7 @@ class ServingManager(Manager):
     def _aborted(self, op: ClientAborted, upcall: Upcall) -> None:
         """End what a client wants ended.
 
-        It is answered last: answered before, it could have ended by then, and the job with the ranks that it names.
+        It is answered last: otherwise it could end before, and the whole job would end with the ranks that it names.
         """
         found = self.find(op.proc)
         caller = found[1] if found is not None else None

@@ -398,9 +398,9 @@ class Fleet:
             self.session.carry_out(self)
             if daemon.present:
                 # Its connection brings its last words, and then its end: pipe and connection are in no order.
-                self._loop.later(LAST_WORDS, lambda: self._ended(daemon))
+                self._loop.later(LAST_WORDS, lambda: self._ended(daemon, "its daemon has ended"))
             else:
-                self._ended(daemon)
+                self._ended(daemon, "its daemon has ended")
         elif daemon.ready:
             _log.info("%s: %s", name, data.decode(errors="replace").rstrip())
         else:
@@ -408,11 +408,11 @@ class Fleet:
             if first_line(daemon.said)[1] or ECHO in daemon.said or len(daemon.said) > MAX_LINE:
                 self._refuse(daemon)
 
-    def _ended(self, daemon: _Daemon) -> None:
-        """The process of a daemon has ended, or so its output says."""
+    def _ended(self, daemon: _Daemon, reason: str) -> None:
+        """A daemon has ended, as its output or its connection says; what it has said itself tells more."""
         name = daemon.node.hostname
         if self._daemons.get(name) is daemon:
-            self.lose(name, daemon.node.leaves or "its daemon has ended")
+            self.lose(name, daemon.node.leaves or reason)
 
     def _refuse(self, daemon: _Daemon) -> None:
         """Take in what a daemon has said first: that it is ready, or why it is not."""
@@ -667,8 +667,9 @@ class Fleet:
 
     def _disconnected(self, name: str, reason: str) -> None:
         self._there.pop(name, None)
-        node = self._by_name.get(name)
-        self.lose(name, (node is not None and node.leaves) or reason)
+        known = self._daemons.get(name)
+        if known is not None:
+            self._ended(known, reason)
         for daemon in [each for each in self._leaving if each.node.hostname == name]:
             daemon.present = False
 

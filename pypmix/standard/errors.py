@@ -47,8 +47,7 @@ class PMIxError(Exception):
     ) -> None:
         super().__init__(detail)
         code = int(self.default_status if status is None else status)
-        if not -(2**31) <= code < 2**31:
-            raise OverflowError(f"a status has 32 bits, which {code} does not fit into")
+        check_status(code)
         self.code = code
         self.operation = operation
         self.detail = detail
@@ -210,6 +209,12 @@ BY_STATUS: dict[int, type[PMIxError]] = {
     statuses.ERR_INIT: NotInitialized,
     statuses.ERR_WOULD_BLOCK: WouldDeadlock,
 }
+
+
+def check_status(code: int) -> None:
+    """Raise where a number is not a status."""
+    if not -(2**31) <= code < 2**31:
+        raise OverflowError(f"a status has 32 bits, which {code} does not fit into")
 
 
 def error_for(status: int) -> type[PMIxError]:

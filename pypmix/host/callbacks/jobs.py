@@ -17,7 +17,7 @@ from pypmix.host.nodes import usable_cpus
 from pypmix.host.running import POLL, RunningJob
 from pypmix.host.terms import Terms
 from pypmix.requests import proc_tuple
-from pypmix.standard.errors import NotInitialized
+from pypmix.standard.errors import NotInitialized, check_status
 from pypmix.standard.ops import Spawn
 from pypmix.standard.ops.core import instances
 from pypmix.standard.types import MAX_NSLEN, App, Proc, check_name
@@ -310,6 +310,8 @@ class Jobs(Home):
         if signum is not None:
             check_signal(signum)
         if status is not None:
+            if isinstance(status, bool) or not isinstance(status, int):
+                raise TypeError(f"a status is an int, not {type(status).__name__}")
             check_status(status)
         given = proc_tuple(procs)
         instances("procs", given, Proc)
@@ -408,13 +410,6 @@ def _changed(app: Application, argv: tuple[str, ...], env: Mapping[str, str], wd
         wdir=wdir or app.wdir,
         unset=tuple([name for name in app.unset if name not in env]),
     )
-
-
-def check_status(status: int) -> None:
-    if isinstance(status, bool) or not isinstance(status, int):
-        raise TypeError(f"a status is an int, not {type(status).__name__}")
-    if not -(2**31) <= status < 2**31:
-        raise OverflowError(f"a status has 32 bits, which {status} does not fit into")
 
 
 def _words(argv: Sequence[str]) -> tuple[str, ...]:
