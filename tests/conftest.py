@@ -12,15 +12,15 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from harness import machine, processes, selection
-from harness.running import alone, job_folder, launch, pytest_generate_tests, run
-from harness.selection import pytest_addoption
-from harness.slurm import slurm_cluster
+from lib import machine, processes, selection
+from lib.running import alone, job_folder, launch, pytest_generate_tests, run
+from lib.selection import pytest_addoption
+from lib.slurm import slurm_cluster
 from pypmix.standard import logtext
 
 __all__ = ["alone", "job_folder", "launch", "pytest_addoption", "pytest_generate_tests", "run", "slurm_cluster"]
 
-pytest_plugins = ["harness.unsteady"]
+pytest_plugins = ["lib.unsteady"]
 
 # No example is timed: the machine may be busy. The same ones in each run, so that it fails over what was changed alone,
 # unless somebody asks for more rounds.
@@ -59,8 +59,8 @@ def _started_at(pid: int) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "needs(*features): what the test needs of a pairing; see harness/pairings.py")
-    config.addinivalue_line("markers", "promise(*names): the promises that the test proves; see harness/promises.py")
+    config.addinivalue_line("markers", "needs(*features): what the test needs of a pairing; see lib/pairings.py")
+    config.addinivalue_line("markers", "promise(*names): the promises that the test proves; see lib/promises.py")
     config.addinivalue_line("markers", "forms(*names): the forms that a scenario exists in, of sync and asyncio")
     config.addinivalue_line("markers", "servers(*patterns): the servers that the test is about")
     config.addinivalue_line("markers", "clients(*patterns): the clients that the test is about")

@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness import figures, journeys
+from lib import figures, journeys
 
 LONGEST = 10
 

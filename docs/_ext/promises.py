@@ -20,7 +20,7 @@ TESTS = Path(__file__).resolve().parents[2] / "tests"
 def declared() -> ModuleType:
     if str(TESTS) not in sys.path:
         sys.path.insert(0, str(TESTS))
-    return importlib.import_module("harness.promises")
+    return importlib.import_module("lib.promises")
 
 
 class Promises(Directive):
@@ -41,7 +41,7 @@ class Promises(Directive):
         if self.arguments[0] not in shown:
             raise self.error(f"no promises of {self.arguments[0]!r}")
         for name in ("promises.py", "connect_promises.py", "value_promises.py"):
-            self.state.document.settings.env.note_dependency(str(TESTS / "harness" / name))
+            self.state.document.settings.env.note_dependency(str(TESTS / "lib" / name))
         notes: dict[str, int] = {}
         content = []
         for promise in shown[self.arguments[0]]:

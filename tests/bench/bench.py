@@ -6,7 +6,7 @@
 Every round runs all pairings one after the other, so that a noisy machine is noisy for all of them. The reference of
 a client is a C client under the same server; the reference of a server is `prterun` with the same client.
 `PYPMIX_TEST_PRTERUN` names the prterun of an Open MPI wheel, whose libpmix all native clients use. With `--root` all of
-them run in the Debian root of `tests/harness/provision_roots.py`, with its PRRTE 5, its libpmix 7 and its Python.
+them run in the Debian root of `tests/lib/provision_roots.py`, with its PRRTE 5, its libpmix 7 and its Python.
 `chart.py` makes the chart of the page on performance of what `--out` writes.
 """
 
@@ -107,7 +107,7 @@ class Place(NamedTuple):
         with tempfile.TemporaryDirectory(dir=self.folder) as out:
             line = command
             if self.inside:
-                from harness import machine as machines
+                from lib import machine as machines
 
                 line = machines.enter(command, self.folder)
             env = {**os.environ, **extra, "BENCH_OUT": out}
@@ -125,7 +125,7 @@ def place(folder: Path, root: bool) -> Place | str:
     """Return where to compare, or what is missing."""
     if root:
         sys.path.insert(0, str(HERE.parent))
-        from harness import machine as machines
+        from lib import machine as machines
 
         lacking = machines.root_lacking()
         found = machines.root()

@@ -2,7 +2,7 @@
 
     python tests/bench/dask_ready.py [--ranks 3,6] [--rounds 5] [--first] [--out FILE]
 
-It takes what `tests/harness/provision_frameworks.py` fetches, and fetches dask-mpi from PyPI for itself. All ranks have
+It takes what `tests/lib/provision_frameworks.py` fetches, and fetches dask-mpi from PyPI for itself. All ranks have
 imported Dask before. `ready` is the time from when the last of them begins until the client has all workers, with the
 import of mpi4py or pypmix and the start of MPI; `over` is that from there until the launcher has ended. `launched` is
 that from the launcher's start until the client has all workers. The rounds of the two take turns, since machines have
@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "lib"))
 
 from first import FIRST, keep
 from provision_frameworks import FRAMEWORKS

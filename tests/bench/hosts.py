@@ -5,7 +5,7 @@
 Every round runs all hosts one after the other, each with the same C client, so that a noisy machine is noisy for all of
 them; many clients do fewer fences. The reference is a host in C on the same libpmix, which answers on the library's own
 thread. The official binding is run by the interpreter that has it (`PYPMIX_BENCH_OFFICIAL`, by default
-/usr/bin/python3). With `--root` all hosts but that one run in the Debian root of `tests/harness/provision_roots.py`,
+/usr/bin/python3). With `--root` all hosts but that one run in the Debian root of `tests/lib/provision_roots.py`,
 with its libpmix and its Python.
 """
 
@@ -121,7 +121,7 @@ def compare(ranks: list[int], rounds: int, fences: int, root: bool = False) -> N
         library = library_of(host)
         if root:
             sys.path.insert(0, str(HERE.parent))
-            from harness import machine
+            from lib import machine
 
             if machine.root_lacking():
                 print(f"this machine lacks {machine.root_lacking()}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
     PYPMIX_TEST_PRTERUN=... python tests/bench/jax_ready.py [--ranks 2,4] [--rounds 5] [--first] [--out FILE]
 
-It takes what `tests/harness/provision.py` and `provision_frameworks.py` fetch. All processes have imported JAX before;
+It takes what `tests/lib/provision.py` and `provision_frameworks.py` fetch. All processes have imported JAX before;
 `ready` is the time from when the last of them calls until all have returned, and includes the import of mpi4py or
 pypmix and the start of MPI; `launched` is that from the launcher's start. The third column is `pypmix.jax` under
 `pypmix run`. The rounds take turns, since machines have other things to do.
@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "lib"))
 
 from first import FIRST, keep
 from provision import launchers, mpi4py

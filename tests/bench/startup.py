@@ -3,7 +3,7 @@
     python tests/bench/startup.py [--nodes 8] [--ranks 8] [--rounds 5] [--program true|client]
                                   [--realtime] [--out results/nodes/DATE.json]
 
-As root: the machines are namespaces of this kernel with a `sshd` each (`tests/harness/cluster.py`), all on the same
+As root: the machines are namespaces of this kernel with a `sshd` each (`tests/lib/cluster.py`), all on the same
 cores. Every round runs all launchers one after the other, so that a noisy machine is noisy for all of them; with
 `--realtime` all run before everything else on it. A run is timed from the launcher's start to its end. The CPU time is
 that of the whole session, of all its ssh, daemons and ranks, and depends less on what else runs. `true` ends at once;
@@ -27,7 +27,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 from bench import build  # noqa: E402
 from nodes import keep  # noqa: E402
 
-from harness.cluster import Cluster, lacking  # noqa: E402
+from lib.cluster import Cluster, lacking  # noqa: E402
 
 LIMIT = 40.0
 """Seconds that a run may take. One that does not end, as prterun 5.0.11 does now and then, is told and not counted."""

@@ -16,7 +16,7 @@ takes the time until the last worker runs, and until the last one has a process 
 
 With `--first` jobs come before what else the machine does; `--out FILE` adds the figures to a file.
 
-It takes the Python of `tests/harness/provision_frameworks.py`.
+It takes the Python of `tests/lib/provision_frameworks.py`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 import pytest
 
 import pypmix
-from harness import processes
+from lib import processes
 
 ROOT = Path(pypmix.__file__).parents[1]
 LIMIT = 30.0

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from cli.command import Command
 
-from harness import machine
+from lib import machine
 from pypmix.cli import bench, picture
 from pypmix.cli.bench import OWN, TITLES, Case, Failed
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cli.command import Command, Ended
 
-from harness import machine, slurm
-from harness.pairings import Pairing, surviving
+from lib import machine, slurm
+from lib.pairings import Pairing, surviving
 from pypmix import reports
 from pypmix.cli import conform
 from pypmix.cli.launching import Ended as EndedJob

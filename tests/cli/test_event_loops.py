@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli.command import Command
 
-from harness import machine
+from lib import machine
 
 
 @pytest.mark.parametrize("engine", ["python", "native"])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from cli.command import ROOT
 
-from harness.leftovers import nothing_left
+from lib.leftovers import nothing_left
 from pypmix import Server
 from pypmix.engine.base import Upcall
 from pypmix.host import Application, Job, LocalHost, Node, Outcome, answers, orphans

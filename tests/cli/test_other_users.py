@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 import pypmix
-from harness import machine
-from harness.processes import stop
+from lib import machine
+from lib.processes import stop
 from pypmix.standard.types import App
 from pypmix.wire.frames import frame
 from pypmix.wire.handshake import FLAG_CLIENT, FLAG_TOOL_NEEDS_ID, Hello, encode_hello, native_credential
@@ -98,7 +98,7 @@ def place():
         shutil.copytree(
             Path(pypmix.__file__).parent, folder / "lib" / "pypmix", ignore=shutil.ignore_patterns("*.so", "*.pyc")
         )
-        shutil.copy(Path(__file__).parents[1] / "harness" / "intruder.py", folder)
+        shutil.copy(Path(__file__).parents[1] / "lib" / "intruder.py", folder)
         (folder / "rank.py").write_text(RANK)
         for path in (folder / "lib").rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)

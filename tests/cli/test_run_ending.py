@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cli.command import LIMIT, Command
 
-from harness import machine, processes
+from lib import machine, processes
 
 SH = ("sh", "-c")
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from cli.command import Command
 
-from harness import machine
+from lib import machine
 from pypmix.host.tracing.read import Trace, read
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli.command import ROOT, Command
 
-from harness.leftovers import nothing_left
+from lib.leftovers import nothing_left
 from pypmix.host import Application, LocalHost, Outcome
 
 FACTS = Path(__file__).with_name("warm_facts.py")

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 from cli.command import Command, Ended
 
-from harness import machine
+from lib import machine
 
 RANK = """
 import os, sys, time

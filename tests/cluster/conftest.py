@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from harness.sshd import sshd
+from lib.sshd import sshd
 
 __all__ = ["sshd"]

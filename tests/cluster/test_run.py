@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli.command import Command
 
-from harness.sshd import Server
+from lib.sshd import Server
 
 LOCAL = "sh -c {command}"
 

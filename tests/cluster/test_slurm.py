@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from cli.command import LIMIT, Command
 
-from harness import machine, processes, slurm
-from harness.programs import TOTAL
-from harness.slurm import Cluster
+from lib import machine, processes, slurm
+from lib.programs import TOTAL
+from lib.slurm import Cluster
 from pypmix.host.addresses import own_addresses
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError, Settings

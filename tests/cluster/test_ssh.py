@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.sshd import Server
+from lib.sshd import Server
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError, Settings
 from pypmix.host.rosters.names import Host, read_hosts

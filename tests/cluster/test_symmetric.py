@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from cli.command import LIMIT, Command
 
-from harness import machine
-from harness.programs import TOTAL
+from lib import machine
+from lib.programs import TOTAL
 from pypmix.host.rosters.base import RosterError, Settings
 from pypmix.host.rosters.choosing import choose
 from pypmix.host.rosters.kubernetes import KubernetesRoster

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from cli.command import Command
 
-from harness import processes
-from harness.sshd import Server
+from lib import processes
+from lib.sshd import Server
 from pypmix.host.rosters.relay import Relay
 from pypmix.host.rosters.tree import Leaf, blocks
 

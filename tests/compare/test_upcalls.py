@@ -10,8 +10,8 @@ import pytest
 from compare.differences import DIFFERENCES
 from compare.scenarios import SCENARIOS
 
-from harness import machine, pairings
-from harness.running import Jobs
+from lib import machine, pairings
+from lib.running import Jobs
 from pypmix.host.recording import Recording, compare, read
 from pypmix.host.recording.normal import COLLECTIVES, Normal
 from pypmix.standard.types import Proc

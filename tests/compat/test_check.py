@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from harness import machine
+from lib import machine
 from pypmix.compat.check import RULES, findings, main
 from pypmix.compat.differences import CALL, HANDLER, TABLE, TOPICS, UNKNOWN
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import pairings
-from harness.pairings import Part
+from lib import pairings
+from lib.pairings import Part
 from pypmix.compat import PMIxClient, PMIxTool
 
 SCRIPTS = Path(__file__).parent / "scripts"

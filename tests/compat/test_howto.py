@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from harness import machine
+from lib import machine
 
 EXAMPLES = machine.ROOT / "docs" / "examples" / "compat"
 CLIENT = """

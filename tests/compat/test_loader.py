@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine, pairings
-from harness.pairings import Part
+from lib import machine, pairings
+from lib.pairings import Part
 from pypmix.cli.compat import compat
 from pypmix.compat import loader
 

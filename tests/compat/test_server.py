@@ -13,7 +13,7 @@ import pytest
 from compat.serving import ELSEWHERE, HERE, LIMIT, Mailbox, client, connected, info, job_infos, one_client, serving
 
 import pypmix
-from harness import machine, pairings
+from lib import machine, pairings
 from pypmix import attrs
 from pypmix.compat import (
     PMIX_BOOL,

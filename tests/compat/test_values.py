@@ -12,8 +12,8 @@ from compat.table import CONVERTED, KEPT, PROC_INFO, REFUSED
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness import pairings
-from harness.pairings import Part
+from lib import pairings
+from lib.pairings import Part
 from pypmix import Cpuset, DataType
 from pypmix.compat import pmix_value_roundtrip
 from pypmix.compat.asking import travelling

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import processes
+from lib import processes
 
 HERE = Path(__file__).parent
 RANKS = str(HERE / "ranks.py")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from daemons.conftest import RANKS, Session
-from harness import processes
+from lib import processes
 from pypmix.host.local import HANG
 from pypmix.host.preload import PIECE
 

@@ -14,7 +14,7 @@ import pytest
 
 from daemons.conftest import SECONDS, Session
 from daemons.test_daemons import ranks, shell
-from harness import processes
+from lib import processes
 
 pytestmark = pytest.mark.timeout(170)
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from harness import cluster as clusters
-from harness import leftovers, machine
+from lib import cluster as clusters
+from lib import leftovers, machine
 from pypmix.host.outcome import Outcome
 from pypmix.host.placing import Node, Wanted
 from pypmix.host.rosters.agent import NOTHING, Agent, Calls, Ended, receive, send

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from daemons.test_daemons import Start
-from harness import machine, provision
+from lib import machine, provision
 
 PROGRAMS = Path(__file__).parents[1] / "interop" / "mpi"
 
@@ -28,7 +28,7 @@ def python() -> str:
     """Return the Python that has mpi4py."""
     found = provision.mpi4py()
     if found is None:
-        machine.lacking("Open MPI with mpi4py, which tests/harness/provision.py fetches")
+        machine.lacking("Open MPI with mpi4py, which tests/lib/provision.py fetches")
     return str(found)
 
 

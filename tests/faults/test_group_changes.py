@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
-from harness.group_world import NSPACE, SERVER, Ticket, World
-from harness.virtual import Programs
+from lib.group_world import NSPACE, SERVER, Ticket, World
+from lib.virtual import Programs
 from pypmix import Answer, Event, aio
 from pypmix.aio.operations.groups import Group
 from pypmix.aio.recipes.admission import Admission, request

@@ -12,8 +12,8 @@ import pytest
 
 from faults.test_group_changes import FOUNDERS, NAME, OTHERS, Groups
 from faults.test_invitations import Life, Plan
-from harness.group_world import NSPACE, Ticket, World
-from harness.virtual import Programs
+from lib.group_world import NSPACE, Ticket, World
+from lib.virtual import Programs
 from pypmix.engine.groups import election, talk
 from pypmix.engine.groups.states import MACHINES
 from pypmix.engine.states import Machine

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
-from harness.group_world import NSPACE, World
+from lib.group_world import NSPACE, World
 from pypmix.engine.groups import talk
 from pypmix.standard import attrs, keys
 from pypmix.standard.ops import GroupInvite, GroupInviteControl, GroupJoin

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import pairings
-from harness.running import Jobs
+from lib import pairings
+from lib.running import Jobs
 
 PROGRAM = str(Path(__file__).parent / "ranks.py")
 RANKS = 5

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from harness import machine
+from lib import machine
 
 CLIENTS = 1000
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine
-from harness.job import Job
-from harness.leftovers import paths_in
+from lib import machine
+from lib.job import Job
+from lib.leftovers import paths_in
 
 PROGRAM = str(Path(__file__).parent / "ranks.py")
 ROUNDS = min(500, max(18, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0"))))

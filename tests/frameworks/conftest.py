@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import pytest
 
-from harness import cluster as clusters
-from harness import machine, provision, slurm
-from harness.cluster import Cluster, Node
-from harness.processes import Process, tree
+from lib import cluster as clusters
+from lib import machine, provision, slurm
+from lib.cluster import Cluster, Node
+from lib.processes import Process, tree
 
 three_nodes = clusters.three_nodes
 
@@ -183,7 +183,7 @@ def slurm_nodes(request: pytest.FixtureRequest) -> slurm.Cluster:
 def frameworks() -> None:
     """Skip where Dask and Ray were not fetched."""
     if not list(FRAMEWORKS.parent.glob("installed-*")):
-        machine.lacking("Dask and Ray, which tests/harness/provision_frameworks.py fetches")
+        machine.lacking("Dask and Ray, which tests/lib/provision_frameworks.py fetches")
 
 
 class Dask(Framework):

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from frameworks.conftest import DRIVER, FRAMEWORKS, Dask, Framework, Ray, opened
-from harness import machine
-from harness.cluster import Cluster
-from harness.processes import children
+from lib import machine
+from lib.cluster import Cluster
+from lib.processes import children
 
 pytestmark = pytest.mark.timeout(500)
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from frameworks.conftest import DRIVER, FRAMEWORKS, Dask, Framework
-from harness import machine, provision
+from lib import machine, provision
 
 EXAMPLES = machine.ROOT / "docs" / "examples" / "frameworks"
 
@@ -82,7 +82,7 @@ def test_the_example(framework: Framework) -> None:
 def test_functions_failures_and_mpi(framework: Framework) -> None:
     python = provision.mpi4py()
     if python is None:
-        machine.lacking("Open MPI with mpi4py, which tests/harness/provision.py fetches")
+        machine.lacking("Open MPI with mpi4py, which tests/lib/provision.py fetches")
     out = framework.run(DRIVER, *_words(framework, "all", str(python), "-c", MPI))
     assert re.search(r"<nodes n\d \(2\), n\d \(2\), n\d \(2\)>", out), out
     returned = eval(re.findall(r"^returned (.*)$", out, re.MULTILINE)[0])

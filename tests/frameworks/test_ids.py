@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine, provision
-from harness.job import Job
-from harness.running import Jobs
+from lib import machine, provision
+from lib.job import Job
+from lib.running import Jobs
 
 FRAMEWORKS = provision.FOLDER / "frameworks"
 STANDINS = Path(__file__).with_name("standins")
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(LIMIT + 30)
 def job(request: pytest.FixtureRequest, tmp_path: Path):
     """Run a program of the page over two simulated nodes, by a Python that has NumPy."""
     if not list(FRAMEWORKS.glob("installed-*numpy*")):
-        machine.lacking("NumPy, which tests/harness/provision_frameworks.py fetches with Dask and Ray")
+        machine.lacking("NumPy, which tests/lib/provision_frameworks.py fetches with Dask and Ray")
     jobs = Jobs(tmp_path)
     paths = os.pathsep.join(map(str, [STANDINS, machine.ROOT, machine.TESTS]))
     command = [*RUN, str(FRAMEWORKS / "bin" / "python"), str(EXAMPLES / f"{request.param}.py")]

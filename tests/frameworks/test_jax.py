@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import cluster as clusters
-from harness import machine, pairings, provision, slurm
-from harness.cluster import Cluster
-from harness.job import Job
-from harness.running import Jobs
+from lib import cluster as clusters
+from lib import machine, pairings, provision, slurm
+from lib.cluster import Cluster
+from lib.job import Job
+from lib.running import Jobs
 
 three_nodes = clusters.three_nodes
 cluster = clusters.cluster
@@ -54,7 +54,7 @@ pytestmark = pytest.mark.timeout(SECONDS + 60)
 def _jax() -> None:
     """Skip where JAX was not fetched."""
     if not list(JAX.glob("installed-*")):
-        machine.lacking("JAX, which tests/harness/provision_frameworks.py fetches")
+        machine.lacking("JAX, which tests/lib/provision_frameworks.py fetches")
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from frameworks.conftest import DRIVER, Dask, Framework, Ray, opened
-from harness.cluster import Cluster
-from harness.processes import Process
+from lib.cluster import Cluster
+from lib.processes import Process
 
 pytestmark = [pytest.mark.timeout(500), pytest.mark.clusters]
 

@@ -12,10 +12,10 @@ import pytest
 from nodes.conftest import launcher_command
 
 from frameworks.conftest import FRAMEWORKS
-from harness import cluster as clusters
-from harness import machine, slurm_nodes
-from harness.cluster import Cluster
-from harness.slurm_nodes import Slurm
+from lib import cluster as clusters
+from lib import machine, slurm_nodes
+from lib.cluster import Cluster
+from lib.slurm_nodes import Slurm
 
 cluster = clusters.cluster
 slurm_on_nodes = slurm_nodes.slurm_on_nodes

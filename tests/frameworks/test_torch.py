@@ -14,9 +14,9 @@ from plugin.test_frameworks import outcome
 
 from frameworks import training
 from frameworks.training import EXAMPLE, SCRIPTS, trained
-from harness import cluster as clusters
-from harness import machine, provision, slurm
-from harness.cluster import Cluster
+from lib import cluster as clusters
+from lib import machine, provision, slurm
+from lib.cluster import Cluster
 
 cluster = clusters.cluster
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(1000)
 def torch_here() -> None:
     """Skip where torch was not installed."""
     if not list(ENVIRONMENT.glob("installed-*")):
-        machine.lacking("torch, which tests/harness/provision_frameworks.py fetches")
+        machine.lacking("torch, which tests/lib/provision_frameworks.py fetches")
 
 
 def environment() -> dict[str, str]:
@@ -67,7 +67,7 @@ def test_training_on_one_node(weights_of_one: list[float]) -> None:
 def prterun() -> tuple[str, ...]:
     launcher = next((each for each in machine.launchers() if each.name.startswith("prterun")), None)
     if launcher is None:
-        machine.lacking("prterun, which tests/harness/provision.py fetches")
+        machine.lacking("prterun, which tests/lib/provision.py fetches")
     return (launcher.path, *machine.PRTERUN_OPTIONS)
 
 

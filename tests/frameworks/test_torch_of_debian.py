@@ -12,9 +12,9 @@ import pytest
 
 from frameworks import training
 from frameworks.training import EXAMPLE, SCRIPTS, trained
-from harness import cluster as clusters
-from harness import machine
-from harness.cluster import Cluster
+from lib import cluster as clusters
+from lib import machine
+from lib.cluster import Cluster
 
 cluster = clusters.cluster
 

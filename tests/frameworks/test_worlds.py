@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from frameworks.conftest import Dask, Framework, Ray, opened
-from harness import machine
-from harness.cluster import Cluster
+from lib import machine
+from lib.cluster import Cluster
 
 EXAMPLES = machine.ROOT / "docs" / "examples" / "frameworks"
 DRIVER = str(Path(__file__).with_name("worlds.py"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine
+from lib import machine
 
 EXAMPLE = str(machine.ROOT / "docs" / "examples" / "frameworks" / "torch_ddp.py")
 SCRIPTS = Path(__file__).parent / "torch_scripts"

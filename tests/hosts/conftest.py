@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness import hosting
-from harness.hosting import host
+from lib import hosting
+from lib.hosting import host
 
 __all__ = ["host", "pytest_generate_tests"]
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import machine
+from lib import machine
 
 
 @pytest.mark.parametrize("program", ["data", "joining", "grouping"])

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harness import hosting
+from lib import hosting
 
 STATUS = "the status of "
 

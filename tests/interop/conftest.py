@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine, pairings
+from lib import machine, pairings
 
 HERE = Path(__file__).parent
 

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from harness.job import Job, scenario_command
-from harness.pairings import Part
-from harness.rank import load
+from lib.job import Job, scenario_command
+from lib.pairings import Part
+from lib.rank import load
 from pypmix import Value
 
 VALUES: dict[str, Value] = load("interop", "sync")["VALUES"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from interop.test_clients import notes, succeeded
 
-from harness.job import Job
-from harness.pairings import Part
+from lib.job import Job
+from lib.pairings import Part
 
 RANK = str(Path(__file__).parent / "event_rank.py")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from interop.test_clients import notes, outcome
 
-from harness import machine, pairings
-from harness.pairings import Part
-from harness.running import Jobs
+from lib import machine, pairings
+from lib.pairings import Part
+from lib.running import Jobs
 
 HERE = Path(__file__).parent
 MANAGER = machine.ROOT / "docs" / "examples" / "hosts" / "own_rm.py"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from interop.test_clients import notes, succeeded
 
-from harness import pairings
-from harness.job import scenario_command
-from harness.pairings import Part
+from lib import pairings
+from lib.job import scenario_command
+from lib.pairings import Part
 
 pytestmark = [
     pytest.mark.servers("python-server"),

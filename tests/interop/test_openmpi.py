@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine, pairings, provision
-from harness.pairings import Part
+from lib import machine, pairings, provision
+from lib.pairings import Part
 
 PROGRAMS = Path(__file__).parent / "mpi"
 EXAMPLES = machine.ROOT / "docs" / "examples" / "mpi"
@@ -37,7 +37,7 @@ def mpi(launch):
     """Run a Python program that uses mpi4py as a job of so many ranks."""
     python = provision.mpi4py()
     if python is None:
-        machine.lacking("Open MPI with mpi4py, which tests/harness/provision.py fetches")
+        machine.lacking("Open MPI with mpi4py, which tests/lib/provision.py fetches")
 
     def start(ranks: int, *command: str, **environment: str):
         # What finds pypmix has no business in the ranks, which run another Python's packages.

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from harness import machine
+from lib import machine
 from pypmix import attrs
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.serving import ServerOptions

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from interop.test_clients import notes, succeeded
 
-from harness.job import Job
-from harness.pairings import Part
+from lib.job import Job
+from lib.pairings import Part
 
 pytestmark = pytest.mark.servers("python-server", "native-server-4.2.2")
 

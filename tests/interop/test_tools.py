@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from interop.test_clients import succeeded
 
-from harness import machine
-from harness.pairings import Part
+from lib import machine
+from lib.pairings import Part
 from pypmix import Server
 from pypmix.standard.ops import ClientFinalized, Publish, ToolConnected
 

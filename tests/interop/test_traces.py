@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli.command import Command
 
-from harness import machine, provision
+from lib import machine, provision
 from pypmix.host.tracing.read import read
 
 from .test_openmpi import ENVIRONMENT
@@ -44,7 +44,7 @@ def test_c_programs(command: Command, programs: Callable[[str], str], libpmix: d
 def test_a_program_of_open_mpi(command: Command) -> None:
     python = provision.mpi4py()
     if python is None:
-        machine.lacking("Open MPI with mpi4py, which tests/harness/provision.py fetches")
+        machine.lacking("Open MPI with mpi4py, which tests/lib/provision.py fetches")
     path = command.folder / "run.json"
     program = ["-m", "mpi4py.bench", "helloworld"]
     # What finds pypmix has no business in the ranks, which run another Python's packages.

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import cluster as clusters
-from harness import machine, pairings, slurm_nodes
-from harness.cluster import Cluster, Node
-from harness.job import TIME_LIMIT, Job, scenario_command
+from lib import cluster as clusters
+from lib import machine, pairings, slurm_nodes
+from lib.cluster import Cluster, Node
+from lib.job import TIME_LIMIT, Job, scenario_command
 
 cluster = clusters.cluster
 three_nodes = clusters.three_nodes

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import cluster as clusters
-from harness import machine, processes
-from harness.cluster import Cluster
+from lib import cluster as clusters
+from lib import machine, processes
+from lib.cluster import Cluster
 
 LISTEN = """
 import socket, sys
@@ -165,7 +165,7 @@ KILLED = """
 import os, signal, sys, time
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from harness.cluster import Cluster
+from lib.cluster import Cluster
 
 found = Cluster(2, Path({folder!r})).open()
 for node in found:

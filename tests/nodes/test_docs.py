@@ -1,6 +1,6 @@
 """The commands of the pages on clusters run as they stand there, on nodes with the names that they have there.
 
-`tests/pages/blocks.toml` says which blocks these are, and `harness.blocks` how they are read. A batch script is handed
+`tests/pages/blocks.toml` says which blocks these are, and `lib.blocks` how they are read. A batch script is handed
 to Slurm's sbatch.
 """
 
@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import blocks, machine, provision
-from harness.blocks import Block
-from harness.cluster import SSHD, Cluster
-from harness.slurm_nodes import Slurm
+from lib import blocks, machine, provision
+from lib.blocks import Block
+from lib.cluster import SSHD, Cluster
+from lib.slurm_nodes import Slurm
 from pypmix.host.rosters.names import read_hostfile
 
 PAGES = machine.ROOT / "docs" / "how-to"
@@ -88,7 +88,7 @@ def _python(block: Block) -> str:
         return sys.executable
     found = provision.mpi4py()
     if found is None or not list(found.parents[1].glob(f"lib/python3.{sys.version_info.minor}")):
-        machine.lacking("Open MPI with mpi4py for this Python, which tests/harness/provision.py fetches")
+        machine.lacking("Open MPI with mpi4py for this Python, which tests/lib/provision.py fetches")
     path = os.pathsep.join([str(machine.ROOT), *filter(None, sys.path)])
     return f"env PYTHONPATH={path} {found}"
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from harness import machine
-from harness.cluster import Cluster, Node, one_ip
-from harness.slurm_nodes import Slurm
+from lib import machine
+from lib.cluster import Cluster, Node, one_ip
+from lib.slurm_nodes import Slurm
 
 DOCTOR = (sys.executable, "-m", "pypmix", "doctor", "--json")
 

@@ -15,10 +15,10 @@ from nodes import test_run
 from nodes.conftest import launcher_command
 from nodes.test_run import LIMIT, Runner, succeeded, ways
 
-from harness import machine
-from harness.cluster import Cluster
-from harness.job import Job
-from harness.slurm_nodes import Slurm
+from lib import machine
+from lib.cluster import Cluster
+from lib.job import Job
+from lib.slurm_nodes import Slurm
 
 over = test_run.over
 

@@ -21,11 +21,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine, processes
-from harness.cluster import Cluster, Node
-from harness.job import Job
-from harness.leftovers import paths_in
-from harness.processes import Process
+from lib import machine, processes
+from lib.cluster import Cluster, Node
+from lib.job import Job
+from lib.leftovers import paths_in
+from lib.processes import Process
 
 PROGRAM = Path(__file__).with_name("shaken.py")
 ROUNDS = max(0, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0")))

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import blocks, machine
-from harness.cluster import Cluster
+from lib import blocks, machine
+from lib.cluster import Cluster
 from pypmix.host.rosters.base import Settings
 from pypmix.host.rosters.flux import FluxRoster
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine, pairings
-from harness.cluster import Cluster
+from lib import machine, pairings
+from lib.cluster import Cluster
 
 HOSTS = machine.ROOT / "docs" / "examples" / "hosts"
 DAEMON = Path(__file__).with_name("daemon.py")

@@ -18,9 +18,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from harness import machine
-from harness.cluster import Cluster
-from harness.programs import TOTAL
+from lib import machine
+from lib.cluster import Cluster
+from lib.programs import TOTAL
 
 DEPLOY = machine.ROOT / "deploy" / "kubernetes"
 MANIFESTS = ("job.yaml", "jobset.yaml")
@@ -83,7 +83,7 @@ class Pods:
         self.publish()
         first = cluster["n1"]
         self._first = first.address
-        dns = str(machine.TESTS / "harness" / "dns.py")
+        dns = str(machine.TESTS / "lib" / "dns.py")
         with (folder / "dns.log").open("wb") as log:
             self._dns = first.start(sys.executable, dns, first.address, folder, stdout=log, stderr=log)
         programs = folder / "bin"

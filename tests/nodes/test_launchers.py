@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from nodes.conftest import launcher_command
 
-from harness import machine
-from harness.cluster import Cluster
-from harness.programs import TOTAL
+from lib import machine
+from lib.cluster import Cluster
+from lib.programs import TOTAL
 
 NODES = ("n1", "n2", "n3")
 EXAMPLES = machine.ROOT / "docs" / "examples"

@@ -10,7 +10,7 @@ import pytest
 from nodes import test_run
 from nodes.test_run import Runner, succeeded, ways
 
-from harness import machine, provision
+from lib import machine, provision
 
 over = test_run.over
 EXAMPLES = machine.ROOT / "docs" / "examples" / "mpi"
@@ -25,7 +25,7 @@ def python() -> str:
     """Return the Python that has mpi4py, if pypmix runs on it as well."""
     found = provision.mpi4py()
     if found is None or not list(found.parents[1].glob(f"lib/python3.{sys.version_info.minor}")):
-        machine.lacking("Open MPI with mpi4py for this Python, which tests/harness/provision.py fetches")
+        machine.lacking("Open MPI with mpi4py for this Python, which tests/lib/provision.py fetches")
     return str(found)
 
 

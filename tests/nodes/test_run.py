@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness import machine, pairings, provision
-from harness.cluster import Cluster, Node
-from harness.job import Job, scenario_command
-from harness.leftovers import paths_in
-from harness.processes import Process
+from lib import machine, pairings, provision
+from lib.cluster import Cluster, Node
+from lib.job import Job, scenario_command
+from lib.leftovers import paths_in
+from lib.processes import Process
 
 WAYS = ("ssh", "salloc", "srun", "symmetric")
 NODES = ("n1", "n2")
@@ -360,7 +360,7 @@ def test_examples(over: Runner, name: str) -> None:
 def test_unmodified_programs_of_open_mpi(over: Runner, program: str, wanted: list[str]) -> None:
     python = provision.mpi4py()
     if python is None:
-        machine.lacking("Open MPI with mpi4py, which tests/harness/provision.py fetches")
+        machine.lacking("Open MPI with mpi4py, which tests/lib/provision.py fetches")
     # What finds pypmix has no business in the ranks, which run another Python's packages.
     settings = ["PYTHONPATH=", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]
     command = ["env", *settings, str(python), str(MPI / f"{program}.py")]

@@ -12,7 +12,7 @@ import pytest
 from nodes import test_run
 from nodes.test_run import Runner, Started, succeeded, ways
 
-from harness import processes
+from lib import processes
 from pypmix.host.local import HANG
 
 over = test_run.over

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import blocks
-from harness.blocks import ROOT, Block
+from lib import blocks
+from lib.blocks import ROOT, Block
 
 ALL = [block for page in blocks.pages() for block in blocks.of_page(page)]
 PROGRAMS = ROOT / "tests" / "pages" / "programs"

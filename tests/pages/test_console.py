@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import blocks, machine, provision
-from harness.blocks import Block
+from lib import blocks, machine, provision
+from lib.blocks import Block
 
 DOCS = machine.ROOT / "docs"
 PROGRAMS = Path(__file__).with_name("programs")
@@ -41,7 +41,7 @@ def _python(page: str) -> str:
         return sys.executable
     found = provision.mpi4py()
     if found is None or not list(found.parents[1].glob(f"lib/python3.{sys.version_info.minor}")):
-        machine.lacking("Open MPI with mpi4py for this Python, which tests/harness/provision.py fetches")
+        machine.lacking("Open MPI with mpi4py for this Python, which tests/lib/provision.py fetches")
     return str(found)
 
 

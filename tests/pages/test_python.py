@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pages import test_console
 
-from harness import blocks
+from lib import blocks
 
 LIMIT = test_console.LIMIT
 PAGES = sorted({block.page for block in blocks.to_run("python")})

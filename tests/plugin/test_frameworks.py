@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine, provision
+from lib import machine, provision
 from plugin.test_plugin import installed
 
 SECONDS = 300
@@ -76,7 +76,7 @@ def mpi() -> str:
     """The Python that has mpi4py."""
     found = provision.mpi4py()
     if found is None or not list(found.parents[1].glob(f"lib/python3.{sys.version_info.minor}")):
-        machine.lacking("Open MPI with mpi4py for this Python, which tests/harness/provision.py fetches")
+        machine.lacking("Open MPI with mpi4py for this Python, which tests/lib/provision.py fetches")
     return str(found)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 import pypmix
-from harness import processes
+from lib import processes
 from pypmix.testing import scenario
 from pypmix.testing.cluster import RealCluster, named
 from pypmix.testing.results import _own

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import pytest
 
-from harness import blocks, machine, provision_roots
-from harness.blocks import Block
+from lib import blocks, machine, provision_roots
+from lib.blocks import Block
 
 ENTER = Path(__file__).with_name("enter.sh")
 NAMESPACES = ("--mount", "--pid", "--fork", "--kill-child", "--uts", "--ipc", "--net")
@@ -104,7 +104,7 @@ def script(way: list[Saved | Block]) -> str:
 def root() -> Path:
     found = provision_roots.root("bookworm")
     if found is None or machine.namespaces_lacking():
-        machine.lacking(machine.namespaces_lacking() or "the Debian bookworm root of tests/harness/provision_roots.py")
+        machine.lacking(machine.namespaces_lacking() or "the Debian bookworm root of tests/lib/provision_roots.py")
     assert found is not None
     return found.folder
 

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from harness import machine
-from harness.running import Jobs
+from lib import machine
+from lib.running import Jobs
 
 pytestmark = pytest.mark.timeout(180)
 
 EXAMPLE = machine.ROOT / "docs" / "examples" / "clusters" / "meet.py"
 LOSING = """
 import sys, time
-from harness.sync import tell
+from lib.sync import tell
 from pypmix import Client, ConnectEvent, Proc, Range, attrs, cluster_nspace
 
 mine, theirs = sys.argv[1:]

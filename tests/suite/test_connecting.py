@@ -1,13 +1,13 @@
 """Jobs connect, know each other's procs and data, and disconnect: what RFC 0003 promises, on every pairing.
 
-What a pairing does not keep of that is declared in `harness.connect_promises`.
+What a pairing does not keep of that is declared in `lib.connect_promises`.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from harness import promises
+from lib import promises
 from pypmix import OperationTimeout, Proc, Unreachable
 
 proven = pytest.mark.servers(*promises.PROVEN_ON)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness import promises
+from lib import promises
 
 
 @pytest.mark.needs("one node")

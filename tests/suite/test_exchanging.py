@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness import promises
+from lib import promises
 from pypmix import OperationTimeout, PMIxError
 
 groups = pytest.mark.servers(*promises.PROVEN_ON)

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from harness import promises
+from lib import promises
 from pypmix import LostConnection, OperationTimeout, PMIxError
 
 

@@ -1,10 +1,10 @@
-"""Groups are addresses, and known to whoever asks, on every pairing, or declared: `harness.promises` lists it."""
+"""Groups are addresses, and known to whoever asks, on every pairing, or declared: `lib.promises` lists it."""
 
 from __future__ import annotations
 
 import pytest
 
-from harness import promises
+from lib import promises
 
 pytestmark = [
     pytest.mark.servers(*promises.PROVEN_ON),

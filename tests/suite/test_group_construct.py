@@ -1,10 +1,10 @@
-"""What is promised of constructing groups is kept on every pairing, or declared: `harness.promises` lists it."""
+"""What is promised of constructing groups is kept on every pairing, or declared: `lib.promises` lists it."""
 
 from __future__ import annotations
 
 import pytest
 
-from harness import promises
+from lib import promises
 
 pytestmark = [pytest.mark.servers(*promises.PROVEN_ON), pytest.mark.needs("groups")]
 

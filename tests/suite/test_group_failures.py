@@ -1,10 +1,10 @@
-"""What is promised of groups whose members end or leave is kept on every pairing, or declared: `harness.promises`."""
+"""What is promised of groups whose members end or leave is kept on every pairing, or declared: `lib.promises`."""
 
 from __future__ import annotations
 
 import pytest
 
-from harness import promises
+from lib import promises
 from pypmix import PMIxError
 
 pytestmark = [

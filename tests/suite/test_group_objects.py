@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.pairings import NODES
+from lib.pairings import NODES
 
 pytestmark = pytest.mark.servers("python-server", NODES, "prterun-*")
 

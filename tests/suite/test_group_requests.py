@@ -1,10 +1,10 @@
-"""What the early draft of RFC 0033 promises is kept on every pairing, or declared: `harness.promises`."""
+"""What the early draft of RFC 0033 promises is kept on every pairing, or declared: `lib.promises`."""
 
 from __future__ import annotations
 
 import pytest
 
-from harness import promises
+from lib import promises
 
 pytestmark = [
     pytest.mark.servers(*promises.PROVEN_ON),

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from harness import pairings
-from harness.running import Jobs
+from lib import pairings
+from lib.running import Jobs
 
 # What the design shows. What its reader has to write is below: `agree` and `next_cid`.
 DESIGN = """

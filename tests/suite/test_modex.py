@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.samples import samples
+from lib.samples import samples
 from pypmix import NotFound, NotSupported, OperationTimeout
 
 TWO_SECONDS = (1.5, 6.0)

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from harness import machine, pairings
-from harness.running import Jobs
+from lib import machine, pairings
+from lib.running import Jobs
 
 HOSTS = machine.ROOT / "docs" / "examples" / "hosts"
 MANAGER = HOSTS / "own_rm.py"

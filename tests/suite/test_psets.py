@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from harness import machine, pairings
-from harness.pairings import Part
+from lib import machine, pairings
+from lib.pairings import Part
 from pypmix import Proc
 
 EXISTS, NOT_FOUND, BAD_PARAM, TIMEOUT = -11, -46, -27, -24

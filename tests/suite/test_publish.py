@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.samples import samples
+from lib.samples import samples
 from pypmix import NotFound, OperationTimeout, PMIxError, Status, Unreachable
 from pypmix.standard.values import to_python
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from harness import machine, pairings
-from harness.pairings import Part
+from lib import machine, pairings
+from lib.pairings import Part
 
 pytestmark = [
     pytest.mark.servers(f"{pairings.SLURM}*-2-nodes"),

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import pypmix
-from harness import cluster as clusters
-from harness import machine, provision_roots
-from harness.cluster import Cluster, Node
-from harness.slurm_nodes import Slurm
+from lib import cluster as clusters
+from lib import machine, provision_roots
+from lib.cluster import Cluster, Node
+from lib.slurm_nodes import Slurm
 
 HOLD = 'mkdir -m 755 /run/munge; mount --bind "$0/hosts" /etc/hosts; touch "$0/$1.up"; exec sleep infinity'
 
@@ -39,7 +39,7 @@ class Inside(Node):
 def in_root(cluster: Cluster, root: provision_roots.Root) -> Cluster:
     """Return a cluster as seen from inside of a root on each of its nodes, which can write to the cluster's folder."""
     package = Path(pypmix.__file__).resolve().parent
-    enter = [str(machine.TESTS / "harness" / "enter.sh"), root.folder, cluster.folder, package, root.packages]
+    enter = [str(machine.TESTS / "lib" / "enter.sh"), root.folder, cluster.folder, package, root.packages]
     found = copy.copy(cluster)
     found.nodes = {}
     for node in cluster:
@@ -60,7 +60,7 @@ def trixie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two nodes with the root."""
     root = provision_roots.root("trixie")
     if root is None:
-        machine.lacking("the Debian trixie root that tests/harness/provision_roots.py builds")
+        machine.lacking("the Debian trixie root that tests/lib/provision_roots.py builds")
     assert root is not None
     if clusters.lacking():
         machine.lacking(clusters.lacking())

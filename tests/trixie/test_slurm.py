@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from harness import machine, provision_roots
-from harness.cluster import Cluster
-from harness.slurm_nodes import Slurm
+from lib import machine, provision_roots
+from lib.cluster import Cluster
+from lib.slurm_nodes import Slurm
 
 RUN = ("python3", "-m", "pypmix", "run")
 LIMIT = 80.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.samples import samples
+from lib.samples import samples
 from pypmix import DataBuffer, Info, Proc, RemoteProtocolError, Value
 from pypmix.standard import codes
 

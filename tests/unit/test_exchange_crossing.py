@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.samples import samples
+from lib.samples import samples
 from pypmix.engine.groups import talk
 from pypmix.engine.times import GET_SECONDS
 from pypmix.host.exchange import Crossing, Exchange, Hub, announcing, deciding

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.processes import stop
+from lib.processes import stop
 from pypmix.host.exchange import Exchange, TCPCarrier, codec, keepalive
 from pypmix.host.exchange.keepalive import PING, TURNS, KeepAlive
 from pypmix.host.exchange.link import Pulse

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from harness.processes import stop
+from lib.processes import stop
 from pypmix.engine import times
 from pypmix.engine.python.reactor import Guest, Reactor
 from pypmix.host import addresses

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from harness.processes import stop
+from lib.processes import stop
 from pypmix.host.exchange import Exchange, TCPCarrier, tcp
 from pypmix.host.exchange.handshake import PROGRESS, Handshake, Progress
 from pypmix.host.exchange.journal import MANY, MUCH, Journal

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.processes import stop
+from lib.processes import stop
 from pypmix import PermissionDenied
 from pypmix.host import tls
 from pypmix.host.exchange import Exchange, TCPCarrier, codec, rendezvous, tcp

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import machine
+from lib import machine
 from pypmix.engine.alarms import Alarms
 from pypmix.engine.collective.machine import Collectives
 from pypmix.engine.faults import struck

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine
+from lib import machine
 from unit.test_native_session import environment, finished, launch
 
 pytestmark = pytest.mark.timeout(90)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.group_world import NSPACE, Ticket, World
+from lib.group_world import NSPACE, Ticket, World
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.entering import _lives
 from pypmix.standard import attrs, codes, keys, statuses

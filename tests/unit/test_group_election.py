@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.group_world import NSPACE, Ticket, World
+from lib.group_world import NSPACE, Ticket, World
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.election import GRACE, Outcome
 from pypmix.standard import attrs, keys, statuses

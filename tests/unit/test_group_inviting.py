@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.group_world import NSPACE, Process, Ticket, World
+from lib.group_world import NSPACE, Process, Ticket, World
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.inviting import INVITATION
 from pypmix.standard import attrs, codes, statuses

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.group_world import NSPACE, SERVER, Process, Ticket, World
-from harness.virtual import Programs
+from lib.group_world import NSPACE, SERVER, Process, Ticket, World
+from lib.virtual import Programs
 from pypmix import aio, attrs
 from pypmix.aio.operations.groups import Group
 from pypmix.aio.recipes.admission import Admission, request

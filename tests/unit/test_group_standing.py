@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.group_world import NSPACE, SERVER, Ticket, World
+from lib.group_world import NSPACE, SERVER, Ticket, World
 from pypmix.engine.groups import standing, talk
 from pypmix.engine.groups.membership import MAX_DEPARTED, Admission, Membership
 from pypmix.standard import attrs, keys, statuses

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness import journeys
-from harness.figures import ROOT
+from lib import journeys
+from lib.figures import ROOT
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine, pairings
+from lib import machine, pairings
 
 pytestmark = pytest.mark.timeout(60)
 

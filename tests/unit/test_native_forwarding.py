@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness import machine
+from lib import machine
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.serving import ServerOptions
 from pypmix.standard import attrs

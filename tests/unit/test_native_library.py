@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine
+from lib import machine
 from pypmix.engine.native import library
 from pypmix.engine.native.library import Candidate, Library, Refusal, find_library, identify
 

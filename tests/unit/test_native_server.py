@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine
+from lib import machine
 from unit.test_native_asks import TALK
 from unit.test_native_session import environment
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine
+from lib import machine
 from unit.test_native_session import PRELUDE, environment, finished
 
 pytestmark = pytest.mark.timeout(120)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import pypmix
-from harness import machine, processes
+from lib import machine, processes
 
 pytestmark = pytest.mark.timeout(90)
 

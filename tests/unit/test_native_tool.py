@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine, processes
+from lib import machine, processes
 from unit.test_native_events import EVENTS, LEAKED
 from unit.test_native_session import PRELUDE, environment, finished
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.promises import EVERY, LACKS, NAMES
+from lib.promises import EVERY, LACKS, NAMES
 
 TESTS = Path(__file__).resolve().parents[1]
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from harness.leftovers import nothing_left
+from lib.leftovers import nothing_left
 from pypmix.engine.python import client as client_module
 from pypmix.engine.python import transport
 from pypmix.engine.python.serversession import ServerSession

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness import machine
+from lib import machine
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.serving import ServerOptions
 from pypmix.server import accept

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import figures
-from harness.figures import Source
+from lib import figures
+from lib.figures import Source
 
 LIMITS: dict[str, dict[str, int]] = json.loads(figures.LIMITS.read_text())
 

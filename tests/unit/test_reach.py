@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from harness import leftovers
+from lib import leftovers
 from pypmix.host.rosters import reach
 from pypmix.host.rosters.agent import Agent
 from pypmix.host.rosters.reach import Probe, apart, unreached

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.leftovers import nothing_left
+from lib.leftovers import nothing_left
 from pypmix.engine.python import reactor as module
 from pypmix.engine.python.reactor import Guest, Link, Reactor
 from pypmix.standard.errors import NotInitialized

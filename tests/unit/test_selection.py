@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harness import hosting, pairings, promises, selection
-from harness.pairings import HOSTED, NODES, Pairing
+from lib import hosting, pairings, promises, selection
+from lib.pairings import HOSTED, NODES, Pairing
 
 SUITE = Path(__file__).resolve().parents[1] / "suite"
 

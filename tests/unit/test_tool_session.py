@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.leftovers import nothing_left
+from lib.leftovers import nothing_left
 from pypmix import (
     EventCode,
     Info,

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import pypmix
-from harness import machine
+from lib import machine
 from pypmix.standard import codes
 from pypmix.standard.releases import Release, parse_release
 from pypmix.standard.types import NAMES, Cpuset, DataArray, Value

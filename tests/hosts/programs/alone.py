@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from harness.hosted import WAIT, status
+from lib.hosted import WAIT, status
 from pypmix import NotFound, Proc, Status
 
 NODES = {"n0": [0, 1], "n1": [2, 3]}

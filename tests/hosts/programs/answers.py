@@ -6,7 +6,7 @@ import os
 import threading
 
 import pypmix
-from harness.hosted import WAIT, status, until
+from lib.hosted import WAIT, status, until
 from pypmix import AllocDirective, IOFChannel, NotFound, Pdata, Persist, Proc, Range, Status, attrs, uint32
 
 FIRST = Proc("demo", 0)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 
-from harness.hosted import WAIT, Logged, status
+from lib.hosted import WAIT, Logged, status
 from pypmix import Proc, Range, Rank
 
 NODES = {"n0": [0, 1], "n1": [2, 3]}

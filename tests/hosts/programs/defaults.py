@@ -7,7 +7,7 @@ import signal
 import sys
 
 import pypmix
-from harness.hosted import WAIT, status, until
+from lib.hosted import WAIT, status, until
 from pypmix import EventCode, Proc, Status, attrs
 from pypmix.host.launch import inherited_environment
 

@@ -11,7 +11,7 @@ import sys
 from hosts.programs.crossing import opened
 
 import pypmix
-from harness.hosted import WAIT, status
+from lib.hosted import WAIT, status
 from pypmix import EventCode, Proc, Rank, Status, attrs
 from pypmix.host.launch import inherited_environment
 

@@ -13,7 +13,7 @@ import threading
 import time
 
 import pypmix
-from harness.hosted import WAIT, Logged, status
+from lib.hosted import WAIT, Logged, status
 from pypmix import Credential, IOFChannel, Proc, Range, Status, attrs
 
 REFUSED = Status.ERR_NO_PERMISSIONS

@@ -10,7 +10,7 @@ import threading
 import time
 
 import pypmix
-from harness.hosted import WAIT, Logged, status, until
+from lib.hosted import WAIT, Logged, status, until
 from pypmix import Proc, Status
 
 

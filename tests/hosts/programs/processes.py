@@ -12,7 +12,7 @@ import sys
 import threading
 
 import pypmix
-from harness.hosted import WAIT, until
+from lib.hosted import WAIT, until
 from pypmix import Pdata, Proc, Rank
 
 

@@ -8,7 +8,7 @@ import os
 
 from hosts.programs.crossing import NODES, opened
 
-from harness.hosted import WAIT, status, until
+from lib.hosted import WAIT, status, until
 from pypmix import Proc, Rank, attrs
 
 EXISTS, NOT_FOUND = -11, -46

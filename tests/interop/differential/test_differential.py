@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from interop.differential.plans import Plan, Planner, Step, differences
 
-from harness import machine, pairings
-from harness.job import Job
-from harness.running import Jobs
+from lib import machine, pairings
+from lib.job import Job
+from lib.running import Jobs
 
 HERE = Path(__file__).parent
 FIRST = int(os.environ.get("PYPMIX_DIFFERENTIAL_FROM", "0"))

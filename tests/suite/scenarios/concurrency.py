@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from harness.aio import hear, tell, together
+from lib.aio import hear, tell, together
 from pypmix import Scope, attrs
 
 

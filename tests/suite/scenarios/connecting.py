@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from harness.aio import hear, sleep, tell, together
+from lib.aio import hear, sleep, tell, together
 from pypmix import ConnectEvent, EventCode, OperationTimeout, PMIxError, Proc, Rank, attrs
 
 LOAD = EventCode.custom(-4242)

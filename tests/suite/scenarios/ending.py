@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from harness.aio import Client, hear, tell
+from lib.aio import Client, hear, tell
 
 
 async def abort(me, code, message):

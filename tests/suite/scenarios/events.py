@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.aio import sleep
+from lib.aio import sleep
 from pypmix import EventCode, OperationTimeout, PMIxError, Range, uint32
 
 LOAD = EventCode.custom(-4242)

@@ -7,7 +7,7 @@ import os
 import pickle
 import signal
 
-from harness.aio import hear, sleep, tell
+from lib.aio import hear, sleep, tell
 from pypmix import PMIxError, Proc, uint32
 from pypmix.aio.recipes.admission import Admission, request
 from pypmix.requests.exchanging import _all

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from harness.aio import hear, sleep, tell
+from lib.aio import hear, sleep, tell
 from pypmix import PMIxError, Proc, Rank
 
 

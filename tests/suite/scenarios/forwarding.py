@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import sys
 
-from harness.aio import hear, sleep, tell
+from lib.aio import hear, sleep, tell
 from pypmix import IOFChannel, OperationTimeout, PMIxError, Proc, Rank, attrs
 
 LINES = """
 import sys
 import pypmix
-from harness.sync import hear
+from lib.sync import hear
 with pypmix.Client() as me:
     hear("go", 20)
     print(f"one of {me.rank}", flush=True)
@@ -22,7 +22,7 @@ with pypmix.Client() as me:
 MUCH = """
 import random, sys
 import pypmix
-from harness.sync import hear
+from lib.sync import hear
 with pypmix.Client() as me:
     hear("go", 20)
     data = random.Random(me.rank).randbytes(300_000)
@@ -103,7 +103,7 @@ async def much(me, early=False):
 async def two_readers(me):
     """Both ranks read the output of a job that rank 0 has spawned, one of a single proc."""
     if me.rank == 0:
-        job = await me.spawn(command("import sys, harness.sync as s; s.hear('go', 20); " + "print('x' * 10)"), n=2)
+        job = await me.spawn(command("import sys, lib.sync as s; s.hear('go', 20); " + "print('x' * 10)"), n=2)
         await tell("nspace", job.nspace)
         procs = job.procs
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from harness.aio import hear, tell
+from lib.aio import hear, tell
 from pypmix import Info, PMIxError, Proc, Rank, attrs
 
 QUALIFIER = 8

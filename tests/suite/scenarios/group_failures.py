@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from harness.aio import hear, sleep, tell, together
+from lib.aio import hear, sleep, tell, together
 from pypmix import EventCode, NotFound, OperationTimeout, PMIxError, Proc, Rank
 
 MEMBER, LEADER, SELECTED = EventCode.GROUP_MEMBER_FAILED, EventCode.GROUP_LEADER_FAILED, EventCode.GROUP_LEADER_SELECTED

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 
-from harness.aio import hear, sleep, tell, together
+from lib.aio import hear, sleep, tell, together
 from pypmix import Accepted, ConstructAborted, Declined, EventCode, Failed, OperationTimeout, PMIxError, attrs
 
 INVITED, DECLINED, FAILED = (
@@ -250,7 +250,7 @@ async def bereft(me, victims, accepts):
 
 def wait_for(name):
     """Wait in a thread until somebody has told something."""
-    from harness import sync
+    from lib import sync
 
     sync.hear(name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from harness.aio import hear, sleep, tell
+from lib.aio import hear, sleep, tell
 from pypmix import (
     Accepted,
     ConstructAborted,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.aio import hear, sleep, tell
+from lib.aio import hear, sleep, tell
 from pypmix import GroupEvent, OperationTimeout, PMIxError
 from pypmix.aio.recipes.admission import Admission, request
 from pypmix.aio.recipes.draft import Consent, announce

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from harness.aio import sleep
+from lib.aio import sleep
 from pypmix.recipes import Leadership
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.aio import hear, sleep, tell
+from lib.aio import hear, sleep, tell
 from pypmix import PMIxError, Proc, Rank
 
 

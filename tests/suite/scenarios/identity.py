@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.aio import Client, hear, tell
+from lib.aio import Client, hear, tell
 from pypmix import PMIxError, Proc, Rank, attrs
 
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from harness.aio import hear, sleep, tell
+from lib.aio import hear, sleep, tell
 from pypmix import EventCode, NotFound, PMIxError, Proc, Range, Rank, Scope, attrs, uint32
 
 HERE = EventCode.custom(-4300)
@@ -194,7 +194,7 @@ async def published(me, wide):
 CHILD = """
 import sys
 import pypmix
-from harness.sync import tell
+from lib.sync import tell
 with pypmix.Client() as me:
     me.put("port", 5000 + me.rank)
     me.fence(collect=True, timeout=20)

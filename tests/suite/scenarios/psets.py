@@ -6,7 +6,7 @@ import os
 import sys
 from functools import partial
 
-from harness.aio import hear, psets, tell
+from lib.aio import hear, psets, tell
 from pypmix import NotFound, PMIxError, Proc, ProcSet, Rank, app, attrs
 from pypmix.aio import Tool
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from harness.aio import hear, sleep, tell
-from harness.samples import samples
+from lib.aio import hear, sleep, tell
+from lib.samples import samples
 from pypmix import Persist, PMIxError
 
 

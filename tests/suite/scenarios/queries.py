@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from harness.aio import hear, tell
+from lib.aio import hear, tell
 from pypmix import PMIxError, Proc, Query, Rank, attrs
 
 

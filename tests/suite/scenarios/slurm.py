@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from harness.aio import hear, psets, sleep, tell
+from lib.aio import hear, psets, sleep, tell
 from pypmix import EventCode, NotSupported, PMIxError, Proc, Range, Rank, attrs
 from pypmix.aio.recipes.admission import request
 

@@ -7,13 +7,13 @@ import os
 import sys
 import time
 
-from harness.aio import hear, tell
+from lib.aio import hear, tell
 from pypmix import PMIxError, Proc, Rank, app, attrs
 
 CHILD = """
 import json, os, sys
 import pypmix
-from harness.sync import hear, tell
+from lib.sync import hear, tell
 with pypmix.Client() as me:
     me.put("port", 5000 + me.rank)
     me.fence(collect=True, timeout=20)
@@ -154,7 +154,7 @@ async def children_of_children(me):
             "import json, pypmix, sys\n"
             "with pypmix.Client() as me:\n"
             "    job = me.spawn([sys.executable, '-c', sys.argv[1], 'grandchild'], n=2)\n"
-            "    from harness.sync import hear, tell\n"
+            "    from lib.sync import hear, tell\n"
             "    seen = [json.loads(hear(f'grandchild.{rank}', 20)) for rank in range(2)]\n"
             "    tell('child', json.dumps([me.nspace, job.nspace, seen]))\n"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from harness.aio import hear, tell
+from lib.aio import hear, tell
 from pypmix import EventCode, Persist, Proc, Range, Rank, attrs
 from pypmix.aio import Tool
 

@@ -1,3 +1,3 @@
-from harness.blocks import Session
+from lib.blocks import Session
 
 Session("docs/reference/compat.md", globals()).run(0)

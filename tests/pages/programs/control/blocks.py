@@ -1,7 +1,7 @@
 # pypmix run -n 2
 from pathlib import Path
 
-from harness.blocks import Session
+from lib.blocks import Session
 
 from pypmix import Client, attrs
 

@@ -1,3 +1,3 @@
-from harness.blocks import Session
+from lib.blocks import Session
 
 Session("docs/how-to/from-pmix.md", globals()).run(0)

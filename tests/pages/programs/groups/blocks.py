@@ -2,7 +2,7 @@
 import threading
 import time
 
-from harness.blocks import Session
+from lib.blocks import Session
 
 from pypmix import Client, EventCode, GroupEvent, LeaderSelected, Left, MemberFailed, Proc
 from pypmix.recipes.draft import Consent, announce

@@ -1,7 +1,7 @@
 import asyncio
 import os
 
-from harness.blocks import Session
+from lib.blocks import Session
 
 from pypmix.host import Host
 

@@ -2,7 +2,7 @@
 import asyncio
 import os
 
-from harness.blocks import Session
+from lib.blocks import Session
 
 from pypmix import Client, aio
 

@@ -1,7 +1,7 @@
 # pypmix run --nodes 2 -n 1
 import asyncio
 
-from harness.blocks import Session
+from lib.blocks import Session
 
 from pypmix import aio, attrs
 

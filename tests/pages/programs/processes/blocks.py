@@ -1,5 +1,5 @@
 import pypmix
-from harness.blocks import Session
+from lib.blocks import Session
 
 Session("docs/explanation/processes.md", globals()).run(0)
 assert me.job.size == 1

@@ -1,5 +1,5 @@
 # pypmix run -n 4
-from harness.blocks import Session
+from lib.blocks import Session
 
 from pypmix import Client, attrs
 

@@ -1,6 +1,6 @@
 # pypmix run -n 1
 import pypmix
-from harness.blocks import Session
+from lib.blocks import Session
 
 from pypmix import Client, IOFChannel
 

@@ -1,4 +1,4 @@
-from harness.blocks import Session
+from lib.blocks import Session
 
 session = Session("docs/how-to/testing.md", globals())
 shown = []

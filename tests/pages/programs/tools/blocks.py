@@ -1,4 +1,4 @@
-from harness.blocks import Session
+from lib.blocks import Session
 
 from pypmix import Server
 

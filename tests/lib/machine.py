@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import pytest
 
-from harness import provision, provision_roots, slurm
-from harness.provision_roots import Root
+from lib import provision, provision_roots, slurm
+from lib.provision_roots import Root
 
 TESTS = Path(__file__).resolve().parent.parent
 ROOT = TESTS.parent
@@ -136,7 +136,7 @@ def enter(command: Sequence[str], folder: Path) -> list[str]:
     found = root()
     assert found is not None
     package = Path(pypmix.__file__).resolve().parent
-    start = ["unshare", "--mount", "sh", str(TESTS / "harness" / "enter.sh")]
+    start = ["unshare", "--mount", "sh", str(TESTS / "lib" / "enter.sh")]
     inside = ["python3" if word == sys.executable else word for word in command]
     return [*start, *map(str, (found.folder, folder, package, found.packages, ROOT)), *inside]
 
@@ -145,7 +145,7 @@ def enter(command: Sequence[str], folder: Path) -> list[str]:
 def root_lacking() -> str:
     """Return what keeps tests out of the Debian root, empty if nothing does."""
     if root() is None:
-        return "the Debian forky root that tests/harness/provision_roots.py builds"
+        return "the Debian forky root that tests/lib/provision_roots.py builds"
     if os.geteuid() != 0:
         return "root's rights, to enter the Debian forky root"
     with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.lack import Lack
+from lib.lack import Lack
 from pypmix.conformance.check import Promise
 from pypmix.conformance.checks import CHECKS
 

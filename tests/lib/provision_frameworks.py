@@ -1,6 +1,6 @@
 """Fetch Dask and Ray, JAX, and PyTorch into an environment each, for `tests/frameworks`.
 
-Run as `python tests/harness/provision_frameworks.py [clusters] [jax] [torch]`; what is there already is kept, and one
+Run as `python tests/lib/provision_frameworks.py [clusters] [jax] [torch]`; what is there already is kept, and one
 run at a time installs. Dask and Ray are about 350 MB, JAX 640 MB, PyTorch 900 MB; each takes a minute or two.
 """
 

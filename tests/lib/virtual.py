@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.group_world import Process, Ticket, World
+from lib.group_world import Process, Ticket, World
 from pypmix import aio, clientbase
 from pypmix.engine.common import EngineInfo
 from pypmix.engine.groups.agent import PARTS

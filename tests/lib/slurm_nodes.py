@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine, slurm
-from harness.cluster import Cluster, Node
+from lib import machine, slurm
+from lib.cluster import Cluster, Node
 
 CPUS = 4
 """CPUs of a node: as many tasks get room on it."""

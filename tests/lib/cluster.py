@@ -28,8 +28,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from harness import machine, processes
-from harness.processes import Process
+from lib import machine, processes
+from lib.processes import Process
 
 READY = 30.0
 """Seconds that what is started for the cluster gets to come up; it needs less than one."""

@@ -1,6 +1,6 @@
 """What runs in the processes of the host suite: resource managers, and the clients of their jobs.
 
-`python -m harness.hosted host TOPIC.FUNCTION` runs a program of `hosts/programs` as a host, `pair` does so in two
+`python -m lib.hosted host TOPIC.FUNCTION` runs a program of `hosts/programs` as a host, `pair` does so in two
 processes that are the two nodes of one session, and `client TOPIC.FUNCTION ARGUMENTS` is a rank of a job.
 """
 
@@ -71,7 +71,7 @@ class Cell:
     def command(self, function, *arguments):
         """Return the command line of a rank that calls a function of the same topic with its client."""
         name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-        return [sys.executable, "-m", "harness.hosted", "client", name, json.dumps(arguments)]
+        return [sys.executable, "-m", "lib.hosted", "client", name, json.dumps(arguments)]
 
     @property
     def env(self):
@@ -173,7 +173,7 @@ def run_pair(name, *places):
     for node, place in zip(("n0", "n1"), places or ("=127.0.0.1",) * 2, strict=True):
         namespace, _, address = place.partition("=")
         enter = ["ip", "netns", "exec", namespace] if namespace else []
-        command = [*enter, sys.executable, *STRICT, "-m", "harness.hosted", "host", name, node, address]
+        command = [*enter, sys.executable, *STRICT, "-m", "lib.hosted", "host", name, node, address]
         nodes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
     codes = []
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import machine
+from lib import machine
 
 READY = 20.0
 SSHD = "/usr/sbin/sshd"

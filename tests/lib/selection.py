@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from harness import promises
-from harness.pairings import HOSTED, NODES, SLURM, Pairing
+from lib import promises
+from lib.pairings import HOSTED, NODES, SLURM, Pairing
 
 OPTION = "--all-modes"
 
@@ -74,7 +74,7 @@ def header(config: pytest.Config) -> str:
     """Return the line of the test header that tells which it is."""
     if config.getoption(OPTION):
         return "suite: every pairing, in both forms"
-    return f"suite: for each test a selection of pairings and forms (tests/harness/selection.py; {OPTION} runs all)"
+    return f"suite: for each test a selection of pairings and forms (tests/lib/selection.py; {OPTION} runs all)"
 
 
 def everything(config: pytest.Config, test: str) -> bool:

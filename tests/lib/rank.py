@@ -23,7 +23,7 @@ TRANSLATOR = os.path.join(HERE, "blocking.py")
 
 def translate(path, form):
     """Return the code of a module of scenarios in a form."""
-    from harness import blocking
+    from lib import blocking
 
     with open(path, encoding="utf-8") as file:
         return blocking.translate(file.read(), path, form)

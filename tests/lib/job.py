@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness import machine, processes
+from lib import machine, processes
 
 TIME_LIMIT = 30.0
 
@@ -69,7 +69,7 @@ class Job:
         self.exit_code: int | None = None
         self.seconds = 0.0
         self.hung = ""
-        paths = [str(machine.TESTS / "harness" / "site"), str(machine.TESTS)]
+        paths = [str(machine.TESTS / "lib" / "site"), str(machine.TESTS)]
         paths += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         self.environment = {
             **machine.clean_environment(),
@@ -129,7 +129,7 @@ class Job:
         self._process.wait(5)
 
     def told(self) -> dict[str, str]:
-        """What scenarios have told so far (`harness.sync.tell`): names and texts."""
+        """What scenarios have told so far (`lib.sync.tell`): names and texts."""
         return {path.name: path.read_text() for path in self.marks.iterdir() if not path.name.startswith(".")}
 
     def tell(self, name: str) -> None:
@@ -229,4 +229,4 @@ def scenario_command(name: str, form: str, arguments: Mapping[str, object]) -> l
         form: `sync` or `asyncio`.
         arguments: The scenario's own arguments; plain literals.
     """
-    return [sys.executable, str(machine.TESTS / "harness" / "rank.py"), name, form, repr(dict(arguments))]
+    return [sys.executable, str(machine.TESTS / "lib" / "rank.py"), name, form, repr(dict(arguments))]

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import processes
+from lib import processes
 
 NODES = ("sn1", "sn2")
 READY = 30.0

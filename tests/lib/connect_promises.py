@@ -1,12 +1,12 @@
 """What RFC 0003 promises of connect and disconnect: a row for each of its sentences, in its order.
 
-See `harness.promises`, which holds what is promised of groups and process sets.
+See `lib.promises`, which holds what is promised of groups and process sets.
 """
 
 from __future__ import annotations
 
-from harness.lack import Lack
-from harness.promise import Promise, every_native, shipped
+from lib.lack import Lack
+from lib.promise import Promise, every_native, shipped
 
 KEYS = "RFC 0003, info keys"
 DESCRIPTION = "RFC 0003, Description"

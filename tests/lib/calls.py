@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pypmix
-from harness.blocking import translate
+from lib.blocking import translate
 
 _SOURCE = Path(pypmix.__file__).parent / "conformance" / "calls.py"
 exec(translate(_SOURCE.read_text(), str(_SOURCE), "sync"))

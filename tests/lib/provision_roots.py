@@ -1,6 +1,6 @@
 """Build small Debian roots: PMIx 7, PRRTE 5 and torch in `forky`, Slurm 24.11 in `trixie`, Python alone in `bookworm`.
 
-Run as `python tests/harness/provision_roots.py NAME...`. Each root has a Python of its own. It is built once, in the
+Run as `python tests/lib/provision_roots.py NAME...`. Each root has a Python of its own. It is built once, in the
 folder where `provision.py` keeps what it fetches, and is built anew only when its recipe below changes. Needs root,
 Debian's `debootstrap` and the mirror that apt is set up with; one run at a time builds, others wait for it. Nothing is
 mounted outside of the build's own mount namespace, which ends with it, however that is.

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from harness import machine, pairings, selection
-from harness.job import TIME_LIMIT, Job, scenario_command
-from harness.pairings import Pairing, Part
+from lib import machine, pairings, selection
+from lib.job import TIME_LIMIT, Job, scenario_command
+from lib.pairings import Pairing, Part
 from pypmix.conformance.checks import CHECKS
 
 FORMS = ("sync", "asyncio")
 
 WARM = {"python-server": 1, pairings.NODES: 2}
-"""The servers whose jobs can do without a launcher, with their nodes; see `harness.warm`."""
+"""The servers whose jobs can do without a launcher, with their nodes; see `lib.warm`."""
 
 LAUNCHING = frozenset({"options", "environment", "limit", "leaves_files", "psets"})
 """The options of a job that are not the scenario's own arguments."""
@@ -214,7 +214,7 @@ class Run(Jobs):
         return self.form == "asyncio" and self.client == "python-client" and self.server in WARM and not asks
 
     def _warm(self, scenario: str, ranks: int, options: dict[str, Any]) -> Job:
-        from harness import warm
+        from lib import warm
 
         arguments = {name: value for name, value in options.items() if name not in LAUNCHING}
         command = scenario_command(scenario, self.form, arguments)

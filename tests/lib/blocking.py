@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 MODULES = {
-    "harness.aio": "harness.sync",
+    "lib.aio": "lib.sync",
     "pypmix.aio": "pypmix",
-    "pypmix.conformance.awaited": "harness.sync",
-    "pypmix.conformance.calls": "harness.calls",
+    "pypmix.conformance.awaited": "lib.sync",
+    "pypmix.conformance.calls": "lib.calls",
     "pypmix.aio.recipes.admission": "pypmix.recipes.admission",
     "pypmix.aio.recipes.draft": "pypmix.recipes.draft",
 }

@@ -1,11 +1,11 @@
-"""What scenarios use besides pypmix, to be awaited; in a scenario's blocking form `harness.sync` takes its place."""
+"""What scenarios use besides pypmix, to be awaited; in a scenario's blocking form `lib.sync` takes its place."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 
-from harness.sync import read, write
+from lib.sync import read, write
 from pypmix.aio import Client
 from pypmix.conformance.awaited import sleep, together
 

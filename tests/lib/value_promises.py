@@ -1,9 +1,9 @@
-"""What pypmix promises of the values that procs give each other, beyond the Standard: see `harness.promises`."""
+"""What pypmix promises of the values that procs give each other, beyond the Standard: see `lib.promises`."""
 
 from __future__ import annotations
 
-from harness.lack import Lack
-from harness.promise import Promise, shipped
+from lib.lack import Lack
+from lib.promise import Promise, shipped
 
 FENCE = "pypmix, Client.get"
 CALLS = "pypmix, Client.bcast and its kind"
