@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.command import Command
+
+from lib.command import Command
 
 
 @pytest.fixture

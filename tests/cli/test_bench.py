@@ -8,9 +8,9 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
-from cli.command import Command
 
 from lib import machine
+from lib.command import Command
 from pypmix.cli import bench, picture
 from pypmix.cli.bench import OWN, TITLES, Case, Failed
 

@@ -6,7 +6,8 @@ import shutil
 import subprocess
 
 import pytest
-from cli.command import Command
+
+from lib.command import Command
 
 SHELLS = ("bash", "zsh", "fish")
 

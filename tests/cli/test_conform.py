@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.command import Command, Ended
 
 from lib import machine, slurm
+from lib.command import Command, Ended
 from lib.pairings import Pairing, surviving
 from pypmix import reports
 from pypmix.cli import conform
@@ -45,7 +45,7 @@ def said(found: dict[str, dict]) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize("topic", TOPICS)
 @pytest.mark.timeout(150)
 def test_our_server_keeps_all(command: Command, monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
-    monkeypatch.setattr("cli.command.LIMIT", 140.0)
+    monkeypatch.setattr("lib.command.LIMIT", 140.0)
     # Those whose ranks are killed take their time; the suite runs each of them on our server.
     wanted = [name for name, (title, _) in CHECKS.items() if title == topic][:: 3 if topic == LOSSES else 1]
     found = said(results(command, [*OWN[:-2], "--keep-going", *OWN[-2:]], *wanted))
@@ -65,7 +65,7 @@ def test_prterun_keeps_what_the_suite_knows(command: Command, monkeypatch: pytes
     if launcher is None:
         machine.lacking(f"the server {PAIRING.server}")
     assert launcher is not None
-    monkeypatch.setattr("cli.command.LIMIT", 140.0)
+    monkeypatch.setattr("lib.command.LIMIT", 140.0)
     lacking = {name for name, (topic, _) in CHECKS.items() if PAIRING.lack(name) and topic != LOSSES} - VARIES
     lacking.add("construct: a member dies")
     assert {"duplicate keys are refused", "connect: nspace", "credentials", "targets of job control"} <= lacking
@@ -129,7 +129,7 @@ def test_a_command_that_hangs(command: Command) -> None:
 @pytest.mark.timeout(100)
 def test_a_server_that_never_answers(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """A promise that hangs is named with the line that the rank waits in, and the next one is tried."""
-    monkeypatch.setattr("cli.command.LIMIT", 80.0)
+    monkeypatch.setattr("lib.command.LIMIT", 80.0)
     silent = [*BROKEN_HOST[:-1], "--silent", "2"]
     found = said(results(command, silent, "exchange", "publish", "construct", words=("--timeout", 24)))
     result, why = found["publish"]

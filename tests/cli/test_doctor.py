@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.command import ROOT, Command
+
+from lib.command import ROOT, Command
 
 FAKE = b"\x7fELF\x02" + bytes(11) + b"text OpenPMIx 5.0.8, repo rev\0more"
 

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.command import Command
 
 from lib import machine
+from lib.command import Command
 
 
 @pytest.mark.parametrize("engine", ["python", "native"])

@@ -13,7 +13,8 @@ import sys
 import time
 
 import pytest
-from cli.command import Command, Ended
+
+from lib.command import Command, Ended
 
 RANK = """
 import os, signal, sys, time

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.command import ROOT
 
+from lib.command import ROOT
 from lib.leftovers import nothing_left
 from pypmix import Server
 from pypmix.engine.base import Upcall

@@ -9,9 +9,9 @@ import sys
 from importlib import metadata
 
 import pytest
-from cli.command import Command
 from packaging.requirements import Requirement
 
+from lib.command import Command
 from pypmix import __version__
 
 

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.command import LIMIT, Command
 
 from lib import machine, processes
+from lib.command import LIMIT, Command
 
 SH = ("sh", "-c")
 

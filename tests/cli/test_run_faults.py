@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cli.command import ROOT, Command
 
+from lib.command import ROOT, Command
 from pypmix.host.trying import Fault, arrange, check
 
 SURVIVE = ROOT / "docs" / "examples" / "testing" / "survive.py"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from cli.command import Command
 
+from lib.command import Command
 from pypmix import Rank
 from pypmix.cli.options import OPTIONS, Request, parse
 from pypmix.cli.parser import UsageError

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.command import Command
+
+from lib.command import Command
 
 SH = ("sh", "-c")
 

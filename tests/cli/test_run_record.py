@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cli.command import Command
-
+from lib.command import Command
 from pypmix.host.recording import read
 
 PUBLISHER = """

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.command import Command
 
 from lib import machine
+from lib.command import Command
 from pypmix.host.tracing.read import Trace, read
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from cli.command import Command, Ended
 
+from lib.command import Command, Ended
 from pypmix.host.cascades import HOLD, MOST, Reader, spans, summary
 from pypmix.host.output import Stream
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.command import ROOT, Command
 
+from lib.command import ROOT, Command
 from lib.leftovers import nothing_left
 from pypmix.host import Application, LocalHost, Outcome
 

@@ -9,8 +9,8 @@ import sys
 import time
 
 import pytest
-from cli.command import Command, Ended
 
+from lib.command import Command, Ended
 from pypmix import Status
 
 SH = ("sh", "-c")

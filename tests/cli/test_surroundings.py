@@ -13,8 +13,8 @@ from http.client import BadStatusLine
 from pathlib import Path
 
 import pytest
-from cli.command import Command
 
+from lib.command import Command
 from pypmix.cli import bench, reach, show
 from pypmix.cli.app import app
 from pypmix.cli.streams import prepare

@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from cli.command import Command, Ended
 
 from lib import machine
+from lib.command import Command, Ended
 
 RANK = """
 import os, sys, time

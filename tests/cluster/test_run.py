@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.command import Command
 
+from lib.command import Command
 from lib.sshd import Server
 
 LOCAL = "sh -c {command}"

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from cli.command import LIMIT, Command
 
 from lib import machine, processes, slurm
+from lib.command import LIMIT, Command
 from lib.programs import TOTAL
 from lib.slurm import Cluster
 from pypmix.host.addresses import own_addresses

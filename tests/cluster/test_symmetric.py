@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from cli.command import LIMIT, Command
 
 from lib import machine
+from lib.command import LIMIT, Command
 from lib.programs import TOTAL
 from pypmix.host.rosters.base import RosterError, Settings
 from pypmix.host.rosters.choosing import choose

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.command import Command
 
 from lib import processes
+from lib.command import Command
 from lib.sshd import Server
 from pypmix.host.rosters.relay import Relay
 from pypmix.host.rosters.tree import Leaf, blocks

@@ -9,30 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from daemons.conftest import RANKS, Session
 from lib import processes
+from lib.daemon_session import Start, ranks, shell
 from pypmix.host.local import HANG
 from pypmix.host.preload import PIECE
 
 pytestmark = pytest.mark.timeout(170)
 
-Start = Callable[..., Session]
 
 LOSS_SECONDS = 5.0
 """Within which the ranks of a node whose daemon is killed are lost to the others, on a loaded machine too."""
-
-
-def ranks(np: int, what: str) -> list[object]:
-    return [np, sys.executable, RANKS, what]
-
-
-def shell(np: int, text: str) -> list[object]:
-    return [np, "sh", "-c", text]
 
 
 def test_what_ranks_do_together_crosses_nodes(session: Start, tmp_path: Path) -> None:

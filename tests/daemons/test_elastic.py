@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from daemons.conftest import SECONDS, Session
-from daemons.test_daemons import ranks, shell
 from lib import processes
+from lib.daemon_session import SECONDS, Session, ranks, shell
 
 pytestmark = pytest.mark.timeout(170)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from daemons.test_daemons import Start
 from lib import machine, provision
+from lib.daemon_session import Start
 
 PROGRAMS = Path(__file__).parents[1] / "interop" / "mpi"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from itertools import count
 
+from lib.server_world import GID, UID, Client, World
 from pypmix.engine.python.server import Server
 from pypmix.host.exchange import Crossing, Exchange, Hub
 from pypmix.standard import attrs, ops
 from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import Proc
-from unit.test_python_server import GID, UID, Client, World
 
 
 class Asked:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faults.test_crossing_groups import FLAGS, PARTIAL, World
+from lib.crossing_groups import FLAGS, PARTIAL, World
 from pypmix.standard import attrs
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import FenceUpcall, GroupUpcall, NotifyEvent

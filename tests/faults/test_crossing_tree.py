@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from faults import test_crossing_groups as groups
-from faults.test_crossing import SUCCESS, World, finish, play
+from lib.crossing_world import SUCCESS, World, finish, play
 from pypmix.host.exchange import tree
 
 pytestmark = pytest.mark.timeout(300)

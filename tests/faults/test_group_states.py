@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from faults.test_group_changes import FOUNDERS, NAME, OTHERS, Groups
-from faults.test_invitations import Life, Plan
+from lib.group_changes import FOUNDERS, NAME, OTHERS, Groups
 from lib.group_world import NSPACE, Ticket, World
+from lib.invitations import Life, Plan
 from lib.virtual import Programs
 from pypmix.engine.groups import election, talk
 from pypmix.engine.groups.states import MACHINES

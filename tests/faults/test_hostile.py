@@ -16,6 +16,7 @@ from random import Random
 
 import pytest
 
+from lib.server_world import GID, UID, Client, World
 from pypmix.engine.groups import talk
 from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.enums import Range
@@ -45,7 +46,6 @@ from pypmix.wire.messages import (
     reply_layout,
     request_layout,
 )
-from unit.test_python_server import GID, UID, Client, World
 
 ROUNDS = max(240, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0")))
 BLOCKS = 4

@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from lib.client_wire import PEER
+from lib.event_client import Client
+from lib.fake_server import RELEASE
 from pypmix.engine import chain
 from pypmix.engine.python import client as machine
 from pypmix.engine.python.clientside import events, forwarding
@@ -16,9 +19,6 @@ from pypmix.standard.types import Info, Proc
 from pypmix.standard.values import uint32
 from pypmix.wire.frames import TAG_IOF, TAG_NOTIFY, frame
 from pypmix.wire.messages import EVENT, IOF, Command, encode_status, reply_layout
-from unit.fake_server import RELEASE
-from unit.test_python_client_events import Client
-from unit.test_python_client_machine import PEER
 
 FILES = {module.__file__ for module in (machine, chain, events, forwarding)}
 

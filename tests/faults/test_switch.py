@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faults.test_crossing import World, finish, play
+from lib.crossing_world import World, finish, play
 from pypmix.host.addresses import hang_up
 from pypmix.host.exchange import Exchange, Hub
 from pypmix.host.exchange import switch as module

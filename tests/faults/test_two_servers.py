@@ -9,11 +9,11 @@ from random import Random
 import pytest
 
 from faults.world import held
+from lib.server_cluster import Cluster
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.enums import Status
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 from pypmix.wire.messages import Command, encode_fence, encode_get, reply_layout, request_layout
-from unit.crossing import Cluster
 
 ROUNDS = max(240, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0")))
 BLOCKS = 4

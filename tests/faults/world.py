@@ -7,6 +7,7 @@ from collections import Counter
 from itertools import count
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
+from lib.server_world import Client, World
 from pypmix.engine.collective import machine as collectives
 from pypmix.engine.groups import talk
 from pypmix.engine.python import modex, serverdata
@@ -19,7 +20,6 @@ from pypmix.standard.ops import Notification, Output
 from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, App, DataArray, Info, Pdata, Proc, Query, Value
 from pypmix.wire.frames import TAG_IOF, TAG_NOTIFY, frame
 from pypmix.wire.messages import EVENT, IOF, Command, encode_fence, encode_get, reply_layout, request_layout
-from unit.test_python_server import Client, World
 
 RELEASE = (5, 0, 11)
 ALL_CODES = -(2**31)

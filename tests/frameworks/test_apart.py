@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from frameworks.conftest import DRIVER, FRAMEWORKS, Dask, Framework, Ray, opened
 from lib import machine
 from lib.cluster import Cluster
+from lib.framework_clusters import DRIVER, FRAMEWORKS, Dask, Framework, Ray, opened
 from lib.processes import children
 
 pytestmark = pytest.mark.timeout(500)

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from frameworks.conftest import DRIVER, FRAMEWORKS, Dask, Framework
 from lib import machine, provision
+from lib.framework_clusters import DRIVER, FRAMEWORKS, Dask, Framework
 
 EXAMPLES = machine.ROOT / "docs" / "examples" / "frameworks"
 

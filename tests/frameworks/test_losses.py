@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from frameworks.conftest import DRIVER, Dask, Framework, Ray, opened
 from lib.cluster import Cluster
+from lib.framework_clusters import DRIVER, Dask, Framework, Ray, opened
 from lib.processes import Process
 
 pytestmark = [pytest.mark.timeout(500), pytest.mark.clusters]

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes.conftest import launcher_command
 
-from frameworks.conftest import FRAMEWORKS
 from lib import cluster as clusters
 from lib import machine, slurm_nodes
 from lib.cluster import Cluster
+from lib.framework_clusters import FRAMEWORKS
+from lib.node_runs import launcher_command
 from lib.slurm_nodes import Slurm
 
 cluster = clusters.cluster

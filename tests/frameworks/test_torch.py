@@ -10,13 +10,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from plugin.test_frameworks import outcome
 
 from frameworks import training
 from frameworks.training import EXAMPLE, SCRIPTS, trained
 from lib import cluster as clusters
 from lib import machine, provision, slurm
 from lib.cluster import Cluster
+from lib.plugin_runs import outcome
 
 cluster = clusters.cluster
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from frameworks.conftest import Dask, Framework, Ray, opened
 from lib import machine
 from lib.cluster import Cluster
+from lib.framework_clusters import Dask, Framework, Ray, opened
 
 EXAMPLES = machine.ROOT / "docs" / "examples" / "frameworks"
 DRIVER = str(Path(__file__).with_name("worlds.py"))

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from fuzz.structure import BOMBS, LEAST, NSPACE, RELEASES, REPLIES, REQUESTS, Maker, text
 
+from lib.server_world import GID, UID, Client, World
 from pypmix.engine.python.client import Client as Machine
 from pypmix.engine.python.client import ServerInfo as Found
 from pypmix.engine.python.datastore import DataStore
@@ -33,7 +34,6 @@ from pypmix.wire.encode import flex, zigzag
 from pypmix.wire.frames import MAX_MESSAGE, frame
 from pypmix.wire.layout import Blocks, Counted, CountedEach, One
 from pypmix.wire.messages import COMMAND_NAMES, Command, peek_command
-from unit.test_python_server import GID, UID, Client, World
 
 SECONDS = float(os.environ.get("PYPMIX_FUZZ_SECONDS", "7"))
 SEED = int(os.environ.get("PYPMIX_FUZZ_SEED", "1"))

@@ -17,6 +17,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from lib import strategies
+from lib.recorded import messages as recorded_messages
+from lib.recorded import sessions
 from pypmix.standard import codes
 from pypmix.standard.errors import NotFound, NotSupported, RemoteProtocolError
 from pypmix.standard.types import Proc, Value
@@ -24,9 +27,6 @@ from pypmix.wire import handshake, jobinfo, messages, modex, regex
 from pypmix.wire.additions import decode_connected, decode_late, encode_connected, encode_late, split_reason
 from pypmix.wire.codec import Unpacker, encode_kval, kvals, split_kval, split_kvals
 from pypmix.wire.frames import FrameReader
-from wire import strategies
-from wire.recorded import messages as recorded_messages
-from wire.recorded import sessions
 
 EXAMPLES = int(os.environ.get("PYPMIX_FUZZ_EXAMPLES", "60"))
 pytestmark = pytest.mark.timeout(60 + EXAMPLES // 2)

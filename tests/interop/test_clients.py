@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from lib.job import Job, scenario_command
+from lib.c_programs import notes, outcome, succeeded
+from lib.job import scenario_command
 from lib.pairings import Part
 from lib.rank import load
 from pypmix import Value
@@ -14,24 +15,6 @@ from pypmix import Value
 VALUES: dict[str, Value] = load("interop", "sync")["VALUES"]
 
 NOT_FOUND, TIMEOUT, PARTIAL_SUCCESS = -46, -24, -52
-
-
-def notes(job: Job, rank: int) -> dict[str, str]:
-    """Return what a C rank noted, by key."""
-    path = job.results / f"{rank}.txt"
-    assert path.exists(), job.report()
-    return dict(line.split(" ", 1) for line in path.read_text(errors="surrogateescape").splitlines())
-
-
-def outcome(note: str) -> tuple[float, str]:
-    """Split the note of a get into its seconds and its outcome."""
-    seconds, _, text = note.partition(" ")
-    return float(seconds), text
-
-
-def succeeded(job: Job) -> Job:
-    assert job.exit_code == 0, job.report()
-    return job
 
 
 @pytest.mark.needs("one node")

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from interop.test_clients import notes, succeeded
 
+from lib.c_programs import notes, succeeded
 from lib.job import Job
 from lib.pairings import Part
 

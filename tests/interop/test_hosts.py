@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from interop.test_clients import notes, outcome
 
 from lib import machine, pairings
+from lib.c_programs import notes, outcome
 from lib.pairings import Part
 from lib.running import Jobs
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from interop.test_clients import notes, succeeded
 
 from lib import pairings
+from lib.c_programs import notes, succeeded
 from lib.job import scenario_command
 from lib.pairings import Part
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lib import machine, pairings, provision
+from lib.openmpi import ENVIRONMENT
 from lib.pairings import Part
 
 PROGRAMS = Path(__file__).parent / "mpi"
@@ -18,13 +19,6 @@ LIMIT = 75.0
 
 RELEASE = provision.RELEASES[0]
 
-ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    # Jobs do not share memory with each other.
-    "OMPI_MCA_btl": "self,sm,tcp",
-    "OMPI_MCA_btl_tcp_if_include": "lo",
-}
 
 pytestmark = [
     pytest.mark.servers("python-server", pairings.NODES, f"prterun-{RELEASE}", f"{pairings.HOSTED}*"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from interop.test_clients import notes, succeeded
 
+from lib.c_programs import notes, succeeded
 from lib.job import Job
 from lib.pairings import Part
 

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from interop.test_clients import succeeded
 
 from lib import machine
+from lib.c_programs import succeeded
 from lib.pairings import Part
 from pypmix import Server
 from pypmix.standard.ops import ClientFinalized, Publish, ToolConnected

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cli.command import Command
 
 from lib import machine, provision
+from lib.command import Command
+from lib.openmpi import ENVIRONMENT
 from pypmix.host.tracing.read import read
-
-from .test_openmpi import ENVIRONMENT
 
 
 @pytest.fixture

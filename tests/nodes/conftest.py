@@ -11,6 +11,10 @@ from lib import cluster as clusters
 from lib import machine, pairings, slurm_nodes
 from lib.cluster import Cluster, Node
 from lib.job import TIME_LIMIT, Job, scenario_command
+from lib.node_runs import (
+    launcher_command,
+    over,  # noqa: F401
+)
 
 cluster = clusters.cluster
 three_nodes = clusters.three_nodes
@@ -95,20 +99,6 @@ class Launched:
         returned = job.returned()
         assert len(returned) == ranks, job.report()
         return returned
-
-
-def launcher_command(name: str) -> list[str]:
-    """Return the beginning of a launcher's command line.
-
-    The wheel's programs look for each other where they were built, unless they are told.
-    """
-    for launcher in machine.launchers():
-        if launcher.name.startswith(name):
-            if name == "mpirun":
-                return [launcher.path, "--allow-run-as-root"]
-            return [launcher.path, "--allow-run-as-root", "--prefix", str(Path(launcher.path).parent.parent)]
-    machine.lacking(f"the launcher {name}")
-    raise AssertionError
 
 
 @pytest.fixture

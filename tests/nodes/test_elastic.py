@@ -11,16 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nodes import test_run
-from nodes.conftest import launcher_command
-from nodes.test_run import LIMIT, Runner, succeeded, ways
 
 from lib import machine
 from lib.cluster import Cluster
 from lib.job import Job
+from lib.node_runs import LIMIT, Runner, launcher_command, succeeded, ways
 from lib.slurm_nodes import Slurm
-
-over = test_run.over
 
 PAGE = (machine.ROOT / "docs" / "how-to" / "cluster-elastic.md").read_text()
 COMMANDS = re.findall(r"^\$ pypmix (.*)$", PAGE, re.MULTILINE)

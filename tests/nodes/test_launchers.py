@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes.conftest import launcher_command
 
 from lib import machine
 from lib.cluster import Cluster
+from lib.node_runs import launcher_command
 from lib.programs import TOTAL
 
 NODES = ("n1", "n2", "n3")

@@ -7,12 +7,10 @@ import re
 import sys
 
 import pytest
-from nodes import test_run
-from nodes.test_run import Runner, succeeded, ways
 
 from lib import machine, provision
+from lib.node_runs import Runner, succeeded, ways
 
-over = test_run.over
 EXAMPLES = machine.ROOT / "docs" / "examples" / "mpi"
 SETTINGS = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 LIMIT = 100.0

@@ -9,13 +9,11 @@ import sys
 import time
 
 import pytest
-from nodes import test_run
-from nodes.test_run import Runner, Started, succeeded, ways
 
 from lib import processes
+from lib.node_runs import Runner, Started, succeeded, ways
 from pypmix.host.local import HANG
 
-over = test_run.over
 BY_TWO = ("--map-by", "ppr:2:node")
 
 HANGS = """

@@ -11,14 +11,11 @@ import shlex
 from pathlib import Path
 
 import pytest
-from pages import test_console
 
 from lib import blocks
+from lib.page_console import LIMIT, printed
 
-LIMIT = test_console.LIMIT
 PAGES = sorted({block.page for block in blocks.to_run("python")})
-folder = test_console.folder
-environment = test_console.environment
 
 
 @pytest.mark.timeout(LIMIT + 30)
@@ -28,7 +25,7 @@ def test_blocks_run_as_they_stand(page: str, folder: Path, environment: dict[str
     command = shlex.split(first.removeprefix("#")) if first.startswith("#") else []
     path = [str(blocks.ROOT / "tests"), *filter(None, [environment.get("PYTHONPATH", "")])]
     environment["PYTHONPATH"] = ":".join(path)
-    said, code = test_console.printed([*command, "python", "blocks.py"], folder, environment)
+    said, code = printed([*command, "python", "blocks.py"], folder, environment)
     assert code == 0, said
     ran = {int(number) for number in re.findall(r"^ran block (\d+)$", said, re.MULTILINE)}
     wanted = [block for block in blocks.to_run("python") if block.page == page]

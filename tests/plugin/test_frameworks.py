@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from lib import machine, provision
-from plugin.test_plugin import installed
-
-SECONDS = 300
+from lib.plugin_runs import SECONDS, outcome, run
 
 pytestmark = pytest.mark.timeout(2 * SECONDS)
 
@@ -48,27 +44,6 @@ if __name__ == "__main__":
     with MPIPoolExecutor(2) as pool:
         print(list(pool.map(place, range(4))))
 """
-
-
-def environment(folder: Path) -> dict[str, str]:
-    # What the tests' Python has, for another one of the same version.
-    path = os.pathsep.join([str(machine.ROOT), *filter(None, sys.path)])
-    settings = {"OMP_NUM_THREADS": "1", "OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
-    return {**machine.clean_environment(), "PYTHONPATH": path, "TMPDIR": str(folder), **settings}
-
-
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    (folder / "tmp").mkdir()
-    return subprocess.run(
-        words, cwd=folder, env=environment(folder / "tmp"), capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-
-
-def outcome(folder: Path, python: str, text: str) -> str:
-    (folder / "test_it.py").write_text(text)
-    plugin = () if installed() else ("-p", "pypmix.testing.plugin")
-    ended = run(folder, python, "-m", "pytest", "-p", "no:cacheprovider", *plugin, "-q", "test_it.py")
-    return ended.stdout + ended.stderr
 
 
 @pytest.fixture

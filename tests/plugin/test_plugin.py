@@ -8,21 +8,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 import pypmix
 from lib import processes
+from lib.plugin_runs import ROOT, Ended, Runs
 from pypmix.testing import scenario
 from pypmix.testing.cluster import RealCluster, named
 from pypmix.testing.results import _own
 
 pytestmark = pytest.mark.timeout(240)
 
-ROOT = Path(__file__).parents[2]
-OUTER = ("PMIX_", "PYPMIX_", "PYTEST_")
-LIMIT = 180
 
 TESTS = """
 import os, time, warnings
@@ -101,51 +98,6 @@ class TestClass:
         assert pmix.job.size == pmix_ranks == 2
         assert os.environ["PYPMIX_ENGINE"] == "python"
 """
-
-
-class Ended(NamedTuple):
-    """How a run of pytest has ended."""
-
-    code: int
-    out: str
-
-    def part(self, title: str) -> str:
-        """Return what is shown of a test that has failed."""
-        start = self.out.index(f"_ {title} _")
-        return self.out[start:].split("\n__", 1)[0]
-
-
-class Runs:
-    """Runs pytest in a folder; nothing may be left of it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.mark = f"plugin-{os.getpid()}-{folder}"
-        (folder / "tmp").mkdir()
-        kept = {name: text for name, text in os.environ.items() if not name.startswith(OUTER)}
-        self.env = {**kept, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp"), processes.MARK: self.mark}
-
-    def __call__(self, *words: object, folder: Path | None = None) -> Ended:
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *map(str, words)]
-        if not installed():
-            command[3:3] = ["-p", "pypmix.testing.plugin"]
-        try:
-            ended = subprocess.run(
-                command, cwd=folder or self.folder, env=self.env, timeout=LIMIT, check=False,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            report = processes.report(self.mark, self.folder)
-            processes.kill(self.mark)
-            pytest.fail(f"pytest did not end\n{report}", pytrace=False)
-        return Ended(ended.returncode, ended.stdout)
-
-
-def installed() -> bool:
-    """Tell whether this environment's metadata has the entry point yet."""
-    from importlib.metadata import entry_points
-
-    return any(each.value == "pypmix.testing.plugin" for each in entry_points(group="pytest11"))
 
 
 @pytest.fixture(scope="module")

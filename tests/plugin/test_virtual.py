@@ -17,7 +17,7 @@ import anyio.to_thread
 import pytest
 
 import pypmix
-from plugin.test_plugin import Runs
+from lib.plugin_runs import Runs
 from pypmix import aio
 from pypmix.testing import scenario
 from pypmix.testing.cluster import Cluster

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib import strategies
 from pypmix.standard import codes, enums, ops, types
 from pypmix.standard.asjson import from_json, to_json
 from pypmix.standard.types import DataArray, Info, Proc, Value
-from wire import strategies
 
 
 def there_and_back(data: object) -> object:

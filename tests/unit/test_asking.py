@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lib.recorded import messages
+from lib.server_world import Client, World
 from pypmix.engine.python.serverside import asking
 from pypmix.standard import attrs, codes, ops, statuses
 from pypmix.standard.errors import NotSupported, PartialSuccess, PermissionDenied
@@ -23,8 +25,6 @@ from pypmix.standard.types import (
 from pypmix.standard.values import to_python
 from pypmix.wire.frames import TAG_HEARTBEAT, frame
 from pypmix.wire.messages import Command, reply_layout, request_layout
-from unit.test_python_server import Client, World
-from wire.recorded import messages
 
 RELEASE = (5, 0, 11)
 INFO = Info("acme.what", Value(codes.STRING, "x"))

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from lib.fake_session import FakeSession
 from pypmix import (
     Client,
     DataType,
@@ -34,7 +35,6 @@ from pypmix.engine.python.session import OURS
 from pypmix.engine.python.toolsession import RECONNECT
 from pypmix.standard.features import FEATURES
 from pypmix.standard.ops import Abort, Commit, Fence, Finalize, Get, Put
-from unit.fake_session import FakeSession
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.anyio]
 

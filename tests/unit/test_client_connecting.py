@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lib.client_wire import ALL, ME, PEER, Wire
+from lib.fake_server import NSPACE, RELEASE, get_reply
 from pypmix.engine.python.client import Client, ServerInfo
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import LostConnection, NotFound, NotSupported, PartialSuccess
@@ -22,8 +24,6 @@ from pypmix.standard.values import uint32
 from pypmix.wire.additions import MAX_REASON, encode_connected, encode_late
 from pypmix.wire.codec import Packer, encode_kval
 from pypmix.wire.messages import Command, decode_fence, decode_get, encode_status, peek_command, request_layout
-from unit.fake_server import NSPACE, RELEASE, get_reply
-from unit.test_python_client_machine import ALL, ME, PEER, Wire
 
 NAME = "host@1"
 WHOLE = Proc(NAME, RANK_WILDCARD)

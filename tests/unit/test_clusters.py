@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lib.exchange_world import PARTIAL, Asked, Server, fence
 from pypmix import cluster_nspace, split_nspace
 from pypmix.data import rename_committed
 from pypmix.host.directory import Directory, Who
@@ -21,7 +22,6 @@ from pypmix.standard.ops import Connect, DirectModex, FenceUpcall, Lookup, Notif
 from pypmix.standard.ops.connecting import CONNECT_ASSIGN
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.modex import decode_modex, encode_modex
-from unit.test_exchange_crossing import PARTIAL, Asked, Server, fence
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -9,6 +9,7 @@ import zlib
 
 import pytest
 
+from lib.fake_server import NSPACE, job
 from pypmix.engine.python.datastore import APP_KEYS, LEVEL_OF, NODE_KEYS, SESSION_KEYS, DataStore, Wanted
 from pypmix.standard import attrs, codes, keys
 from pypmix.standard.attr import Attr
@@ -17,7 +18,6 @@ from pypmix.standard.types import RANK_INVALID, RANK_UNDEF, RANK_WILDCARD, DataA
 from pypmix.standard.values import from_python, uint32
 from pypmix.wire.codec import Packer, encode_kval, kvals
 from pypmix.wire.jobinfo import encode_jobinfo
-from unit.fake_server import NSPACE, job
 
 ME = Proc(NSPACE, 0)
 ALL = Proc(NSPACE, RANK_WILDCARD)

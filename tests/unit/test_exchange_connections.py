@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lib.exchange_world import ALL, PARTIAL, World, fence, partial
 from pypmix.host.exchange.coordinator import Names
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.ops import Connect, Connected, Disconnect, FenceUpcall
@@ -18,7 +19,6 @@ from pypmix.standard.ops.connecting import (
 from pypmix.standard.ops.events import procs_in
 from pypmix.standard.ops.hosting import GROUP_ABSENT
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
-from unit.test_exchange_crossing import ALL, PARTIAL, World, fence, partial
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from lib.samples import samples
+from lib.exchange_world import (
+    ABORT,
+    ALL,
+    BAD_PARAM,
+    EXISTS,
+    JOB,
+    PARTIAL,
+    PLACES,
+    UNREACH,
+    Asked,
+    Server,
+    World,
+    fence,
+    partial,
+)
 from pypmix.engine.groups import talk
 from pypmix.engine.times import GET_SECONDS
 from pypmix.host.exchange import Crossing, Exchange, Hub, announcing, deciding
@@ -33,119 +47,13 @@ from pypmix.standard.types import RANK_LOCAL_NODE, RANK_WILDCARD, App, Info, Pda
 
 pytestmark = pytest.mark.timeout(30)
 
-PARTIAL, TIMEOUT, ABORT, BAD_PARAM, UNREACH, EXISTS = -52, -24, -165, -27, -25, -11
 RM, LOCAL, NAMESPACE, SESSION, GLOBAL, CUSTOM, PROC_LOCAL = range(1, 8)
 CONSTRUCT, DESTRUCT, NONE, CANCEL = range(4)
-ALL = (Proc("job", RANK_WILDCARD),)
-PLACES = {0: "a", 1: "b", 2: "b", 3: "c"}
-JOB = JobInfo(
-    "job",
-    (attrs.JOB_SIZE(4), *[Info(name, value) for name, value in samples().items()]),
-    ((attrs.HOSTNAME("h0"), attrs.NODEID(0)), (attrs.HOSTNAME("h1"),)),
-    ((attrs.APPNUM(0),),),
-    ((attrs.SESSION_ID(1),), ()),
-    ((0, (attrs.LOCAL_RANK(0),)), (1, ()), (3, (attrs.LOCAL_RANK(1), attrs.HOSTNAME("h1")))),
-)
-
-
-class Asked:
-    """An upcall, and how it was answered."""
-
-    def __init__(self, op, requestor=None, uid=None, gid=None):
-        self.op = op
-        self.requestor = requestor
-        self.uid = uid
-        self.gid = gid
-        self.ends = []
-
-    def reply(self, result=None):
-        self.ends.append(result)
-
-    def fail(self, error):
-        self.ends.append(error)
-
-    @property
-    def end(self):
-        (end,) = self.ends
-        return end
-
-
-class Server:
-    """What a crossing calls of a server, noted."""
-
-    def __init__(self, name):
-        self.proc = Proc(f"server-{name}", 0)
-        self.jobs = {}
-        self.heard = []
-        self.committed = {}
-        self.waiting = []
-        self.limits = []
-        self.error = None
-
-    def register_nspace(self, job, local=None):
-        assert local == ()
-        if self.error is not None:
-            raise self.error
-        self.jobs[job.nspace] = job
-
-    def deregister_nspace(self, nspace):
-        del self.jobs[nspace]
-
-    def notify(self, event):
-        self.heard.append(event)
-
-    def dmodex_request(self, proc, done, *, key, timeout):
-        self.limits.append((key, timeout))
-        if proc in self.committed:
-            done(self.committed[proc], None)
-        else:
-            self.waiting.append((proc, done))
-
-
-class World:
-    """Three servers with a job, on virtual time."""
-
-    def __init__(self):
-        self.hub = Hub(delay=lambda _from, _to: 0.1)
-        self.exchanges, self.crossings, self.servers, self.published = {}, {}, {}, []
-        for name in "abc":
-            carrier = self.hub.carrier(name)
-            self.exchanges[name] = Exchange(carrier, later=self.hub.clock.later, now=self.hub.clock.time)
-            self.servers[name] = Server(name)
-            self.crossings[name] = Crossing(
-                self.servers[name],
-                self.exchanges[name],
-                directory=lambda upcall, name=name: self.published.append((name, upcall)),
-            )
-            self.exchanges[name].start()
-        self.hub.run()
-        for crossing in self.crossings.values():
-            crossing.register(JOB, PLACES)
-        self.hub.run()
-
-    def ask(self, name, op, *who):
-        asked = Asked(op, *who)
-        assert self.crossings[name].answer(asked)
-        return asked
-
-    def all_ask(self, op, names="abc"):
-        """Have servers ask the same, or each what a function makes of its name."""
-        asked = [self.ask(name, op(name) if callable(op) else op) for name in names]
-        self.hub.run()
-        return [each.end for each in asked]
 
 
 @pytest.fixture
 def world():
     return World()
-
-
-def fence(name, procs=ALL, *infos):
-    return FenceUpcall(procs, infos, f"<{name}>".encode())
-
-
-def partial(*infos):
-    return (*infos, Info(attrs.LOCAL_COLLECTIVE_STATUS.key, Value(codes.STATUS, PARTIAL)))
 
 
 def test_a_fence_brings_the_data_of_all_in_the_order_of_servers(world):

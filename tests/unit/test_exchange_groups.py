@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lib.exchange_world import World
 from pypmix.engine.groups import talk
 from pypmix.host.exchange import codec
 from pypmix.host.exchange import coordinator as coordinating
@@ -28,7 +29,6 @@ from pypmix.standard.ops.hosting import (
     GROUP_VERDICT,
 )
 from pypmix.standard.types import DataArray, Info, Proc, Query, Value
-from unit.test_exchange_crossing import World
 
 pytestmark = pytest.mark.timeout(30)
 

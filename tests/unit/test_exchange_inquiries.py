@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lib.exchange_session import Session
 from pypmix.engine import times
 from pypmix.host.exchange import inquiries, tree
 from pypmix.host.exchange.exchange import ANSWER, TELL
@@ -12,7 +13,6 @@ from pypmix.standard.ops import GroupUpcall
 from pypmix.standard.ops.events import procs_in
 from pypmix.standard.ops.hosting import GROUP_CONSTRUCT
 from pypmix.standard.types import RANK_WILDCARD, Proc
-from unit.test_exchange_announcing import Session
 
 pytestmark = pytest.mark.timeout(60)
 

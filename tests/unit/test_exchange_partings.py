@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib.exchange_psets import Server
 from pypmix.host.exchange import Exchange, Hub, limits
 from pypmix.host.exchange.psets import Psets
 from pypmix.standard.types import Proc
-from unit.test_exchange_psets import Server
 
 pytestmark = pytest.mark.timeout(60)
 

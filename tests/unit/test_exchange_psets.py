@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypmix.engine.psets import new_pset
+from lib.exchange_psets import Server
 from pypmix.host.exchange import Exchange, Hub
 from pypmix.host.exchange.codec import PSET
 from pypmix.host.exchange.psets import Psets
@@ -21,27 +21,6 @@ pytestmark = pytest.mark.timeout(60)
 EXISTS = -11
 FIRST, SECOND = (Proc("job", 0), Proc("job", 1)), (Proc("job", 2),)
 NAMES = "abcd"
-
-
-class Server:
-    """A server's process sets; it knows the job where it was told so."""
-
-    def __init__(self, knows=True):
-        self.sets = {}
-        self.knows = knows
-        self.told = []
-
-    def define_process_set(self, name, members, *, elsewhere=False):
-        def ranks(nspace):
-            return range(4) if self.knows and nspace == "job" else None
-
-        self.sets[name] = tuple(new_pset(name, members, self.sets, ranks, elsewhere))
-        self.told.append(("define", name))
-
-    def delete_process_set(self, name):
-        if self.sets.pop(name, None) is None:
-            raise NotFound("none")
-        self.told.append(("delete", name))
 
 
 class Host:

@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
+from lib.exchange_session import Session
+from lib.exchange_world import PARTIAL, TIMEOUT, UNREACH
 from pypmix.engine.times import DECISION_SECONDS
 from pypmix.host.exchange import participant, spreading, tree
 from pypmix.standard import attrs, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import DirectModex, FenceUpcall
 from pypmix.standard.types import RANK_WILDCARD, Proc
-from unit.test_exchange_announcing import Session
-from unit.test_exchange_crossing import PARTIAL, TIMEOUT, UNREACH
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib.exchange_tcp import PATIENCE, SECRET, Server
 from lib.processes import stop
 from pypmix import PermissionDenied
 from pypmix.host import tls
@@ -40,29 +41,6 @@ from pypmix.host.exchange.link import Broken, Link
 from pypmix.standard import statuses
 
 pytestmark = pytest.mark.timeout(60)
-
-SECRET = b"a secret of the session"
-PATIENCE = 10
-
-
-class Server:
-    """A carrier, and what it is told."""
-
-    def __init__(self, carrier):
-        self.carrier = carrier
-        self.told = SimpleQueue()
-        self.started = False
-
-    def start(self):
-        self.started = True
-        self.carrier.listen(lambda *what: self.told.put(what), lambda *what: self.told.put(what))
-        return self
-
-    def next(self, seconds=PATIENCE):
-        return self.told.get(timeout=seconds)
-
-    def send(self, *args):
-        self.carrier.send(*args)
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ from random import Random
 
 import pytest
 
+from lib.exchange_session import Counting, Session
+from lib.exchange_world import PARTIAL, TIMEOUT
 from pypmix.engine.times import COMBINE_SECONDS
 from pypmix.host.exchange import Exchange, tree
 from pypmix.host.exchange.errors import ServerLost
@@ -15,8 +17,6 @@ from pypmix.standard.ops import Connect, Disconnect, FenceUpcall, GroupUpcall
 from pypmix.standard.ops.events import procs_in
 from pypmix.standard.ops.hosting import GROUP_CONSTRUCT, GROUP_DESTRUCT
 from pypmix.standard.types import RANK_WILDCARD, Proc
-from unit.test_exchange_announcing import Counting, Session
-from unit.test_exchange_crossing import PARTIAL, TIMEOUT
 
 pytestmark = pytest.mark.timeout(60)
 

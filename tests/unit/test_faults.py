@@ -15,6 +15,11 @@ from types import SimpleNamespace
 import pytest
 
 from lib import machine
+from lib.client_wire import ME, PEER, Wire
+from lib.fake_server import get_reply, serving
+from lib.native_programs import environment as native_environment
+from lib.native_programs import launch, python
+from lib.reactor_loop import Loop as Served
 from pypmix.engine.alarms import Alarms
 from pypmix.engine.collective.machine import Collectives
 from pypmix.engine.faults import struck
@@ -41,12 +46,6 @@ from pypmix.standard.values import uint32
 from pypmix.wire.codec import encode_kval
 from pypmix.wire.frames import TAG_NOTIFY, frame
 from pypmix.wire.messages import Command, encode_status
-from unit import test_native_server
-from unit.fake_server import get_reply, serving
-from unit.test_native_session import environment as native_environment
-from unit.test_native_session import launch, python
-from unit.test_python_client_machine import ME, PEER, Wire
-from unit.test_reactor import Loop as Served
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -426,7 +425,7 @@ def test_a_host_loop_goes_on_and_does_not_spin(logged):
 
 
 def test_a_carrier_drops_one_connection_for_a_fault_and_all_with_its_thread(monkeypatch, logged):
-    from unit.test_exchange_tcp import SECRET, Server
+    from lib.exchange_tcp import SECRET, Server
 
     one = Server(TCPCarrier("one", SECRET)).start()
     try:
@@ -678,9 +677,6 @@ def client(code="pass", rank=0):
     return done
 server.register_nspace(job(3))
 """
-
-
-serve = test_native_server.serve
 
 
 def test_the_upcalls_of_libpmix_survive_faults(serve):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lib import machine
-from unit.test_native_session import environment, finished, launch
+from lib.native_programs import environment, finished, launch
 
 pytestmark = pytest.mark.timeout(90)
 

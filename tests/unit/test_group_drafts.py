@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from lib.group_delivery import ME, PEER, THIRD, Delivery, Groups, until
 from pypmix import Client, GroupEvent, NotInitialized, OperationTimeout, PMIxError, Proc, Rank, aio, attrs
 from pypmix.aio.recipes import admission as awaited_admission
 from pypmix.aio.recipes import draft as awaited
@@ -34,11 +35,8 @@ from pypmix.standard.ops import (
 from pypmix.standard.ops.groups import DESTRUCTED, LEFT
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import DataArray, Info, Value
-from unit.test_group_objects import ME, PEER, THIRD, Delivery, Groups, anyio_backend, me, session, until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.anyio]
-
-__all__ = ["anyio_backend", "me", "session"]
 
 FOURTH = Proc("job", 3)
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from lib.client_wire import ALL, ME, PEER, Wire
+from lib.fake_server import NSPACE
 from pypmix.engine.answers import OPEN, completed
 from pypmix.engine.groups.addresses import Addresses, check_fence
 from pypmix.engine.groups.rules import answer_form, directives_for, results_of, signed, wants_context_id
@@ -25,8 +27,6 @@ from pypmix.standard.ops import (
 )
 from pypmix.standard.types import RANK_WILDCARD, App, DataArray, Info, Proc, Query, Value
 from pypmix.wire.messages import Command, decode_fence, encode_status, peek_command, reply_layout, request_layout
-from unit.fake_server import NSPACE
-from unit.test_python_client_machine import ALL, ME, PEER, Wire
 
 FOREIGN = Proc("other", 3)
 ASKED = (attrs.GROUP_ASSIGN_CONTEXT_ID(True),)

@@ -9,6 +9,8 @@ from bench import jobinfo, scale
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.exchange_session import Session
+from lib.exchange_world import Server
 from pypmix.data import DataBuffer
 from pypmix.host import orders
 from pypmix.host.exchange import Crossing, Exchange, Hub
@@ -24,8 +26,6 @@ from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.jobinfo import encode_jobinfo
-from unit.test_exchange_announcing import Session
-from unit.test_exchange_crossing import Server
 
 pytestmark = pytest.mark.timeout(60)
 

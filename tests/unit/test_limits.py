@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import pypmix
+from lib.server_cluster import Cluster
+from lib.server_world import Client, World, text
 from pypmix.cli.options import parse
 from pypmix.cli.parser import UsageError
 from pypmix.engine.python.node import TURN
@@ -24,8 +26,6 @@ from pypmix.wire.additions import greeting, split_reason
 from pypmix.wire.frames import MAX_MESSAGE, FrameReader, frame
 from pypmix.wire.messages import encode_commit, encode_fence, encode_get, encode_kval
 from pypmix.wire.modex import decode_modex
-from unit.crossing import Cluster
-from unit.test_python_server import Client, World, text
 
 LOCAL, REMOTE = 1, 2
 OURS = {"infos": (greeting("1"),)}

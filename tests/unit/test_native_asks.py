@@ -11,47 +11,16 @@ from pathlib import Path
 import pytest
 
 from lib import machine
+from lib.native_programs import PRELUDE, TALK, environment
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.serving import ServerOptions
 from pypmix.standard import attrs, codes, ops, types, values
 from pypmix.standard.errors import PartialSuccess, PermissionDenied
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import Proc
-from unit.test_native_session import PRELUDE, environment, pair  # noqa: F401
 
 pytestmark = pytest.mark.timeout(120)
 
-# what the client asks and what the host answers, for both processes
-TALK = """
-FLAG = Info("acme.flag", Value(BOOL, True))
-KINDS = (
-    Value(BOOL, True), Value(BYTE, 255), Value(INT8, -1), Value(INT16, -300), Value(INT32, -70000),
-    Value(INT64, -2**40), Value(UINT8, 255), Value(UINT16, 65535), Value(UINT32, 2**32 - 1), Value(UINT64, 2**64 - 1),
-    Value(SIZE, 2**40),
-    Value(PID, 17), Value(STATUS, -25), Value(DOUBLE, 0.25), Value(FLOAT, 0.5), Value(STRING, "grüße"),
-    Value(STRING, "long " * 2000), Value(BYTE_OBJECT, bytes(range(256))), Value(TIMEVAL, Timeval(3, 4)),
-    Value(TIME, 1700000000), Value(PROC, Proc("job", 0)), Value(PROC_RANK, 5), Value(PERSIST, 2), Value(DATA_RANGE, 4),
-    Value(PROC_STATE, 6), Value(ENVAR, Envar("A", "b", ":")), Value(COORD, Coord(1, (1, 2, 3))),
-    Value(PROC_INFO, ProcInfo(Proc("job", 1), "here", "a.out", 42, 6, 0)),
-    Value(DEVICE_DIST, DeviceDistance("u", "eth0", 4, 1, 2)), Value(ENDPOINT, Endpoint("u", "eth0", b"e")),
-    Value(PROC_NSPACE, "elsewhere"), array(STRING, ["a", "b"]), array(PROC, [Proc("job", 0), Proc("job", 1)]),
-    array(PROC_INFO, [ProcInfo(Proc("job", 1), "there", "b.out", 42, 6, 0)]),
-    from_python({"inner": {"deeper": [1, 2]}, "text": "x"}),
-)
-ALL = tuple(Info(f"acme.{n}", value) for n, value in enumerate(KINDS))
-TALKS = [
-    (JobControl((Proc("job", 0),), ALL), ALL),
-    (JobControl(), ()),
-    (AllocationRequest(3, ALL), ALL),
-    (ProcessMonitor(Info("acme.watch", Value(UINT32, 3)), -110, ALL), ALL),
-    (GetCredential(ALL), Credential(bytes(range(256)), ALL)),
-    (GetCredential(), Credential(b"short")),
-    (ValidateCredential(b"\\0some\\0thing", ALL), ALL),
-    (FabricRegister(ALL), ALL),
-    (FabricUpdate(2**40), ALL),
-    (FabricUpdate(2**64 - 1), ALL[:1]),
-]
-"""
 
 CLIENT = """
 def both(op):
@@ -382,7 +351,7 @@ me.run(Finalize())
     assert [[info.key for info in op.directives] for op in asked] == [["pypmix.conn.nspace"]] * 2
 
 
-def test_procs_connect_and_disconnect(pair) -> None:  # noqa: F811
+def test_procs_connect_and_disconnect(pair) -> None:
     # A server of libpmix 4.2 keeps what came for a connect that timed out, and where both procs end at once it lets go
     # of that twice, and hangs or crashes. So the other one comes after all.
     late = pair.launcher.startswith("mpirun-4.1.")
@@ -411,7 +380,7 @@ print("done", me.proc.rank)
     assert output.count("done") == 2, output
 
 
-def test_a_job_is_spawned(pair) -> None:  # noqa: F811
+def test_a_job_is_spawned(pair) -> None:
     output = pair(
         CLIENT
         + """
@@ -430,7 +399,7 @@ print("done", me.proc.rank)
     assert output.count("done") == 2 and output.count("child here /") == 2, output
 
 
-def test_what_waits_heeds_signals(pair) -> None:  # noqa: F811
+def test_what_waits_heeds_signals(pair) -> None:
     output = pair("""
 if me.proc.rank == 0:
     signals = []
@@ -453,7 +422,7 @@ print("done", me.proc.rank)
 
 
 @pytest.mark.parametrize("form", ["submitted", "blocking"])
-def test_what_waits_ends_with_the_session(pair, form: str) -> None:  # noqa: F811
+def test_what_waits_ends_with_the_session(pair, form: str) -> None:
     output = pair(f"""
 if me.proc.rank == 0:
     outcomes = []

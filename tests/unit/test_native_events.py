@@ -6,48 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from unit.test_native_session import lone, orphans, pair  # noqa: F401
+from lib.native_programs import (
+    EVENTS,
+    LEAKED,
+    orphans,
+)
 
 pytestmark = pytest.mark.timeout(120)
 
-EVENTS = """
-LOAD, OTHER = -4242, -4243
-PROC_LOCAL, LOCAL = 7, 2
-COMPLETE = -334
 
-def until(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.005)
-
-class Heard(list):
-    # a handler that notes what it gets, and answers at once
-    def __init__(self, answer=-331, results=()):
-        self.answer, self.results, self.ends = answer, results, []
-    def __call__(self, delivery):
-        self.append(delivery)
-        delivery.done(self.answer, self.results)
-    @property
-    def numbers(self):
-        return [info.value.data for delivery in self for info in delivery.notification.infos if info.key == "acme.n"]
-
-def on(function, *codes, run=True, **directives):
-    infos = tuple(Info(key.replace("_", "."), value) for key, value in directives.items())
-    op = RegisterEventHandler(function, codes, infos, getattr(function, "ends", []).append)
-    return me.run(op) if run else submitted(me, op)[0]
-
-def notify(n, code=LOAD, range=PROC_LOCAL, more=()):
-    me.run(NotifyEvent(code, range, (Info("acme.n", Value(UINT32, n)), *more)))
-
-def name(text):
-    return Value(STRING, text)
-
-YES = Value(BOOL, True)
-"""
-
-
-def test_each_event_comes_once_and_in_order(lone) -> None:  # noqa: F811
+def test_each_event_comes_once_and_in_order(lone) -> None:
     lone(
         EVENTS
         + """
@@ -82,7 +50,7 @@ assert threading.enumerate() == [threading.main_thread()]
     )
 
 
-def test_a_watched_session_brings_events_in_poll_and_starts_no_thread(lone) -> None:  # noqa: F811
+def test_a_watched_session_brings_events_in_poll_and_starts_no_thread(lone) -> None:
     lone(
         EVENTS
         + """
@@ -110,7 +78,7 @@ me.close()
     )
 
 
-def test_answers_may_come_late_from_any_thread_and_only_the_first_counts(lone) -> None:  # noqa: F811
+def test_answers_may_come_late_from_any_thread_and_only_the_first_counts(lone) -> None:
     lone(
         EVENTS
         + """
@@ -141,7 +109,7 @@ kept[3].done()
     )
 
 
-def test_a_handler_that_is_removed_while_an_event_of_it_is_unanswered(lone) -> None:  # noqa: F811
+def test_a_handler_that_is_removed_while_an_event_of_it_is_unanswered(lone) -> None:
     """The library frees its own handler with the removal, and its chain reads it when the answer comes."""
     lone(
         EVENTS
@@ -169,27 +137,6 @@ me.close()
         GLIBC_TUNABLES="glibc.malloc.tcache_count=0",
     )
 
-
-LEAKED = """
-def leaked(work, times):
-    # bytes by which the heap has grown per round, once it has settled
-    import ctypes, gc
-    class Mallinfo(ctypes.Structure):
-        names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
-        _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
-    libc = ctypes.CDLL(None)
-    libc.mallinfo2.restype = Mallinfo
-    def used():
-        gc.collect()
-        info = libc.mallinfo2()
-        return info.uordblks + info.hblkhd
-    for _ in range(times // 4):
-        work()
-    before = used()
-    for _ in range(times):
-        work()
-    return (used() - before) / times
-"""
 
 FOREIGN = """
 import ctypes
@@ -223,7 +170,7 @@ def foreign(note, code, answer=-331, directive=None):
 """
 
 
-def test_handlers_in_c_and_in_python_share_one_chain(lone) -> None:  # noqa: F811
+def test_handlers_in_c_and_in_python_share_one_chain(lone) -> None:
     lone(
         EVENTS
         + FOREIGN
@@ -259,7 +206,7 @@ me.close()
     )
 
 
-def test_the_library_hears_of_its_groups_whatever_handlers_answer(lone) -> None:  # noqa: F811
+def test_the_library_hears_of_its_groups_whatever_handlers_answer(lone) -> None:
     lone(
         EVENTS
         + FOREIGN
@@ -275,7 +222,7 @@ me.run(Finalize())
     )
 
 
-def test_mistakes_are_errors_and_harm_nothing(lone) -> None:  # noqa: F811
+def test_mistakes_are_errors_and_harm_nothing(lone) -> None:
     lone(
         EVENTS
         + """
@@ -310,7 +257,7 @@ me.run(Finalize())
     )
 
 
-def test_nothing_leaks(lone) -> None:  # noqa: F811
+def test_nothing_leaks(lone) -> None:
     lone(
         LEAKED
         + EVENTS
@@ -343,7 +290,7 @@ me.run(Finalize())
     )
 
 
-def test_events_between_procs(pair) -> None:  # noqa: F811
+def test_events_between_procs(pair) -> None:
     pair(
         EVENTS
         + """
@@ -372,7 +319,7 @@ unanswered[0].done()
     )
 
 
-def test_the_loss_of_the_server_is_told_at_once(pair, tmp_path: Path) -> None:  # noqa: F811
+def test_the_loss_of_the_server_is_told_at_once(pair, tmp_path: Path) -> None:
     code = """
 heard, lost = Heard(), Heard()
 on(heard, LOAD)
@@ -394,7 +341,7 @@ assert len(heard.ends) == len(lost.ends) == 1
     assert reports == ["fine\n", "fine\n"], "\n".join(reports)
 
 
-def test_threads_raise_and_register_at_the_same_time(lone) -> None:  # noqa: F811
+def test_threads_raise_and_register_at_the_same_time(lone) -> None:
     """Releases before 7 crash on this, where they are left to raise events on the threads of their callers."""
     lone(
         EVENTS
@@ -423,7 +370,7 @@ me.close()
     )
 
 
-def test_what_is_still_being_raised_does_not_hold_up_the_end(lone) -> None:  # noqa: F811
+def test_what_is_still_being_raised_does_not_hold_up_the_end(lone) -> None:
     """Releases before 7 hold a lock while they finalize that their progress thread needs to raise an event."""
     lone(
         EVENTS

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from unit.test_native_session import lone, pair  # noqa: F401
-
 pytestmark = pytest.mark.timeout(120)
 
 FACTS = """
@@ -27,7 +25,7 @@ def refused():
 """
 
 
-def test_a_fence_with_bad_arguments_tells_whether_there_is_a_server(pair) -> None:  # noqa: F811
+def test_a_fence_with_bad_arguments_tells_whether_there_is_a_server(pair) -> None:
     pair(
         FACTS
         + """
@@ -41,7 +39,7 @@ assert told == []
     )
 
 
-def test_a_registration_of_nonsense_is_called_back_on_the_progress_thread(lone) -> None:  # noqa: F811
+def test_a_registration_of_nonsense_is_called_back_on_the_progress_thread(lone) -> None:
     lone(
         FACTS
         + """

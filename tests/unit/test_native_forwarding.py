@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lib import machine
+from lib.native_programs import EVENTS, LEAKED, PRELUDE, environment
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.serving import ServerOptions
 from pypmix.standard import attrs
@@ -18,8 +19,6 @@ from pypmix.standard.errors import PermissionDenied
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import IOFPull, IOFPush, Output
 from pypmix.standard.types import Proc
-from unit.test_native_events import EVENTS, LEAKED
-from unit.test_native_session import PRELUDE, environment
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unit.test_native_events import EVENTS
-from unit.test_native_session import lone, pair  # noqa: F401
+from lib.native_programs import EVENTS
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -23,7 +22,7 @@ SECONDS = Info("pmix.timeout", Value(INT, 20))
 )
 
 
-def test_the_library_itself_hears_of_events_before_any_handler(lone) -> None:  # noqa: F811
+def test_the_library_itself_hears_of_events_before_any_handler(lone) -> None:
     lone(
         EVENTS
         + """
@@ -56,7 +55,7 @@ assert threading.enumerate() == [threading.main_thread()]
     )
 
 
-def test_a_singleton_has_no_groups(lone) -> None:  # noqa: F811
+def test_a_singleton_has_no_groups(lone) -> None:
     lone(
         GROUPS
         + """
@@ -69,7 +68,7 @@ assert me.group_state("acme.g") is None and not me.supports("group.invite")
     )
 
 
-def test_groups_that_stand_change_and_end_with_their_session(pair) -> None:  # noqa: F811
+def test_groups_that_stand_change_and_end_with_their_session(pair) -> None:
     if pair.launcher != "prterun":
         pytest.skip("it has no groups")
     pair(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lib import machine
-from unit.test_native_session import PRELUDE, environment, finished
+from lib.native_programs import PRELUDE, environment, finished
 
 pytestmark = pytest.mark.timeout(120)
 

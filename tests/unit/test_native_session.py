@@ -2,131 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 import pypmix
-from lib import machine, processes
+from lib import machine
+from lib.native_programs import PRELUDE, environment, finished, orphans
 
 pytestmark = pytest.mark.timeout(90)
-
-PRELUDE = """
-import os, signal, sys, threading, time, warnings
-from pypmix.engine.native.library import find_library
-from pypmix.engine.native.session import open_client
-from pypmix.standard.codes import *
-from pypmix.standard.errors import *
-from pypmix.standard.statuses import *
-from pypmix.standard.ops import *
-from pypmix.standard.types import *
-from pypmix.standard.values import *
-
-def opened():
-    return open_client(os.environ, find_library(os.environ).library)
-
-def caught(kind, call, *args):
-    try:
-        result = call(*args)
-    except kind as error:
-        return error
-    raise AssertionError(f"{result!r} instead of {kind.__name__}")
-
-def submitted(session, op, seconds=10):
-    ended, outcome = threading.Event(), []
-    def done(result, error):
-        outcome.append((result, error))
-        ended.set()
-    session.submit(op, done)
-    assert ended.wait(seconds), f"{op} did not end"
-    assert len(outcome) == 1
-    return outcome[0]
-
-OPTIONAL = Info("pmix.optional", Value(BOOL, True))
-IMMEDIATE = Info("pmix.immediate", Value(BOOL, True))
-LIMIT = Info("pmix.timeout", Value(INT, 1))
-me = opened()
-job = Proc(me.proc.nspace, RANK_WILDCARD)
-other = Proc(me.proc.nspace, 1 - me.proc.rank) if me.proc.rank < 2 else None
-"""
-
-
-def python(code: str, folder: Path) -> list[str]:
-    path = folder / "program.py"
-    path.write_text(PRELUDE + code)
-    return [sys.executable, str(path)]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Return an environment for programs that use this checkout, with what is given."""
-    paths = [str(machine.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**machine.clean_environment(), "PYTHONPATH": os.pathsep.join(paths), **more}
-
-
-def finished(command: list[str], env: dict[str, str], limit: float = 40) -> tuple[int, str]:
-    """Run a command and everything that it starts to its end; return its exit code and output."""
-    mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    env = {**env, processes.MARK: mark}
-    try:
-        done = subprocess.run(
-            command, env=env, timeout=limit, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-    finally:
-        processes.kill(mark)
-    return done.returncode, done.stdout.decode(errors="replace")
-
-
-@pytest.fixture(params=[lib.release for lib in machine.libraries()] or ["none"])
-def lone(request: pytest.FixtureRequest, tmp_path: Path) -> object:
-    """Run code as a process that nobody launched, on each libpmix."""
-    lib = machine.library(request.param)
-    if lib is None or not machine.extension():
-        machine.lacking("a libpmix or the native engine's extension")
-    path = lib.path
-
-    def run(code: str, **env: str) -> str:
-        code_, output = finished(python(code, tmp_path), environment(PYPMIX_LIBPMIX=path, **env))
-        assert code_ == 0, output
-        return output
-
-    return run
-
-
-def launch(name: str, ranks: int, command: list[str], env: dict[str, str], limit: float = 40) -> tuple[int, str]:
-    """Run a command by a launcher, with a TMPDIR of its own; return its exit code and output.
-
-    PRRTE names its files by its pid and does not begin where they are there already, and one that was killed leaves its
-    own behind (`listener-thread-start`).
-    """
-    launcher = machine.launcher(name)
-    assert launcher is not None
-    options = machine.PRTERUN_OPTIONS if name.startswith("prterun") else machine.MPIRUN_OPTIONS
-    line = [launcher.path, *options, "-n", str(ranks), *command]
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        return finished(line, {**env, "TMPDIR": folder}, limit)
-
-
-@pytest.fixture(params=[found.name for found in machine.launchers()] or ["none"])
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> object:
-    """Run code as the two ranks of a job under each native launcher, with the launcher's own libpmix."""
-    if machine.launcher(request.param) is None or not machine.extension():
-        machine.lacking("a native launcher or the native engine's extension")
-
-    def run(code: str, code_expected: int | None = 0) -> str:
-        code_, output = launch(request.param, 2, python(code, tmp_path), environment())
-        if code_expected is not None:
-            assert code_ == code_expected, output
-        return output
-
-    run.launcher = request.param  # type: ignore[attr-defined]
-    return run
 
 
 def test_a_singleton_is_a_job_of_one(lone) -> None:
@@ -470,51 +358,6 @@ print("still here")
         None,
     )
     assert "still here" not in output
-
-
-def orphans(launcher_name: str, code: str, folder: Path, *prefix: str) -> list[str]:
-    """Run code as two ranks of which rank 0 kills the launcher; return what each leaves in its `report`.
-
-    Nobody forwards the output of such ranks. `prefix` is put before the command of each. In the code, `both_here()`
-    waits for the other rank without the server: a fence that has ended for one rank may be under way for the other.
-    """
-    body = "\n    ".join(code.strip().splitlines())
-    path = folder / "program.py"
-    path.write_text(f"""{PRELUDE}
-import traceback
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-signal.signal(signal.SIGHUP, signal.SIG_IGN)
-folder = {str(folder)!r}
-report = open(f"{{folder}}/rank{{me.proc.rank}}", "w", buffering=1)
-def both_here():
-    open(f"{{folder}}/here{{me.proc.rank}}", "w").close()
-    end = time.monotonic() + 15
-    while not all([os.path.exists(f"{{folder}}/here{{rank}}") for rank in (0, 1)]):
-        assert time.monotonic() < end, "the other rank does not come"
-        time.sleep(0.005)
-try:
-    {body}
-    report.write("fine\\n")
-except BaseException:
-    traceback.print_exc(file=report)
-""")
-    launcher = machine.launcher(launcher_name)
-    assert launcher is not None
-    options = machine.PRTERUN_OPTIONS if launcher.name.startswith("prterun") else machine.MPIRUN_OPTIONS
-    mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    command = [launcher.path, *options, "-n", "2", *prefix, sys.executable, str(path)]
-    started = subprocess.Popen(
-        command, env={**environment(TMPDIR=str(folder)), processes.MARK: mark}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        assert started.wait(30) == -signal.SIGKILL
-        hung = processes.wait_gone(mark, 15)
-    finally:
-        processes.kill(mark)
-    reports = [(folder / f"rank{rank}").read_text() for rank in (0, 1)]
-    assert not hung, "\n".join(reports)
-    return reports
 
 
 def test_the_loss_of_the_server_is_reported_by_every_call(pair, tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from lib import machine, processes
-from unit.test_native_events import EVENTS, LEAKED
-from unit.test_native_session import PRELUDE, environment, finished
+from lib.native_programs import EVENTS, LEAKED, PRELUDE, environment, finished
 
 pytestmark = pytest.mark.timeout(120)
 

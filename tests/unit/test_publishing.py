@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lib.fake_session import FakeSession
 from pypmix import Client, Persist, Proc, Published, Range, attrs
 from pypmix.engine.python.client import Client as Machine
 from pypmix.engine.python.client import ServerInfo
@@ -14,7 +15,6 @@ from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.types import Info, Pdata, Value
 from pypmix.wire.frames import FrameReader, frame
 from pypmix.wire.messages import Command, encode_status, reply_layout, request_layout
-from unit.fake_session import FakeSession
 
 ME, OTHER = Proc("job", 1), Proc("other", 0)
 RELEASE = (5, 0, 11)

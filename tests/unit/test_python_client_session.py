@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from lib.fake_server import NSPACE, RELEASE, FakeServer, get_reply, job, serving
 from lib.leftovers import nothing_left
 from pypmix.engine.python import client as client_module
 from pypmix.engine.python import transport
@@ -45,7 +46,6 @@ from pypmix.wire.codec import encode_kval
 from pypmix.wire.frames import FrameReader
 from pypmix.wire.handshake import HelloReader, encode_reply
 from pypmix.wire.messages import Command, decode_get, encode_status, peek_command
-from unit.fake_server import NSPACE, RELEASE, FakeServer, get_reply, job, serving
 
 ME = Proc(NSPACE, 0)
 PEER = Proc(NSPACE, 1)

@@ -6,6 +6,8 @@ import gc
 
 import pytest
 
+from lib.fake_session import FakeSession
+from lib.server_world import World
 from pypmix import App, Client, IOFChannel, NotInitialized, Output, Proc, Rank, attrs
 from pypmix.engine.python.client import Client as Machine
 from pypmix.engine.python.client import ServerInfo
@@ -17,8 +19,6 @@ from pypmix.standard.limits import Limits
 from pypmix.standard.types import Value
 from pypmix.wire.frames import TAG_IOF, TAG_IOF_CONTROL, FrameReader, frame
 from pypmix.wire.messages import IOF, IOF_CONTROL, Command, encode_status, peek_command, reply_layout, request_layout
-from unit.fake_session import FakeSession
-from unit.test_python_server import World
 
 ME, OTHER, ALL = Proc("job", 1), Proc("other", 0), Proc("other", Rank.WILDCARD)
 RELEASE, FLOW = (5, 0, 11), (7, 0, 0)

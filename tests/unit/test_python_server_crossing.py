@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lib.server_cluster import Cluster
+from lib.server_world import GID, LOCAL, REMOTE, UID, text
 from pypmix.engine.groups import talk
 from pypmix.engine.python import modex, sharing
 from pypmix.engine.times import HOST_GRACE, UNKNOWN_SECONDS
@@ -17,8 +19,6 @@ from pypmix.wire.codec import Packer, one_of
 from pypmix.wire.encode import BYTES, key_bytes
 from pypmix.wire.messages import Command, encode_commit
 from pypmix.wire.modex import decode_modex, encode_modex
-from unit.crossing import Cluster
-from unit.test_python_server import GID, LOCAL, REMOTE, UID, text
 
 ALL = Proc("job", RANK_WILDCARD)
 COLLECT = attrs.COLLECT_DATA(True)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib.server_world import Client, World
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.python.serverside import events
 from pypmix.engine.python.session import open_client
@@ -25,7 +26,6 @@ from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc
 from pypmix.standard.values import from_python
 from pypmix.wire.frames import TAG_NOTIFY
 from pypmix.wire.messages import EVENT, Command, request_layout
-from unit.test_python_server import Client, World
 
 RELEASE = (5, 0, 11)
 WILD = -(2**31)

@@ -4,62 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from lib.group_member import ABORT, ALL, MIDDLE, NEW, OLD, Member, context, group_info, note
+from lib.server_cluster import Cluster
+from lib.server_world import Client, World
 from pypmix.standard import attrs, codes, ops, statuses
 from pypmix.standard.errors import NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops.hosting import DirectModex, FenceUpcall, GroupUpcall
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.additions import decode_late, greeting
-from pypmix.wire.messages import Command, reply_layout, request_layout
-from unit.crossing import Cluster
-from unit.test_python_server import Client, World
+from pypmix.wire.messages import Command
 
-ABORT = -165
-OLD, MIDDLE, NEW = "4.2.2", "5.0.11", "7.0.0"
-RELEASES = {OLD: (4, 2, 2), MIDDLE: (5, 0, 11), NEW: (7, 0, 0)}
 CONTEXT = attrs.GROUP_ASSIGN_CONTEXT_ID(True)
-ALL = Proc("job", RANK_WILDCARD)
-
-
-def group_info(*infos, proc=None):
-    first = () if proc is None else (Info("pmix.procid", Value(codes.PROC, proc)),)
-    return Info("pmix.grp.info", Value(codes.DATA_ARRAY, DataArray(codes.INFO, (*first, *infos))))
-
-
-def note(value):
-    return Info("acme.note", Value(codes.STRING, value))
 
 
 def plain(op):
     """Return what a server asks of its host, without what only a host of pypmix understands."""
     return op.replace(directives=tuple([info for info in op.directives if not info.key.startswith("pypmix.")]))
-
-
-class Member:
-    """A client of some release, and what it knows of groups."""
-
-    def __init__(self, client, version=MIDDLE):
-        self.client = client
-        self.release = RELEASES[version]
-
-    def ask(self, command, **fields):
-        layout = request_layout(command, self.release)
-        return self.client.send(layout.encode(1, self.release, **fields))
-
-    def construct(self, *infos, name="g", procs=(ALL,)):
-        return self.ask(Command.GROUP_CONSTRUCT, group=name, procs=procs, infos=infos)
-
-    def destruct(self, *infos, name="g", members=()):
-        fields = {"members": members} if self.release >= (4, 2, 4) else {}
-        return self.ask(Command.GROUP_DESTRUCT, group=name, infos=infos, **fields)
-
-    def result(self, tag):
-        self.client.read()
-        layout = reply_layout(Command.GROUP_CONSTRUCT, self.release)
-        return layout.decode(self.client.replies[tag], 1, self.release)
-
-    def status(self, tag):
-        return self.client.status(tag)
 
 
 def members(cluster, *versions, **hello):
@@ -169,10 +130,6 @@ def test_the_host_may_order_the_members_and_choose_the_context_id():
     world.reply = NotSupported("now alone")
     tag = zero.construct(CONTEXT, name="h", procs=(Proc("job", 0),))
     assert zero.result(tag)["context_id"] == 78
-
-
-def context(number):
-    return Info("pmix.grp.ctxid", Value(codes.SIZE, number))
 
 
 def test_a_name_is_taken_once():

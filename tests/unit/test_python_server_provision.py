@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from lib.server_world import Client, World, text
 from pypmix.engine.python import provision
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.serving import ServerOptions
@@ -17,7 +18,6 @@ from pypmix.standard.values import to_python
 from pypmix.wire.frames import TAG_NOTIFY
 from pypmix.wire.jobinfo import decode_jobinfo
 from pypmix.wire.messages import EVENT, Command, reply_layout, request_layout
-from unit.test_python_server import Client, World, text
 
 RELEASE = (5, 0, 11)
 NEW = (7, 0, 0)

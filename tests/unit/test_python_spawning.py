@@ -6,6 +6,10 @@ import os
 
 import pytest
 
+from lib.fake_session import FakeSession
+from lib.recorded import messages
+from lib.server_world import UID, World
+from lib.tool_world import Tool
 from pypmix import App, Client, Proc, Rank, app, attrs
 from pypmix.engine.apps import refusal
 from pypmix.engine.python.client import Client as Machine
@@ -19,10 +23,6 @@ from pypmix.standard.types import Info, Value
 from pypmix.wire.frames import TAG_IOF, FrameReader, frame
 from pypmix.wire.jobinfo import encode_jobinfo
 from pypmix.wire.messages import IOF, Command, encode_status, reply_layout, request_layout
-from unit.fake_session import FakeSession
-from unit.test_python_server import UID, World
-from unit.test_tool_server import Tool
-from wire.recorded import messages
 
 ME = Proc("job", 1)
 RELEASE = (5, 0, 11)

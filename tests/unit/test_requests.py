@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lib.fake_server import get_reply
+from lib.fake_session import FakeSession
+from lib.recorded import messages
 from pypmix import (
     AllocDirective,
     Client,
@@ -49,9 +52,6 @@ from pypmix.wire.messages import (
     reply_layout,
     request_layout,
 )
-from unit.fake_server import get_reply
-from unit.fake_session import FakeSession
-from wire.recorded import messages
 
 ME, OTHER = Proc("job", 1), Proc("job", 2)
 RELEASE = (5, 0, 11)

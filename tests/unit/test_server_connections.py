@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lib.server_cluster import Cluster
+from lib.server_world import Client, World
 from pypmix.engine.groups import talk
 from pypmix.engine.python.serverside import connecting
 from pypmix.standard import attrs, codes, keys, ops, statuses
@@ -30,8 +32,6 @@ from pypmix.wire.additions import decode_connected, decode_late, greeting
 from pypmix.wire.codec import Unpacker
 from pypmix.wire.frames import TAG_NOTIFY
 from pypmix.wire.messages import EVENT, Command, encode_status, reply_layout, request_layout
-from unit.crossing import Cluster
-from unit.test_python_server import Client, World
 
 RELEASE = (7, 0, 0)
 TERMINATED = -200

@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 
+from lib.group_party import NOTIFY, TOLERANT, Party, Several, job
 from pypmix.engine.groups import talk
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.python.serverside.plans import Plan
@@ -16,7 +17,6 @@ from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.hosting import GROUP_CONSTRUCT, GROUP_LEADER_PROC, GroupUpcall
 from pypmix.standard.types import Proc
 from pypmix.wire.messages import Command, reply_layout
-from unit.test_server_groups import NOTIFY, TOLERANT, Party, Several, job
 
 ASK = attrs.GROUP_ASSIGN_CONTEXT_ID(True)
 

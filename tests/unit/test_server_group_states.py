@@ -6,6 +6,8 @@ from collections import Counter
 
 import pytest
 
+from lib.group_member import ABORT
+from lib.group_party import LEAD, NOTIFY, OPTIONAL, REACTS, Party, Several, added, job
 from pypmix.engine.collective.machine import Life
 from pypmix.engine.groups import talk
 from pypmix.engine.states import After, IllegalStep
@@ -14,8 +16,6 @@ from pypmix.standard.enums import Range
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import DataArray, Proc
 from pypmix.wire.messages import Command
-from unit.test_python_server_groups import ABORT
-from unit.test_server_groups import LEAD, NOTIFY, OPTIONAL, REACTS, Party, Several, added, job
 
 SECONDS = attrs.TIMEOUT(3)
 

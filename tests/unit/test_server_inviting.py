@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from lib.group_party import Party, job
 from pypmix.engine.groups import talk
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.types import RANK_WILDCARD, Proc
 from pypmix.wire.frames import TAG_NOTIFY
 from pypmix.wire.messages import EVENT, Command
-from unit.test_server_groups import Party, job
 
 EVERYONE = (Proc("job", RANK_WILDCARD),)
 

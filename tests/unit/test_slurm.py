@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lib.fake_server import RELEASE, FakeServer, serving
 from pypmix.engine import slurm
 from pypmix.engine.python.session import FEATURES, Session, open_client
 from pypmix.standard import attrs, ops
@@ -14,7 +15,6 @@ from pypmix.standard.errors import NotSupported
 from pypmix.standard.types import RANK_WILDCARD, Proc, Query, Value
 from pypmix.standard.values import infos, uint32
 from pypmix.wire.messages import Command, decode_fence
-from unit.fake_server import RELEASE, FakeServer, serving
 
 NSPACE = "slurm.pmix.17.0"
 ME = Proc(NSPACE, 0)
@@ -23,7 +23,7 @@ EVERYBODY = Proc(NSPACE, RANK_WILDCARD)
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
-    monkeypatch.setattr("unit.fake_server.NSPACE", NSPACE)
+    monkeypatch.setattr("lib.fake_server.NSPACE", NSPACE)
     with serving() as made:
         yield made
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from lib.fake_server import serving
 from pypmix.cli.options import parse
 from pypmix.cli.parser import UsageError
 from pypmix.engine.alarms import Alarms
@@ -24,7 +25,6 @@ from pypmix.standard.errors import Unreachable
 from pypmix.standard.ops import Fence
 from pypmix.standard.types import Info, Value, decimal
 from pypmix.wire.messages import encode_status
-from unit.fake_server import serving
 
 FAR = (2_147_484.0, 1e7, 2.0**31, 1e12, 2.0**64, math.inf)
 DIGITS = "9" * 5000

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lib.server_world import GID, UID, Client, World
+from lib.tool_world import Tool
 from pypmix.engine.python.serverside import tools
 from pypmix.standard import codes, ops, statuses
 from pypmix.standard.errors import PermissionDenied
@@ -24,31 +26,9 @@ from pypmix.wire.handshake import (
     native_credential,
 )
 from pypmix.wire.messages import Command
-from pypmix.wire.toolreply import NEEDS_ID, ToolReply, ToolReplyReader
-from unit.test_python_server import GID, UID, Client, World
+from pypmix.wire.toolreply import NEEDS_ID, ToolReply
 
 NAMED = [FLAG_TOOL_GIVEN_ID, FLAG_TOOL_CLIENT, FLAG_LAUNCHER_GIVEN_ID, FLAG_LAUNCHER_CLIENT, FLAG_SCHEDULER]
-
-
-class Tool(Client):
-    """A tool's end of a connection; `welcome` is the server's whole answer, or the status of a refusal."""
-
-    def __init__(self, world: World, flag: int = FLAG_TOOL_NEEDS_ID, name: Proc | None = None, **hello: object) -> None:
-        fields = {"flag": flag, "uid": UID, "gid": GID, **hello}
-        super().__init__(world, None if name is None else name.rank, None if name is None else name.nspace, **fields)
-        self.flag = flag
-        self.greeting = ToolReplyReader(flag)
-        self.proc = name or Proc("", 0)
-
-    def connect(self) -> Tool:
-        super().connect()
-        if isinstance(self.welcome, ToolReply) and self.welcome.proc is not None:
-            self.proc = self.welcome.proc
-        return self
-
-    @property
-    def accepted(self) -> bool:
-        return isinstance(self.welcome, ToolReply) and not self.link.closed
 
 
 @pytest.fixture

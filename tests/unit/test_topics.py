@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lib.server_world import Client, World
 from pypmix.engine.python.node import Topic
 from pypmix.engine.python.server import TOPIC_OF
-from unit.test_python_server import Client, World
 
 NAMES = ("asking", "connecting", "events", "forwarding", "groups", "psets", "spawning", "tools")
 """The modules that have a topic, the class of their name."""

@@ -7,13 +7,13 @@ import threading
 import time
 from pathlib import Path
 
+from lib.fake_server import NSPACE, RELEASE, job
 from pypmix.engine.python.client import Client, ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.transport import Connection
 from pypmix.standard.types import Proc
 from pypmix.wire.frames import TAG_NOTIFY, FrameReader, frame, tags
 from pypmix.wire.jobinfo import encode_jobinfo
-from unit.fake_server import NSPACE, RELEASE, job
 
 
 def asleep(thread: int) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lib.recorded import Session, messages, sessions
 from pypmix.standard import codes
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.wire.codec import Packer, Unpacker, encode_kval, kvals, split_kvals
@@ -30,7 +31,6 @@ from pypmix.wire.messages import (
     encode_status,
     read_get_object,
 )
-from wire.recorded import Session, messages, sessions
 
 pytestmark = pytest.mark.timeout(60)
 

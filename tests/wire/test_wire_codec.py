@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from lib import strategies
 from pypmix.standard import codes
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import NAMES, RANGES, DataArray, Info, KeyValue, Proc, Topology, Value
 from pypmix.wire import decode, encode
 from pypmix.wire.codec import Packer, Unpacker, encode_kval, kvals, split_kvals
 from pypmix.wire.messages import decode_get, encode_get
-from wire import strategies
 
 pytestmark = pytest.mark.timeout(60)
 

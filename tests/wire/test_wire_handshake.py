@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lib import strategies
 from pypmix.standard.errors import LocalProtocolError, RemoteProtocolError
 from pypmix.standard.types import Info, Value
 from pypmix.wire import handshake
@@ -21,7 +22,6 @@ from pypmix.wire.handshake import (
     native_credential,
     parse_native_credential,
 )
-from wire import strategies
 
 pytestmark = pytest.mark.timeout(60)
 

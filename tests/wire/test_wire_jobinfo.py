@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lib import strategies
 from pypmix.standard import codes
 from pypmix.standard.errors import NotFound, RemoteProtocolError
 from pypmix.standard.types import DataArray, Info, KeyValue, Value
 from pypmix.wire.codec import Packer, encode_kval
 from pypmix.wire.jobinfo import JobInfo, decode_jobinfo, encode_jobinfo
-from wire import strategies
 
 pytestmark = pytest.mark.timeout(60)
 

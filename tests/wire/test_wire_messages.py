@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from lib import strategies
 from pypmix.standard import codes
 from pypmix.standard.errors import NotSupported, RemoteProtocolError
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
@@ -33,7 +34,6 @@ from pypmix.wire.messages import (
     reply_layout,
     request_layout,
 )
-from wire import strategies
 
 pytestmark = pytest.mark.timeout(60)
 

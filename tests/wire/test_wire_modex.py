@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib.strategies import values
 from pypmix.standard import codes
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import RANK_VALID, Proc, Value
 from pypmix.wire.codec import encode_kval, one_of
 from pypmix.wire.encode import BYTES, flex, key_bytes
 from pypmix.wire.modex import MAGIC, STRANGE, decode_modex, encode_modex
-from wire.strategies import values
 
 
 def kval(key, data="x", buffer_type=1, release=(7, 0, 0)):

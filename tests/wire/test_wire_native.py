@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import pypmix
-from lib import machine
+from lib import machine, strategies
 from pypmix.standard import codes
 from pypmix.standard.releases import Release, parse_release
 from pypmix.standard.types import NAMES, Cpuset, DataArray, Value
 from pypmix.wire.codec import Packer, Unpacker
-from wire import abi, strategies
+from wire import abi
 from wire.libpmix import VARIABLE, find_libpmix
 
 pytestmark = pytest.mark.timeout(60)

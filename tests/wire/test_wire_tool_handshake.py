@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib import strategies
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import Proc
 from pypmix.wire.handshake import FLAG_LAUNCHER_NEEDS_ID, FLAG_TOOL_CLIENT, FLAG_TOOL_GIVEN_ID, FLAG_TOOL_NEEDS_ID
 from pypmix.wire.toolreply import ToolReply, ToolReplyReader, encode_tool_reply
-from wire import strategies
 
 pytestmark = pytest.mark.timeout(60)
 

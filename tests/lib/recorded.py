@@ -16,7 +16,7 @@ from pypmix.wire.frames import FrameReader
 from pypmix.wire.handshake import Hello, HelloReader, ReplyReader
 from pypmix.wire.messages import EVENT, Layout, peek_command, reply_layout, request_layout
 
-FOLDER = Path(__file__).parent / "captures"
+FOLDER = Path(__file__).parents[1] / "wire" / "captures"
 
 SERVERS: dict[str, Release] = {
     "prrte5011": (5, 0, 11),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import count
 
+from lib.server_world import GID, UID, Client, World
 from pypmix.engine.python.server import Server
 from pypmix.engine.times import GET_SECONDS
 from pypmix.standard import attrs, codes, ops, statuses
@@ -18,7 +19,6 @@ from pypmix.standard.ops.hosting import (
     GroupUpcall,
 )
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
-from unit.test_python_server import GID, UID, Client, World
 
 SHARED = ("pmix.grp.info",)
 LOCAL_STATUS = "pmix.loc.col.st"
