@@ -121,11 +121,22 @@ def _audit(event: str, _arguments: object) -> None:
 sys.addaudithook(_audit)
 
 
+PURE = (Path(__file__).with_name("unit"), Path(__file__).with_name("wire"))
+"""The folders whose tests start no process and do not sleep."""
+
+
+def _refuse_sleep(_seconds: float) -> None:
+    raise AssertionError("a test of tests/unit or tests/wire sleeps: control its clock, or move it to tests/component")
+
+
 @pytest.fixture(autouse=True)
-def nothing_stays_behind(monkeypatch: pytest.MonkeyPatch):
-    """Fail a test after which a process that it started still runs, and kill that."""
+def nothing_stays_behind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
+    """Fail a test after which a process that it started still runs, and kill that; in `PURE`, one that starts any."""
     global _spawned
     _spawned = False
+    pure = any(request.path.is_relative_to(folder) for folder in PURE)
+    if pure:
+        monkeypatch.setattr(time, "sleep", _refuse_sleep)
     mark = uuid.uuid4().hex
     monkeypatch.setenv("PYPMIX_TEST_OWNER", mark)
     yield
@@ -135,3 +146,5 @@ def nothing_stays_behind(monkeypatch: pytest.MonkeyPatch):
             text = processes.tree(left)
             processes.kill(mark, variable="PYPMIX_TEST_OWNER")
             pytest.fail(f"processes stayed behind:\n{text}", pytrace=False)
+        if pure:
+            pytest.fail("the test starts a process: move it to tests/component", pytrace=False)

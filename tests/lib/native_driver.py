@@ -8,8 +8,8 @@ import pickle
 import sys
 from typing import Any
 
+from lib import abi
 from pypmix.standard import codes
-from wire import abi
 
 
 class Driver:

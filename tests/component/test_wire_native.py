@@ -17,13 +17,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import pypmix
-from lib import machine, strategies
+from lib import abi, machine, strategies
+from lib.site_libpmix import VARIABLE, find_libpmix
 from pypmix.standard import codes
 from pypmix.standard.releases import Release, parse_release
 from pypmix.standard.types import NAMES, Cpuset, DataArray, Value
 from pypmix.wire.codec import Packer, Unpacker
-from wire import abi
-from wire.libpmix import VARIABLE, find_libpmix
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -99,7 +98,7 @@ class Native:
             "PMIX_MCA_bfrops_base_default_type": str(buffer_type),
             "PYTHONPATH": os.pathsep.join([str(root), str(Path(__file__).parent.parent)]),
         }
-        command = [sys.executable, str(Path(__file__).with_name("native_driver.py")), path]
+        command = [sys.executable, str(Path(__file__).parents[1] / "lib" / "native_driver.py"), path]
         self._process = subprocess.Popen(
             command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
