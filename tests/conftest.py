@@ -20,7 +20,7 @@ from pypmix.standard import logtext
 
 __all__ = ["alone", "job_folder", "launch", "pytest_addoption", "pytest_generate_tests", "run", "slurm_cluster"]
 
-pytest_plugins = ["lib.record", "lib.unsteady"]
+pytest_plugins = ["lib.record", "lib.tiers", "lib.unsteady"]
 
 # No example is timed: the machine may be busy. The same ones in each run, so that it fails over what was changed alone,
 # unless somebody asks for more rounds.
