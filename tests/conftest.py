@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import uuid
+from collections.abc import Generator
 from pathlib import Path
 
 import hypothesis
@@ -97,10 +98,11 @@ def _watch_for_crashes(config: pytest.Config) -> None:
     config.add_cleanup(lambda: own.unlink(missing_ok=True))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
     """Refuse to claim success right after a crash; the next run is judged on its own again."""
-    if session.config.stash.get(CRASHED, []) and exitstatus == 0:
+    yield
+    if session.config.stash.get(CRASHED, []) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

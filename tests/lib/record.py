@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pytest
 
 OPTION = "--results"
 SLOWEST = 50
+TABLE = "tests.tsv"
 CPU = "cpu_seconds"
 """The property of a test in the JUnit file."""
 
@@ -66,15 +67,26 @@ class Record:
         total = sum(cost.cpu for cost in self.costs.values())
         terminalreporter.write_line(f"{len(self.costs)} tests took {total:.0f} CPU seconds")
         if self.folder is not None:
-            rows = sorted(self.costs.items(), key=lambda row: -row[1].cpu)
-            lines = ["cpu_seconds\tseconds\toutcome\ttest"]
-            lines += [f"{cost.cpu:.3f}\t{cost.wall:.3f}\t{cost.outcome}\t{name}" for name, cost in rows]
-            (self.folder / "tests.tsv").write_text("\n".join(lines) + "\n")
+            write(self.folder / TABLE, self.costs)
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         if self.folder is not None:
             print(f"results: {self.folder}")
+
+
+def write(path: Path, costs: Mapping[str, Cost]) -> None:
+    """Write the table of what tests took, the dearest first."""
+    lines = ["cpu_seconds\tseconds\toutcome\ttest"]
+    for test, cost in sorted(costs.items(), key=lambda row: -row[1].cpu):
+        lines.append(f"{cost.cpu:.3f}\t{cost.wall:.3f}\t{cost.outcome}\t{test}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def read(path: Path) -> dict[str, Cost]:
+    """Return what a table says."""
+    rows = [line.split("\t", 3) for line in path.read_text().splitlines()[1:]]
+    return {test: Cost(float(cpu), float(wall), outcome) for cpu, wall, outcome, test in rows}
 
 
 def cpu_seconds() -> float:
