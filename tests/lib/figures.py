@@ -156,7 +156,7 @@ def dynamic_imports(each: Source) -> list[Site]:
 
 
 def key_literals(each: Source) -> list[Site]:
-    """Return the keys of attributes that are written out; test_house.py is stricter about what may be one."""
+    """Return the keys of attributes that are written out; native/rules.py is stricter about what may be one."""
     return [
         Site(each.path, node.lineno, node.value)
         for node in each.nodes

@@ -1,17 +1,17 @@
-"""The tests that each submission is judged by, `--tier submission`: about a fifth of all, for two cores and 12 minutes.
+"""The tests that each submission is judged by, `--tier submission`: a part of all, for two cores and 12 minutes.
 
-The long tier is all the others too (`tests/lib/long.py`). What is left out here repeats with another server, client, form
-or parameter what is kept, or takes long:
+The long tier (`tests/lib/long.py`) has all the others too. What is left out here repeats with another server, client,
+form or parameter what is kept, or takes long:
 
-- The shared suite runs on our own server, with the Python client in one form and with one native client. On two nodes, on
-  a native server under our host and on the launchers that are not ours, one test proves each promise, and each module has
-  one test on each of these servers.
+- The shared suite runs on our own server, with the Python client in one form and with one native client. On two nodes,
+  on a native server under our host and on the launchers that are not ours, one test proves each promise, and each
+  module has one test on each of these servers.
 - A test with more than `LARGE` parameters runs with that many of them.
 - Of the folders in `SHARES` one test function in so many runs.
 
 Which ones follows from a hash of their names, so that it is the same each time. What the change under test touches
-(`lib.changes`) runs as a whole: tests that it adds or edits, and in `unit` and `wire` those of a module that it edits. A
-test that is named on the command line runs in any case.
+(`lib.changes`) runs as a whole: tests that it adds or edits, and in `unit` and `wire` the tests of modules that it
+edits. A test that is named on the command line runs in any case.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LEFT_OUT = (
     "faults/test_signals.py",
     "faults/test_load.py",
 )
-"""Parts of `tests` that belong to the long tier: hours of random tests, frameworks of hundreds of megabytes, whole machines."""
+"""Parts of `tests` that belong to the long tier: random tests, large frameworks, whole machines."""
 
 SHARES = {"nodes": 4, "cluster": 4, "daemons": 3, "plugin": 2, "pages": 2, "interop": 2, "cli": 2, "hosts": 2}
 """Folders of which one test function in so many runs."""
@@ -196,7 +196,7 @@ def is_lacking(item: pytest.Item) -> bool:
 
 
 def split(cases: Cases) -> tuple[Cases, Cases]:
-    """Return the cases of a test that are kept on our own server or without one, and the candidates on other servers."""
+    """Return the cases of a test that are kept on our own server or on none, and the candidates on other servers."""
     if folder_of(cases[0].nodeid) not in TOLD_APART:
         return cases, []
     ours = [item for item in cases if server_of(item) in OURS]

@@ -1,11 +1,11 @@
-"""What runs after all other tests, on a machine that has nothing else to do: tests of times, and those that have failed.
+"""What runs after all other tests, on a machine that has nothing else to do: tests of times, and tests that have failed.
 
-A test that bounds a time by the clock is marked `timing`. Where several processes share the tests, these run at the end,
-one by one, in a process of their own.
+A test that bounds a time by the clock is marked `timing`. If several processes share the tests, these run at the end, one
+by one, in a process of their own.
 
-In the submission tier a test that fails is run again `LOOKS` times alone and as often beside busy processes. If it passes
-each time it is unsteady: the run passes, and ends with a table of such tests, each of which is an open fault. Otherwise
-the run fails; so it does with more than `MOST` such tests, and if the change under test adds or edits the test.
+In the submission tier a test that fails is run again `LOOKS` times alone and as often beside busy processes. If it
+passes each time it is unsteady: the run passes, and ends with a table of such tests, each of which is an open fault.
+Otherwise the run fails. It also fails with more than `MOST` such tests, or if the change under test adds or edits one.
 
 In the long tier nothing is run again, but for the tests in `RACES`, which meet a proven race of somebody else's. What
 failed first is kept in the folder of the run either way.
