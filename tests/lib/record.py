@@ -1,7 +1,7 @@
 """The record of a test run: with `--results FOLDER` each run leaves a folder there, which its last line names.
 
-The folder has `junit.xml`, and `tests.tsv` with what each test took: CPU seconds, of its process and of the children that
-this waited for, and seconds by the clock. Where a test failed, `lib.unsteady` adds `first-failures.txt` and
+The folder has `junit.xml`, and `tests.tsv` with what each test took: CPU seconds, of its process and of the children
+that this waited for, and seconds by the clock. If a test failed, `lib.unsteady` adds `first-failures.txt` and
 `unsteady.tsv`.
 """
 

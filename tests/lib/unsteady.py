@@ -1,7 +1,7 @@
-"""What runs after all other tests, on a machine that has nothing else to do: tests of times, and tests that have failed.
+"""What runs after all other tests, on a quiet machine: tests of times, and tests that have failed.
 
-A test that bounds a time by the clock is marked `timing`. If several processes share the tests, these run at the end, one
-by one, in a process of their own.
+A test that bounds a time by the clock is marked `timing`. If several processes share the tests, these run at the end,
+one by one, in a process of their own.
 
 In the submission tier a test that fails is run again `LOOKS` times alone and as often beside busy processes. If it
 passes each time it is unsteady: the run passes, and ends with a table of such tests, each of which is an open fault.
