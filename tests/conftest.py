@@ -21,13 +21,13 @@ from pypmix.standard import logtext
 
 __all__ = ["alone", "job_folder", "launch", "pytest_addoption", "pytest_generate_tests", "run", "slurm_cluster"]
 
-pytest_plugins = ["lib.record", "lib.tiers", "lib.unsteady"]
+pytest_plugins = ["lib.record", "lib.tiers", "lib.unsteady", "lib.missing"]
 
 # No example is timed: the machine may be busy. The same ones in each run, so that it fails over what was changed alone,
-# unless somebody asks for more rounds.
+# but for the long tier, and if somebody asks for more rounds.
 hypothesis.settings.register_profile(
     "ours",
-    derandomize=not os.environ.get("PYPMIX_FAULT_ROUNDS"),
+    derandomize=not (os.environ.get("PYPMIX_FAULT_ROUNDS") or os.environ.get("PYPMIX_TEST_RANDOM")),
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )

