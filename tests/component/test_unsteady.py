@@ -12,7 +12,7 @@ from lib import changes, machine, record, unsteady
 
 pytest_plugins = ["pytester"]
 
-Run = Callable[..., pytest.RunResult]
+Session = Callable[..., pytest.RunResult]
 
 FAILS_AT = """
     import pathlib
@@ -27,9 +27,9 @@ FAILS_AT = """
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that runs a module of tests with the plugins, and two looks of each kind."""
-    monkeypatch.setattr(unsteady, "LOOKS", 2)
+def session(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """Return a function that runs a module of tests with the plugins, and one look of each kind."""
+    monkeypatch.setattr(unsteady, "LOOKS", 1)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(machine.TESTS), os.environ.get("PYTHONPATH", "")]))
     pytester.makeini("[pytest]\naddopts = -p no:cacheprovider\n")
     pytester.makeconftest("pytest_plugins = ['lib.record', 'lib.tiers', 'lib.unsteady']")
@@ -56,62 +56,62 @@ ONCE = """
 """
 AGAIN = """
     def test_again():
-        assert count("again") not in (0, 3)
+        assert count("again") not in (0, 2)
 """
 
 
-def test_a_test_that_passes_each_time_again_is_unsteady(run: Run, pytester: pytest.Pytester) -> None:
-    ended = run(ONCE, "--tier", "submission")
+def test_a_test_that_passes_each_time_again_is_unsteady(session: Session, pytester: pytest.Pytester) -> None:
+    ended = session(ONCE, "--tier", "submission")
     assert ended.ret == 0
-    assert times(pytester, "once") == 1 + 2 + 2
-    table = "unsteady*test_it.py::test_once*passed 2 times alone and 2 times beside busy processes"
+    assert times(pytester, "once") == 1 + 1 + 1
+    table = "unsteady*test_it.py::test_once*passed 1 times alone and 1 times beside busy processes"
     ended.stdout.fnmatch_lines(["*unsteady tests: each is an open fault*", table, "results: *"])
     rows = (results(pytester) / "unsteady.tsv").read_text().splitlines()
     assert rows[1].startswith("test_it.py::test_once\tTrue\t")
     assert "assert 0 != 0" in (results(pytester) / "first-failures.txt").read_text()
 
 
-def test_a_test_that_fails_again_fails_the_run(run: Run, pytester: pytest.Pytester) -> None:
-    ended = run(AGAIN, "--tier", "submission")
+def test_a_test_that_fails_again_fails_the_run(session: Session, pytester: pytest.Pytester) -> None:
+    ended = session(AGAIN, "--tier", "submission")
     assert ended.ret == 1
-    assert times(pytester, "again") == 4
-    ended.stdout.fnmatch_lines(["failed*test_again*failed again, at run 1 of 2 beside busy processes"])
+    assert times(pytester, "again") == 3
+    ended.stdout.fnmatch_lines(["failed*test_again*failed again, at run 1 of 1 beside busy processes"])
 
 
-def test_a_worker_is_told_nothing_of_it(run: Run, pytester: pytest.Pytester) -> None:
+def test_a_worker_is_told_nothing_of_it(session: Session, pytester: pytest.Pytester) -> None:
     """Where workers run the tests, their controller looks again."""
-    ended = run(ONCE, "--tier", "submission", "-n", "2")
+    ended = session(ONCE, "--tier", "submission", "-n", "2")
     assert ended.ret == 0
-    assert times(pytester, "once") == 1 + 2 + 2
+    assert times(pytester, "once") == 1 + 1 + 1
 
 
-def test_the_long_tier_gives_no_second_look(run: Run, pytester: pytest.Pytester) -> None:
-    ended = run(ONCE)
+def test_the_long_tier_gives_no_second_look(session: Session, pytester: pytest.Pytester) -> None:
+    ended = session(ONCE)
     assert ended.ret == 1
     assert times(pytester, "once") == 1
     assert "assert 0 != 0" in (results(pytester) / "first-failures.txt").read_text()
 
 
 def test_what_the_change_edits_gets_no_second_look(
-    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    session: Session, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changes, "is_edited", lambda test: test.endswith("test_once"))
-    ended = run(ONCE, "--tier", "submission")
+    ended = session(ONCE, "--tier", "submission")
     assert ended.ret == 1
     assert times(pytester, "once") == 1
     ended.stdout.fnmatch_lines(["failed*test_once*not run again: the change adds or edits it"])
 
 
-def test_many_unsteady_tests_fail_the_run(run: Run, pytester: pytest.Pytester) -> None:
+def test_many_unsteady_tests_fail_the_run(session: Session, pytester: pytest.Pytester) -> None:
     source = "".join(ONCE.replace("once", f"number_{number}") for number in range(unsteady.MOST + 1))
-    ended = run(source, "--tier", "submission")
+    ended = session(source, "--tier", "submission")
     assert ended.ret == 1
     assert times(pytester, "number_0") == 1
     ended.stdout.fnmatch_lines(["failed*test_number_0*not run again: more than 2 tests failed"])
 
 
-def test_a_module_that_cannot_be_read_fails_the_run(run: Run) -> None:
-    ended = run("    import nowhere\n", "--tier", "submission")
+def test_a_module_that_cannot_be_read_fails_the_run(session: Session) -> None:
+    ended = session("    import nowhere\n", "--tier", "submission")
     assert ended.ret not in (0, 5)
 
 
@@ -130,8 +130,10 @@ TIMES = """
 
 
 @pytest.mark.parametrize("options", [(), ("-n", "2")])
-def test_tests_of_times_run_alone_at_the_end(run: Run, pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
-    assert run(TIMES, *options).ret == 0
+def test_tests_of_times_run_alone_at_the_end(
+    session: Session, pytester: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    assert session(TIMES, *options).ret == 0
     assert times(pytester, "time") == times(pytester, "other") == 1
     order = [pytester.path / name for name in ("other", "time")]
     assert order[0].stat().st_mtime_ns < order[1].stat().st_mtime_ns
@@ -142,17 +144,17 @@ def test_tests_of_times_run_alone_at_the_end(run: Run, pytester: pytest.Pytester
     }
 
 
-def test_a_time_that_is_too_long_fails_the_run(run: Run) -> None:
+def test_a_time_that_is_too_long_fails_the_run(session: Session) -> None:
     source = TIMES.replace('count("time")', 'assert count("time") < 0')
-    assert run(source, "-n", "2").ret == 1
+    assert session(source, "-n", "2").ret == 1
 
 
-def test_a_run_of_tests_of_times_alone(run: Run) -> None:
-    assert run(TIMES, "-n", "2", "-m", "timing").ret == 0
+def test_a_run_of_tests_of_times_alone(session: Session) -> None:
+    assert session(TIMES, "-n", "2", "-m", "timing").ret == 0
 
 
-def test_the_record_of_a_run(run: Run, pytester: pytest.Pytester) -> None:
-    ended = run("    def test_busy():\n        sum(range(3_000_000))\n    def test_fails():\n        assert 0\n")
+def test_the_record_of_a_run(session: Session, pytester: pytest.Pytester) -> None:
+    ended = session("    def test_busy():\n        sum(range(3_000_000))\n    def test_fails():\n        assert 0\n")
     folder = results(pytester)
     assert str(ended.outlines[-1]) == f"results: {folder.relative_to(pytester.path)}"
     costs = record.read(folder / record.TABLE)
