@@ -28,7 +28,16 @@ class Rank(NamedTuple):
 
 
 class JobFailed(AssertionError):
-    """A job did not end as the test demands; the text is the job's report."""
+    """A job did not end as the test demands.
+
+    Args:
+        report: The job's report, the text of the error.
+        errors: What its ranks raised; none of a job that hung, whose other ranks may have raised something.
+    """
+
+    def __init__(self, report: str, errors: Sequence[BaseException] = ()) -> None:
+        super().__init__(report)
+        self.errors = tuple(errors)
 
 
 class Job:
@@ -171,7 +180,7 @@ class Job:
             JobFailed: The job hung or failed, or a rank raised an error.
         """
         if self.hung or self.exit_code != 0:
-            raise JobFailed(self.report())
+            raise self.failure()
         return self.values()
 
     def values(self) -> list[Any]:
@@ -182,8 +191,13 @@ class Job:
         """
         ranks = self.ranks
         if any(rank.error for rank in ranks.values()):
-            raise JobFailed(self.report())
+            raise self.failure()
         return [ranks[number].result for number in sorted(ranks)]
+
+    def failure(self) -> JobFailed:
+        """Return the error that reports this job, with those of its ranks."""
+        errors = [] if self.hung else [rank.error for rank in self.ranks.values() if rank.error is not None]
+        return JobFailed(self.report(), errors)
 
     def leftovers(self) -> list[str]:
         """Return, and remove, what the job left: processes that still live and files in its temporary folder."""
