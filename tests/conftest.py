@@ -14,12 +14,21 @@ import hypothesis
 import pytest
 
 from lib import machine, processes, selection
-from lib.running import alone, job_folder, launch, pytest_generate_tests, run
+from lib.running import alone, job_folder, launch, pytest_generate_tests, pytest_pyfunc_call, run
 from lib.selection import pytest_addoption
 from lib.slurm import slurm_cluster
 from pypmix.standard import logtext
 
-__all__ = ["alone", "job_folder", "launch", "pytest_addoption", "pytest_generate_tests", "run", "slurm_cluster"]
+__all__ = [
+    "alone",
+    "job_folder",
+    "launch",
+    "pytest_addoption",
+    "pytest_generate_tests",
+    "pytest_pyfunc_call",
+    "run",
+    "slurm_cluster",
+]
 
 pytest_plugins = ["lib.record", "lib.tiers", "lib.unsteady", "lib.missing"]
 
@@ -62,6 +71,7 @@ def _started_at(pid: int) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(*features): what the test needs of a pairing; see lib/pairings.py")
     config.addinivalue_line("markers", "promise(*names): the promises that the test proves; see lib/promises.py")
+    config.addinivalue_line("markers", "lacks(*rows): what the test is the probe of; given by lib/running.py")
     config.addinivalue_line("markers", "forms(*names): the forms that a scenario exists in, of sync and asyncio")
     config.addinivalue_line("markers", "servers(*patterns): the servers that the test is about")
     config.addinivalue_line("markers", "clients(*patterns): the clients that the test is about")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lib import hosted, machine, pairings, selection
+from lib import hosted, machine, pairings, running, selection
 from lib.job import Job
 from lib.lack import Lack
 from lib.running import Jobs
@@ -139,21 +139,14 @@ def deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """Repeat a test that takes `host` for its cells; see `pytest.mark.needs`."""
-    cases = []
     chosen = [str(cell) for cell in cells()]
     for mark in metafunc.definition.iter_markers("cells"):
         assert set(mark.args) <= set(chosen), mark.args
         chosen = list(mark.args)
     features = [feature for mark in metafunc.definition.iter_markers("needs") for feature in mark.args]
     found = [cell for cell in cells() if str(cell) in chosen]
-    for cell in found:
-        marks: list[pytest.MarkDecorator] = []
-        for feature in features:
-            lack = cell.lack(feature)
-            if lack:
-                reason = f"{cell} lacks {feature}: {lack.reason}"
-                marks.append(
-                    pytest.mark.skip(reason=reason) if lack.harm else pytest.mark.xfail(reason=reason, strict=True)
-                )
-        cases.append(pytest.param(cell, id=str(cell), marks=marks))
-    metafunc.parametrize("host", cases, indirect=True)
+    parameters = [
+        pytest.param(cell, id=str(cell), marks=marks)
+        for cell, marks in running.cases(selection.name_of(metafunc), found, features)
+    ]
+    metafunc.parametrize("host", parameters, indirect=True)

@@ -18,10 +18,14 @@ TIME_LIMIT = 30.0
 
 
 class Rank(NamedTuple):
-    """What one rank of a job left: its result, or the error that its scenario raised."""
+    """What one rank of a job left: its result, or the error that its scenario raised.
+
+    Attributes:
+        engines: The engines of the clients that it opened, such as `python 5.0.11`, one for each.
+    """
 
     rank: int
-    engine: str
+    engines: tuple[str, ...]
     result: Any
     error: BaseException | None
     traceback: str
@@ -199,6 +203,21 @@ class Job:
         errors = [] if self.hung else [rank.error for rank in self.ranks.values() if rank.error is not None]
         return JobFailed(self.report(), errors)
 
+    def other_engines(self, client: str) -> list[str]:
+        """Return which ranks opened a client on another engine than this one.
+
+        Args:
+            client: `python-client`, or `native-` with the release of its libpmix.
+        """
+        name, _, release = client.partition("-")
+        wanted = name if name == "python" else f"{name} {release}"
+        return [
+            f"rank {rank.rank} opened a client on the engine {engine}"
+            for rank in self.ranks.values()
+            for engine in rank.engines
+            if not (engine == wanted or engine.startswith(f"{wanted} "))
+        ]
+
     def leftovers(self) -> list[str]:
         """Return, and remove, what the job left: processes that still live and files in its temporary folder."""
         living = self.wait_gone(2.0)
@@ -223,10 +242,11 @@ class Job:
         end = f"hung, killed after {self.limit:g} s" if self.hung else f"exit code {self.exit_code}"
         lines = [f"job: {' '.join(self.command)}", f"end: {end}, {self.seconds:.2f} s"]
         for rank in self.ranks.values():
+            name = f"rank {rank.rank} [{', '.join(dict.fromkeys(rank.engines)) or 'no client opened'}]"
             if rank.error is not None:
-                lines.append(f"rank {rank.rank} [{rank.engine}] raised:\n{rank.traceback}")
+                lines.append(f"{name} raised:\n{rank.traceback}")
             else:
-                lines.append(f"rank {rank.rank} [{rank.engine}] returned {str(rank.result)[:300]}")
+                lines.append(f"{name} returned {str(rank.result)[:300]}")
         for name, text in (("stdout", self.stdout), ("stderr", self.stderr)):
             if text:
                 lines.append(f"--- {name}\n{text[-6000:]}")

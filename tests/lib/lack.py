@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pypmix import PMIxError
 
-
-class Lack(NamedTuple):
-    """A feature that pairings lack: patterns of server and client, the reason, and whether trying it does harm.
-
-    Without harm the test must fail on these pairings, so that the table cannot become outdated unseen; with harm (a
-    crash, a hang, an outcome that varies) it is skipped.
-    """
-
-    feature: str
-    server: str
-    client: str
-    reason: str
-    harm: bool = False
+if TYPE_CHECKING:
+    from lib.job import Job
 
 
 class Error(NamedTuple):
@@ -60,6 +49,86 @@ class Error(NamedTuple):
             and (self.status is None or status == self.status)
             and (not self.match or re.search(self.match, str(error)) is not None)
         )
+
+
+class Outcome(NamedTuple):
+    """An outcome that must be observed, of a job that did not hang.
+
+    Args:
+        fact: What it is, for a person.
+        holds: A predicate of the job.
+    """
+
+    fact: str
+    holds: Callable[[Job], object]
+
+    def __str__(self) -> str:
+        return self.fact
+
+
+def returned(fact: str, holds: Callable[[list[Any]], object]) -> Outcome:
+    """Return the outcome that no rank raised an error, and that what they returned fulfils a predicate.
+
+    Args:
+        fact: What it is, for a person.
+        holds: A predicate of the list of what the ranks returned, in their order; what it raises counts as False.
+    """
+    return Outcome(fact, lambda job: holds(job.values()))
+
+
+class Lack(NamedTuple):
+    """A feature that pairings lack, and where that is proven.
+
+    A test that needs the feature does not run on these pairings. One of them, the probe, does, once for each server:
+    it must fail with what is expected. A row without a probe is proven elsewhere.
+
+    Args:
+        feature: What is lacking, as tests name it by `pytest.mark.needs` or `pytest.mark.promise`.
+        server: A pattern of servers.
+        client: A pattern of clients.
+        reason: Why.
+        expect: What must be observed.
+        probe: The test that shows it, such as `test_fences.test_alone`.
+        proof: What proves a row that has no probe: the unit test of a refusal by our own engine, a test of what is
+            different there, or the section of a page with the trace.
+        harm: Trying it does harm: a crash, a hang, or an outcome that varies, of which `proof` has a trace.
+    """
+
+    feature: str
+    server: str
+    client: str
+    reason: str
+    expect: Error | Outcome | None = None
+    probe: str = ""
+    proof: str = ""
+    harm: bool = False
+
+    def judge(self, error: BaseException | None, job: Job | None) -> str:
+        """Return what differs from what is expected; empty if nothing does.
+
+        Args:
+            error: What the probe raised; None if it passed.
+            job: The last job that it ran; None if there was none.
+        """
+        assert self.expect is not None
+        wanted = f"{self.feature!r} is declared as lacking ({self.reason}), to be seen by: {self.expect}"
+        if error is None:
+            return f"{wanted}; but the test passes: remove the row"
+        if job is None:
+            return f"{wanted}; but no job ran"
+        if job.hung:
+            return f"{wanted}; but the job hung"
+        if isinstance(self.expect, Outcome):
+            try:
+                if self.expect.holds(job):
+                    return ""
+            except Exception as wrong:
+                return f"{wanted}; but what is to be seen is not there: {wrong!r}"
+            return f"{wanted}; but that is not seen"
+        errors = job.failure().errors
+        if errors and all(map(self.expect.fits, errors)):
+            return ""
+        return f"{wanted}; but the ranks raised {[str(each) for each in errors]}"
 
 
 def raised(error: BaseException) -> Sequence[BaseException]:

@@ -72,24 +72,38 @@ def wants_client(scenario):
     return code.co_varnames[: code.co_argcount][:1] == ("me",)
 
 
+def watch_clients():
+    """Return a list to which each client that this process opens adds its engine."""
+    from pypmix import clientbase
+
+    engines = []
+    open_client = clientbase.open_client
+
+    def watched(*arguments):
+        session = open_client(*arguments)
+        engines.append(str(session.info))
+        return session
+
+    clientbase.open_client = watched
+    return engines
+
+
 def run_blocking(scenario, arguments):
     if not wants_client(scenario):
-        return scenario(**arguments), ""
+        return scenario(**arguments)
     from pypmix import Client
 
     with Client() as me:
-        engine = str(me.engine)
-        return scenario(me, **arguments), engine
+        return scenario(me, **arguments)
 
 
 async def run_async(scenario, arguments):
     if not wants_client(scenario):
-        return await scenario(**arguments), ""
+        return await scenario(**arguments)
     from pypmix.aio import Client
 
     async with Client() as me:
-        engine = str(me.engine)
-        return await scenario(me, **arguments), engine
+        return await scenario(me, **arguments)
 
 
 def leave(result):
@@ -105,27 +119,28 @@ def leave(result):
 def main(name, form, arguments):
     rank = int(os.environ.get("PMIX_RANK", 0))
     module, _, function = name.rpartition(".")
-    engine = os.environ.get("PYPMIX_ENGINE", "")
+    engines = []
     try:
+        engines = watch_clients()
         namespace = load(module, form)
         scenario, arguments = namespace[function], eval(arguments, {})
         scenario = getattr(scenario, "program", scenario)
         if form == "sync":
-            result, used = run_blocking(scenario, arguments)
+            result = run_blocking(scenario, arguments)
         else:
             import asyncio
 
-            result, used = asyncio.run(run_async(scenario, arguments))
+            result = asyncio.run(run_async(scenario, arguments))
     except Exception as error:
         import traceback
 
         text = traceback.format_exc()
         try:
-            leave((rank, engine, None, error, text))
+            leave((rank, tuple(engines), None, error, text))
         except Exception:
-            leave((rank, engine, None, AssertionError(text), text))
+            leave((rank, tuple(engines), None, AssertionError(text), text))
         raise
-    leave((rank, used or engine, result, None, ""))
+    leave((rank, tuple(engines), result, None, ""))
 
 
 if __name__ == "__main__":

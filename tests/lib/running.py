@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import fnmatch
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
 from lib import machine, pairings, selection
 from lib.job import TIME_LIMIT, Job, scenario_command
+from lib.lack import Lack
 from lib.pairings import Pairing, Part
 from pypmix.conformance.checks import CHECKS
 
@@ -34,6 +35,14 @@ LAUNCHERS = frozenset({"forwarding", "spawning", "tools", "pypmix.conformance.jo
 """The modules of scenarios about a launcher: output and input, jobs that are spawned, and tools from outside."""
 
 
+class _Lacking(Protocol):
+    def lack(self, feature: str) -> Lack | None: ...
+
+
+Subject = TypeVar("Subject", bound=_Lacking)
+"""A pairing, or a cell of the host suite."""
+
+
 def _wanted(metafunc: pytest.Metafunc, mark: str, names: Sequence[str]) -> list[str]:
     """Return the names that the test's marks of this kind allow."""
     for found in metafunc.definition.iter_markers(mark):
@@ -47,40 +56,78 @@ def _features(metafunc: pytest.Metafunc) -> list[str]:
     return [each for kind in kinds for mark in metafunc.definition.iter_markers(kind) for each in mark.args]
 
 
-def _marks(metafunc: pytest.Metafunc, pairing: Pairing) -> list[pytest.MarkDecorator]:
-    """Return what becomes of the test on a pairing that lacks a feature which it needs, or a promise that it proves."""
-    marks = []
-    for feature in _features(metafunc):
-        lack = pairing.lack(feature)
-        if lack:
-            reason = f"{pairing} lacks {feature}: {lack.reason}"
-            marks.append(
-                pytest.mark.skip(reason=reason) if lack.harm else pytest.mark.xfail(reason=reason, strict=True)
-            )
-    return marks
+def cases(
+    test: str, subjects: Iterable[Subject], features: Sequence[str]
+) -> Iterator[tuple[Subject, list[pytest.MarkDecorator]]]:
+    """Yield what a test runs on, with the marks of each case.
+
+    A subject that lacks what the test needs is left out, unless the test is the probe of that; where trying does harm,
+    it is skipped and shown.
+
+    Args:
+        test: The test's name, as in `Lack.probe`.
+        subjects: The pairings, or the cells of the host suite.
+        features: What the test needs of each, and the promises that it proves.
+    """
+    for subject in subjects:
+        lacks = [lack for feature in features if (lack := subject.lack(feature))]
+        harm = [
+            pytest.mark.skip(reason=f"{subject} lacks {lack.feature}: {lack.reason}") for lack in lacks if lack.harm
+        ]
+        probed = [lack for lack in lacks if lack.probe == test]
+        if harm:
+            yield subject, harm
+        elif probed:
+            yield subject, [pytest.mark.lacks(*probed)]
+        elif not lacks:
+            yield subject, []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Judge a probe by what its subject lacks; any other test is left alone."""
+    lacks: list[Lack] = [lack for mark in pyfuncitem.iter_markers("lacks") for lack in mark.args]
+    error: Exception | None = None
+    result = None
+    try:
+        result = yield
+    except Exception as caught:
+        if not lacks:
+            raise
+        error = caught
+    if not lacks:
+        return result
+    runners = [value for value in pyfuncitem.funcargs.values() if isinstance(value, Jobs)]
+    job = next((runner.last for runner in runners), None)
+    wrong = [text for lack in lacks if (text := lack.judge(error, job))]
+    if wrong:
+        raise AssertionError("\n".join([*wrong, job.report() if job else "", str(error or "")])) from error
+    return True
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     forms = _wanted(metafunc, "forms", FORMS)
     clients = _wanted(metafunc, "clients", pairings.clients())
+    test = selection.name_of(metafunc)
+    features = _features(metafunc)
     if "run" in metafunc.fixturenames:
         all_of_it = selection.everything(metafunc.config, metafunc.function.__name__)
-        test = selection.name_of(metafunc)
         found = [
             pairing
             for server in _wanted(metafunc, "servers", pairings.servers())
             for client in clients
             if (pairing := Pairing(server, client)).exists and pairing.runs(metafunc.module.__name__)
         ]
-        cases = [
-            pytest.param((pairing, form), id=f"{pairing}-{form}", marks=_marks(metafunc, pairing))
-            for pairing in (found if all_of_it else selection.select(test, found, _features(metafunc)))
+        chosen = found if all_of_it else selection.select(test, found, features)
+        parameters = [
+            pytest.param((pairing, form), id=f"{pairing}-{form}", marks=marks)
+            for pairing, marks in cases(test, chosen, features)
             for form in (forms if all_of_it else selection.forms(test, pairing, forms))
         ]
-        metafunc.parametrize("run", cases, indirect=True)
+        metafunc.parametrize("run", parameters, indirect=True)
     if "alone" in metafunc.fixturenames:
-        cases = [pytest.param((client, form), id=f"alone/{client}-{form}") for client in clients for form in forms]
-        metafunc.parametrize("alone", cases, indirect=True)
+        parameters = [pytest.param((client, form), id=f"alone/{client}-{form}") for client in clients for form in forms]
+        metafunc.parametrize("alone", parameters, indirect=True)
     if "launch" in metafunc.fixturenames:
         servers = _wanted(metafunc, "servers", pairings.servers())
         launched = [
@@ -88,15 +135,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             for name in servers
             if (pairing := Pairing(name, "c-client")).exists and pairing.runs(metafunc.module.__name__)
         ]
-        cases = [pytest.param(pair.server, id=pair.server, marks=_marks(metafunc, pair)) for pair in launched]
-        metafunc.parametrize("launch", cases, indirect=True)
+        parameters = [
+            pytest.param(pairing.server, id=pairing.server, marks=marks)
+            for pairing, marks in cases(test, launched, features)
+        ]
+        metafunc.parametrize("launch", parameters, indirect=True)
 
 
 class Jobs:
-    """Starts jobs and sees to it that they end, with nothing left."""
+    """Starts jobs and sees to it that they end, with nothing left.
 
-    def __init__(self, folder: Path, in_root: bool = False) -> None:
+    Args:
+        folder: For the folders of the jobs.
+        in_root: The jobs run in the Debian root.
+        client: The client of all ranks, whose engine is asserted of each; empty if they differ.
+    """
+
+    def __init__(self, folder: Path, in_root: bool = False, client: str = "") -> None:
         self._folder = folder
+        self._client = client
         self._in_root = in_root
         self._jobs: list[tuple[Job, bool]] = []
 
@@ -126,9 +183,16 @@ class Jobs:
         self._jobs.append((job, leaves_files))
         return job
 
+    @property
+    def last(self) -> Job | None:
+        """The job that was made last."""
+        return self._jobs[-1][0] if self._jobs else None
+
     def end(self) -> None:
-        left = []
+        left, other = [], []
         for job, leaves_files in self._jobs:
+            if self._client:
+                other += job.other_engines(self._client)
             found = job.leftovers()
             left += [
                 f"{text}, of {' '.join(job.command)}"
@@ -137,13 +201,15 @@ class Jobs:
             ]
         if left:
             pytest.fail("left behind:\n" + "\n".join(left), pytrace=False)
+        if other:
+            pytest.fail(f"not the engine of {self._client}:\n" + "\n".join(other), pytrace=False)
 
 
 class Run(Jobs):
     """A pairing, to run scenarios on."""
 
     def __init__(self, pairing: Pairing, form: str, folder: Path) -> None:
-        super().__init__(folder, pairing.in_root)
+        super().__init__(folder, pairing.in_root, pairing.client)
         self.pairing = pairing
         self.server, self.client = pairing
         self.form = form
@@ -263,7 +329,7 @@ class Alone(Jobs):
     """A client without a server, to run scenarios on."""
 
     def __init__(self, client: str, form: str, folder: Path) -> None:
-        super().__init__(folder, client == pairings.ROOT_CLIENT)
+        super().__init__(folder, client == pairings.ROOT_CLIENT, client)
         self.client = client
         self.form = form
 
