@@ -169,6 +169,11 @@ class Job:
         return self._stderr.read_text(errors="replace")
 
     @property
+    def output(self) -> str:
+        """What the command printed."""
+        return self.stdout + self.stderr
+
+    @property
     def ranks(self) -> dict[int, Rank]:
         """What the ranks left that came to their end, by rank."""
         found = {}

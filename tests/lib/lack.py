@@ -8,10 +8,14 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pypmix import PMIxError
+from pypmix import LostConnection, PartialSuccess, PMIxError
 
 if TYPE_CHECKING:
     from lib.job import Job
+
+
+CONSEQUENCES = (PartialSuccess, LostConnection)
+"""What ranks of a job may raise because another one has raised what was expected, and has left."""
 
 
 class Error(NamedTuple):
@@ -52,15 +56,17 @@ class Error(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """An outcome that must be observed, of a job that did not hang.
+    """An outcome of a job that must be observed.
 
     Args:
         fact: What it is, for a person.
-        holds: A predicate of the job.
+        holds: A predicate of the job; what it raises counts as False.
+        hangs: The job must hang.
     """
 
     fact: str
     holds: Callable[[Job], object]
+    hangs: bool = False
 
     def __str__(self) -> str:
         return self.fact
@@ -71,9 +77,14 @@ def returned(fact: str, holds: Callable[[list[Any]], object]) -> Outcome:
 
     Args:
         fact: What it is, for a person.
-        holds: A predicate of the list of what the ranks returned, in their order; what it raises counts as False.
+        holds: A predicate of the list of what the ranks returned, in their order.
     """
     return Outcome(fact, lambda job: holds(job.values()))
+
+
+def each_returned(value: object) -> Outcome:
+    """Return the outcome that every rank returned this value."""
+    return returned(f"every rank returns {value!r}", lambda found: bool(found) and all(each == value for each in found))
 
 
 class Lack(NamedTuple):
@@ -116,8 +127,8 @@ class Lack(NamedTuple):
             return f"{wanted}; but the test passes: remove the row"
         if job is None:
             return f"{wanted}; but no job ran"
-        if job.hung:
-            return f"{wanted}; but the job hung"
+        if bool(job.hung) != (isinstance(self.expect, Outcome) and self.expect.hangs):
+            return f"{wanted}; but the job {'hung' if job.hung else 'ended'}"
         if isinstance(self.expect, Outcome):
             try:
                 if self.expect.holds(job):
@@ -126,7 +137,8 @@ class Lack(NamedTuple):
                 return f"{wanted}; but what is to be seen is not there: {wrong!r}"
             return f"{wanted}; but that is not seen"
         errors = job.failure().errors
-        if errors and all(map(self.expect.fits, errors)):
+        others = [each for each in errors if not self.expect.fits(each)]
+        if len(others) < len(errors) and all(isinstance(each, CONSEQUENCES) for each in others):
             return ""
         return f"{wanted}; but the ranks raised {[str(each) for each in errors]}"
 

@@ -8,13 +8,16 @@ shows the reason.
 from __future__ import annotations
 
 import fnmatch
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from lib import machine, promises, slurm
-from lib.lack import Lack
+from lib.lack import Error, Lack, Outcome, each_returned, returned
+from pypmix import NotFound, NotSupported, OperationTimeout, PMIxError
+from pypmix.standard import statuses
 
 NODES = "python-server-2-nodes"
 """`pypmix run --nodes 2`: two servers, each with a half of the ranks."""
@@ -131,6 +134,71 @@ SELECTIONS = (
 )
 
 
+NOBODY_NAMED = returned(
+    "the fence times out, and its error names nobody",
+    lambda found: isinstance(found[0][0], OperationTimeout) and found[0][0].missing is None,
+)
+SOME_TOLD = returned(
+    "some ranks are told of the failure, and some of a success",
+    lambda found: set(found) == {None, "ERR_TIMEOUT"},
+)
+SOURCE_LEFT_OUT = returned(
+    "the other rank gets the alarm, whose source is rank 0, and rank 0 does not",
+    lambda found: found[0][1] is None and found[1][1] == ("MONITOR_HEARTBEAT_ALERT", found[0][2]),
+)
+SIX_DECIMALS = each_returned([0.1, 0.0, 1.7976931348623157e308, 0.333333])
+NOT_AWAITED = returned("the get ends with NotFound", lambda found: isinstance(found[0][0], NotFound))
+REMOTE_SHOWN = returned(
+    "each rank reads the REMOTE value of the other one",
+    lambda found: found == [[True, "REMOTE of 1"], [True, "REMOTE of 0"]],
+)
+SLURM_NAMES = returned(
+    "the hostname is one of slurm.conf", lambda found: {view["hostname"][:2] for view in found} == {"sn"}
+)
+PUBLISHED_TWICE = returned("the second publish is a success", lambda found: found[0][0] == [None, 0])
+FIRST_FOUND = returned(
+    "the second publish is refused, and the lookup finds the first value",
+    lambda found: found[0] == [["ERR_DUPLICATE_KEY", "not published"], "first"],
+)
+ONE_KEY = returned("the lookup ends with one of the keys", lambda found: found[0] == {"acme.one": 0})
+PROC_LOCAL_SHOWN = returned("rank 1 finds what is for rank 0 alone", lambda found: found[1][-1] == "PROC_LOCAL")
+OUTLIVED = returned("both values are found", lambda found: found[0] == (1, 2))
+NOT_ENDED = returned("rank 1 runs on", lambda found: found == [None, False])
+NOT_PAUSED = returned("rank 1 goes on", lambda found: found == [(False, True), "went on"])
+FIRST_READS = returned(
+    "the first proc alone reads it", lambda found: found[0] == {(0, "STDOUT"): b"for all\n", (1, "STDOUT"): b"\n"}
+)
+NO_PARENT = returned(
+    "the child does not know of its parent",
+    lambda found: [(seen["spawned"], seen["parent"]) for seen in found[0][0]["child"]] == [(False, None)] * 2,
+)
+OWN_ORDER = returned(
+    "each rank has the order that it has named itself", lambda found: found == [[3, 2, 1, 0], [0, 1, 2, 3]] * 2
+)
+COMMAND_LINE_SETS = returned(
+    "queries tell of the set of the command line", lambda found: [seen[3] for seen in found] == [{"ocean": [0, 1]}] * 3
+)
+STARTED_NOWHERE = Outcome(
+    "the spawn is a success, and the launcher fails",
+    lambda job: job.values()[0]["directory"].startswith("<Job") and job.exit_code not in (0, 1),
+)
+STARTED_FOR_EVER = Outcome(
+    "the spawn is a success, and the launcher does not end",
+    lambda job: job.values()[0]["directory"].startswith("<Job"),
+    hangs=True,
+)
+
+
+def ended(code: int, pattern: str) -> Outcome:
+    """Return the outcome that a job ends with an exit code and prints what matches, but not why it was aborted."""
+    return Outcome(
+        f"exit code {code} and output that matches {pattern!r}",
+        lambda job: (
+            job.exit_code == code and "had enough" not in job.output and re.search(pattern, job.output) is not None
+        ),
+    )
+
+
 LACKS = (
     Lack(
         "a limit of what a rank commits",
@@ -160,63 +228,96 @@ LACKS = (
         "libpmix has none, and its clients end their connections where an answer is too long",
         harm=True,
     ),
-    Lack(
-        "one node",
-        NODES,
-        "*",
-        "its ranks are on two; what is different for them there is proven by test_nodes",
-        harm=True,
-    ),
+    Lack("one node", NODES, "*", "its ranks are on two", proof="test_nodes"),
     Lack(
         "the node id of a proc elsewhere",
         NODES,
         "native-4.2.*",
         "libpmix 4.2 looks for it in what it holds of its own node",
+        expect=Error(NotFound, "pmix.nodeid"),
+        probe="test_nodes.test_node_ids",
     ),
     Lack(
         "every rank is told of a failed fence",
         f"{HOSTED}5.0.*",
         "*",
         "a server of libpmix 5.0 tells one of its waiting clients of the failure and the others of a success",
+        expect=SOME_TOLD,
+        probe="test_fences.test_someone_never_comes_and_everyone_is_told",
     ),
-    Lack("the missing are named", f"{HOSTED}*", "*", "native servers do not say who is missing"),
+    Lack(
+        "the missing are named",
+        f"{HOSTED}*",
+        "*",
+        "native servers do not say who is missing",
+        expect=NOBODY_NAMED,
+        probe="test_fences.test_the_missing_are_named",
+    ),
     Lack(
         "alarms reach who has asked for them",
         f"{HOSTED}*",
         "*",
         "our choice: an alarm names the watched proc as its source, as libpmix's own monitors do, and libpmix hands no "
         "event to its source",
+        expect=SOURCE_LEFT_OUT,
+        probe="test_control.test_who_stops_hears_of_it_too",
     ),
-    Lack("exact floats", f"{HOSTED}*", "python-client", "the server writes what it relays anew, with six decimals"),
+    Lack(
+        "exact floats",
+        f"{HOSTED}*",
+        "python-client",
+        "the server writes what it relays anew, with six decimals",
+        expect=SIX_DECIMALS,
+        probe="test_modex.test_floats_keep_every_digit",
+    ),
     Lack(
         "a get waits through other commits",
         f"{HOSTED}[5-9]*",
         "*",
         "native servers answer a waiting get when the proc commits next, with or without the key",
+        expect=NOT_AWAITED,
+        probe="test_modex.test_a_value_that_comes_with_a_later_commit",
     ),
     Lack(
         "a get waits through other commits",
         f"{HOSTED}4.2.*",
         "native*",
         "native servers answer a waiting get when the proc commits next, with or without the key",
+        expect=NOT_AWAITED,
+        probe="test_modex.test_a_value_that_comes_with_a_later_commit",
     ),
     *[
-        Lack("key deletion", server, client, "keys are deleted from libpmix 7 on")
-        for server, client in (
-            ("*", "native-[45].*"),
-            (f"{HOSTED}[45].*", "*"),
-            ("prterun-5.0.*", "*"),
-            ("mpirun*", "*"),
-            (f"{SLURM}*", "*"),
+        Lack("key deletion", server, client, "keys are deleted from libpmix 7 on", proof=proof)
+        for server, client, proof in (
+            ("*", "native-[45].*", "test_refusals.test_keys_that_a_library_or_its_server_cannot_delete"),
+            (f"{HOSTED}[45].*", "*", "test_refusals.test_keys_that_a_server_cannot_delete"),
+            ("prterun-5.0.*", "*", "test_refusals.test_keys_that_a_server_cannot_delete"),
+            ("mpirun*", "*", "test_refusals.test_keys_that_a_server_cannot_delete"),
+            (f"{SLURM}*", "*", "test_refusals.test_keys_that_a_server_cannot_delete"),
         )
     ],
-    Lack("refreshed get", f"{HOSTED}[5-9]*", "native-4.2.*", "PMIX_GET_REFRESH_CACHE is an attribute from 5.0 on"),
-    Lack("refreshed get", f"{HOSTED}4.2.*", "native-5.0.*", "a 4.2 server does not know PMIX_GET_REFRESH_CACHE"),
+    Lack(
+        "refreshed get",
+        f"{HOSTED}[5-9]*",
+        "native-4.2.*",
+        "PMIX_GET_REFRESH_CACHE is an attribute from 5.0 on",
+        expect=each_returned(("before", "before")),
+        probe="test_modex.test_a_changed_value_is_seen_on_refresh",
+    ),
+    Lack(
+        "refreshed get",
+        f"{HOSTED}4.2.*",
+        "native-5.0.*",
+        "a 4.2 server does not know PMIX_GET_REFRESH_CACHE",
+        expect=each_returned(("before", "before")),
+        probe="test_modex.test_a_changed_value_is_seen_on_refresh",
+    ),
     Lack(
         "open again",
         f"{HOSTED}4.2.*",
         "native-4.2.*",
         "after a finalize the job info in the server's shared memory is gone, so that the engine refuses to",
+        proof="test_refusals.test_a_library_that_cannot_be_opened_again",
     ),
     Lack(
         "a kept event comes once",
@@ -237,8 +338,17 @@ LACKS = (
         f"{HOSTED}4.2.*",
         "*-client",
         "a server of libpmix 4.2 hides what its native clients put unless it is asked for REMOTE data",
+        expect=REMOTE_SHOWN,
+        probe="test_modex.test_remote_scope_is_for_other_nodes",
     ),
-    Lack("abort message", "prterun-5.0.*", "*", "the wheel's prterun does not find its own help texts"),
+    Lack(
+        "abort message",
+        "prterun-5.0.*",
+        "*",
+        "the wheel's prterun does not find its own help texts",
+        expect=ended(3, "help-prun.txt: No such file"),
+        probe="test_ending.test_an_abort_shows_its_message",
+    ),
     Lack(
         "abort and finalize at once",
         "prterun-5.0.*",
@@ -253,18 +363,62 @@ LACKS = (
         "it sometimes hangs for ever when a rank finalizes while its abort ends the job",
         harm=True,
     ),
-    Lack("abort message", "mpirun-4.1.*", "*", "this mpirun ends an aborted job without a word"),
-    Lack("abort message", "prterun-7.*", "*", "this prterun says who has aborted the job, and nothing of the message"),
+    Lack(
+        "abort message",
+        "mpirun-4.1.*",
+        "*",
+        "this mpirun ends an aborted job without a word",
+        expect=ended(3, r"\A\Z"),
+        probe="test_ending.test_an_abort_shows_its_message",
+    ),
+    Lack(
+        "abort message",
+        "prterun-7.*",
+        "*",
+        "this prterun says who has aborted the job, and nothing of the message",
+        expect=ended(3, r"calling\s+.abort."),
+        probe="test_ending.test_an_abort_shows_its_message",
+    ),
     Lack(
         "every rank is told of a failed fence",
         "prterun-5.0.*",
         "*",
         "a server of libpmix 5.0 tells one of its waiting clients of the failure and the others of a success",
+        expect=SOME_TOLD,
+        probe="test_fences.test_someone_never_comes_and_everyone_is_told",
     ),
-    Lack("the missing are named", "prterun*", "*", "native servers do not say who is missing"),
-    Lack("the missing are named", "mpirun*", "*", "native servers do not say who is missing"),
-    Lack("the missing are named", f"{SLURM}*", "*", "native servers do not say who is missing"),
-    Lack("the missing are named", "*", "native*", "libpmix hands its caller a status and nothing more"),
+    Lack(
+        "the missing are named",
+        "prterun*",
+        "*",
+        "native servers do not say who is missing",
+        expect=NOBODY_NAMED,
+        probe="test_fences.test_the_missing_are_named",
+    ),
+    Lack(
+        "the missing are named",
+        "mpirun*",
+        "*",
+        "native servers do not say who is missing",
+        expect=NOBODY_NAMED,
+        probe="test_fences.test_the_missing_are_named",
+    ),
+    Lack(
+        "the missing are named",
+        f"{SLURM}*",
+        "*",
+        "native servers do not say who is missing",
+        expect=NOBODY_NAMED,
+        probe="test_fences.test_the_missing_are_named",
+    ),
+    Lack(
+        "the missing are named",
+        "*",
+        "native*",
+        "libpmix hands its caller a status and nothing more",
+        expect=NOBODY_NAMED,
+        probe="test_fences.test_the_missing_are_named",
+    ),
     Lack(
         "fence again after a timeout",
         f"{SLURM}*-2-nodes",
@@ -272,10 +426,15 @@ LACKS = (
         "its plugin still counts those who had come to the one that timed out",
         harm=True,
     ),
+    Lack("one node", f"{SLURM}*-2-nodes", "*", "its ranks are on two", proof="test_slurm"),
     Lack(
-        "one node", f"{SLURM}*-2-nodes", "*", "its ranks are on two; test_slurm says what is different there", harm=True
+        "abort message",
+        f"{SLURM}*",
+        "*",
+        "srun says that the step was cancelled, and nothing of the message",
+        expect=ended(3, "STEP .* CANCELLED"),
+        probe="test_ending.test_an_abort_shows_its_message",
     ),
-    Lack("abort message", f"{SLURM}*", "*", "srun says that the step was cancelled, and nothing of the message"),
     Lack(
         "the exit code of the rank that failed",
         f"{SLURM}*",
@@ -283,34 +442,78 @@ LACKS = (
         "srun ends the other ranks by a signal then, and often returns that",
         harm=True,
     ),
-    Lack("the node's own name", f"{SLURM}*", "*", "its nodes have the names of slurm.conf"),
-    Lack("the number of apps", f"{SLURM}*", "*", "it registers no info about applications"),
-    Lack("job info of apps", f"{SLURM}*", "*", "it registers no info about applications"),
+    *[
+        Lack(
+            "the node's own name",
+            f"{SLURM}*",
+            client,
+            "its nodes have the names of slurm.conf",
+            expect=SLURM_NAMES,
+            probe="test_identity.test_hello",
+        )
+        for client in ("python-client", "native-4.2.*")
+    ],
+    Lack(
+        "the number of apps",
+        f"{SLURM}*",
+        "*",
+        "it registers no info about applications",
+        expect=Error(NotFound, "pmix.job.napps"),
+        probe="test_identity.test_job_info",
+    ),
+    Lack(
+        "job info of apps",
+        f"{SLURM}*",
+        "*",
+        "it registers no info about applications",
+        expect=Error(NotFound, "pmix.app.size"),
+        probe="test_identity.test_app_info",
+    ),
     Lack(
         "open again",
         f"{SLURM}22.*",
         "native-4.2.*",
         "after a finalize the job info in the server's shared memory is gone, so that the engine refuses to",
+        proof="test_refusals.test_a_library_that_cannot_be_opened_again",
     ),
-    Lack("exact floats", f"{SLURM}*", "python-client", "the server writes what it relays anew, with six decimals"),
+    Lack(
+        "exact floats",
+        f"{SLURM}*",
+        "python-client",
+        "the server writes what it relays anew, with six decimals",
+        expect=SIX_DECIMALS,
+        probe="test_modex.test_floats_keep_every_digit",
+    ),
     Lack(
         "REMOTE stays off the own node",
         f"{SLURM}22.*",
         "*-client",
         "a server of libpmix 4.2 hides what its native clients put unless it is asked for REMOTE data",
+        expect=REMOTE_SHOWN,
+        probe="test_modex.test_remote_scope_is_for_other_nodes",
     ),
     Lack(
         "REMOTE stays off the own node",
         f"{SLURM}22.*",
         "native-5.0.*",
         "a client of libpmix 5.0 is not told who is on its node, by which the check goes",
+        expect=each_returned([False, None]),
+        probe="test_modex.test_remote_scope_is_for_other_nodes",
     ),
-    Lack("refreshed get", f"{SLURM}22.*", "native-5.0.*", "a 4.2 server does not know PMIX_GET_REFRESH_CACHE"),
+    Lack(
+        "refreshed get",
+        f"{SLURM}22.*",
+        "native-5.0.*",
+        "a 4.2 server does not know PMIX_GET_REFRESH_CACHE",
+        expect=each_returned(("before", "before")),
+        probe="test_modex.test_a_changed_value_is_seen_on_refresh",
+    ),
     Lack(
         "fences of some procs of several nodes",
         f"{SLURM}22.*",
         "native-5.0.*",
         "libpmix 5.0 does not find the procs of its node in this server's job info, so that the engine refuses",
+        proof="test_slurm.test_procs_of_one_node_are_fenced_and_others_refused",
     ),
     Lack(
         "a get without a time limit ends",
@@ -324,18 +527,24 @@ LACKS = (
         f"{SLURM}*-2-nodes",
         "*",
         "native servers answer a waiting get when the proc commits next, with or without the key",
+        expect=NOT_AWAITED,
+        probe="test_modex.test_a_value_that_comes_with_a_later_commit",
     ),
     Lack(
         "a get waits through other commits",
         f"{SLURM}*",
         "native*",
         "native servers answer a waiting get when the proc commits next, with or without the key",
+        expect=NOT_AWAITED,
+        probe="test_modex.test_a_value_that_comes_with_a_later_commit",
     ),
     Lack(
         "the procs of the node",
         f"{SLURM}22.*",
         "native-5.0.*",
         "libpmix 5.0 does not find them in the job info of this 4.2 server",
+        expect=Error(NotFound, "pmix.lpeers"),
+        probe="test_identity.test_the_engine_that_was_asked_for_is_the_one_that_runs",
     ),
     Lack(
         "a rank that leaves without finalize is missed",
@@ -349,11 +558,40 @@ LACKS = (
         f"{SLURM}*-2-nodes",
         "*",
         "its plugin never ends them, so that the engine refuses to ask",
+        proof="test_slurm.test_procs_of_one_node_are_fenced_and_others_refused",
     ),
-    Lack("job info of apps", "mpirun-4.1.*", "*", "it registers no info about applications"),
-    Lack("refreshed get", "prterun*", "native-4.2.*", "PMIX_GET_REFRESH_CACHE is an attribute from 5.0 on"),
-    Lack("refreshed get", "prterun*", "native-5.0.8", "libpmix 5.0.8 answers from its cache in spite of the attribute"),
-    Lack("refreshed get", "mpirun-4.1.*", "native-5.0.*", "a 4.2 server does not know PMIX_GET_REFRESH_CACHE"),
+    Lack(
+        "job info of apps",
+        "mpirun-4.1.*",
+        "*",
+        "it registers no info about applications",
+        expect=Error(NotFound, "pmix.app.size"),
+        probe="test_identity.test_app_info",
+    ),
+    Lack(
+        "refreshed get",
+        "prterun*",
+        "native-4.2.*",
+        "PMIX_GET_REFRESH_CACHE is an attribute from 5.0 on",
+        expect=each_returned(("before", "before")),
+        probe="test_modex.test_a_changed_value_is_seen_on_refresh",
+    ),
+    Lack(
+        "refreshed get",
+        "prterun*",
+        "native-5.0.8",
+        "libpmix 5.0.8 answers from its cache in spite of the attribute",
+        expect=each_returned(("before", "before")),
+        probe="test_modex.test_a_changed_value_is_seen_on_refresh",
+    ),
+    Lack(
+        "refreshed get",
+        "mpirun-4.1.*",
+        "native-5.0.*",
+        "a 4.2 server does not know PMIX_GET_REFRESH_CACHE",
+        expect=each_returned(("before", "before")),
+        probe="test_modex.test_a_changed_value_is_seen_on_refresh",
+    ),
     Lack(
         "LOCAL data of C ranks",
         "mpirun-4.1.*",
@@ -373,50 +611,159 @@ LACKS = (
         "*",
         "native-5.0.11",
         "libpmix 5.0.11 corrupts its memory when it is initialized a second time, so that the engine refuses to",
+        proof="test_refusals.test_a_library_that_cannot_be_opened_again",
     ),
     Lack(
         "open again",
         "mpirun-4.1.*",
         "native-4.2.*",
         "after a finalize the job info in the server's shared memory is gone, so that the engine refuses to",
+        proof="test_refusals.test_a_library_that_cannot_be_opened_again",
     ),
     Lack(
         "a get waits through other commits",
         "prterun*",
         "*",
         "native servers answer a waiting get when the proc commits next, with or without the key",
+        expect=NOT_AWAITED,
+        probe="test_modex.test_a_value_that_comes_with_a_later_commit",
     ),
     Lack(
         "a get waits through other commits",
         "python-server",
         "native*",
         "our choice: libpmix asks once for all waiting gets of a proc, so the next commit answers them all",
+        expect=NOT_AWAITED,
+        probe="test_modex.test_a_value_that_comes_with_a_later_commit",
     ),
     Lack(
         "a get waits through other commits",
         "mpirun*",
         "native*",
         "native servers answer a waiting get when the proc commits next, with or without the key",
+        expect=NOT_AWAITED,
+        probe="test_modex.test_a_value_that_comes_with_a_later_commit",
     ),
-    Lack("exact floats", "*", "native*", "libpmix sends floats as text with six decimals"),
-    Lack("exact floats", "prterun*", "python-client", "the server writes what it relays anew, with six decimals"),
-    Lack("exact floats", "mpirun*", "python-client", "the server writes what it relays anew, with six decimals"),
+    Lack(
+        "exact floats",
+        "*",
+        "native*",
+        "libpmix sends floats as text with six decimals",
+        expect=SIX_DECIMALS,
+        probe="test_modex.test_floats_keep_every_digit",
+    ),
+    Lack(
+        "exact floats",
+        "prterun*",
+        "python-client",
+        "the server writes what it relays anew, with six decimals",
+        expect=SIX_DECIMALS,
+        probe="test_modex.test_floats_keep_every_digit",
+    ),
+    Lack(
+        "exact floats",
+        "mpirun*",
+        "python-client",
+        "the server writes what it relays anew, with six decimals",
+        expect=SIX_DECIMALS,
+        probe="test_modex.test_floats_keep_every_digit",
+    ),
     Lack(
         "REMOTE stays off the own node",
         "mpirun-4.1.*",
         "*-client",
         "a server of libpmix 4.2 hides what its native clients put unless it is asked for REMOTE data",
+        expect=REMOTE_SHOWN,
+        probe="test_modex.test_remote_scope_is_for_other_nodes",
     ),
-    Lack("duplicate keys are refused", "prterun*", "*", "it publishes a key twice and answers with either value"),
-    Lack("duplicate keys are refused", "mpirun*", "*", "it publishes a key twice and answers with either value"),
-    Lack("unpublish tells of keys that are not the caller's", "prterun*", "*", "it reports a success in any case"),
-    Lack("unpublish tells of keys that are not the caller's", "mpirun*", "*", "it reports a success in any case"),
-    Lack("unpublish of everything", "mpirun*", "*", "it refuses an unpublish that names no keys"),
-    Lack("a lookup of several keys", "mpirun*", "*", "of several keys of one publisher it finds one"),
-    Lack("a lookup waits for all of its keys", "prterun-5.*", "*", "it answers when one of the keys is there"),
-    Lack("a lookup waits for all of its keys", "mpirun*", "*", "it answers when one of the keys is there"),
-    Lack("a range of the proc itself", "mpirun*", "*", "it shows others what was published to PROC_LOCAL"),
-    Lack("data that ends with its publisher", "prterun-5.*", "*", "it keeps what was published with PERSIST_PROC"),
+    Lack(
+        "duplicate keys are refused",
+        "prterun-5.*",
+        "*",
+        "it publishes a key twice and answers with either value",
+        expect=PUBLISHED_TWICE,
+        probe="test_publish.test_a_key_that_is_there_already",
+    ),
+    Lack(
+        "duplicate keys are refused",
+        "prterun-7.*",
+        "*",
+        "it refuses them, and a lookup finds what was published first, not what the caller has published for itself",
+        expect=FIRST_FOUND,
+        probe="test_publish.test_a_key_that_is_there_already",
+    ),
+    Lack(
+        "duplicate keys are refused",
+        "mpirun*",
+        "*",
+        "it publishes a key twice and answers with either value",
+        expect=PUBLISHED_TWICE,
+        probe="test_publish.test_a_key_that_is_there_already",
+    ),
+    Lack(
+        "unpublish tells of keys that are not the caller's",
+        "prterun*",
+        "*",
+        "it reports a success in any case",
+        expect=each_returned((None, 1)),
+        probe="test_publish.test_only_the_publisher_takes_back",
+    ),
+    Lack(
+        "unpublish tells of keys that are not the caller's",
+        "mpirun*",
+        "*",
+        "it reports a success in any case",
+        expect=each_returned((None, 1)),
+        probe="test_publish.test_only_the_publisher_takes_back",
+    ),
+    Lack(
+        "unpublish of everything",
+        "mpirun*",
+        "*",
+        "it refuses an unpublish that names no keys",
+        expect=Error(PMIxError, status=statuses.ERR_BAD_PARAM),
+        probe="test_publish.test_unpublish_of_everything",
+    ),
+    Lack(
+        "a lookup of several keys",
+        "mpirun*",
+        "*",
+        "of several keys of one publisher it finds one",
+        expect=Error(KeyError, "acme.port"),
+        probe="test_publish.test_every_rank_finds_what_all_have_published",
+    ),
+    Lack(
+        "a lookup waits for all of its keys",
+        "prterun-5.*",
+        "*",
+        "it answers when one of the keys is there",
+        expect=ONE_KEY,
+        probe="test_publish.test_keys_that_come_one_after_the_other",
+    ),
+    Lack(
+        "a lookup waits for all of its keys",
+        "mpirun*",
+        "*",
+        "it answers when one of the keys is there",
+        expect=ONE_KEY,
+        probe="test_publish.test_keys_that_come_one_after_the_other",
+    ),
+    Lack(
+        "a range of the proc itself",
+        "mpirun*",
+        "*",
+        "it shows others what was published to PROC_LOCAL",
+        expect=PROC_LOCAL_SHOWN,
+        probe="test_publish.test_ranges",
+    ),
+    Lack(
+        "data that ends with its publisher",
+        "prterun-5.*",
+        "*",
+        "it keeps what was published with PERSIST_PROC",
+        expect=OUTLIVED,
+        probe="test_publish.test_data_that_ends_with_its_publisher",
+    ),
     *[
         Lack(
             "data of a spawned job, early",
@@ -432,6 +779,8 @@ LACKS = (
         "prterun-7.*",
         "*",
         "it ends the jobs that are connected, as a job is with what it has spawned",
+        expect=ended(3, r"Process name: .*@2,0.*\s+Exit code: +3"),
+        probe="test_spawning.test_a_job_that_fails_has_an_exit_code_and_so_has_the_launcher",
     ),
     Lack(
         "a kept event comes once",
@@ -496,15 +845,37 @@ LACKS = (
         "it never answers who raises an event for more than its node",
         harm=True,
     ),
-    Lack("data that ends with its publisher", "mpirun*", "*", "it keeps what was published with PERSIST_PROC"),
+    Lack(
+        "data that ends with its publisher",
+        "mpirun*",
+        "*",
+        "it keeps what was published with PERSIST_PROC",
+        expect=OUTLIVED,
+        probe="test_publish.test_data_that_ends_with_its_publisher",
+    ),
     Lack("tools", "mpirun-4.1.*", "*", "it refuses tools, and crashes where a rank is one", harm=True),
-    Lack("attribute support", "*", "native-4.2.*", "libpmix 4.2 crashes when it is asked, so that the engine does not"),
-    Lack("attribute support", "*", "native-5.0.*", "libpmix 5.0 does not find the attributes of a single function"),
+    Lack(
+        "attribute support",
+        "*",
+        "native-4.2.*",
+        "libpmix 4.2 crashes when it is asked, so that the engine does not",
+        proof="test_refusals.test_the_attributes_of_a_library_that_crashes_of_the_question",
+    ),
+    Lack(
+        "attribute support",
+        "*",
+        "native-5.0.*",
+        "libpmix 5.0 does not find the attributes of a single function",
+        expect=Error(NotFound, "pmix.qry.attrs"),
+        probe="test_queries.test_what_the_client_supports",
+    ),
     Lack(
         "namespaces by query",
         "mpirun-4.1.*",
         "native*",
         "its server answers with an error and the data, which libpmix keeps to itself then",
+        expect=Error(PMIxError, "^query_info", statuses.ERROR),
+        probe="test_queries.test_what_every_process_may_ask",
     ),
     Lack(
         "the nodes of no job",
@@ -521,12 +892,54 @@ LACKS = (
         "twice and crash or hang in PMIx_server_finalize (openpmix #4112; the stack is in `unsteady.RACES`)",
         harm=True,
     ),
-    Lack("signals by job control", "mpirun-4.1.*", "*", "it reports a success and sends no signal"),
-    Lack("targets of job control", "prterun*", "*", "whomever a signal is for, all procs of the job get it"),
-    Lack("termination by job control", "prterun*", "*", "its server answers with NOT_SUPPORTED"),
-    Lack("termination by job control", "mpirun-4.1.*", "*", "it reports a success and does nothing"),
-    Lack("pausing by job control", "prterun*", "*", "its server answers with NOT_SUPPORTED"),
-    Lack("pausing by job control", "mpirun-4.1.*", "*", "it reports a success and does nothing"),
+    Lack(
+        "signals by job control",
+        "mpirun-4.1.*",
+        "*",
+        "it reports a success and sends no signal",
+        expect=each_returned([]),
+        probe="test_control.test_a_signal_for_all",
+    ),
+    Lack(
+        "targets of job control",
+        "prterun*",
+        "*",
+        "whomever a signal is for, all procs of the job get it",
+        expect=each_returned(["SIGUSR1"]),
+        probe="test_control.test_a_signal_for_one",
+    ),
+    Lack(
+        "termination by job control",
+        "prterun*",
+        "*",
+        "its server answers with NOT_SUPPORTED",
+        expect=Error(NotSupported, "^job_control"),
+        probe="test_control.test_termination",
+    ),
+    Lack(
+        "termination by job control",
+        "mpirun-4.1.*",
+        "*",
+        "it reports a success and does nothing",
+        expect=NOT_ENDED,
+        probe="test_control.test_termination",
+    ),
+    Lack(
+        "pausing by job control",
+        "prterun*",
+        "*",
+        "its server answers with NOT_SUPPORTED",
+        expect=Error(NotSupported, "^job_control"),
+        probe="test_control.test_pause_and_resume",
+    ),
+    Lack(
+        "pausing by job control",
+        "mpirun-4.1.*",
+        "*",
+        "it reports a success and does nothing",
+        expect=NOT_PAUSED,
+        probe="test_control.test_pause_and_resume",
+    ),
     Lack(
         "unknown targets are refused",
         "prterun*",
@@ -534,22 +947,54 @@ LACKS = (
         "whomever a signal is for, all procs of the job get it",
         harm=True,
     ),
-    Lack("unknown targets are refused", "mpirun-4.1.*", "*", "it reports a success and does nothing"),
+    Lack(
+        "unknown targets are refused",
+        "mpirun-4.1.*",
+        "*",
+        "it reports a success and does nothing",
+        expect=each_returned(None),
+        probe="test_control.test_targets_that_nobody_knows",
+    ),
     Lack(
         "alarms reach who has asked for them",
         "prterun*",
         "*",
         "an alarm names the watched proc as its source, and libpmix hands no event to its source",
+        expect=SOURCE_LEFT_OUT,
+        probe="test_control.test_who_stops_hears_of_it_too",
     ),
     Lack(
         "alarms reach who has asked for them",
         "mpirun*",
         "*",
         "an alarm names the watched proc as its source, and libpmix hands no event to its source",
+        expect=SOURCE_LEFT_OUT,
+        probe="test_control.test_who_stops_hears_of_it_too",
     ),
-    Lack("credentials", "prterun*", "*", "its server answers with NOT_SUPPORTED"),
-    Lack("credentials", "mpirun-4.1.*", "*", "its server answers with NOT_SUPPORTED"),
-    Lack("output for clients", "mpirun*", "*", "its server answers pulls of clients with NOT_SUPPORTED"),
+    Lack(
+        "credentials",
+        "prterun*",
+        "*",
+        "its server answers with NOT_SUPPORTED",
+        expect=Error(NotSupported, "^get_credential"),
+        probe="test_control.test_credentials",
+    ),
+    Lack(
+        "credentials",
+        "mpirun-4.1.*",
+        "*",
+        "its server answers with NOT_SUPPORTED",
+        expect=Error(NotSupported, "^get_credential"),
+        probe="test_control.test_credentials",
+    ),
+    Lack(
+        "output for clients",
+        "mpirun*",
+        "*",
+        "its server answers pulls of clients with NOT_SUPPORTED",
+        expect=Error(NotSupported, "^iof_pull"),
+        probe="test_forwarding.test_the_output_of_a_child",
+    ),
     Lack(
         "what was kept comes before what is new",
         "prterun*",
@@ -564,80 +1009,168 @@ LACKS = (
         "on a busy machine the end of a job was told before what its server had kept (seen once in some ten runs)",
         harm=True,
     ),
-    Lack("input from clients", "mpirun*", "*", "its server answers pushes of clients with NOT_SUPPORTED"),
-    Lack("input for every rank", "prterun*", "*", "only the first proc of a spawned job has an input there"),
-    Lack("the parent of a spawned job", "mpirun*", "*", "it does not tell a job who has spawned it"),
-    Lack("the end of a spawned job", "mpirun*", "*", "its server fails to pass the event on"),
-    Lack("groups", "mpirun*", "*", "its server answers with NOT_SUPPORTED"),
+    Lack(
+        "input from clients",
+        "mpirun*",
+        "*",
+        "its server answers pushes of clients with NOT_SUPPORTED",
+        expect=Error(NotSupported, "^iof_push"),
+        probe="test_forwarding.test_input_reaches_a_child",
+    ),
+    Lack(
+        "input for every rank",
+        "prterun*",
+        "*",
+        "only the first proc of a spawned job has an input there",
+        expect=FIRST_READS,
+        probe="test_forwarding.test_input_for_all_procs_of_a_job",
+    ),
+    Lack(
+        "the parent of a spawned job",
+        "mpirun*",
+        "*",
+        "it does not tell a job who has spawned it",
+        expect=NO_PARENT,
+        probe="test_spawning.test_a_child_knows_its_parent",
+    ),
+    Lack(
+        "the end of a spawned job",
+        "mpirun*",
+        "*",
+        "its server fails to pass the event on",
+        expect=Error(OperationTimeout, "^wait of"),
+        probe="test_spawning.test_jobs_end_in_any_order",
+    ),
+    Lack(
+        "groups",
+        "mpirun*",
+        "native-5.0.*",
+        "libpmix 5.0 takes the context id for the number of members, so that the engine refuses to ask",
+        proof="test_refusals.test_groups_where_a_library_misreads_its_server",
+    ),
+    Lack(
+        "groups",
+        "mpirun*",
+        "*",
+        "its server answers with NOT_SUPPORTED",
+        expect=Error(NotSupported, "does not offer it"),
+        probe="test_groups.test_all_of_a_job",
+    ),
     Lack(
         "groups",
         "prterun-5.0.*",
         "native-4.2.*",
         "libpmix 4.2.2 takes the number of members for the context id, so that the engine refuses to ask",
+        proof="test_refusals.test_groups_where_a_library_misreads_its_server",
     ),
     Lack(
         "groups",
         "native-server-5.0.*",
         "native-4.2.*",
         "libpmix 4.2.2 takes the number of members for the context id, so that the engine refuses to ask",
+        proof="test_refusals.test_groups_where_a_library_misreads_its_server",
     ),
     Lack(
         "groups",
         "native-server-4.2.*",
         "native-5.0.*",
         "libpmix 5.0 takes the context id for the number of members, so that the engine refuses to ask",
+        proof="test_refusals.test_groups_where_a_library_misreads_its_server",
     ),
     Lack(
         "groups of Open MPI 5",
         "native-server-4.2.*",
         "c-client",
         "its libpmix 5.0 takes the context id in the answer of a 4.2 server for the number of members",
+        expect=ended(1, "error code: 14"),
+        probe="test_openmpi.test_sessions_and_communicators_from_groups",
     ),
     Lack(
         "a second destruct after one that timed out",
         "prterun-[67]*",
         "native-*",
         "libpmix forgets a group whose destruct has failed",
+        expect=Error(NotFound, "^group_destruct"),
+        probe="test_groups.test_somebody_comes_late_to_the_destruct",
     ),
     Lack(
         "a second destruct after one that timed out",
         "native-server-[67].*",
         "native-*",
         "libpmix forgets a group whose destruct has failed",
+        expect=Error(NotFound, "^group_destruct"),
+        probe="test_groups.test_somebody_comes_late_to_the_destruct",
     ),
     Lack(
         "a second destruct after one that timed out",
         "prterun-5.0.*",
         "*",
         "its server is told of no timeout and would take a second call for that of another member",
+        proof="test_group_constructing.test_a_destruct_that_was_given_up_leaves_the_group",
     ),
     Lack(
         "a second destruct after one that timed out",
         "native-server-[45].*",
         "*",
         "its server is told of no timeout and would take a second call for that of another member",
+        proof="test_group_constructing.test_a_destruct_that_was_given_up_leaves_the_group",
     ),
     Lack(
         "one order of members who disagree",
         "prterun*",
         "*",
         "the server sorts the members, so that each has the order that it has named them in itself",
+        expect=OWN_ORDER,
+        probe="test_groups.test_members_that_name_each_other_in_different_orders",
     ),
     Lack(
         "one order of members who disagree",
         "native-server-[45].*",
         "*",
         "the server sorts the members, so that each has the order that it has named them in itself",
+        expect=OWN_ORDER,
+        probe="test_groups.test_members_that_name_each_other_in_different_orders",
     ),
-    Lack("process sets", "mpirun*", "*", "it knows none: they have no place on its command line"),
+    Lack(
+        "process sets",
+        "mpirun*",
+        "*",
+        "it knows none: they have no place on its command line",
+        expect=ended(1, "unknown option .--pset"),
+        probe="test_psets.test_what_every_process_knows_of_them",
+    ),
     Lack(
         "process sets by job control",
         "prterun*",
         "*",
         "its answers to queries tell of the sets of its command line alone",
+        expect=COMMAND_LINE_SETS,
+        probe="test_psets.test_a_set_that_comes_later",
     ),
-    Lack("a spawn that fails is reported", "prterun*", "*", "it reports a success, and ends the job at once"),
-    Lack("a spawn that fails is reported", "mpirun*", "*", "it ends the caller's job as well"),
+    Lack(
+        "a spawn that fails is reported",
+        "prterun-5.*",
+        "*",
+        "it reports a success where the working directory does not exist, and fails when its job has ended",
+        expect=STARTED_NOWHERE,
+        probe="test_spawning.test_what_cannot_be_started",
+    ),
+    Lack(
+        "a spawn that fails is reported",
+        "prterun-7.*",
+        "*",
+        "it reports a success where the working directory does not exist, and does not end when its job has ended",
+        expect=STARTED_FOR_EVER,
+        probe="test_spawning.test_what_cannot_be_started",
+    ),
+    Lack(
+        "a spawn that fails is reported",
+        "mpirun*",
+        "*",
+        "it ends the caller's job as well",
+        expect=ended(132, "Executable: /no/such/program"),
+        probe="test_spawning.test_what_cannot_be_started",
+    ),
 )
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lib import connect_promises, value_promises
-from lib.lack import Lack
+from lib.lack import Error, Lack, each_returned, returned
 from lib.promise import Promise, every_native, shipped
+from pypmix import OperationTimeout
 
 CONSTRUCT = "Standard, PMIx_Group_construct"
 DESTRUCT = "Standard, PMIx_Group_destruct"
@@ -138,10 +139,31 @@ COLUMNS = (
 EVERY = (*PROMISES, *connect_promises.PROMISES, *value_promises.PROMISES)
 NAMES = frozenset(promise.name for promise in EVERY)
 
+NOBODY_TOLD = returned(
+    "the construct ends with an error, and no event tells of it",
+    lambda found: (
+        bool(found)
+        and all(each[0] in ("GROUP_CONSTRUCT_ABORT", "ERR_UNREACH") and each[1:] == [[], []] for each in found)
+    ),
+)
+NO_ENDPOINTS = returned("no get finds the data", lambda found: [values for _, values in found] == [[None] * 3] * 3)
+A_GROUP = returned("some ranks get a group", lambda found: any(isinstance(each, list) for each in found))
+TAKEN_FOR_A_MEMBER = returned(
+    "a construct with a proc that has ended is a success",
+    lambda found: found[0] == ["GROUP_CONSTRUCT_ABORT", "a group", []],
+)
+
 LACKS: tuple[Lack, ...] = (
     *connect_promises.LACKS,
     *value_promises.LACKS,
-    Lack("pset: delete", "prterun*", "*", "its sets stay when their jobs have ended, and nobody can delete one"),
+    Lack(
+        "pset: delete",
+        "prterun*",
+        "*",
+        "its sets stay when their jobs have ended, and nobody can delete one",
+        expect=Error(OperationTimeout, "^watch_psets"),
+        probe="test_psets.test_sets_go_with_their_job",
+    ),
     Lack(
         "invite: early invitations",
         "prterun-7.*",
@@ -161,6 +183,8 @@ LACKS: tuple[Lack, ...] = (
         "prterun-5.0.*",
         "native-4.2.*",
         "libpmix 4.2.2 takes the number of members for the context id, and the launcher tells it in no other way",
+        expect=each_returned([None, None]),
+        probe="test_group_invitations.test_context_ids",
     ),
     *[
         Lack(
@@ -177,21 +201,77 @@ LACKS: tuple[Lack, ...] = (
             ("construct: fault tolerant", "native-server-[45].*"),
         )
     ],
-    *every_native("construct: optional in time", "its server knows of no optional members: the time runs out for all"),
-    *every_native("construct: members are told", "its server tells nobody before the group stands, and asks nobody"),
-    *every_native("construct: the leader is told", "its server tells nobody before the group stands, and asks nobody"),
-    *every_native("construct: a handler aborts", "its server tells nobody before the group stands, and asks nobody"),
-    *every_native("construct: the leader fails", "its server knows of no leaders"),
-    *every_native("construct: no leader", "its server knows of no leaders"),
-    *every_native("construct: endpoint data", "its server keeps the data where no get finds it"),
-    *every_native("construct: other procs", "its server makes a group of the procs that one of the callers has named"),
+    *every_native(
+        "construct: optional in time",
+        "its server knows of no optional members: the time runs out for all",
+        expect=Error(OperationTimeout, "^group_construct"),
+        probe="test_group_failures.test_members_need_not_come_in_time",
+    ),
+    *every_native(
+        "construct: members are told",
+        "its server tells nobody before the group stands, and asks nobody",
+        expect=each_returned(["GROUP_CONSTRUCT_ABORT", []]),
+        probe="test_group_failures.test_members_hear_of_those_who_end",
+    ),
+    *every_native(
+        "construct: the leader is told",
+        "its server tells nobody before the group stands, and asks nobody",
+        expect=each_returned(["GROUP_CONSTRUCT_ABORT", []]),
+        probe="test_group_failures.test_the_leader_alone_hears_of_those_who_end",
+    ),
+    *every_native(
+        "construct: a handler aborts",
+        "its server tells nobody before the group stands, and asks nobody",
+        expect=NOBODY_TOLD,
+        probe="test_group_failures.test_a_handler_gives_the_group_up",
+    ),
+    *every_native(
+        "construct: the leader fails",
+        "its server knows of no leaders",
+        expect=NOBODY_TOLD,
+        probe="test_group_failures.test_one_of_those_who_claim_leads",
+    ),
+    *every_native(
+        "construct: no leader",
+        "its server knows of no leaders",
+        expect=NOBODY_TOLD,
+        probe="test_group_failures.test_nobody_wants_to_lead",
+    ),
+    *every_native(
+        "construct: endpoint data",
+        "its server keeps the data where no get finds it",
+        expect=NO_ENDPOINTS,
+        probe="test_group_construct.test_endpoints_of_members",
+    ),
+    *every_native(
+        "construct: other procs",
+        "its server makes a group of the procs that one of the callers has named",
+        expect=A_GROUP,
+        probe="test_group_construct.test_members_who_name_other_procs",
+    ),
     *[
-        Lack(promise, server, "*", "its server makes a group of its own for each leader, and adds nobody")
-        for promise in ("bootstrap", "add members", "bootstrap and add members")
+        Lack(
+            promise,
+            server,
+            "*",
+            "its server makes a group of its own for each leader, and adds nobody",
+            proof=f"test_refusals.{proof}",
+        )
+        for promise, proof in (
+            ("bootstrap", "test_leaders_that_know_their_number_alone"),
+            ("add members", "test_members_that_are_added_to_a_collective_construct"),
+            ("bootstrap and add members", "test_leaders_that_know_their_number_alone"),
+        )
         for server in ("prterun-5.0.*", "native-server-[45].*")
     ],
     *[
-        Lack("add members", server, "*", "its server does not wait for those who are added to a collective construct")
+        Lack(
+            "add members",
+            server,
+            "*",
+            "its server does not wait for those who are added to a collective construct",
+            proof="test_refusals.test_members_that_are_added_to_a_collective_construct",
+        )
         for server in ("prterun-7.*", "native-server-7.*")
     ],
     Lack(
@@ -199,6 +279,8 @@ LACKS: tuple[Lack, ...] = (
         "prterun*",
         "*",
         "its server takes a proc that has ended before anybody called for a member",
+        expect=TAKEN_FOR_A_MEMBER,
+        probe="test_group_failures.test_a_member_that_ends_before_it_comes",
     ),
     Lack(
         "destruct: a member dies",

@@ -61,8 +61,9 @@ def cases(
 ) -> Iterator[tuple[Subject, list[pytest.MarkDecorator]]]:
     """Yield what a test runs on, with the marks of each case.
 
-    A subject that lacks what the test needs is left out, unless the test is the probe of that; where trying does harm,
-    it is skipped and shown.
+    A subject that lacks what the test needs is left out, unless the test is the probe of that, and nothing that is
+    proven elsewhere, such as a refusal by our engine, keeps it from getting there. Where trying does harm, it is
+    skipped and shown.
 
     Args:
         test: The test's name, as in `Lack.probe`.
@@ -77,7 +78,7 @@ def cases(
         probed = [lack for lack in lacks if lack.probe == test]
         if harm:
             yield subject, harm
-        elif probed:
+        elif probed and not any(lack.proof for lack in lacks):
             yield subject, [pytest.mark.lacks(*probed)]
         elif not lacks:
             yield subject, []

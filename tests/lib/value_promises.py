@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lib.lack import Lack
+from lib.lack import Lack, returned
 from lib.promise import Promise, shipped
 
 FENCE = "pypmix, Client.get"
@@ -11,6 +11,11 @@ CALLS = "pypmix, Client.bcast and its kind"
 OLD_LIBRARY = "libpmix 4.2 keeps for good what it has read, unless its server is of 4.2, too, and shares its memory"
 OLD_SERVER = "a 4.2 server does not know PMIX_GET_REFRESH_CACHE, without which the library keeps what it has read"
 CACHED = "libpmix 5.0.8 answers from its cache in spite of the attribute"
+
+OLD_VALUES = returned(
+    "a rank reads the first values of another one for good",
+    lambda found: found[0][-1] == [3, 6] and [[0, 0]] * 4 in found,
+)
 
 PROMISES = (
     shipped("fence: new values"),
@@ -31,12 +36,33 @@ OFTEN = ("values: again and again", "values: any size", "values: old ones go")
 
 LACKS: tuple[Lack, ...] = (
     *[
-        Lack("fence: new values", server, "native-4.2.*", OLD_LIBRARY)
+        Lack(
+            "fence: new values",
+            server,
+            "native-4.2.*",
+            OLD_LIBRARY,
+            expect=OLD_VALUES,
+            probe="test_modex.test_a_collecting_fence_renews_what_was_read",
+        )
         for server in ("python-server*", "prterun*", "native-server-[5-9].*")
     ],
-    Lack("fence: new values", "prterun*", "native-5.0.8", CACHED),
+    Lack(
+        "fence: new values",
+        "prterun*",
+        "native-5.0.8",
+        CACHED,
+        expect=OLD_VALUES,
+        probe="test_modex.test_a_collecting_fence_renews_what_was_read",
+    ),
     *[
-        Lack("fence: new values", server, "native-5.0.*", OLD_SERVER)
+        Lack(
+            "fence: new values",
+            server,
+            "native-5.0.*",
+            OLD_SERVER,
+            expect=OLD_VALUES,
+            probe="test_modex.test_a_collecting_fence_renews_what_was_read",
+        )
         for server in ("mpirun-4.1.*", "native-server-4.2.*", "slurm-22.*")
     ],
     *[Lack(feature, "mpirun-4.1.*", "native-4.2.*", SHARED, harm=True) for feature in OFTEN],

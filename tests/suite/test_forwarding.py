@@ -67,6 +67,12 @@ def test_the_output_of_ones_own_job(run):
     assert run("forwarding.own_job", ranks=2)[0] == {(1, "STDOUT"): b"hello from 1\n"}
 
 
+@pytest.mark.forms("sync")
+@pytest.mark.needs("input from clients")
+def test_input_reaches_a_child(run):
+    assert run("forwarding.pushed", ranks=2)[0] == "a line\n"
+
+
 @pytest.mark.needs("input from clients")
 def test_input_and_its_end(run):
     expected = b"got first\ngot " + b"x" * 9_999 + b"\nend\n"

@@ -10,7 +10,7 @@ import pypmix
 from pypmix import NotInitialized, Proc, Unreachable
 
 
-@pytest.mark.needs("one node", "the node's own name")
+@pytest.mark.needs("one node", "the node's own name", "the procs of the node")
 def test_hello(run):
     seen = run("identity.hello", ranks=3)
     nspace = seen[0]["nspace"]

@@ -1,11 +1,20 @@
-"""Failures that are expected: `lib.lack.expected_failure`."""
+"""Failures that are expected: `lib.lack.expected_failure`, and the rows of what pairings lack."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from lib import hosting, machine, pairings, promises, running, selection
 from lib.job import JobFailed
-from lib.lack import expected_failure
+from lib.lack import Error, Lack, expected_failure
+from lib.pairings import Pairing
 from pypmix import NotFound, NotSupported, PMIxError
 from pypmix.standard import statuses
 
@@ -72,3 +81,66 @@ def test_a_class_that_anything_raises_is_no_expectation(vague: type[BaseExceptio
 def test_a_skip_remains_a_skip() -> None:
     with pytest.raises(pytest.skip.Exception), expected_failure("it cannot", raises=NotSupported):
         pytest.skip("this machine lacks something")
+
+
+# The rows of what is lacking
+
+ROWS = (*pairings.LACKS, *promises.LACKS, *hosting.LACKS)
+PROBED = [row for row in ROWS if row.probe]
+
+
+def found(name: str) -> list[Path]:
+    """Return the modules of a test that is named as in `Lack.probe` and `Lack.proof`, if it exists."""
+    module, _, test = name.partition(".")
+    modules = machine.TESTS.glob(f"*/{module}.py")
+    return [path for path in modules if not test or re.search(rf"^def {test}\(", path.read_text(), re.MULTILINE)]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.feature}, {row.server}/{row.client}")
+def test_each_row_is_proven(row: Lack) -> None:
+    assert (row.expect is not None) == bool(row.probe)
+    assert bool(row.probe) != bool(row.proof), "a row has a probe, or is proven elsewhere"
+    assert not row.harm or row.proof, "what does harm has a trace"
+    assert not (isinstance(row.expect, Error) and row.expect.is_vague)
+    place, _, words = row.proof.partition("#")
+    if words:
+        assert f"# {words}\n" in (machine.ROOT / "docs" / place).read_text()
+    else:
+        assert len(found(row.probe or row.proof)) == 1
+
+
+def marks(test: Any) -> list[pytest.Mark]:
+    return list(getattr(test, "pytestmark", []))
+
+
+def given(test: Any, *names: str) -> list[str]:
+    return [each for mark in marks(test) if mark.name in names for each in mark.args]
+
+
+@pytest.mark.parametrize("row", [row for row in PROBED if row not in hosting.LACKS], ids=str)
+def test_each_row_is_shown_on_each_server(row: Lack) -> None:
+    """Its probe runs on each server that it is about, unless a row before it is about all of its pairings."""
+    (path,) = found(row.probe)
+    name, _, test_name = row.probe.partition(".")
+    test = getattr(importlib.import_module(f"{path.parent.name}.{name}"), test_name)
+    features = given(test, "needs", "promise")
+    assert row.feature in features
+    for server in pairings.servers():
+        about = [
+            pairing
+            for client in (*pairings.clients(), "c-client")
+            if (pairing := Pairing(server, client)).exists and pairing.runs(name) and pairing.lack(row.feature) == row
+        ]
+        if "launch" in inspect.signature(test).parameters:
+            chosen = [pairing for pairing in about if pairing.client == "c-client"]
+        else:
+            clients = given(test, "clients") or ["*"]
+            every = [
+                pairing
+                for client in pairings.clients()
+                if (pairing := Pairing(server, client)).exists and any(fnmatchcase(client, each) for each in clients)
+            ]
+            chosen = selection.select(row.probe, every, features)
+            about = [pairing for pairing in about if pairing.client != "c-client"]
+        shown = [pairing for pairing, each in running.cases(row.probe, chosen, features) if pairing in about and each]
+        assert bool(shown) == bool(about), f"{server}: about {[*map(str, about)]}, shown by {[*map(str, shown)]}"

@@ -170,6 +170,19 @@ async def echoed(me):
     return result
 
 
+async def pushed(me):
+    """Rank 0 writes to its child, which tells what it reads."""
+    result = None
+    if me.rank == 0:
+        job = await me.spawn(
+            command("import sys; from lib.sync import tell; tell('read', sys.stdin.readline())"), stdin=True
+        )
+        await me.push_input(job[0], "a line\n")
+        result = await hear("read", 20)
+    await me.fence(timeout=20)
+    return result
+
+
 async def to_all(me):
     """Both procs of a child read the same."""
     result = None
