@@ -12,6 +12,8 @@ import pytest
 
 from lib.command import ROOT, Command
 
+from lib import machine
+
 FAKE = b"\x7fELF\x02" + bytes(11) + b"text OpenPMIx 5.0.8, repo rev\0more"
 
 SHAPE: dict[str, Any] = {
@@ -249,6 +251,8 @@ def test_text_into_a_pipe_is_not_wrapped(command: Command) -> None:
 def test_whether_the_kernel_tells_whose_a_connection_is(command: Command) -> None:
     assert diagnose(command)["kernel"] == {"tells_owners": True, "reason": ""}
     assert any(line.startswith("kernel") and "tells whose" in line for line in command("doctor").lines)
+    if not machine.answer("unshare", "--user", "echo", "inside"):
+        machine.lacking("user namespaces (`unshare --user`)")
     process = command.start_shell(f"exec unshare --user {sys.executable} -m pypmix doctor")
     lines = command.end(process).lines
     assert any("does not tell whose" in line and "user namespace" in line for line in lines), lines

@@ -5,7 +5,7 @@ See `lib.promises`, which holds what is promised of groups and process sets.
 
 from __future__ import annotations
 
-from lib.lack import Lack
+from lib.lack import Lack, each_returned
 from lib.promise import Promise, every_native, shipped
 
 KEYS = "RFC 0003, info keys"
@@ -48,6 +48,7 @@ PROMISES = (
     Promise("connect: the host assigns", HOST, "the host says which nspace it is, and who has which rank"),
 )
 
+NO_CLUSTERS = "its launcher does not join clusters"
 NO_NSPACE = "its server assigns no nspace"
 NO_DIRECTIVES = "its server knows the directives of the Standard alone, so that the engine refuses the others"
 REFUSED = "test_client_connecting.test_what_other_servers_do_not_know_is_refused_at_the_call"
@@ -106,13 +107,27 @@ LACKS: tuple[Lack, ...] = (
         "on a busy machine it once stayed after its job had ended, with a message that it could not read",
         harm=True,
     ),
+    Lack(
+        "cluster: id",
+        "prterun*",
+        "*",
+        NO_CLUSTERS,
+        expect=each_returned("NotFound"),
+        probe="test_connecting.test_the_cluster_of_a_job_has_a_name",
+    ),
     *[
-        Lack(promise, server, "*", reason)
-        for promise in ("cluster: id", "cluster: names", "cluster: rendezvous", "cluster: connect")
-        for server, reason in (
-            ("prterun*", "its launcher does not join clusters"),
-            ("native-server*", "our choice: our host joins clusters with servers of the python engine only"),
+        Lack(promise, "prterun*", "*", NO_CLUSTERS, proof="test_connecting.test_the_cluster_of_a_job_has_a_name")
+        for promise in ("cluster: names", "cluster: rendezvous", "cluster: connect")
+    ],
+    *[
+        Lack(
+            promise,
+            "native-server*",
+            "*",
+            "our choice: our host joins clusters with servers of the python engine only",
+            proof="test_run_options.XXX",
         )
+        for promise in ("cluster: id", "cluster: names", "cluster: rendezvous", "cluster: connect")
     ],
 )
 """What pairings do not keep; see `Lack`."""

@@ -16,7 +16,7 @@ import pytest
 
 from lib import hosted, machine, pairings, running, selection
 from lib.job import Job
-from lib.lack import Lack
+from lib.lack import Lack, Outcome
 from lib.running import Jobs
 
 SERVERS = ("python", "native-4.2.2", "native-5.0.11", pairings.ROOT_CLIENT)
@@ -58,15 +58,34 @@ def cells() -> list[Cell]:
     ]
 
 
+STATUSES = "test_errors.test_what_handlers_raise_is_the_status_of_clients"
+
 LACKS = (
     Lack(
         "the status of iof_pull",
         "native-*",
         "*",
         "libpmix forgets a pull as soon as its host has taken it, and is told of a success at once for that",
+        proof=STATUSES,
     ),
-    Lack("the status of notify_event", "native-4.2.*", "*", "a server of libpmix 4.2 answers before its host has"),
-    Lack("refused clients", "native-4.2.*", "*", "a server of libpmix 4.2 lets a client in before it asks its host"),
+    Lack(
+        "the status of notify_event",
+        "native-4.2.*",
+        "*",
+        "a server of libpmix 4.2 answers before its host has",
+        proof=STATUSES,
+    ),
+    Lack(
+        "refused clients",
+        "native-4.2.*",
+        "*",
+        "a server of libpmix 4.2 lets a client in before it asks its host",
+        expect=Outcome(
+            "the client that its host refuses ends well",
+            lambda job: job.exit_code == 1 and "AssertionError: {0: 0, 1: 0}" in job.stderr,
+        ),
+        probe="test_harm.test_a_refused_client",
+    ),
 )
 
 

@@ -61,12 +61,12 @@ class Outcome(NamedTuple):
     Args:
         fact: What it is, for a person.
         holds: A predicate of the job; what it raises counts as False.
-        hangs: The job must hang.
+        hangs: Whether the job hangs; None if it may.
     """
 
     fact: str
     holds: Callable[[Job], object]
-    hangs: bool = False
+    hangs: bool | None = False
 
     def __str__(self) -> str:
         return self.fact
@@ -127,7 +127,8 @@ class Lack(NamedTuple):
             return f"{wanted}; but the test passes: remove the row"
         if job is None:
             return f"{wanted}; but no job ran"
-        if bool(job.hung) != (isinstance(self.expect, Outcome) and self.expect.hangs):
+        hangs = self.expect.hangs if isinstance(self.expect, Outcome) else False
+        if hangs is not None and hangs != bool(job.hung):
             return f"{wanted}; but the job {'hung' if job.hung else 'ended'}"
         if isinstance(self.expect, Outcome):
             try:

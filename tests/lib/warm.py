@@ -44,7 +44,9 @@ def _forks(folder: str) -> ForkServers:
     paths = [str(machine.TESTS), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     env = {**machine.clean_environment(), "PYTHONPATH": os.pathsep.join(paths), "PYTHONFAULTHANDLER": "1"}
     env.pop("PYPMIX_TEST_OWNER", None)
-    found.prepare(Application((sys.executable, f"{folder}/rank.py")), sys.executable, env, "/", "/")
+    # The path that a host finds for a job's command: for another one it would start a second fork server.
+    python = os.path.abspath(sys.executable)
+    found.prepare(Application((python, f"{folder}/rank.py")), python, env, "/", "/")
     return found
 
 

@@ -115,6 +115,13 @@ def test_what_other_servers_do_not_know_is_refused(run):
         assert supported == [False, False]
 
 
+@pytest.mark.servers("prterun-*")
+@pytest.mark.promise("cluster: id")
+@pytest.mark.forms("sync")
+def test_the_cluster_of_a_job_has_a_name(run):
+    assert set(run("connecting.cluster", ranks=2)).isdisjoint({"NotFound", None, ""})
+
+
 @pytest.mark.needs("an end after a connect that timed out")
 @pytest.mark.promise("connect: timeout")
 def test_somebody_never_comes(run):

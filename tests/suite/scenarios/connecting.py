@@ -37,6 +37,10 @@ async def came(me, name):
         await hear(f"{name}.{rank}", 0)
 
 
+async def cluster(me):
+    return await outcome(lambda: me.get(attrs.CLUSTER_ID, timeout=5))
+
+
 async def within(me):
     """All of a job connect and disconnect, twice, in whatever order they name the procs, and each time wait for all."""
     procs = me.job.procs if me.rank % 2 else tuple(reversed(me.job.procs))
