@@ -203,10 +203,14 @@ class Job:
             raise self.failure()
         return [ranks[number].result for number in sorted(ranks)]
 
+    @property
+    def failures(self) -> list[BaseException]:
+        """What the ranks raised."""
+        return [rank.error for rank in self.ranks.values() if rank.error is not None]
+
     def failure(self) -> JobFailed:
         """Return the error that reports this job, with those of its ranks."""
-        errors = [] if self.hung else [rank.error for rank in self.ranks.values() if rank.error is not None]
-        return JobFailed(self.report(), errors)
+        return JobFailed(self.report(), () if self.hung else self.failures)
 
     def other_engines(self, client: str) -> list[str]:
         """Return which ranks opened a client on another engine than this one.

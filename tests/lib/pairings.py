@@ -16,7 +16,16 @@ from typing import NamedTuple
 
 from lib import machine, promises, slurm
 from lib.lack import Error, Lack, Outcome, each_returned, returned
-from pypmix import NotFound, NotSupported, OperationTimeout, PMIxError
+from pypmix import (
+    LocalProtocolError,
+    LostConnection,
+    NotFound,
+    NotSupported,
+    OperationTimeout,
+    PMIxError,
+    RemoteProtocolError,
+    Unreachable,
+)
 from pypmix.standard import statuses
 
 NODES = "python-server-2-nodes"
@@ -187,6 +196,36 @@ STARTED_FOR_EVER = Outcome(
     lambda job: job.values()[0]["directory"].startswith("<Job"),
     hangs=True,
 )
+ENDED_BY_SRUN = Outcome(
+    "rank 0 raises its error, and the exit code is that of a signal",
+    lambda job: job.exit_code in (137, 143) and str(job.ranks[0].error) == "rank 0 gave up",
+)
+NEVER_RAISED = Outcome(
+    "it hangs, and those who wait for the sender run into their time limits",
+    lambda job: job.failures and all(Error(OperationTimeout, "^fence").fits(each) for each in job.failures),
+    hangs=True,
+)
+LEFT_UNSEEN = Outcome(
+    "rank 1 exits, and the job is a success",
+    lambda job: job.exit_code == 0 and [*job.ranks] == [0] and not job.failures,
+)
+LOCAL_HIDDEN = Outcome(
+    "the Python rank finds what is GLOBAL, and not what is LOCAL",
+    lambda job: (job.ranks[1].result["global-0"], job.ranks[1].result["local-0"]) == ("of 0", None),
+)
+COMMITTED = "a limit of what a rank commits"
+TOO_MUCH = "test_modex.test_the_amount_of_one_ranks_data_costs_nobody_else_anything"
+OLDER = ("prterun-5.*", "mpirun-*", f"{SLURM}*", f"{HOSTED}[45].*")
+NEWER = ("prterun-7.*", f"{HOSTED}7.*")
+TOO_LONG = Outcome(
+    "a reader ends its connection because of the length of the answer",
+    lambda job: any(map(Error(RemoteProtocolError, "bytes is announced; the limit is").fits, job.failures)),
+)
+NOT_SENT = Error(LocalProtocolError, "^commit .* is longer than this server accepts")
+CUT_OFF = Error(LostConnection, "^put of")
+UNLIMITED = returned(
+    "nothing is refused", lambda found: found[0] == {"afterwards": None} and found[1]["first"] == 20 << 20
+)
 
 
 def ended(code: int, pattern: str) -> Outcome:
@@ -200,35 +239,29 @@ def ended(code: int, pattern: str) -> Outcome:
 
 
 LACKS = (
-    Lack(
-        "a limit of what a rank commits",
-        "prterun-*",
-        "*",
-        "libpmix has none, and its clients end their connections where an answer is too long",
-        harm=True,
-    ),
-    Lack(
-        "a limit of what a rank commits",
-        "slurm-*",
-        "*",
-        "libpmix has none, and its clients end their connections where an answer is too long",
-        harm=True,
-    ),
-    Lack(
-        "a limit of what a rank commits",
-        "mpirun-*",
-        "*",
-        "libpmix has none, and its clients end their connections where an answer is too long",
-        harm=True,
-    ),
-    Lack(
-        "a limit of what a rank commits",
-        f"{HOSTED}*",
-        "*",
-        "libpmix has none, and its clients end their connections where an answer is too long",
-        harm=True,
-    ),
-    Lack("one node", NODES, "*", "its ranks are on two", proof="test_nodes"),
+    *[
+        Lack(COMMITTED, server, client, "libpmix has none, " + reason, expect=expect, probe=TOO_MUCH)
+        for servers, client, reason, expect in (
+            (OLDER, "python-client", "and a Python client takes no answer that is longer than a message", TOO_LONG),
+            (NEWER, "python-client", "but for the length of a message, which it refuses as a whole", NOT_SENT),
+            (("prterun-5.*", f"{HOSTED}5.*"), "native-4.2.*", "and clients of old releases none either", UNLIMITED),
+            (OLDER, "native-5.0.*", "and clients of old releases none either", UNLIMITED),
+            (NEWER, "native-7.*", "but for the length of a message, after which it ends the connection", CUT_OFF),
+        )
+        for server in servers
+    ],
+    *[
+        Lack(
+            COMMITTED,
+            server,
+            "native-4.2.*",
+            "libpmix 4.2 has none, and a server of it crashes or hangs of so much data in its shared memory",
+            proof="explanation/libpmix.md#A commit of many megabytes",
+            harm=True,
+        )
+        for server in ("mpirun-*", f"{SLURM}*", f"{HOSTED}4.2.*")
+    ],
+    Lack("one node", NODES, "*", "its ranks are on two", proof="suite/test_nodes"),
     Lack(
         "the node id of a proc elsewhere",
         NODES,
@@ -424,9 +457,10 @@ LACKS = (
         f"{SLURM}*-2-nodes",
         "*",
         "its plugin still counts those who had come to the one that timed out",
-        harm=True,
+        expect=Error(OperationTimeout, "^fence"),
+        probe="test_fences.test_a_fence_after_one_that_timed_out",
     ),
-    Lack("one node", f"{SLURM}*-2-nodes", "*", "its ranks are on two", proof="test_slurm"),
+    Lack("one node", f"{SLURM}*-2-nodes", "*", "its ranks are on two", proof="suite/test_slurm"),
     Lack(
         "abort message",
         f"{SLURM}*",
@@ -440,12 +474,13 @@ LACKS = (
         f"{SLURM}*",
         "*",
         "srun ends the other ranks by a signal then, and often returns that",
-        harm=True,
+        expect=ENDED_BY_SRUN,
+        probe="test_ending.test_an_unhandled_exception_ends_the_job",
     ),
     *[
         Lack(
             "the node's own name",
-            f"{SLURM}*",
+            f"{SLURM}*[0-9]",
             client,
             "its nodes have the names of slurm.conf",
             expect=SLURM_NAMES,
@@ -455,7 +490,7 @@ LACKS = (
     ],
     Lack(
         "the number of apps",
-        f"{SLURM}*",
+        f"{SLURM}*[0-9]",
         "*",
         "it registers no info about applications",
         expect=Error(NotFound, "pmix.job.napps"),
@@ -486,7 +521,7 @@ LACKS = (
     ),
     Lack(
         "REMOTE stays off the own node",
-        f"{SLURM}22.*",
+        f"{SLURM}22.*[0-9]",
         "*-client",
         "a server of libpmix 4.2 hides what its native clients put unless it is asked for REMOTE data",
         expect=REMOTE_SHOWN,
@@ -494,7 +529,7 @@ LACKS = (
     ),
     Lack(
         "REMOTE stays off the own node",
-        f"{SLURM}22.*",
+        f"{SLURM}22.*[0-9]",
         "native-5.0.*",
         "a client of libpmix 5.0 is not told who is on its node, by which the check goes",
         expect=each_returned([False, None]),
@@ -520,7 +555,8 @@ LACKS = (
         f"{SLURM}*-2-nodes",
         "*",
         "its plugin waits for what the proc of the other node commits next",
-        harm=True,
+        expect=Outcome("no rank ends", lambda job: not job.ranks, hangs=True),
+        probe="test_modex.test_a_missing_key_without_a_timeout",
     ),
     Lack(
         "a get waits through other commits",
@@ -551,7 +587,8 @@ LACKS = (
         f"{SLURM}*",
         "*",
         "its plugin tells no other node that a rank has gone, and an exit code of 0 says that all is well",
-        harm=True,
+        expect=LEFT_UNSEEN,
+        probe="test_fences.test_someone_exits_without_finalize",
     ),
     Lack(
         "fences of some procs of several nodes",
@@ -597,14 +634,16 @@ LACKS = (
         "mpirun-4.1.*",
         "c-client",
         "C ranks with libpmix 4.2 put LOCAL data into shared memory that only such ranks read",
-        harm=True,
+        expect=LOCAL_HIDDEN,
+        probe="test_clients.test_local_scope_between_old_c_and_python_ranks",
     ),
     Lack(
         "LOCAL data of C ranks",
         "native-server-4.2.*",
         "c-client",
         "C ranks with libpmix 4.2 put LOCAL data into shared memory that only such ranks read",
-        harm=True,
+        expect=LOCAL_HIDDEN,
+        probe="test_clients.test_local_scope_between_old_c_and_python_ranks",
     ),
     Lack(
         "open again",
@@ -770,6 +809,7 @@ LACKS = (
             server,
             "native-5.0.*",
             "a server of libpmix 5.0 crashes when a client of its release asks for what a spawned job has not put yet",
+            proof="explanation/libpmix.md#A get of a job that has not opened a client",
             harm=True,
         )
         for server in ("prterun-5.0.*", f"{HOSTED}5.0.*")
@@ -822,6 +862,7 @@ LACKS = (
         f"{HOSTED}4.2.*",
         "*",
         "it lets go of an operation twice when procs end at once that others were waiting in it for, and hangs then",
+        proof="explanation/libpmix.md#A connect that was given up",
         harm=True,
     ),
     Lack(
@@ -829,6 +870,7 @@ LACKS = (
         "mpirun-4.1.*",
         "*",
         "it lets go of an operation twice when procs end at once that others were waiting in it for, and hangs then",
+        proof="explanation/libpmix.md#A connect that was given up",
         harm=True,
     ),
     Lack(
@@ -843,7 +885,8 @@ LACKS = (
         "mpirun*",
         "*",
         "it never answers who raises an event for more than its node",
-        harm=True,
+        expect=NEVER_RAISED,
+        probe="test_events.test_targets",
     ),
     Lack(
         "data that ends with its publisher",
@@ -853,7 +896,14 @@ LACKS = (
         expect=OUTLIVED,
         probe="test_publish.test_data_that_ends_with_its_publisher",
     ),
-    Lack("tools", "mpirun-4.1.*", "*", "it refuses tools, and crashes where a rank is one", harm=True),
+    Lack(
+        "tools",
+        "mpirun-4.1.*",
+        "*",
+        "it refuses tools, and crashes where a rank is one",
+        expect=Error(Unreachable, "there is no server of this user"),
+        probe="test_tools.test_the_procs_of_a_job",
+    ),
     Lack(
         "attribute support",
         "*",
@@ -890,6 +940,7 @@ LACKS = (
         "*",
         "where procs leave while the server keeps a collective that they have given up, it may take that from its list "
         "twice and crash or hang in PMIx_server_finalize (openpmix #4112; the stack is in `unsteady.RACES`)",
+        proof="explanation/libpmix.md#A connect that was given up",
         harm=True,
     ),
     Lack(
@@ -942,10 +993,19 @@ LACKS = (
     ),
     Lack(
         "unknown targets are refused",
-        "prterun*",
+        "prterun-5.*",
         "*",
         "whomever a signal is for, all procs of the job get it",
-        harm=True,
+        expect=ended(138, ""),
+        probe="test_control.test_targets_that_nobody_knows",
+    ),
+    Lack(
+        "unknown targets are refused",
+        "prterun-7.*",
+        "*",
+        "it reports a success and does nothing",
+        expect=each_returned(None),
+        probe="test_control.test_targets_that_nobody_knows",
     ),
     Lack(
         "unknown targets are refused",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -89,14 +90,18 @@ ROWS = (*pairings.LACKS, *promises.LACKS, *hosting.LACKS)
 PROBED = [row for row in ROWS if row.probe]
 
 
+def named(row: Lack) -> str:
+    return f"{row.feature}, {row.server}/{row.client}"
+
+
 def found(name: str) -> list[Path]:
     """Return the modules of a test that is named as in `Lack.probe` and `Lack.proof`, if it exists."""
     module, _, test = name.partition(".")
-    modules = machine.TESTS.glob(f"*/{module}.py")
+    modules = machine.TESTS.glob(f"{module}.py" if "/" in module else f"*/{module}.py")
     return [path for path in modules if not test or re.search(rf"^def {test}\(", path.read_text(), re.MULTILINE)]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.feature}, {row.server}/{row.client}")
+@pytest.mark.parametrize("row", ROWS, ids=named)
 def test_each_row_is_proven(row: Lack) -> None:
     assert (row.expect is not None) == bool(row.probe)
     assert bool(row.probe) != bool(row.proof), "a row has a probe, or is proven elsewhere"
@@ -109,21 +114,23 @@ def test_each_row_is_proven(row: Lack) -> None:
         assert len(found(row.probe or row.proof)) == 1
 
 
-def marks(test: Any) -> list[pytest.Mark]:
-    return list(getattr(test, "pytestmark", []))
+def given(marks: Sequence[pytest.Mark], *names: str) -> list[str]:
+    return [each for mark in marks if mark.name in names for each in mark.args]
 
 
-def given(test: Any, *names: str) -> list[str]:
-    return [each for mark in marks(test) if mark.name in names for each in mark.args]
-
-
-@pytest.mark.parametrize("row", [row for row in PROBED if row not in hosting.LACKS], ids=str)
+@pytest.mark.parametrize("row", [row for row in PROBED if row not in hosting.LACKS], ids=named)
 def test_each_row_is_shown_on_each_server(row: Lack) -> None:
     """Its probe runs on each server that it is about, unless a row before it is about all of its pairings."""
     (path,) = found(row.probe)
     name, _, test_name = row.probe.partition(".")
-    test = getattr(importlib.import_module(f"{path.parent.name}.{name}"), test_name)
-    features = given(test, "needs", "promise")
+    module = importlib.import_module(f"{path.parent.name}.{name}")
+    test = getattr(module, test_name)
+    of_all = getattr(module, "pytestmark", [])
+    marks = [
+        getattr(each, "mark", each)
+        for each in (*(of_all if isinstance(of_all, list) else [of_all]), *getattr(test, "pytestmark", []))
+    ]
+    features = given(marks, "needs", "promise")
     assert row.feature in features
     for server in pairings.servers():
         about = [
@@ -134,7 +141,7 @@ def test_each_row_is_shown_on_each_server(row: Lack) -> None:
         if "launch" in inspect.signature(test).parameters:
             chosen = [pairing for pairing in about if pairing.client == "c-client"]
         else:
-            clients = given(test, "clients") or ["*"]
+            clients = given(marks, "clients") or ["*"]
             every = [
                 pairing
                 for client in pairings.clients()
