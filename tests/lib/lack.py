@@ -137,7 +137,7 @@ class Lack(NamedTuple):
             except Exception as wrong:
                 return f"{wanted}; but what is to be seen is not there: {wrong!r}"
             return f"{wanted}; but that is not seen"
-        errors = job.failure().errors
+        errors = job.failures
         others = [each for each in errors if not self.expect.fits(each)]
         if len(others) < len(errors) and all(isinstance(each, CONSEQUENCES) for each in others):
             return ""
@@ -152,7 +152,7 @@ def raised(error: BaseException) -> Sequence[BaseException]:
 class expected_failure(contextlib.ContextDecorator):
     """Assert that something fails, and how: a success fails the test, and so does any other failure.
 
-    It takes the place of `pytest.mark.xfail`, around the lines that fail or as a decorator of a test. A job fails with
+    It takes the place of the marker `xfail`, around the lines that fail or as a decorator of a test. A job fails with
     the errors of its ranks: one of them at least raises the error, and none another one. A job that hangs or is killed
     fails otherwise.
 

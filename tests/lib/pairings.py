@@ -1,8 +1,8 @@
 """The pairings of a server with a client that the shared suite runs on, and what each of them lacks.
 
-A feature that a pairing lacks is declared in `LACKS`, with the reason; the tests that need it say so with
-`@pytest.mark.needs(...)`. They are then expected to fail, or skipped where trying does harm, and either way the report
-shows the reason.
+A feature that a pairing lacks is declared in `LACKS`, with the reason and what must be observed; the tests that need it
+say so with `@pytest.mark.needs(...)`. They do not run there, but for one, the probe, which must fail as declared. Where
+trying does harm, they are skipped with the reason.
 """
 
 from __future__ import annotations
