@@ -46,6 +46,13 @@ def files() -> frozenset[str]:
     return frozenset(changed.splitlines())
 
 
+@functools.cache
+def _renamed() -> dict[str, str]:
+    """Return the files that the change moves, with their paths before."""
+    found = _git("diff", "--name-status", "--find-renames", "--diff-filter=R", base())
+    return {new: old for _, old, new in (line.split("\t") for line in found.splitlines())}
+
+
 def _functions(text: str) -> dict[str, str]:
     """Return the test functions of a module with their code, of which comments and layout are no part."""
     try:
@@ -68,7 +75,7 @@ def edited_tests(path: str) -> frozenset[str]:
         now = _functions((ROOT / path).read_text())
     except OSError:
         return frozenset()
-    before = _functions(_git("show", f"{base()}:{path}"))
+    before = _functions(_git("show", f"{base()}:{_renamed().get(path, path)}"))
     return frozenset(name for name, code in now.items() if before.get(name) != code)
 
 
