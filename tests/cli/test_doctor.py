@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from lib.command import ROOT, Command
-
 from lib import machine
+from lib.command import ROOT, Command
 
 FAKE = b"\x7fELF\x02" + bytes(11) + b"text OpenPMIx 5.0.8, repo rev\0more"
 
