@@ -300,6 +300,7 @@ def test_a_whole_job_that_is_ended(command: Command, call: str, code: int, word:
     assert ended.message.startswith(f"pypmix run: rank 0 (pid {pids[0]}) had the job {word} by job control")
 
 
+@pytest.mark.timing
 def test_who_does_not_end_when_asked_is_killed(command: Command) -> None:
     text = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -83,6 +83,7 @@ def test_an_interrupt_from_another_thread(env: dict[str, str]) -> None:
     assert host.run() == Outcome(143, "ended by signal 15 (SIGTERM)")
 
 
+@pytest.mark.timing
 def test_the_grace(env: dict[str, str]) -> None:
     started = time.monotonic()
     host = LocalHost([shell("trap '' TERM; while :; do sleep 0.1; done")], env=env, grace=0.5, timeout=0.3)

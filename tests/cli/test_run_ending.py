@@ -70,6 +70,7 @@ def test_a_rank_that_really_segfaults_is_named(command: Command) -> None:
     assert "was killed by signal 11 (SIGSEGV)" in ended.message
 
 
+@pytest.mark.timing
 def test_ranks_that_ignore_sigterm_are_killed(command: Command) -> None:
     started = time.monotonic()
     text = "trap '' TERM; if [ $PMIX_RANK = 0 ]; then sleep 0.3; exit 3; fi; while :; do sleep 1; done"
@@ -312,6 +313,7 @@ def test_a_signal_is_passed_on_and_ends_the_job(command: Command, signum: signal
     assert command.left() == []
 
 
+@pytest.mark.timing
 def test_a_second_interrupt_kills_at_once(command: Command) -> None:
     process = command.start(
         "run", "-n", 2, *SH, "trap '' INT TERM; echo $$ > pid.$PMIX_RANK; while :; do sleep 0.05; done"
@@ -326,6 +328,7 @@ def test_a_second_interrupt_kills_at_once(command: Command) -> None:
     assert time.monotonic() - started < 4.5
 
 
+@pytest.mark.timing
 def test_a_rank_in_a_call_that_no_interrupt_reaches_ends_soon(command: Command) -> None:
     process = command.start("run", "-n", 2, *SH, "trap '' INT; echo $$ > pid.$PMIX_RANK; sleep 60 & wait")
     command.wait_for("pid", 2)

@@ -143,6 +143,7 @@ def code_of(words: list[str]) -> int:
         return int(ended.code or 0)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("command", ["ps", "top"])
 def test_a_server_that_says_nothing_is_named_beside_the_others(
     command: str, silent: int, good: Server, capsys: pytest.CaptureFixture[str]

@@ -325,6 +325,7 @@ def test_what_takes_long_to_arrive_does_so_before_its_sender_leaves(servers, pat
             assert other.until_left(a.name) == [True, *words, False]
 
 
+@pytest.mark.timing
 @both_threads
 def test_who_leaves_is_not_held_by_one_that_does_not_answer(servers):
     """What all others were sent arrives, and they are told of the departure, within a stated time."""
@@ -399,6 +400,7 @@ def process(servers):
         each.stdout.close()
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("name", ["r", "s0005", "t"])
 def test_who_is_killed_is_lost_to_all_at_once(servers, process, name):
     found = servers(18, mesh=2)
@@ -411,6 +413,7 @@ def test_who_is_killed_is_lost_to_all_at_once(servers, process, name):
     assert time.monotonic() - begin < 20, "not by the keep-alive"
 
 
+@pytest.mark.timing
 def test_who_is_stopped_is_lost_to_all_in_time_and_hears_so_when_it_goes_on(servers, process):
     found = servers(18, mesh=2, keep_alive=3)
     victim = process("s0005", found[0], 2, 3)
@@ -428,6 +431,7 @@ def test_who_is_stopped_is_lost_to_all_in_time_and_hears_so_when_it_goes_on(serv
     until(lambda: len(again.carrier.members) == 19)
 
 
+@pytest.mark.timing
 def test_a_node_that_vanishes_before_its_neighbours_are_connected_is_lost_to_all_in_time(servers, process):
     """All have heard of it, and only one that is not its neighbour has a connection with it."""
     keep_alive = 4
@@ -442,6 +446,7 @@ def test_a_node_that_vanishes_before_its_neighbours_are_connected_is_lost_to_all
     assert time.monotonic() - begin < keep_alive + 10, "the margin is for a machine that has other things to do"
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("names", [["s0105"], ["s0105", "s0106", "s0107", "s0108"]])
 def test_nodes_that_vanish_without_a_word_are_lost_to_all_in_time(servers, process, names):
     """Among forty, in processes that are stopped; also such as are neighbours of each other."""

@@ -207,6 +207,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.timing
 def test_a_process_that_is_killed_is_gone_at_once(tmp_path):
     here = Server(TCPCarrier.in_folder("here", tmp_path / "m")).start()
     command = [sys.executable, "-c", CHILD, "there", str(tmp_path / "m")]

@@ -263,6 +263,7 @@ except PMIxError:
     assert "rank 1" in output and "without calling finalize" in output, output
 
 
+@pytest.mark.timing
 def test_the_end_waits_for_no_server_that_is_gone(tmp_path: Path) -> None:
     """The server's process is stopped: the end of a client takes the time of a finalize without an answer, no more."""
     program = (

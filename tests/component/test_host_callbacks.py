@@ -1174,6 +1174,7 @@ def test_the_end_of_a_job_that_was_forgotten_ends_no_other_of_its_name(monkeypat
         rm.host.run(run(rm.host))
 
 
+@pytest.mark.timing
 def test_a_rank_that_is_named_twice_is_started_once_and_signals_are_checked_at_the_call(caplog):
     with Host() as rm:
         job = rm.job("twice", np=1)

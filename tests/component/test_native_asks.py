@@ -351,6 +351,7 @@ me.run(Finalize())
     assert [[info.key for info in op.directives] for op in asked] == [["pypmix.conn.nspace"]] * 2
 
 
+@pytest.mark.timing
 def test_procs_connect_and_disconnect(pair) -> None:
     # A server of libpmix 4.2 keeps what came for a connect that timed out, and where both procs end at once it lets go
     # of that twice, and hangs or crashes. So the other one comes after all.
@@ -399,6 +400,7 @@ print("done", me.proc.rank)
     assert output.count("done") == 2 and output.count("child here /") == 2, output
 
 
+@pytest.mark.timing
 def test_what_waits_heeds_signals(pair) -> None:
     output = pair("""
 if me.proc.rank == 0:

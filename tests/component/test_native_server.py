@@ -324,6 +324,7 @@ assert [info.key for info in asked(QueryInfo)[0].op.queries[0].qualifiers] == ["
 """)
 
 
+@pytest.mark.timing
 def test_one_server_per_process(serve) -> None:
     serve("""
 silent = []
@@ -647,6 +648,7 @@ with Server(host, engine="native", nspace="srv", tmpdir=os.getcwd(), tool_suppor
 """)
 
 
+@pytest.mark.timing
 def test_upcalls_that_somebody_else_takes(serve) -> None:
     serve("""
 import select

@@ -144,6 +144,7 @@ me.run(Finalize())
 """)
 
 
+@pytest.mark.timing
 def test_a_process_that_forgets_to_finalize_ends(lone) -> None:
     started = time.monotonic()
     output = lone("""
@@ -238,6 +239,7 @@ print(f"done {rank}")  # in one piece: the output of ranks is mixed
     assert set(re.findall(r"done \d", output)) == {"done 0", "done 1"}
 
 
+@pytest.mark.timing
 def test_a_blocked_call_lets_other_threads_run_and_heeds_signals(pair) -> None:
     output = pair("""
 if me.proc.rank == 0:
@@ -276,6 +278,7 @@ print("done", me.proc.rank)
     assert output.count("done") == 2, output
 
 
+@pytest.mark.timing
 def test_a_fence_that_not_all_come_to_times_out_blocking_and_submitted(pair) -> None:
     pair("""
 if me.proc.rank == 0:

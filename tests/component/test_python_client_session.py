@@ -204,6 +204,7 @@ def test_an_environment_that_cannot_work_is_told_before_anything_is_sent(
     fails(env | change, kind, text)
 
 
+@pytest.mark.timing
 def test_a_dead_server_is_told_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -224,6 +225,7 @@ def test_a_refused_handshake_is_told(server: FakeServer) -> None:
     assert error.engine.startswith("python")
 
 
+@pytest.mark.timing
 def test_a_half_sent_handshake_is_waited_for_no_longer_than_asked(server: FakeServer) -> None:
     def half(peer: socket.socket) -> bool:
         peer.sendall(encode_reply(0, 1)[:6])
@@ -298,6 +300,7 @@ def test_finalize_closes_and_is_final(server: FakeServer, session: Session) -> N
     session.poll()
 
 
+@pytest.mark.timing
 def test_a_lost_server_is_told_at_once_and_for_ever(server: FakeServer, session: Session) -> None:
     server.answer = lambda command, payload: server.drop()  # type: ignore[func-returns-value]
     start = time.monotonic()
@@ -317,6 +320,7 @@ def test_a_reply_that_does_not_parse_closes_the_connection(server: FakeServer, s
         session.run(Fence())
 
 
+@pytest.mark.timing
 def test_a_server_that_ignores_the_timeout(server: FakeServer, session: Session) -> None:
     server.answer = lambda command, payload: None
     start = time.monotonic()

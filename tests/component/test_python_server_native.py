@@ -309,6 +309,7 @@ def test_a_refused_client_ends(program, library, change):
     assert not job.upcalls
 
 
+@pytest.mark.timing
 def test_a_host_that_refuses(program, library):
     def refuse(upcall):
         threading.Timer(0.1, upcall.fail, (PermissionDenied("full"),)).start()

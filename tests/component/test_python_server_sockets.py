@@ -158,6 +158,7 @@ def fine(host, rank=3):
         client.close()
 
 
+@pytest.mark.timing
 def test_a_half_sent_handshake_stalls_nobody(host, monkeypatch):
     monkeypatch.setattr(handshakes, "HANDSHAKE_SECONDS", 4.0)
     started = time.monotonic()
@@ -385,6 +386,7 @@ def test_a_host_that_fails_refuses(host):
     assert fine(host)
 
 
+@pytest.mark.timing
 def test_what_is_under_way_can_be_asked(host):
     client = host.client(0)
     client.send(client.fence(0, 2))

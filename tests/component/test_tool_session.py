@@ -239,6 +239,7 @@ def test_what_there_is_instead(start: Callable[..., Host], folder: Path) -> None
         Tool(uri="tcp4://127.0.0.1:7").open()
 
 
+@pytest.mark.timing
 def test_waiting_for_a_server(start: Callable[..., Host], folder: Path) -> None:
     timer = threading.Timer(0.5, start, ["one"])
     timer.start()

@@ -227,6 +227,7 @@ def test_what_ranks_do_crosses_nodes_that_have_few_connections(session: Start, t
     assert sorted(run.out) == [f"worked {rank} {node} {node} {tmp_path} more" for rank, node in enumerate(names)]
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("mesh", [1, 32])
 def test_the_ranks_of_a_node_that_is_lost_are_lost_to_the_others(session: Start, mesh: int) -> None:
     """They hear it as an event, once each, and their fence ends; they go on, and the outcome says what was lost."""

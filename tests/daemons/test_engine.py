@@ -214,6 +214,7 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         del sys.modules[name]
 
 
+@pytest.mark.timing
 def test_a_rank_that_leaves_a_world_by_itself_is_not_awaited(functions: Any) -> None:
     with leftovers.nothing_left(), nodes_of(Engine()) as nodes, nodes.world(mpi=False) as world:
         began = time.monotonic()

@@ -48,6 +48,7 @@ def nodes(tmp_path):
         node.stdout.close()
 
 
+@pytest.mark.timing
 def test_the_ranks_of_other_nodes_are_told(nodes):
     found, said = nodes
     first = [said.get(timeout=PATIENCE) for _ in range(8)]

@@ -18,6 +18,8 @@ import pytest
 from lib import pairings
 from lib.running import Jobs
 
+pytestmark = pytest.mark.timing
+
 PROGRAM = str(Path(__file__).parent / "ranks.py")
 RANKS = 5
 ROUNDS = max(8, int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0")))

@@ -89,13 +89,13 @@ def inputs(among: list[bytes]) -> st.SearchStrategy[bytes]:
 
 def outcome(parse: Callable[[], Any], *expected: type[Exception]) -> Any:
     """Return what a parse returned, or the class of the error that it may raise; anything else fails the test."""
-    start = time.perf_counter()
+    start = time.thread_time()
     try:
         return parse()
     except (RemoteProtocolError, *expected) as error:
         return type(error)
     finally:
-        assert time.perf_counter() - start < 2
+        assert time.thread_time() - start < 2
 
 
 def layouts() -> list[messages.Layout]:

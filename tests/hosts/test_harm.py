@@ -16,5 +16,6 @@ def test_a_refused_client(host):
 
 
 @pytest.mark.cells("native-4.2.2/native-4.2.2", "native-5.0.11/native-5.0.11", "native-7.0.0/native-7.0.0")
+@pytest.mark.timing
 def test_a_library_that_hangs(host):
     host("harm.stuck")

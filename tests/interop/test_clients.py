@@ -65,6 +65,7 @@ def test_scopes_and_job_info_across_nodes(launch, programs, libpmix):
         assert sorted(seen["pmix.lpeers"].removeprefix("ok ").split(",")) == (["2"] if rank == 2 else ["0", "1"])
 
 
+@pytest.mark.timing
 def test_missing_and_late_keys(launch, programs, libpmix):
     job = succeeded(launch(Part(2, [programs("missing")], libpmix)))
     for rank in range(2):
@@ -197,6 +198,7 @@ def test_exit_without_finalize(launch, programs, libpmix):
     assert "rank 2" in job.stderr, job.report()
 
 
+@pytest.mark.timing
 @pytest.mark.servers("python-server")
 def test_absent(launch, programs, libpmix):
     """Every rank that waits is told of the timeout, which the native 5.0 servers tell one of them only."""

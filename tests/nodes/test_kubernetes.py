@@ -241,6 +241,7 @@ def test_the_launchers_pod_is_restarted_elsewhere_before_all_have_met(pods: Pods
     assert ended(pods, other) == (0, [], "")
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("address", ["", "silent"])
 def test_a_name_that_never_resolves(pods: Pods, address: str) -> None:
     pods.publish(0, address)

@@ -42,7 +42,6 @@ def test_killing(run):
     assert 1 not in job.ranks, job.report()
     # Whether that is a failure of the job is for the launcher to say.
     assert job.exit_code != 0 or job.ranks[0].result is True, job.report()
-    assert job.seconds < 20, job.report()
 
 
 @pytest.mark.needs("pausing by job control")

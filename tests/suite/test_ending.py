@@ -12,7 +12,6 @@ def test_abort(run):
     assert not job.hung, job.report()
     assert job.exit_code == 9, job.report()
     assert not job.ranks, "no rank may outlive the abort"
-    assert job.seconds < 10
 
 
 @pytest.mark.needs("abort message")
@@ -46,7 +45,6 @@ def test_an_unhandled_exception_aborts_the_job_on_demand(run):
     job = run.job("ending.unhandled", ranks=2, abort_on_error=True)
     assert not job.hung, job.report()
     assert job.exit_code != 0, job.report()
-    assert job.seconds < 10, job.report()
 
 
 @pytest.mark.needs("the exit code of the rank that failed")
@@ -55,7 +53,6 @@ def test_a_rank_that_dies(run, number):
     job = run.job("ending.killed", ranks=3, number=int(number))
     assert not job.hung, job.report()
     assert job.exit_code == 128 + number, job.report()
-    assert job.seconds < 10, job.report()
 
 
 @pytest.mark.servers("python-server")

@@ -31,6 +31,7 @@ def test_alone(run):
     assert run("fences.alone", ranks=2) == [True] * 2
 
 
+@pytest.mark.timing
 def test_someone_never_comes(run):
     first, _ = run("fences.someone_never_comes", ranks=2, timeout=1)
     error, seconds = first
@@ -87,6 +88,7 @@ def test_a_rank_that_is_killed_before_it_comes(run):
     run.keeps("fence: a member dies")
 
 
+@pytest.mark.timing
 @pytest.mark.servers("python-server", "prterun*")
 def test_a_server_that_dies(run):
     """Every operation on a lost server fails promptly and says so; closing is quiet."""

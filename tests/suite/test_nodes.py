@@ -64,9 +64,8 @@ def test_a_get_waits_for_the_other_node(run):
 
 
 def test_a_get_from_the_other_node_times_out(run):
-    outcome, seconds = run("nodes.never", ranks=2)[0]
+    outcome, _ = run("nodes.never", ranks=2)[0]
     assert outcome in ("OperationTimeout", "NotFound")
-    assert seconds < 10
 
 
 def test_a_fence_of_one_node_waits_for_no_other(run):
@@ -135,9 +134,7 @@ def test_connect_over_nodes(run):
 @pytest.mark.needs("fence again after a timeout")
 def test_a_fence_that_times_out_over_nodes(run):
     found = run("nodes.somebody_stays_away", ranks=4)[:3]
-    for outcome, seconds in found:
-        assert outcome == "OperationTimeout"
-        assert seconds < 8
+    assert [outcome for outcome, _ in found] == ["OperationTimeout"] * 3
 
 
 @pytest.mark.parametrize("ranks", [[3], [2, 3], [0], [0, 1], [1, 2]])
@@ -150,9 +147,8 @@ def test_ranks_that_are_killed(run, ranks):
     assert sorted(left) == [rank for rank in range(4) if rank not in ranks], job.report()
     for rank in left.values():
         assert rank.error is None, job.report()
-        (first, seconds), (second, _), _ = rank.result
+        (first, _), (second, _), _ = rank.result
         assert first in ("PartialSuccess", "LostConnection"), job.report()
-        assert seconds < 5, job.report()
         assert second is None, job.report()
 
 
@@ -189,9 +185,8 @@ def test_fewer_ranks_than_nodes_leave_nodes_empty(launch):
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_who_finalizes_and_lives_on_is_not_waited_for(run, ranks):
-    for outcome, seconds in run("nodes.finalized_early", ranks=ranks)[:-1]:
+    for outcome, _ in run("nodes.finalized_early", ranks=ranks)[:-1]:
         assert outcome == "PartialSuccess"
-        assert seconds < 5
 
 
 def test_members_hear_of_one_that_is_cut_off_while_they_destruct_their_group(run):

@@ -62,7 +62,6 @@ def test_an_abort_ends_the_ranks_of_both_nodes(manage, rank):
     job = manage(4, sys.executable, "-c", ABORTS.format(rank=rank))
     assert not job.hung, job.report()
     assert job.exit_code == 17, job.report()
-    assert job.seconds < 15
 
 
 GONE = """
@@ -81,7 +80,6 @@ def test_a_fence_does_not_wait_for_a_node_whose_ranks_have_gone(manage):
     job = manage(2, sys.executable, "-c", GONE)
     assert job.exit_code == 0 and not job.hung, job.report()
     assert job.stdout == "partial\n", job.report()
-    assert job.seconds < 15
 
 
 def test_a_program_that_does_not_exist(manage):

@@ -24,7 +24,7 @@ def test_every_type(run):
 def test_a_key_that_is_published_late(run):
     (value, seconds), second = run("publish.awaited", ranks=2, key="late")
     assert value == "there"
-    assert 0.2 < seconds < 5
+    assert seconds > 0.2
     assert second is None
 
 
@@ -43,6 +43,7 @@ def test_waiting_for_some_of_the_keys(run):
     assert run("publish.awaited_some", ranks=2) == [{"one": 0, "two": 1}, None]
 
 
+@pytest.mark.timing
 def test_what_nobody_has_published(run):
     for seen in run("publish.missing", ranks=2):
         error, seconds = seen["plain"]

@@ -56,7 +56,7 @@ def test_direct_modex(run):
 def test_a_get_of_what_never_comes(run):
     for text, seconds in run("slurm.unfinished", ranks=2):
         assert text == "OperationTimeout"
-        assert 0.8 < seconds < 10
+        assert seconds > 0.8
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV], ids=lambda number: number.name)
@@ -64,7 +64,6 @@ def test_a_rank_that_dies_ends_the_step(run, number):
     """With `--kill-on-bad-exit`, which not every site has by default."""
     job = run.job("ending.killed", ranks=3, number=int(number))
     assert not job.hung and job.exit_code != 0, job.report()
-    assert job.seconds < 10, job.report()
 
 
 EXAMPLES = {

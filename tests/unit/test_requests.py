@@ -624,6 +624,7 @@ def test_a_heartbeat_leaves_at_once():
         server.close()
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     ("op", "generated"),
     [

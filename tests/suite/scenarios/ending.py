@@ -7,6 +7,9 @@ import sys
 
 from lib.aio import Client, hear, tell
 
+FOR_EVER = 120
+"""Seconds of waits that only the end of the job ends: they are longer than a job may take."""
+
 
 async def abort(me, code, message):
     """Rank 0 aborts the job while the others wait."""
@@ -16,7 +19,7 @@ async def abort(me, code, message):
             await hear(f"waiting-{rank}")
         await me.abort(code, message)
     await tell(f"waiting-{me.rank}")
-    await hear("the end of the world", seconds=20)
+    await hear("the end of the world", seconds=FOR_EVER)
 
 
 async def exit_code(me, codes):
@@ -33,7 +36,7 @@ async def unhandled(abort_on_error):
         await me.fence(timeout=20)
         if me.rank == 0:
             raise RuntimeError("rank 0 gave up")
-        await me.fence(timeout=8)
+        await me.fence(timeout=FOR_EVER)
 
 
 async def killed(number):
@@ -42,4 +45,4 @@ async def killed(number):
         await me.fence(timeout=20)
         if me.rank == 1:
             os.kill(os.getpid(), number)
-        await me.fence(timeout=8)
+        await me.fence(timeout=FOR_EVER)
