@@ -202,7 +202,7 @@ class Ranks:
 
 def interpreter() -> str:
     """Return the Python that has torch."""
-    cache = os.environ.get("PYPMIX_TEST_CACHE") or ROOT / ".tox" / "native"
+    cache = os.environ.get("PYPMIX_TEST_CACHE") or Path.home() / ".cache" / "pypmix-tests"
     return os.environ.get("TORCH_PYTHON") or str(Path(cache) / "torch" / "bin" / "python")
 
 

@@ -30,7 +30,7 @@ InRoot = Callable[..., str]
 @pytest.fixture(scope="module", autouse=True)
 def root_here() -> None:
     """Skip where the root was not built."""
-    if lacking := machine.root_lacking():
+    if lacking := machine.root_lacking("torch"):
         machine.lacking(lacking)
 
 
@@ -46,7 +46,11 @@ def in_root(tmp_path_factory: pytest.TempPathFactory) -> InRoot:
     def run(*command: str, check: bool = True) -> str:
         folder = tmp_path_factory.mktemp("job")
         done = subprocess.run(
-            machine.enter(command, folder), env=environment(folder), capture_output=True, text=True, timeout=SECONDS
+            machine.enter(command, folder, "torch"),
+            env=environment(folder),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
         )
         assert not check or done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         return f"{done.stdout}\n{done.stderr}"
@@ -90,7 +94,7 @@ def test_training_on_two_nodes(weights_of_one: list[float], cluster: Cluster) ->
         options = ["--symmetric", f"{place}/2", "--meet", meeting, "--secret-file", f"{folder}/secret"]
         command = [*PYPMIX_RUN, *options, "--map-by", "node", "-n", "3", sys.executable, EXAMPLE]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        started.append(node.start(*machine.enter(command, folder), env=env, **pipes))
+        started.append(node.start(*machine.enter(command, folder, "torch"), env=env, **pipes))
     ended = [process.communicate(timeout=SECONDS) for process in started]
     assert [process.returncode for process in started] == [0, 0], "\n".join(map("\n".join, ended))
     trained("".join(text for pair in ended for text in pair), [(0, 0), (0, 1), (1, 0)], weights_of_one)

@@ -75,6 +75,7 @@ PARTS = (
         "frameworks",
         "worlds and clusters of Dask and Ray, and Debian's torch",
         ("pytest", *(f"--ignore={path}" for path in LEARNING), *folders("frameworks")),
+        roots=("forky", "torch"),
         frameworks=("clusters",),
     ),
     Part("learning", "PyTorch and JAX", ("pytest", *LEARNING), (), ("jax", "torch")),

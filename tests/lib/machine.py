@@ -119,21 +119,22 @@ def launcher(name: str) -> Launcher | None:
     return next((found for found in launchers() if found.name == name), None)
 
 
-def root() -> Root | None:
+def root(name: str = "forky") -> Root | None:
     """Return the Debian root with a newer PMIx than the machine's own, None if it was not built."""
-    return provision_roots.root()
+    return provision_roots.root(name)
 
 
-def enter(command: Sequence[str], folder: Path) -> list[str]:
+def enter(command: Sequence[str], folder: Path, name: str = "forky") -> list[str]:
     """Return the command that runs another one in the Debian root, with its Python where this one's is asked for.
 
     Args:
+        name: `torch` for the root that has this as well.
         command: The command; the checkout and pypmix are where it expects them.
         folder: Where it runs, and the one place of the machine that it may write to.
     """
     import pypmix
 
-    found = root()
+    found = root(name)
     assert found is not None
     package = Path(pypmix.__file__).resolve().parent
     start = ["unshare", "--mount", "sh", str(TESTS / "lib" / "enter.sh")]
@@ -142,15 +143,15 @@ def enter(command: Sequence[str], folder: Path) -> list[str]:
 
 
 @functools.cache
-def root_lacking() -> str:
+def root_lacking(name: str = "forky") -> str:
     """Return what keeps tests out of the Debian root, empty if nothing does."""
-    if root() is None:
-        return "the Debian forky root that tests/lib/provision_roots.py builds"
+    if root(name) is None:
+        return f"the Debian {name} root that tests/lib/provision_roots.py builds"
     if os.geteuid() != 0:
-        return "root's rights, to enter the Debian forky root"
+        return f"root's rights, to enter the Debian {name} root"
     with tempfile.TemporaryDirectory() as folder:
-        if not answer(*enter(["echo", "inside"], Path(folder))):
-            return "mount namespaces, to enter the Debian forky root"
+        if not answer(*enter(["echo", "inside"], Path(folder), name)):
+            return f"mount namespaces, to enter the Debian {name} root"
     return ""
 
 

@@ -7,17 +7,21 @@ without its native engine, for want of a compiler, nothing is fetched.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 RELEASES = ("5.0.11", "5.0.8")
 """Open MPI releases, whose bundled libpmix has the same number; the first one's `prterun` is the one tested with."""
 
-FOLDER = Path(os.environ.get("PYPMIX_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".tox" / "native")
+FOLDER = Path(os.environ.get("PYPMIX_TEST_CACHE") or Path.home() / ".cache" / "pypmix-tests")
+"""One folder for all checkouts of a machine; tox uses the same."""
 
 MPI4PY = "4.1.2"
 """The release of mpi4py that is put beside the first of these Open MPIs, for programs that nobody here wrote."""
@@ -77,10 +81,24 @@ def has_native_engine() -> bool:
         return False
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other checkout installs into the folder, and keep others waiting."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "openmpi.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def main() -> None:
     if not has_native_engine() and os.environ.get("PYPMIX_TEST_REQUIRE") != "all":
         print("no Open MPI is fetched: pypmix was installed without a C compiler, so that it has no native engine")
         return
+    with alone():
+        fetch_all()
+
+
+def fetch_all() -> None:
     for release in RELEASES:
         try:
             fetch(release)

@@ -1,7 +1,8 @@
-"""Build small Debian roots: PMIx 7, PRRTE 5 and torch in `forky`, Slurm 24.11 in `trixie`, Python alone in `bookworm`.
+"""Build small Debian roots: PMIx 7 and PRRTE 5 in `forky`, the same and torch in `torch`, Slurm 24.11 in `trixie`, Python
+alone in `bookworm`.
 
-Run as `python tests/lib/provision_roots.py NAME...`. Each root has a Python of its own. It is built once, in the
-folder where `provision.py` keeps what it fetches, and is built anew only when its recipe below changes. Needs root,
+Run as `python tests/lib/provision_roots.py NAME...`. Each root has a Python of its own. It is built once, in the folder
+where `provision.py` keeps what it fetches, which all checkouts share; another recipe makes another folder. Needs root,
 Debian's `debootstrap` and the mirror that apt is set up with; one run at a time builds, others wait for it. Nothing is
 mounted outside of the build's own mount namespace, which ends with it, however that is.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -23,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-CACHE = Path(os.environ.get("PYPMIX_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".tox" / "native")
+CACHE = Path(os.environ.get("PYPMIX_TEST_CACHE") or Path.home() / ".cache" / "pypmix-tests")
 
 # an older debootstrap has no script of its own for forky
 SCRIPT = Path("/usr/share/debootstrap/scripts/sid")
@@ -97,17 +99,12 @@ def _requirements() -> tuple[str, ...]:
     return tuple(each.partition(";")[0] for each in wanted)
 
 
+# The native server with its libpmix, and what pypmix imports; pypmix itself is mounted where it is used.
+FORKY = ("libprrte-bin", "python3", *("python3-" + each for each in ("anyio", "cffi-backend", "rich", "typer")))
+
 RECIPES = {
-    # The native server with its libpmix, what pypmix imports, and torch; pypmix itself is mounted where it is used.
-    "forky": Recipe(
-        "forky",
-        (
-            "libprrte-bin",
-            "python3",
-            *("python3-" + each for each in ("anyio", "cffi-backend", "rich", "torch", "typer")),
-        ),
-        PLACE + ASK_FORKY,
-    ),
+    "forky": Recipe("forky", FORKY, PLACE + ASK_FORKY),
+    "torch": Recipe("forky", (*FORKY, "python3-torch"), PLACE + ASK_FORKY),
     "trixie": Recipe(
         "trixie",
         ("slurmctld", "slurmd", "slurm-client", "munge", "python3", "python3-anyio", "python3-cffi-backend"),
@@ -146,14 +143,18 @@ class CannotBuild(Exception):
 @functools.cache
 def root(name: str = "forky") -> Root | None:
     """Return the root that has been built by its recipe, None if there is none."""
-    folder = CACHE.resolve() / name
-    found = _facts(folder)
-    return Root(folder, **found["root"]) if found.get("recipe") == _recipe(name) else None
+    found = _facts(_folder(name))
+    return Root(_folder(name), **found["root"]) if found.get("recipe") == _recipe(name) else None
 
 
 def _recipe(name: str) -> list[str]:
     recipe = RECIPES[name]
     return [recipe.suite, *recipe.packages, *recipe.index]
+
+
+def _folder(name: str) -> Path:
+    """Return where a root of the present recipe is or would be."""
+    return CACHE.resolve() / f"{name}-{hashlib.sha256(repr(_recipe(name)).encode()).hexdigest()[:8]}"
 
 
 def _facts(folder: Path) -> dict[str, Any]:
@@ -190,7 +191,7 @@ def build(name: str) -> None:
         raise CannotBuild(f"{', '.join(missing) or SCRIPT} is not installed (Debian's package debootstrap)")
     for stale in CACHE.glob(f"{name}.*.d"):
         shutil.rmtree(stale)
-    folder = CACHE.resolve() / name
+    folder = _folder(name)
     draft = CACHE.resolve() / f"{name}.{os.getpid()}.d"
     log = CACHE / f"{name}.log"
     print(f"Debian {name} root: building with debootstrap, some minutes, into {folder}", flush=True)
