@@ -1,4 +1,4 @@
-"""Build small Debian roots: PMIx 7 and PRRTE 5 in `forky`, the same and torch in `torch`, Slurm 24.11 in `trixie`, Python
+"""Build small Debian roots: PMIx 7 and PRRTE 5 in `forky`, these and torch in `torch`, Slurm 24.11 in `trixie`, Python
 alone in `bookworm`.
 
 Run as `python tests/lib/provision_roots.py NAME...`. Each root has a Python of its own. It is built once, in the folder
