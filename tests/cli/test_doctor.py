@@ -250,8 +250,11 @@ def test_text_into_a_pipe_is_not_wrapped(command: Command) -> None:
 def test_whether_the_kernel_tells_whose_a_connection_is(command: Command) -> None:
     assert diagnose(command)["kernel"] == {"tells_owners": True, "reason": ""}
     assert any(line.startswith("kernel") and "tells whose" in line for line in command("doctor").lines)
+
+
+def test_a_kernel_that_does_not_tell_whose_a_connection_is(command: Command) -> None:
     if not machine.answer("unshare", "--user", "echo", "inside"):
-        machine.lacking("user namespaces (`unshare --user`)")
+        machine.lacking("user namespaces")
     process = command.start_shell(f"exec unshare --user {sys.executable} -m pypmix doctor")
     lines = command.end(process).lines
     assert any("does not tell whose" in line and "user namespace" in line for line in lines), lines
