@@ -56,8 +56,7 @@ SESSIONS = folders("faults/test_sessions.py", "faults/test_hostile.py", "faults/
 
 PARTS = (
     Part("checks", "style, types and documentation", ("tox", "-e", "lint,types,docs"), ()),
-    Part("unit", "all of unit and wire", (*PYTEST, *folders("unit", "wire"))),
-    Part("component", "parts of the package with real processes, sockets and clocks", (*PYTEST, *folders("component"))),
+    Part("unit", "all of unit, component and wire", (*PYTEST, *folders("unit", "component", "wire"))),
     Part("faults", "losses at any moment", (*PYTEST, *folders("faults"))),
     Part("suite", "the shared suite on every pairing in both forms", (*PYTEST, "--all-modes", *folders("suite"))),
     Part(

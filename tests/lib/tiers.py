@@ -3,9 +3,9 @@
 The long tier (`tests/lib/long.py`) has all the others too. What is left out here repeats with another server, client,
 form or parameter what is kept, or takes long:
 
-- The shared suite runs on our own server, with the Python client in one form and with one native client. On two nodes,
-  on a native server under our host and on the launchers that are not ours, one test proves each promise, and each
-  module has one test on each of these servers.
+- The shared suite runs on our own server, with the Python client in one form and with one native client. One test
+  proves each promise on the launchers that are not ours, and one on two nodes or on a native server under our host.
+  Each module has one test on each of these servers.
 - A test with more than `LARGE` parameters runs with that many of them.
 - Of the folders in `SHARES` one test function in so many runs.
 
@@ -43,6 +43,7 @@ LEFT_OUT = (
     "nodes/test_faults.py",
     "faults/test_signals.py",
     "faults/test_load.py",
+    "faults/test_killed_ranks.py",
 )
 """Parts of `tests` that belong to the long tier: random tests, large frameworks, whole machines."""
 
@@ -152,12 +153,13 @@ def sample(cases: Cases) -> Cases:
 
 
 def one_of_each(cases: Iterable[pytest.Item], kinds: Callable[[pytest.Item], Iterable[Hashable]]) -> Cases:
-    """Return few cases that together are of all kinds that any is of: of two that will do, the first by hash.
+    """Return few cases that together are of all kinds that any is of.
 
-    Those that show only what somebody lacks are taken last.
+    Of two that will do, the one is taken that shows more than what somebody lacks, then the one in the form that is
+    wanted, then the first by hash.
     """
     kept, seen = [], set[Hashable]()
-    for item in sorted(in_hash_order(cases), key=is_lacking):
+    for item in sorted(in_hash_order(cases), key=lambda item: (is_lacking(item), not has_wanted_form(item))):
         missing = set(kinds(item)) - seen
         if missing:
             kept.append(item)
@@ -172,6 +174,9 @@ PEERS = ("run", "launch", "host", "alone", "libpmix", "native", "client", "form"
 
 TOLD_APART = ("suite", "interop", "hosts", "compare")
 """The folders whose tests are repeated for servers, clients and forms."""
+
+BLOCKING = 4
+"""One test in so many runs in the blocking form with the Python client on our server."""
 
 OURS = ("", "python", "python-server")
 
@@ -195,6 +200,18 @@ def is_lacking(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) for name in ("xfail", "skip"))
 
 
+def has_wanted_form(item: pytest.Item) -> bool:
+    """Return True if a case has the form that is wanted of a test: mostly the one whose ranks are forked, if there is one,
+    as that takes a third of the time.
+    """
+    found = parameter(item, "run")
+    if not isinstance(found, tuple):
+        return True
+    pairing, form = found
+    forked = pairing == ("python-server", "python-client") and number(item.nodeid.partition("[")[0]) % BLOCKING
+    return bool(form == ("asyncio" if forked else "sync"))
+
+
 def split(cases: Cases) -> tuple[Cases, Cases]:
     """Return the cases of a test that are kept on our own server or on none, and the candidates on other servers."""
     if folder_of(cases[0].nodeid) not in TOLD_APART:
@@ -216,8 +233,8 @@ def alike(item: pytest.Item) -> Iterable[Hashable]:
 def proofs(item: pytest.Item) -> Iterable[Hashable]:
     """Return what a case on another server proves that one of the tier is to prove."""
     server = server_of(item)
-    family = next((name for name in (NODES, HOSTED) if server.startswith(name)), "foreign")
-    yield item.nodeid.partition("::")[0], server
+    family = next((name for name in (NODES, HOSTED) if server.startswith(name)), "")
+    yield item.nodeid.partition("::")[0], family or server
     for mark in item.iter_markers("promise"):
         for name in mark.args:
-            yield name, family
+            yield name, bool(family)
