@@ -201,7 +201,7 @@ def is_lacking(item: pytest.Item) -> bool:
 
 
 def has_wanted_form(item: pytest.Item) -> bool:
-    """Return True if a case has the form that is wanted of a test: mostly the one whose ranks are forked, if there is one,
+    """Return True if a case has the form that is wanted of a test: mostly the one whose ranks are forked, if it exists,
     as that takes a third of the time.
     """
     found = parameter(item, "run")
