@@ -59,7 +59,9 @@ def pip_settings() -> tuple[dict[str, str], list[str]]:
         name, _, text = line.partition("=")
         found[f"PIP_{name.rpartition('.')[2].upper().replace('-', '_')}"] = text.strip("'\"")
     pattern = re.compile(r"(^|file://|\s)(/\S+)")
-    paths = {path for text in found.values() for _, path in pattern.findall(text)}
+    places = [place for text in found.values() for place in pattern.findall(text)]
+    # The pages of an index that is a folder name files beside it.
+    paths = {os.path.dirname(path) if kind == "file://" else path for kind, path in places}
     inside = {name: pattern.sub(r"\1/opt\2", text) for name, text in found.items()}
     return inside, sorted(path for path in paths if os.path.exists(path))
 

@@ -44,6 +44,7 @@ LEFT_OUT = (
     "faults/test_signals.py",
     "faults/test_load.py",
     "faults/test_killed_ranks.py",
+    "cli/test_bench.py",
 )
 """Parts of `tests` that belong to the long tier: random tests, large frameworks, whole machines."""
 
@@ -53,6 +54,12 @@ SHARES = {"nodes": 4, "cluster": 4, "daemons": 3, "plugin": 2, "pages": 2, "inte
 MOST_ADDED = {"unit": 3000, "wire": 3000}
 """How many cases a change may add, by folder: one that touches everything is tested by the long tier."""
 ADDED_ELSEWHERE = 40
+
+LEFT_OUT_TESTS = (
+    "tests/faults/test_sessions.py::test_large_sessions",
+    "tests/cli/test_conform.py::test_prterun_keeps_what_the_suite_knows",
+)
+"""Single tests of the long tier, each of which takes a minute."""
 
 Cases = list[pytest.Item]
 
@@ -115,6 +122,8 @@ def select(items: Iterable[pytest.Item]) -> Cases:
     kept: Cases = []
     touched: Cases = []
     for function, cases in functions.items():
+        if function in LEFT_OUT_TESTS:
+            continue
         share = SHARES.get(folder_of(function), 1)
         if is_touched(function):
             touched += cases
@@ -148,8 +157,10 @@ def in_hash_order(cases: Iterable[pytest.Item]) -> Cases:
 
 
 def sample(cases: Cases) -> Cases:
-    """Return at most `LARGE` cases of a test."""
-    return in_hash_order(cases)[:LARGE] if len(cases) > LARGE else cases
+    """Return at most `LARGE` cases of a test, and of one that runs alone because of its times one."""
+    timing = cases and cases[0].get_closest_marker("timing") and folder_of(cases[0].nodeid) not in TOLD_APART
+    most = 1 if timing else LARGE
+    return in_hash_order(cases)[:most] if len(cases) > most else cases
 
 
 def one_of_each(cases: Iterable[pytest.Item], kinds: Callable[[pytest.Item], Iterable[Hashable]]) -> Cases:
