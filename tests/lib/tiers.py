@@ -48,7 +48,7 @@ LEFT_OUT = (
 )
 """Parts of `tests` that belong to the long tier: random tests, large frameworks, whole machines."""
 
-SHARES = {"nodes": 4, "cluster": 4, "daemons": 3, "plugin": 2, "pages": 2, "interop": 2, "cli": 2, "hosts": 2}
+SHARES = {"nodes": 4, "cluster": 4, "daemons": 3, "plugin": 2, "pages": 2, "interop": 2, "cli": 3, "hosts": 2}
 """Folders of which one test function in so many runs."""
 
 MOST_ADDED = {"unit": 3000, "wire": 3000}
@@ -234,8 +234,8 @@ def split(cases: Cases) -> tuple[Cases, Cases]:
 def alike(item: pytest.Item) -> Iterable[Hashable]:
     """Return what all cases have in common of which one is enough: the client's engine, and what names no peer."""
     call = getattr(item, "callspec", None)
-    others = call.indices.items() if call is not None else ()
-    rest = tuple(sorted((name, index) for name, index in others if name not in PEERS))
+    others = call.params.items() if call is not None else ()
+    rest = tuple(sorted((name, repr(value)) for name, value in others if name not in PEERS))
     run = parameter(item, "run")
     engine = run[0].client.partition("-")[0] if isinstance(run, tuple) else ""
     return ((engine, rest),)

@@ -19,8 +19,7 @@ class Case:
         self.nodeid = f"tests/{name}[{'-'.join(map(str, parameters.values()))}]" if parameters else f"tests/{name}"
         self._marks = marks
         if parameters:
-            indices = {key: hash(str(value)) for key, value in parameters.items()}
-            self.callspec = SimpleNamespace(params=parameters, indices=indices)
+            self.callspec = SimpleNamespace(params=parameters)
 
     def iter_markers(self, name: str) -> list[pytest.Mark]:
         return [mark for mark in self._marks if mark.name == name]
@@ -28,6 +27,8 @@ class Case:
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
         return next(iter(self.iter_markers(name)), None)
 
+
+pytest_plugins = ["pytester"]
 
 XFAIL = pytest.mark.xfail.mark
 
@@ -77,10 +78,35 @@ def test_the_suite_meets_our_server_with_each_engine_once() -> None:
     clients = ("python-client", "native-4.2.2", "native-5.0.11")
     cases = [suite("test_a", "python-server", client, form) for client in clients for form in ("sync", "asyncio")]
     found = select(cases)
-    assert sorted(str(case.callspec.params["run"][0].client.partition("-")[0]) for case in found) == [
-        "native",
-        "python",
-    ]
+    assert engines(found) == ["native", "python"]
+
+
+def engines(cases: Sequence[Case]) -> list[str]:
+    return sorted(case.callspec.params["run"][0].client.partition("-")[0] for case in cases)
+
+
+def test_other_parameters_of_the_suite_are_all_kept(pytester: pytest.Pytester) -> None:
+    """As pytest collects them, for which one parameter beside the pairing is another number in each case."""
+    pytester.makeini("[pytest]")
+    pytester.mkpydir("tests")
+    source = """
+        import pytest
+        from lib.pairings import Pairing
+        CLIENTS = ("python-client", "native-4.2.2", "native-5.0.11")
+        PAIRINGS = [(Pairing("python-server", client), form) for client in CLIENTS for form in ("sync", "asyncio")]
+        @pytest.fixture
+        def run(request):
+            pass
+        @pytest.mark.parametrize("run", PAIRINGS, ids=str, indirect=True)
+        @pytest.mark.parametrize("size", [1, 1000])
+        def test_a(run, size):
+            pass
+    """
+    pytester.makepyfile(**{"tests/suite/test_it": source})
+    items, _ = pytester.inline_genitems()
+    found = [item.callspec.params for item in tiers.select(items)]
+    assert engines([Case("", **params) for params in found if params["size"] == 1]) == ["native", "python"]
+    assert len(found) == 4
 
 
 def test_a_client_that_lacks_nothing_is_preferred() -> None:
