@@ -48,7 +48,7 @@ LEFT_OUT = (
 )
 """Parts of `tests` that belong to the long tier: random tests, large frameworks, whole machines."""
 
-SHARES = {"nodes": 4, "cluster": 4, "daemons": 3, "plugin": 2, "pages": 2, "interop": 2, "cli": 3, "hosts": 2}
+SHARES = {"nodes": 4, "cluster": 4, "daemons": 3, "plugin": 4, "pages": 2, "interop": 2, "cli": 3, "hosts": 2}
 """Folders of which one test function in so many runs."""
 
 MOST_ADDED = {"unit": 3000, "wire": 3000}
@@ -186,7 +186,7 @@ PEERS = ("run", "launch", "host", "alone", "libpmix", "native", "client", "form"
 TOLD_APART = ("suite", "interop", "hosts", "compare")
 """The folders whose tests are repeated for servers, clients and forms."""
 
-BLOCKING = 4
+BLOCKING = 6
 """One test in so many runs in the blocking form with the Python client on our server."""
 
 OURS = ("", "python", "python-server")
