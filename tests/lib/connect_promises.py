@@ -107,13 +107,6 @@ LACKS: tuple[Lack, ...] = (
         harm=True,
     ),
     Lack(
-        "connect: timeout",
-        "prterun-5.0.*",
-        "*",
-        "on a busy machine it once stayed after its job had ended, with a message that it could not read",
-        harm=True,
-    ),
-    Lack(
         "cluster: id",
         "prterun*",
         "*",

@@ -173,20 +173,6 @@ LACKS: tuple[Lack, ...] = (
         probe="test_psets.test_sets_go_with_their_job",
     ),
     Lack(
-        "invite: early invitations",
-        "prterun-7.*",
-        "*",
-        "now and then its server answers a registration and never sends what it should have kept",
-        harm=True,
-    ),
-    Lack(
-        "invite: early invitations",
-        "native-server-7.*",
-        "*",
-        "now and then its server answers a registration and never sends what it should have kept",
-        harm=True,
-    ),
-    Lack(
         "invite: context id",
         "prterun-5.0.*",
         "native-4.2.*",
@@ -307,13 +293,6 @@ LACKS: tuple[Lack, ...] = (
         expect=each_returned([None, []]),
         probe="test_group_failures.test_members_hear_of_those_who_end_before_they_destruct",
     ),
-    Lack(
-        "construct: ids side by side",
-        "prterun-5.0.*",
-        "*",
-        "now and then it never answers one of the members of one of the groups",
-        harm=True,
-    ),
     *[
         Lack(
             promise,
@@ -325,12 +304,5 @@ LACKS: tuple[Lack, ...] = (
         )
         for promise in ("leave: standard error", "leave: fault tolerant")
     ],
-    Lack(
-        "leave: standard error",
-        "prterun-5.0.*",
-        "*",
-        "now and then it stays after its job has ended, with a fence that nobody comes to any more",
-        harm=True,
-    ),
 )
 """What pairings do not keep; see `Lack`."""

@@ -215,4 +215,6 @@ def test_each_row_is_shown_on_each_server(row: Lack) -> None:
             chosen = selection.select(row.probe, every, features)
             about = [pairing for pairing in about if pairing.client != "c-client"]
         shown = [pairing for pairing, each in running.cases(row.probe, chosen, features) if pairing in about and each]
+        # A refusal by our own engine would be all that is seen.
+        assert not [each for each in shown if any(lack.proof for lack in map(each.lack, features) if lack)]
         assert bool(shown) == bool(about), f"{server}: about {[*map(str, about)]}, shown by {[*map(str, shown)]}"
