@@ -44,7 +44,7 @@ from pypmix.host.nodes import LocalNode, usable_cpus
 from pypmix.host.orders import FINE, PROTOCOL
 from pypmix.host.output import Sink
 from pypmix.host.preload import Arrival, files_of, moved
-from pypmix.host.running import POLL, RunningJob
+from pypmix.host.running import RunningJob, end_strays
 from pypmix.host.serving import LIVES, ServingManager
 from pypmix.host.terms import Terms
 from pypmix.server import Server
@@ -417,6 +417,7 @@ class Daemon(ServingManager):
             (orders.START_RANKS, self._start),
             (orders.PUSH, self._push),
             (orders.ASK_PENDING, self._tell_pending),
+            (orders.PROBE, self._tell_unreached),
         ):
             self._exchange.handle(topic, partial(self._ordered, handler))
         for topic, listener in (
@@ -522,9 +523,7 @@ class Daemon(ServingManager):
                 self._carrier.meet(name, addresses)
 
     def _close(self) -> None:
-        if self._strays(signal.SIGTERM):
-            patience = self.patience()
-            self.loop.run(lambda: not self._strays(0 if patience() else signal.SIGKILL), every=POLL)
+        end_strays(self.loop, self._strays, self.patience)
         for job in self.jobs.values():
             job.close()
         if self.forks is not None:
@@ -692,6 +691,11 @@ class Daemon(ServingManager):
             for item in self.pending()
         ]
         answer(orders.PENDING.write(tuple(found)), None)
+
+    def _tell_unreached(self, _data: bytes, answer: OnAnswer) -> None:
+        """Answer that this loop runs: the carrier's thread answers for itself alone."""
+        unreached = self._carrier.unreached if isinstance(self._carrier, TCPCarrier) else ()
+        answer(orders.UNREACHED.write(unreached), None)
 
     def _signal(self, data: bytes) -> None:
         nspace, numbers, signum = orders.SIGNAL.read(data)

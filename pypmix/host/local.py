@@ -17,7 +17,7 @@ from pypmix.host.loop import Loop
 from pypmix.host.nodes import LocalNode, check_nodes
 from pypmix.host.outcome import TIMED_OUT, Outcome, pending_text, signal_text
 from pypmix.host.placing import ANYWHERE, placed
-from pypmix.host.running import POLL, RunningJob, patience, readable_here
+from pypmix.host.running import POLL, RunningJob, end_strays, patience, readable_here
 from pypmix.host.serving import ServingManager
 from pypmix.host.signals import Signals
 from pypmix.host.terms import Terms
@@ -56,6 +56,9 @@ REFRESH = 2.0
 
 HANG = 2.0
 """Seconds after which Ctrl-C names the procs that are missing in a collective."""
+
+IMPATIENT_SECONDS = 2.0
+"""Seconds that processes and nodes have to end after a second Ctrl-C."""
 
 SWITCH = 0.0005
 """Seconds after which a thread of this process that waits for the interpreter gets it."""
@@ -494,16 +497,31 @@ class LocalHost(ServingManager):
             self._signal_all(signal.SIGCONT)
         elif self._fleet is not None and not self._fleet.complete:
             self._stop(signum)
-        elif any(job.outcome is None for job in self.jobs.values()):
-            if signum == signal.SIGINT and not self._stopping:
-                # Somebody waits for what does not come, perhaps: say what it is.
-                self._stopping = True
-                self.refresh(lambda: self._stop(signum))
-            else:
-                self._stop(signum)
+        elif signum == signal.SIGINT and (self._stopping or self._all_end()):
+            self._stop_at_once(signum)
         elif signum == signal.SIGINT:
-            self._impatient = True
-            self._signal_all(signal.SIGKILL)
+            # Somebody waits for what does not come, perhaps: say what it is.
+            self._stopping = True
+            self.refresh(lambda: self._stop(signum))
+        elif not self._all_end():
+            self._stop(signum)
+
+    def _all_end(self) -> bool:
+        return all(job.outcome is not None for job in self.jobs.values())
+
+    def _stop_at_once(self, signum: int) -> None:
+        """Kill what is left, and wait a moment for its end, but for no answer."""
+        self._impatient = True
+        if not self._all_end():
+            self._stop(signum)
+        self._signal_all(signal.SIGKILL)
+        left = [(job, list(job.launches)) for job in self.jobs.values()]
+
+        def give_up() -> None:
+            for job, launches in left:
+                job.give_up(launches)
+
+        self.loop.later(IMPATIENT_SECONDS, give_up)
 
     def _away(self, going: bool) -> None:
         if self._fleet is not None:
@@ -528,10 +546,8 @@ class LocalHost(ServingManager):
     def _sweep(self) -> None:
         """End what has left the jobs' process groups."""
         # Where daemons run the jobs, the children of this process are the roster's.
-        if self._own_process and self._fleet is None and self._strays(signal.SIGTERM):
-            patience = self.patience()
-            # The kernel does not tell of the end of a process that is not our child.
-            self.loop.run(lambda: not self._strays(0 if patience() else signal.SIGKILL), every=POLL)
+        if self._own_process and self._fleet is None:
+            end_strays(self.loop, self._strays, self.patience)
 
     def _strays(self, signum: int) -> bool:
         """Send a signal to what is left behind, 0 for none; tell whether there is anything."""

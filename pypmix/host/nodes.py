@@ -132,6 +132,10 @@ class HostNode:
         """Return what is under way at the server."""
         raise NotImplementedError
 
+    def troubles(self) -> list[str]:
+        """Return what keeps it from its work, a line each, for a person."""
+        return []
+
     def signal(self, ranks: Sequence[Process], signum: int) -> None:
         """Send a signal to ranks that run on it, and to what they have started."""
         raise NotImplementedError

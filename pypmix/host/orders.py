@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     Fault = tuple[int, str, str]
 
-PROTOCOL = 4
+PROTOCOL = 5
 """The number of what launchers and daemons say to each other; both have the same."""
 
 
@@ -94,6 +94,10 @@ PENDING: Field[tuple[tuple[str, str, tuple[Proc, ...], tuple[Proc, ...], float],
     message(TEXT, TEXT, PROCS, PROCS, SECONDS)
 )
 """Operations under way: operation, label, arrived and missing procs, and for how many seconds."""
+
+PROBE = "pypmix.node.probe"
+UNREACHED: Field[tuple[tuple[str, str, str, float], ...]] = many(message(NAME, TEXT, TEXT, SECONDS))
+"""The answer of a daemon's loop: the servers that it has not reached, where, why, and for how many seconds."""
 
 # What the launcher tells.
 

@@ -24,6 +24,7 @@ from pypmix.host.exchange import Forwarded
 from pypmix.host.feeding import Input
 from pypmix.host.nodes import HostNode
 from pypmix.host.orders import FINE
+from pypmix.host.outcome import listed
 from pypmix.host.running import Launch, vital
 from pypmix.requests import proc_tuple
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
@@ -51,6 +52,11 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
     OnDone = Callable[[bytes, PMIxError | None], None]
+
+UNREACHED_SECONDS = 3.0
+"""Seconds after which a person is told that two nodes have not reached each other."""
+
+TRY_INTERFACE = "is there a route between them, and no firewall? `--interface` chooses another network"
 
 ACKNOWLEDGED = 1 << 16
 """After so many bytes of output a daemon is told that they have been handed on."""
@@ -82,6 +88,8 @@ class RemoteNode(HostNode):
         leaves: That its daemon leaves on its own, and why, as it has said; empty where it has not.
         listens: Whether somebody there reads what ranks write: clients that spawn jobs or pull output.
         refresh: What is under way there, as it was told last.
+        unreached: The servers that its daemon has not reached: name, where, why, and for how many seconds.
+        abandon: Counts the node as lost, for the given reason.
     """
 
     def __init__(self, host: ServingManager, number: int, node: Node) -> None:
@@ -100,10 +108,21 @@ class RemoteNode(HostNode):
         self._described: dict[str, Fault | None] = {}
         self._awaited: dict[str, Callable[[Fault], None]] = {}
         self._pending: list[Pending] = []
+        self.abandon: Callable[[str], None] = self.lose
+        self.unreached: tuple[tuple[str, str, str, float], ...] = ()
+        self._probing = self._mute = False
+        self._silent = 0
+        self._answered = time.monotonic()
 
-    def open(self, exchange: Exchange) -> None:
-        """Its daemon takes part in the exchange."""
+    def open(self, exchange: Exchange, abandon: Callable[[str], None]) -> None:
+        """Take part in the exchange with its daemon.
+
+        Args:
+            exchange: The exchange.
+            abandon: Counts the node as lost, for the given reason, whatever its daemon does.
+        """
         self._exchange = exchange
+        self.abandon = abandon
 
     def has_cpus(self, cpus: int) -> None:
         """Take in how many CPUs it has: as many slots, where none were given."""
@@ -194,6 +213,9 @@ class RemoteNode(HostNode):
                 found = orders.PENDING.read(data) if error is None else ()
             except RemoteProtocolError:
                 found = ()
+            self._mute = error is not None
+            if not self._mute:
+                self._answered = now
             self._pending = [
                 Pending(operation, label, arrived, missing, now - max(0.0, age))
                 for operation, label, arrived, missing, age in found
@@ -201,6 +223,42 @@ class RemoteNode(HostNode):
             done()
 
         self.ask(orders.ASK_PENDING, b"", told, timeout)
+
+    def probe(self) -> int:
+        """Ask whether the daemon's loop answers, unless that is being asked.
+
+        Returns:
+            How many times in a row the last probe was found unanswered.
+        """
+        if self._probing:
+            self._silent += 1
+            return self._silent
+        self._probing = True
+
+        def answered(data: bytes, error: PMIxError | None) -> None:
+            self._probing = False
+            self._silent = 0
+            if error is not None:
+                return
+            self._mute, self._answered = False, time.monotonic()
+            try:
+                self.unreached = orders.UNREACHED.read(data)
+            except RemoteProtocolError:
+                self.unreached = ()
+
+        self.ask(orders.PROBE, b"", answered)
+        return 0
+
+    def troubles(self) -> list[str]:
+        """Return what keeps the node from its work, a line each: no answer of its daemon, servers it does not reach."""
+        lines = []
+        if self._silent or self._mute:
+            seconds = time.monotonic() - self._answered
+            lines.append(f"node {self}: its daemon has not answered for {seconds:.1f} s")
+        for name, where, reason, seconds in self.unreached:
+            if seconds > UNREACHED_SECONDS:
+                lines.append(f"{apart(self.hostname, name, where, reason)} for {seconds:.0f} s; {TRY_INTERFACE}")
+        return lines
 
     def signal(self, ranks: Sequence[Process], signum: int) -> None:
         """Send a signal to the process groups of ranks."""
@@ -498,6 +556,20 @@ class RemoteLaunch(Launch):
         """Tell whether something of it is on a node, or is about to be."""
         return node in self._busy or (self.unstarted and node in self._nodes)
 
+    def awaited(self) -> str:
+        """Return what the launch waits for although no rank of it runs, for a person; empty if there is nothing."""
+        names = listed([node.hostname for node in self._nodes if self.holds(node)])
+        if not names or (self._running and not self.unstarted):
+            return ""
+        return (
+            f"{'its ranks have started' if self.unstarted else 'nothing is left of its ranks'}: no word yet of {names}"
+        )
+
+    def give_up(self) -> None:
+        """Stop waiting for nodes that have not reported the end of what was killed there."""
+        for node in [node for node in self._nodes if self.holds(node)]:
+            node.abandon("it has not reported that its ranks have ended")
+
     def over_on(self, node: RemoteNode) -> None:
         """Nothing of it is left on a node."""
         self._busy.discard(node)
@@ -521,6 +593,11 @@ def _lost_with(job: RunningJob, node: RemoteNode, reason: str) -> None:
         rank.fate = f"was lost with node {node}: {reason}"
     if ranks:
         job.ended_there(ranks)
+
+
+def apart(node: str, other: str, where: str, reason: str) -> str:
+    """Return a text about two nodes that do not reach each other."""
+    return f"{node} has not reached {other} at {where}{f' ({reason})' if reason else ''}"
 
 
 def _from_elsewhere(_kind: int, _sink: Sink | None) -> int:

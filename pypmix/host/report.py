@@ -35,7 +35,8 @@ def unfinished(
         names = [str(rank) for rank in ranks if rank.stage == stage]
         if names:
             lines.append(f"{text}: {several(names)}")
-    return lines
+    lines += [f"{job}: {text}" for job in host.jobs.values() for each in job.launches if (text := each.awaited())]
+    return lines + [line for node in host.nodes for line in node.troubles()]
 
 
 def report(host: Manager, who: Callable[[Proc], str]) -> str:

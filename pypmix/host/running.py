@@ -24,9 +24,10 @@ import time
 from pypmix.host import launch, orphans
 from pypmix.host.cascades import CAUSE, Reader, summary
 from pypmix.host.loop import READ
-from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, TIMED_OUT, Outcome
+from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, TIMED_OUT, Outcome, listed
 from pypmix.host.output import Copy, Stream, channel
 from pypmix.host.rank import Rank
+from pypmix.standard.logtext import get_logger
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from pypmix.host.job import Application, Job, Slot
-    from pypmix.host.loop import HostLoop
+    from pypmix.host.loop import HostLoop, Loop
     from pypmix.host.nodes import HostNode
     from pypmix.host.output import Sink
     from pypmix.host.rank import Parent
@@ -91,6 +92,10 @@ if TYPE_CHECKING:
         def tell_end(self, job: RunningJob, /) -> None: ...
 
 
+KILLED_SECONDS = 5.0
+"""Seconds that processes have to end after SIGKILL, and nodes to report that nothing is left: the kernel may hold a
+process in a system call for ever, and a daemon may be such a process."""
+
 INTERRUPT_GRACE = 1.0
 """Seconds after which a forwarded SIGINT, which a rank inside of a C call never sees, becomes SIGTERM."""
 
@@ -107,6 +112,9 @@ STDOUT = 2
 STDERR = 4
 NAMES = {STDOUT: "stdout", STDERR: "stderr"}
 NUMBERS = {STDOUT: 1, STDERR: 2}
+
+
+_log = get_logger("pypmix.host")
 
 
 def vital(step: Callable[..., None]) -> Callable[..., None]:
@@ -402,6 +410,19 @@ class RunningJob:
         if signum != signal.SIGTERM:
             self.host.loop.later(INTERRUPT_GRACE, lambda: self.send(signal.SIGTERM))
         self.host.loop.later(self.host.grace, lambda: self.send(signal.SIGKILL))
+        # Ranks have the grace, and then what they leave behind has it.
+        launches = list(self.launches)
+        self.host.loop.later(2 * self.host.grace + KILLED_SECONDS, lambda: self.give_up(launches))
+
+    def give_up(self, launches: Sequence[Launch]) -> None:
+        """Stop waiting for what was killed and has not ended, and for nodes that do not answer.
+
+        Args:
+            launches: The launches of the job to finish; those that are over are left alone.
+        """
+        for each in launches:
+            if not each.over:
+                each.give_up()
 
     def end_ranks(self, ranks: Sequence[Rank], code: int, reason: str) -> None:
         """End some ranks, while the others go on."""
@@ -514,6 +535,7 @@ class Launch:
         self._swept = False
         self._groups: set[int] | None = None
         self._patience: Callable[[], bool] | None = None
+        self._given_up = False
         for rank in ranks:
             rank.launch = self
 
@@ -700,10 +722,21 @@ class Launch:
         if not self._running:
             self._last_ended()
 
+    def awaited(self) -> str:
+        """Return what the launch waits for although no rank of it runs, for a person; empty if there is nothing."""
+        groups = sorted(self._groups or ())
+        return f"left behind by ranks: {listed([f'process group {group}' for group in groups])}" if groups else ""
+
+    @vital
     def give_up(self) -> None:
-        """Wait no more for ranks that were killed and do not end."""
-        self._running = 0
-        self._last_ended()
+        """Stop waiting for processes that were killed and do not end."""
+        stuck = [rank for rank in self.ranks if rank.alive]
+        self._given_up = bool(stuck or self._groups)
+        for rank in stuck:
+            rank.signum, rank.fate = signal.SIGKILL, "was killed and does not end"
+            _log.error("%s was killed and does not end: it is left behind", rank)
+        if stuck:
+            self.job.ended_there(stuck)
 
     @vital
     def _sweep(self) -> None:
@@ -712,15 +745,18 @@ class Launch:
             self._groups = {rank.pid for rank in self.ranks if rank.pid and rank.over}
             for parent in {rank.forked for rank in self.ranks if rank.forked is not None}:
                 parent.collect([rank.pid for rank in self.ranks if rank.over and rank.forked is parent])
-            signum: int = signal.SIGTERM
+            signum: int = signal.SIGKILL if self._given_up else signal.SIGTERM
         else:
             assert self._patience is not None
-            signum = 0 if self._patience() else signal.SIGKILL
+            signum = 0 if self._patience() and not self._given_up else signal.SIGKILL
         for group in self._groups:
             orphans.reap(group)
         gone = {group for group in self._groups if not launch.signal_group(group, signum)}
         self._groups -= gone
         self.host.forget_groups(gone)
+        if self._given_up and self._groups:
+            _log.error("%s was killed and does not end: it is left behind", self.awaited())
+            self._groups = set()
         if self._groups:
             if self._patience is None:
                 self._patience = self.host.patience()
@@ -749,6 +785,31 @@ def patience(grace: float, spent: Callable[[], bool]) -> Callable[[], bool]:
     """Return what tells whether the grace that starts now still lasts."""
     end = time.monotonic() + grace
     return lambda: not spent() and time.monotonic() < end
+
+
+def end_strays(loop: Loop, strays: Callable[[int], bool], patience: Callable[[], Callable[[], bool]]) -> None:
+    """End what has left the jobs' process groups: SIGTERM, and SIGKILL after the grace.
+
+    Args:
+        loop: The loop, which runs meanwhile.
+        strays: Sends a signal to them, 0 for none; returns True if there are any.
+        patience: Starts the grace, and returns a predicate that is true while it lasts.
+    """
+    if not strays(signal.SIGTERM):
+        return
+    lasts = patience()
+    killed = 0.0
+
+    def are_gone() -> bool:
+        nonlocal killed
+        if not lasts():
+            killed = killed or time.monotonic()
+        if not strays(signal.SIGKILL if killed else 0):
+            return True
+        return bool(killed) and time.monotonic() - killed > KILLED_SECONDS
+
+    # The kernel does not tell of the end of a process that is not our child.
+    loop.run(are_gone, every=POLL)
 
 
 def readable_here(fd: int) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from functools import partial
 from queue import SimpleQueue as Queue
 
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
@@ -31,7 +32,7 @@ from pypmix.host.exchange.limits import MAX_MESH
 from pypmix.host.loop import READ
 from pypmix.host.outcome import listed
 from pypmix.host.preload import files_of, read
-from pypmix.host.remote import RemoteNode
+from pypmix.host.remote import TRY_INTERFACE, RemoteNode, apart
 from pypmix.standard import attrs
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import NotFound, PMIxError
@@ -90,6 +91,10 @@ LEAVING = 4.0
 
 LAST_WORDS = 0.5
 """Seconds after the end of a daemon's process in which its connection may still bring what it has said."""
+
+PROBES = 6
+"""How often a daemon's loop is probed within the time of the keep-alive, and the unanswered ones by which it is lost:
+one more than the keep-alive of connections needs, whose reason says more where a whole process is stopped."""
 
 MAX_LINE = 1 << 16
 """Bytes that a daemon may say before it is ready."""
@@ -315,7 +320,36 @@ class Fleet:
             raise PMIxError(f"{names} did not join within {session.patience:g} s", hint=self._advice(late))
         self._loop.post(self.elastic.begin)
         self.complete = True
+        self._probe()
         return Launching(self._host, crossing, self)
+
+    def _probe(self) -> None:
+        """Look whether the loops of all daemons answer: the threads of their connections answer in any case."""
+        if self._closing:
+            return
+        every = self.session.keep_alive / PROBES
+        for node in self.nodes:
+            silent = node.probe()
+            if silent >= PROBES:
+                self.lose(node.hostname, f"its daemon has not answered for {silent * every:.3g} s")
+        self._lose_apart()
+        self._loop.later(every, self._probe)
+
+    def _lose_apart(self) -> None:
+        """Lose a node that others have not reached in time: of two, the one that most do not reach, or the later."""
+        there = {node.hostname: node for node in self.nodes}
+        pairs = [
+            (node, there[name], where, reason, seconds)
+            for node in self.nodes
+            for name, where, reason, seconds in node.unreached
+            if name in there
+        ]
+        if not any(seconds >= self.session.patience for *_, seconds in pairs):
+            return
+        missed = [node for one, other, *_ in pairs for node in (one, other)]
+        worst = max(missed, key=lambda node: (missed.count(node), node.number))
+        one, other, where, reason, _ = next(pair for pair in pairs if worst in pair)
+        self.lose(worst.hostname, f"{apart(one.hostname, other.hostname, where, reason)}; {TRY_INTERFACE}")
 
     def _listening(self, session: NodeSession) -> TCPCarrier:
         """Return a carrier to which the daemons connect."""
@@ -357,7 +391,7 @@ class Fleet:
 
     def _start(self, node: RemoteNode, exchange: Exchange, joining: _Joining | None = None) -> None:
         session = self.session
-        node.open(exchange)
+        node.open(exchange, partial(self.lose, node.hostname))
         given = Orders(
             node.hostname, self._space, self._secret, self._launcher, node.number, session.interface,
             tuple(session.env.items()), session.folder, self._host.wdir, self._host.grace, session.keep_alive,
@@ -507,7 +541,7 @@ class Fleet:
         joining, daemon.joining = daemon.joining, None
         daemon.node.lose(reason)
         del self._daemons[daemon.node.hostname]
-        daemon.started.stop()
+        self._stop(daemon, reason)
         self._part(daemon, lambda: self.session.release(daemon.node.known))
         if joining is not None:
             joining.settle(daemon.node.hostname, reason)
@@ -534,6 +568,15 @@ class Fleet:
         daemon.dismiss()
         self._part(daemon, done)
 
+    def _stop(self, daemon: _Daemon, reason: str) -> None:
+        """End a daemon by force, and what it has with the other servers, even if its process does not end."""
+        daemon.started.stop()
+        switch, carrier = self.session.switch, self._carrier
+        if daemon.present and switch is not None:
+            switch.drop(daemon.node.hostname, reason)
+        elif daemon.present and isinstance(carrier, TCPCarrier):
+            carrier.drop(daemon.node.hostname, reason)
+
     def _part(self, daemon: _Daemon, done: Callable[[], None]) -> None:
         """Wait until a daemon has ended, its output too, and the exchange has lost it: then its name is free again."""
         self._leaving.append(daemon)
@@ -552,7 +595,7 @@ class Fleet:
                 done()
                 return
             if seconds > LEAVING:
-                daemon.started.stop()
+                self._stop(daemon, f"it has not left in {LEAVING:g} s")
             self._loop.later(POLL, look)
 
         look()
@@ -685,7 +728,7 @@ class Fleet:
             self._failed = self._failed or PMIxError(f"node {name}: {reason}")
         del self._daemons[name]
         self._forget(daemon.node)
-        daemon.started.stop()
+        self._stop(daemon, reason)
         daemon.node.lose(reason)
         self._host.notify(node_event(self._host, EventCode.EVENT_NODE_DOWN, attrs.HOSTNAME(name)))
         self._part(daemon, lambda: None)

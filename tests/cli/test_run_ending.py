@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
@@ -15,6 +16,9 @@ from lib import machine, processes
 from lib.command import LIMIT, Command
 
 SH = ("sh", "-c")
+
+PTRACE_SEIZE, WALL = 0x4206, 0x40000000
+"""Of Linux: to trace a process, and to wait for one that is traced."""
 
 # A rank that tells its pid, by rank, and waits.
 WAIT = "echo $$ > pid.$PMIX_RANK; sleep 60 & wait"
@@ -562,3 +566,21 @@ def test_a_server_of_libpmix_survives_ranks_that_end_together(command: Command, 
     for _ in range(5):
         ended = command(*line, env={"PYPMIX_LIBPMIX": lib.path})
         assert ended.code == 124, ended
+
+
+@pytest.mark.parametrize("signums", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,)])
+def test_a_rank_that_cannot_be_killed_is_left_behind(command: Command, signums: tuple[signal.Signals, ...]) -> None:
+    """As one in a system call of a dead file system: here a tracer keeps it from being gone."""
+    process = command.start("run", "-n", 2, *SH, WAIT)
+    command.wait_for("pid", 2)
+    pid = int((command.folder / "pid.0").read_text())
+    if ctypes.CDLL(None).ptrace(PTRACE_SEIZE, pid, None, None):
+        pytest.skip("this user may not trace processes")
+    try:
+        for signum in signums:
+            process.send_signal(signum)
+        ended = command.end(process)
+    finally:
+        os.waitpid(pid, WALL)
+    assert ended.code == 128 + signums[0], ended.err
+    assert f"rank 0 (pid {pid}) was killed and does not end: it is left behind" in ended.err.decode()

@@ -1,8 +1,8 @@
 """A launcher whose nodes are daemons on this machine: each has an address of loopback and a TMPDIR of its own.
 
 Usage: launcher.py JSON, with `folder`, `nodes` (name to slots), `apps` (lists of [np, word...]), and of `terms`,
-`timeout`, `grace`, `warm`, `faults`, `python`, `env`, `patience`, `mesh` and `preload` what the test needs. With
-`elastic` it obtains any node; with `words` it says what is written to the file of that name: lines of JSON such as
+`timeout`, `grace`, `warm`, `faults`, `python`, `env`, `patience`, `keep_alive`, `mesh` and `preload` what the test needs.
+With `elastic` it obtains any node; with `words` it says what is written to the file of that name: lines of JSON such as
 `["join", "n3"]`. The last line on standard error is `OUTCOME code reason`.
 """
 
@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host.exchange.limits import MAX_MESH
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
@@ -100,6 +101,7 @@ def main() -> int:
         interface="127.0.0.0/8",
         env=given.get("env"),
         patience=given.get("patience", 60.0),
+        keep_alive=given.get("keep_alive", KEEP_ALIVE_SECONDS),
         mesh=given.get("mesh", MAX_MESH),
         obtain=obtain if given.get("elastic") else None,
     )

@@ -447,6 +447,13 @@ class Switch:
         line.writer.start()
         threading.Thread(target=self._read, args=(line,), name="pypmix-switch", daemon=True).start()
 
+    def drop(self, name: str, reason: str) -> None:
+        """End the stream of a server that counts as lost."""
+        with self._gate:
+            line = self._by_name.get(name)
+        if line is not None:
+            self._lose(line, reason)
+
     def close(self) -> None:
         """End all streams."""
         with self._gate:

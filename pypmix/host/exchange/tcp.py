@@ -92,13 +92,16 @@ class _Peer:
         broken: The connection that is to be made again, since it was reset or let go; None for a first one.
         met: Whether it has been connected: it is not dialed any more.
         tries: How often it was dialed without success.
+        missed: Why the last try had no success.
         since: When it was to be dialed first.
         link: The connection by which it is being dialed.
         timer: When it is dialed.
         far: Whether it is the neighbour of another one, which dials it first.
     """
 
-    __slots__ = ("addresses", "broken", "far", "link", "met", "name", "reason", "since", "timer", "told", "tries")
+    __slots__ = (
+        "addresses", "broken", "far", "link", "met", "missed", "name", "reason", "since", "timer", "told", "tries",
+    )  # fmt: skip
 
     def __init__(self, name: str, addresses: tuple[Address, ...], broken: Link | None = None) -> None:
         self.name = name
@@ -110,13 +113,17 @@ class _Peer:
         self.link: Link | None = None
         self.timer: Timer | None = None
         self.told = 0.0
-        self.reason = ""
+        self.reason = self.missed = ""
         self.far = False
 
     @property
     def address(self) -> Address:
         """Where it is dialed the next time: at one of its addresses after the other."""
         return self.addresses[self.tries % len(self.addresses)]
+
+    def places(self) -> str:
+        """Return where it listens, for a person."""
+        return " and ".join([f"{host} port {port}" for host, port in self.addresses])
 
     def rest(self) -> None:
         """Have it not dialed any more."""
@@ -317,6 +324,17 @@ class TCPCarrier:
         found = check_name(name), tuple(addresses)
         if found[1]:
             self._post(lambda: self._meet(*found, 0))
+
+    def drop(self, name: str, reason: str) -> None:
+        """End the connection with a server that counts as lost: the others lose it as well, and it leaves."""
+        self._post(lambda: self._vanish(name, reason, sure=True))
+
+    @property
+    def unreached(self) -> tuple[tuple[str, str, str, float], ...]:
+        """The servers that were dialed and never reached: name, where, why, and for how many seconds."""
+        now = time.monotonic()
+        unmet = [peer for peer in self._peers.copy().values() if not peer.met]
+        return tuple([(peer.name, peer.places(), peer.missed, now - peer.since) for peer in unmet])
 
     def away(self, going: bool) -> None:
         """Tell the others that this process will be stopped for an unknown time, or that it is back."""
@@ -718,6 +736,7 @@ class TCPCarrier:
             self._drop(peer.broken, ", and ".join(filter(None, (peer.reason, reason))), sure=sure)
             return
         peer.tries += 1
+        peer.missed = reason
         now = time.monotonic()
         if self._again.get(peer.name) is peer and final and (not sure or now - peer.since >= REFUSED_SECONDS):
             self._vanish(peer.name, reason, sure)
