@@ -16,6 +16,12 @@ REFUSALS_PER_SECOND = 32
 LINGER_SECONDS = 2.0
 """Time for the connection of a process that has ended to deliver what it sent: its own finalize, for one."""
 
+TURN_SECONDS = 0.02
+"""Time that a proc takes on all of its connections before the others have their turn."""
+
+CHARGED_SECONDS = 0.001
+"""What takes less is not counted against that."""
+
 ACCEPT_PAUSE = 0.1
 """Time without accepting when the process has no descriptor left."""
 

@@ -1,7 +1,7 @@
 """A launcher whose nodes are daemons on this machine: each has an address of loopback and a TMPDIR of its own.
 
 Usage: launcher.py JSON, with `folder`, `nodes` (name to slots), `apps` (lists of [np, word...]), and of `terms`,
-`timeout`, `grace`, `warm`, `faults`, `python`, `env`, `patience`, `keep_alive`, `mesh` and `preload` what the test needs.
+`timeout`, `grace`, `warm`, `faults`, `python`, `env`, `patience`, `keep_alive`, `mesh` and `preload` what a test needs.
 With `elastic` it obtains any node; with `words` it says what is written to the file of that name: lines of JSON such as
 `["join", "n3"]`. The last line on standard error is `OUTCOME code reason`.
 """

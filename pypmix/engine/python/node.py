@@ -10,6 +10,7 @@ from collections import deque
 
 from pypmix.engine.collective.machine import Collectives
 from pypmix.engine.python.serverdata import Store
+from pypmix.engine.times import CHARGED_SECONDS, TURN_SECONDS
 from pypmix.standard import statuses
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.limits import DEFAULTS
@@ -249,9 +250,19 @@ class Peer:
         self.waiting = 0
 
     def received(self, data: bytes) -> None:
+        """Take in what has come, and count the time that it takes against the turn of the proc."""
+        now = self.server.clock.now
+        began = now()
+        self._received(data)
+        took = now() - began
+        if took > CHARGED_SECONDS:
+            self.server.charge(self.process, took)
+
+    def _received(self, data: bytes) -> None:
         reader = self.reader
         size = len(data)
-        if size >= 16 and not reader.held and not self.backlog:
+        crowded = self.process.spent > TURN_SECONDS
+        if size >= 16 and not reader.held and not self.backlog and not crowded:
             _, tag, length, _ = _unpack_header(data)
             if length + 16 == size and not reader.left:
                 # Nearly always: one message, and all of it.
@@ -264,7 +275,7 @@ class Peer:
             return
         if reader.pending != self._pending and not self._account(reader.pending):
             return
-        if len(messages) > TURN or self.backlog:
+        if len(messages) > TURN or self.backlog or (crowded and messages):
             self.backlog += messages
             self.server.busy(self)
             return
@@ -298,14 +309,19 @@ class Peer:
         self.plan = self.bundle = None
 
     def handle(self, messages: Sequence[tuple[int, bytes]]) -> None:
-        """Deal with messages, as long as the answers are taken; what is left comes first in `backlog`."""
+        """Deal with messages for the time of a turn, as long as the answers are taken.
+
+        What is left comes first in `backlog`.
+        """
+        now = self.server.clock.now
+        end = now() + TURN_SECONDS
         left = len(messages)
         for tag, payload in messages:
             self._take(tag, payload)
             if not self.open:
                 return
             left -= 1
-            if left and self.link.full():
+            if left and (now() > end or self.link.full()):
                 self.backlog.extendleft(reversed(messages[-left:]))
                 return
 
@@ -420,6 +436,10 @@ class Node:
 
     def request(self, peer: Peer, tag: int, payload: bytes) -> None:
         """Carry out a request, or answer it with the status that says why not."""
+        raise NotImplementedError
+
+    def charge(self, process: Process, seconds: float) -> None:
+        """Count time against the turn of a proc, which all of its connections share."""
         raise NotImplementedError
 
     def busy(self, peer: Peer) -> None:

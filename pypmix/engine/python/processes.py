@@ -68,6 +68,7 @@ class Process:
         stamp: The number of its last commit, on the server that it is of.
         size: How many bytes it has committed.
         unfinished: How many bytes of unfinished messages its connections hold.
+        spent: Seconds of the server that its connections have taken in this turn.
         internal: What the host has stored of it, for the clients of this server.
     """
 
@@ -84,6 +85,7 @@ class Process:
         "proc",
         "registered",
         "size",
+        "spent",
         "stamp",
         "uid",
         "unfinished",
@@ -100,6 +102,7 @@ class Process:
         self.left = False
         self.opened = 0
         self.unfinished = 0
+        self.spent = 0.0
         self.size = 0
         self.data: dict[Name, Stored] = {}
         self.internal: dict[str, Value] = _NOTHING

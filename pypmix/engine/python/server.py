@@ -15,7 +15,8 @@ raises is answered with its status. Bytes that do not parse are refused and logg
 traceback and answered with ERROR; neither ends the connection.
 
 **Fairness.** A connection that has sent more than `TURN` messages, or does not take its answers, is held (`busy`): it
-has a turn after each of the others.
+has a turn after each of the others. So has each connection of a proc that has taken more than `TURN_SECONDS` in a turn
+of the loop: its connections share one turn. In between, the others' messages and all timers have theirs.
 
 **The end of a proc.** Its last connection finalizes or is lost, or its nspace is forgotten: `_depart` takes it out of
 all collectives, gets and topics. Hosts may answer at once in the middle of that, and such answers are kept for later
@@ -34,7 +35,7 @@ from pypmix.engine.python.fences import Fences
 from pypmix.engine.python.modex import REFRESH_CACHE, Modex
 from pypmix.engine.python.node import NAMELESS, TURN, Node, Topic, fields_of, refuse
 from pypmix.engine.python.serverside.handshakes import Handshakes
-from pypmix.engine.times import LINGER_SECONDS
+from pypmix.engine.times import CHARGED_SECONDS, LINGER_SECONDS, TURN_SECONDS
 from pypmix.standard import statuses
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
@@ -107,6 +108,8 @@ class Server(Node):
         self.topics: list[Topic] = []
         self.departing = 0
         self._busy: dict[Peer, None] = {}
+        self._charged: list[Process] = []
+        """The procs that have taken time in this turn."""
         self._next_turn: Timer | None = None
         self._handlers: dict[int, Handler] = {
             Command.REQ: self._job_info,
@@ -275,20 +278,44 @@ class Server(Node):
         """A process has connected."""
         self.handshakes.opened(link)
 
+    def charge(self, process: Process, seconds: float) -> None:
+        """Count time against the turn of a proc, which all of its connections share."""
+        if not process.spent:
+            self._charged.append(process)
+        process.spent += seconds
+        self._have_turns()
+
     def busy(self, peer: Peer) -> None:
         """A connection has sent more than others can be made to wait for: it has turns among theirs."""
         self._busy[peer] = None
         peer.link.hold(True)
+        self._have_turns()
+
+    def _have_turns(self) -> None:
         if self._next_turn is None:
             self._next_turn = self.clock.call_later(0.0, self._turns)
 
     def _turns(self) -> None:
-        """Let each of those who have sent a lot have a turn."""
+        """Let each of those who have sent a lot have a turn, one connection of a proc after the other."""
         self._next_turn = None
+        charged, self._charged = self._charged, []
+        for process in charged:
+            process.spent = 0.0
+        now = self.clock.now
         for peer in list(self._busy):
+            process = peer.process
+            if process.spent > TURN_SECONDS or peer not in self._busy:
+                continue
+            # Those of its proc that have waited longer come first the next time.
+            del self._busy[peer]
+            self._busy[peer] = None
+            began = now()
             self._turn(peer)
+            took = now() - began
+            if took > CHARGED_SECONDS:
+                self.charge(process, took)
         if self._busy:
-            self._next_turn = self.clock.call_later(0.0, self._turns)
+            self._have_turns()
 
     def _turn(self, peer: Peer) -> None:
         backlog = peer.backlog
