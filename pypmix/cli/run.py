@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
@@ -10,7 +11,7 @@ import sys
 from pypmix.cli.options import parse
 from pypmix.cli.parser import USAGE, UsageError
 from pypmix.cli.streams import occupy
-from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND
+from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, listed
 from pypmix.standard import statuses
 from pypmix.standard.errors import EngineUnavailable, PMIxError
 from pypmix.standard.logtext import printable_lines
@@ -31,6 +32,15 @@ LOCAL = "local"
 
 MARKS = ("SLURM_JOB_ID", "JOB_COMPLETION_INDEX", "FLUX_URI")
 """Variables of resource managers that may have several nodes for this run."""
+
+
+FIRST_USER, NOBODY = 1000, 65534
+"""The lowest number of a person's account, by custom, and the number of nobody."""
+
+OPEN_TO_ALL = (
+    "one packet of any of them can end a server of libpmix, and the job with it: serve with the Python engine here "
+    "(leave out --server-engine native)"
+)
 
 
 def run(words: Sequence[str]) -> int:
@@ -117,6 +127,8 @@ def _run(request: Request, make: Callable[..., LocalHost]) -> int:
     except OSError as error:
         say(f"what servers ask cannot be recorded: {error}")
         return 1
+    if request.server_engine == "native" and (users := other_users()):
+        say(f"{listed(users)} run processes on this machine; {OPEN_TO_ALL}")
     gc.enable()
     try:
         outcome = host.run()
@@ -136,6 +148,16 @@ def _run(request: Request, make: Callable[..., LocalHost]) -> int:
     if outcome.reason:
         say(outcome.reason)
     return outcome.code
+
+
+def other_users() -> list[str]:
+    """Return which other users than this one, root and the system's own run processes on this machine."""
+    found = set()
+    for pid in os.listdir("/proc"):
+        if pid.isdigit():
+            with contextlib.suppress(OSError):
+                found.add(os.stat(f"/proc/{pid}").st_uid)
+    return [f"user {uid}" for uid in sorted(found) if uid >= FIRST_USER and uid not in (os.geteuid(), NOBODY)]
 
 
 def _misused(error: Exception) -> int:

@@ -428,3 +428,21 @@ def test_a_client_in_another_user_namespace_is_told_of_its_user():
         else:
             # Root is the same user inside.
             assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.usefixtures("place")
+def test_a_native_server_warns_where_other_users_run_processes() -> None:
+    """Any of them can end it: whether it does not open at all, or runs, that is said first."""
+    words = [sys.executable, "-m", "pypmix", "run", "--server-engine", "native", "-n", "1", "true"]
+    # Its user is the other one by the time that it prints.
+    there = subprocess.Popen([*user(VICTIM), "sh", "-c", "echo; exec sleep 60"], stdout=subprocess.PIPE)
+    try:
+        assert there.stdout is not None and there.stdout.readline()
+        warned = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, check=False).stderr
+        python = [word for word in words if word not in ("--server-engine", "native")]
+        quiet = subprocess.run(python, capture_output=True, text=True, timeout=WAIT, check=False).stderr
+    finally:
+        there.kill()
+        there.communicate()
+    assert f"user {VICTIM}" in warned and "can end a server of libpmix" in warned, warned
+    assert "can end" not in quiet
