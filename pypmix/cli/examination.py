@@ -26,7 +26,7 @@ from pypmix.host.addresses import ANYWHERE, listen, listening_address, own_addre
 from pypmix.host.rosters.base import RosterError, Settings
 from pypmix.host.rosters.choosing import choose
 from pypmix.host.rosters.process import KEPT
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.logtext import printable
 from pypmix.standard.record import Record
 
@@ -323,17 +323,21 @@ class Examination:
             self._add(name, "names", "takes its own name for one of loopback", fix, severe=False)
 
     def _look_at_munge(self, name: str, facts: Answer) -> None:
-        from pypmix.host.rosters.proof import Munge
+        from pypmix.engine.munge import unseal
 
         trouble, fix = facts["munge_trouble"], "start munged there; `munge -n | unmunge` shows whether it works"
         if not trouble:
             try:
-                if Munge(self._settings.env).check(probe.STATEMENT, facts["munge"].encode()):
+                held, uid, _ = unseal(facts["munge"].encode(), socket=self._settings.env.get("PYPMIX_MUNGE_SOCKET", ""))
+                if (held, uid) == (probe.STATEMENT, os.geteuid()):
                     return
+                trouble = "a credential of munge from there is of another user"
+                fix = "the daemons have to run as the same user on all nodes"
+            except NotSupported as error:
+                trouble = f"munge cannot be asked here: {error}"
+            except PMIxError:
                 trouble = "a credential of munge from there is refused here"
                 fix = "all nodes need the same /etc/munge/munge.key, and clocks that agree"
-            except (RosterError, PMIxError) as error:
-                trouble = f"munge cannot be asked here: {error}"
         fix += "; or have the tasks of a step share a secret: --secret-file FILE"
         self._add(name, "munge", printable(trouble), fix, severe=False)
 

@@ -13,15 +13,18 @@ from pypmix.standard.errors import NotSupported, PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
 LIBRARY = "libmunge.so.2"
 
 MAX_CREDENTIAL = 16384
 
-OPT_SOCKET = 8
-"""The library's number for the socket of its daemon."""
+OPT_TTL, OPT_SOCKET, OPT_UID = 4, 8, 9
+"""The library's numbers for the seconds that a credential is valid, the socket of its daemon, and who may read it."""
+
+STALE = frozenset((15, 16, 17))
+"""What the library says of a credential that is too old, of the future, or used before: it reads it all the same."""
 
 
 class _Munge:
@@ -46,12 +49,14 @@ def _load() -> Any:
     return _Munge.library
 
 
-def seal(payload: bytes = b"", *, socket: str = "") -> bytes:
+def seal(payload: bytes = b"", *, socket: str = "", reader: int | None = None, seconds: int = 0) -> bytes:
     """Return a new credential of this process that holds some bytes.
 
     Args:
         payload: The bytes.
         socket: The socket of munge's daemon, if it is not in its usual place.
+        reader: The only user besides root who may read it; anybody by default.
+        seconds: How long it is valid; what munge's daemon says by default.
 
     Raises:
         NotSupported: The library is not here, or its daemon does not answer.
@@ -60,7 +65,7 @@ def seal(payload: bytes = b"", *, socket: str = "") -> bytes:
 
     library = _load()
     text = ctypes.c_void_p()
-    with _context(socket) as context:
+    with _context(socket, {OPT_UID: reader, OPT_TTL: seconds or None}) as context:
         status = library.munge_encode(ctypes.byref(text), context, payload, ctypes.c_int(len(payload)))
     if status or not text.value:
         raise NotSupported(f"munge makes no credential: {_reason(library, status)}", hint="does munged run?")
@@ -70,10 +75,15 @@ def seal(payload: bytes = b"", *, socket: str = "") -> bytes:
         _Munge.libc.free(text)
 
 
-def unseal(credential: bytes, *, socket: str = "") -> tuple[bytes, int, int]:
+def unseal(credential: bytes, *, socket: str = "", stale: bool = False) -> tuple[bytes, int, int]:
     """Return the bytes that a credential holds, and the user and the group that it proves.
 
     Takes a message to the daemon and back.
+
+    Args:
+        credential: The credential.
+        socket: The socket of munge's daemon, if it is not in its usual place.
+        stale: Whether it may be too old, or used before: it was that user's, and whoever shows it may be another.
 
     Raises:
         PMIxError: It is none, is too old, was used before, or cannot be checked (`ERR_INVALID_CRED`).
@@ -93,7 +103,7 @@ def unseal(credential: bytes, *, socket: str = "") -> tuple[bytes, int, int]:
         payload = ctypes.string_at(data.value, size.value) if data.value else b""
     finally:
         _Munge.libc.free(data)
-    if status:
+    if status and not (stale and status in STALE):
         raise PMIxError(f"munge refuses the credential: {_reason(library, status)}", status=statuses.ERR_INVALID_CRED)
     return payload, uid.value, gid.value
 
@@ -118,9 +128,10 @@ def decode(credential: bytes) -> tuple[int, int]:
 
 
 @contextmanager
-def _context(socket: str) -> Iterator[Any]:
+def _context(socket: str, numbers: Mapping[int, int | None] = {}) -> Iterator[Any]:
     """Settings of the library; None stands for its own."""
-    if not socket:
+    chosen = {option: number for option, number in numbers.items() if number is not None}
+    if not socket and not chosen:
         yield None
         return
     import ctypes
@@ -128,7 +139,10 @@ def _context(socket: str) -> Iterator[Any]:
     library = _load()
     context = ctypes.c_void_p(library.munge_ctx_create())
     try:
-        library.munge_ctx_set(context, OPT_SOCKET, ctypes.c_char_p(socket.encode()))
+        if socket:
+            library.munge_ctx_set(context, OPT_SOCKET, ctypes.c_char_p(socket.encode()))
+        for option, number in chosen.items():
+            library.munge_ctx_set(context, option, ctypes.c_int(number))
         yield context
     finally:
         library.munge_ctx_destroy(context)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from lib import machine
 from pypmix._version import __version__
 from pypmix.host import tls
 from pypmix.host.rosters import meet
@@ -284,3 +287,30 @@ def test_secrets_in_files(tmp_path: Path) -> None:
 def test_hellos_that_are_none(data: bytes) -> None:
     with pytest.raises(RosterError):
         Hello.read(data)
+
+
+SQUAT = """
+import socket, sys, time
+listener = socket.create_server(("0.0.0.0", int(sys.argv[1])))
+print(flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_port_that_another_user_has_taken_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    if os.geteuid() or not shutil.which("setpriv"):
+        machine.lacking("root's rights and `setpriv`, to run a process of another user")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "/usr/bin/python3", "-c", SQUAT, str(port)]
+    squatter = subprocess.Popen(words, stdout=subprocess.PIPE)
+    try:
+        assert squatter.stdout is not None and squatter.stdout.readline()
+        told = f"user 65533 listens on port {port} of this node, where this session was to meet"
+        with pytest.raises(RosterError, match=f"{told}: --meet HOST:PORT"):
+            Meeting(2, SECRET, [port])
+        Meeting(2, SECRET, [port, 0]).close()
+        assert told in caplog.text
+    finally:
+        squatter.kill()
+        squatter.communicate()

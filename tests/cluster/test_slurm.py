@@ -15,11 +15,13 @@ from lib import machine, processes, slurm
 from lib.command import LIMIT, Command
 from lib.programs import TOTAL
 from lib.slurm import Cluster
+from pypmix.engine.munge import unseal
 from pypmix.host.addresses import own_addresses
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError, Settings
 from pypmix.host.rosters.proof import Munge
 from pypmix.host.rosters.slurm import SlurmRoster, allocated, symmetric
+from pypmix.standard.errors import PMIxError
 
 ALLOCATION = {
     "SLURM_JOB_ID": "17",
@@ -198,12 +200,25 @@ def test_a_step_without_munge_needs_a_secret(command: Command, cluster: Cluster,
     assert (code, out) == (0, "done\n"), said
 
 
-def test_munge_proves_a_statement_once(cluster: Cluster) -> None:
-    munge = Munge(variables(cluster))
+def test_munge_proves_a_statement_and_nothing_elsewhere(cluster: Cluster) -> None:
+    """Whoever has a token can neither prove another statement by it nor show it to anybody as a credential."""
+    socket = variables(cluster)["PYPMIX_MUNGE_SOCKET"]
+    munge, other_process = Munge(variables(cluster)), Munge(variables(cluster))
     token = munge.make(b"follower\0x")
-    assert munge.check(b"follower\0x", token)
-    assert not munge.check(b"follower\0x", token)
-    assert not munge.check(b"launcher\0x", munge.make(b"follower\0x"))
+    for each in (munge, other_process, other_process):
+        assert each.check(b"follower\0x", token)
+    assert not munge.check(b"launcher\0x", token)
+    sealed, _, code = token.rpartition(b"\n")
+    assert not munge.check(b"follower\0x", other_process.make(b"follower\0x").rpartition(b"\n")[0] + b"\n" + code)
+    with pytest.raises(PMIxError, match="munge refuses the credential: Expired"):
+        unseal(sealed, socket=socket)
+    # The socket lies in a folder of root's.
+    way = os.open(socket, os.O_PATH)
+    there = f"/proc/self/fd/{way}"
+    words = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "unmunge", "--socket", there]
+    read = subprocess.run(words, input=sealed, capture_output=True, check=False, timeout=20, pass_fds=[way])
+    os.close(way)
+    assert b"Unauthorized" in read.stderr + read.stdout, read
     for other in (b"", b"MUNGE:AAAA:", b"x\0y", b"m" * 20000):
         assert not munge.check(b"", other)
     with pytest.raises(RosterError, match="does munged run"):

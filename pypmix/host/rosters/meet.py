@@ -26,10 +26,11 @@ import time
 
 from pypmix._version import __version__
 from pypmix.engine.faults import fault
+from pypmix.engine.peeruid import UNKNOWN_USER, Owners
 from pypmix.host import tls
 from pypmix.host.addresses import ANYWHERE, is_loopback, listen
 from pypmix.host.rosters.base import RosterError
-from pypmix.standard.logtext import printable
+from pypmix.standard.logtext import get_logger, printable
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -66,6 +67,9 @@ OCCUPIED = "another process has its place"
 RETRY = 0.2
 LOOK = 0.1
 """Seconds after which it is looked again whether more can come."""
+
+
+_log = get_logger("pypmix.host")
 
 
 class _Declined(OSError):
@@ -447,13 +451,30 @@ class Meeting:
 
 
 def _listener(ports: Sequence[int]) -> socket.socket:
-    reason = ""
+    reason, taken = "", ""
     for port in ports:
         try:
-            return listen((ANYWHERE, port))
+            found = listen((ANYWHERE, port))
         except OSError as error:
             reason = error.strerror or str(error)
-    raise RosterError(f"the launcher cannot listen on port {', '.join(map(str, ports))}: {reason}")
+            taken = taken or _taken(port)
+        else:
+            if taken:
+                _log.warning("%s; the launcher listens on port %d", taken, port)
+            return found
+    text = f"the launcher cannot listen on port {', '.join(map(str, ports))}: {reason}"
+    raise RosterError(f"{text}; {taken}: --meet HOST:PORT names another place" if taken else text)
+
+
+def _taken(port: int) -> str:
+    """Return a text if another user listens on a port, so that processes may meet that user first."""
+    owners = Owners()
+    try:
+        users = {owners.listener(host, port) for host in ("0.0.0.0", "127.0.0.1", "::")}
+    finally:
+        owners.close()
+    others = [user for user in users if user not in (UNKNOWN_USER, 0, os.geteuid())]
+    return f"user {others[0]} listens on port {port} of this node, where this session was to meet" if others else ""
 
 
 def _statement(side: bytes, secured: ssl.SSLSocket, data: bytes) -> bytes:
@@ -480,6 +501,7 @@ def follow(
     """
     # What one has said that listened there tells more than that none does, as when it has ended before this process.
     declined: dict[Address, str] = {}
+    proof.get_ready()
     while True:
         reasons: dict[Address, str] = {}
         for address in addresses:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import os
 import stat
+import time
 from typing import Protocol
 
 from pypmix.engine import munge
@@ -22,9 +23,20 @@ if TYPE_CHECKING:
 MIN_SECRET = 16
 MAX_SECRET = 4096
 
+KEY_BYTES = 32
+
+VALID_SECONDS = 1
+"""How long the credential is valid that a process never shows before it has expired: munge knows no shorter time."""
+
+EXPIRED_SECONDS = 2.5
+"""When it has expired everywhere; munge counts in whole seconds."""
+
 
 class Proof(Protocol):
     """Makes tokens that prove statements, and checks those of others."""
+
+    def get_ready(self) -> None:
+        """Wait until tokens may be shown to anybody."""
 
     def make(self, statement: bytes) -> bytes:
         """Return a token for a statement of at most 1 kB."""
@@ -70,9 +82,12 @@ class Secret:
             raise RosterError(f"others than its owner can read or write the secret {path}: chmod 600 {path}")
         return cls(data.strip())
 
+    def get_ready(self) -> None:
+        """Do not wait: a code tells nothing of the secret."""
+
     def make(self, statement: bytes) -> bytes:
         """Return the code that only one who knows the secret can make of a statement."""
-        return hmac.digest(self._secret, b"pypmix-meet\0" + statement, "sha256")
+        return _code(self._secret, statement)
 
     def check(self, statement: bytes, token: bytes) -> bool:
         """Tell whether a token proves a statement."""
@@ -81,6 +96,10 @@ class Secret:
 
 class Munge:
     """Proof by munge's daemon, whose key all nodes of a cluster share: the other process runs as the same user.
+
+    Whoever gets a credential of munge can show it elsewhere as if it were his own. So none is shown that is valid: each
+    process has munge seal a key of its own, which nobody but its user can read, and shows that once it has expired. Who
+    has made it can still be told, and the key then proves the statement.
 
     Args:
         env: Where PYPMIX_MUNGE_SOCKET may name the socket of munge's daemon, if it is not in its usual place.
@@ -91,19 +110,32 @@ class Munge:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._socket = env.get("PYPMIX_MUNGE_SOCKET", "")
-        self.make(b"")
-
-    def make(self, statement: bytes) -> bytes:
-        """Return a credential of this user that holds a statement."""
+        self._key = os.urandom(KEY_BYTES)
         try:
-            return munge.seal(statement, socket=self._socket)
+            self._sealed = munge.seal(self._key, socket=self._socket, reader=os.geteuid(), seconds=VALID_SECONDS)
         except NotSupported as error:
             raise RosterError(f"{error.detail}: {error.hint}") from None
+        self._made = time.monotonic()
+
+    def get_ready(self) -> None:
+        """Wait until the sealed key is no valid credential any more."""
+        time.sleep(max(0.0, self._made + EXPIRED_SECONDS - time.monotonic()))
+
+    def make(self, statement: bytes) -> bytes:
+        """Return the sealed key, and a code that only one who knows the key can make of a statement."""
+        self.get_ready()
+        return self._sealed + b"\n" + _code(self._key, statement).hex().encode()
 
     def check(self, statement: bytes, token: bytes) -> bool:
-        """Tell whether a credential holds a statement of a process of this user, and was not shown before."""
+        """Return True if a token is of a process of this user, for a statement."""
+        sealed, _, code = token.rpartition(b"\n")
         try:
-            held, uid, _ = munge.unseal(token, socket=self._socket)
+            key, uid, _ = munge.unseal(sealed, socket=self._socket, stale=True)
         except PMIxError:
             return False
-        return uid == os.geteuid() and hmac.compare_digest(held, statement)
+        expected = _code(key, statement).hex().encode()
+        return uid == os.geteuid() and len(key) == KEY_BYTES and hmac.compare_digest(expected, code)
+
+
+def _code(key: bytes, statement: bytes) -> bytes:
+    return hmac.digest(key, b"pypmix-meet\0" + statement, "sha256")
