@@ -82,6 +82,18 @@ def unclear() -> int:
         return 65534
 
 
+def is_own(uid: int) -> bool:
+    """Return True if this is the user of this process, and can be no other: see `unclear`."""
+    return uid == os.geteuid() and uid != unclear()
+
+
+def described(uid: int) -> str:
+    """Return a user who is not taken for this process's own, for a person."""
+    if uid == unclear():
+        return f"user {uid}, who stands for all users that this user namespace does not know"
+    return f"user {uid}"
+
+
 class Owners:
     """Answers who owns the other end of connections.
 

@@ -446,3 +446,50 @@ def test_a_native_server_warns_where_other_users_run_processes() -> None:
         there.communicate()
     assert f"user {VICTIM}" in warned and "can end a server of libpmix" in warned, warned
     assert "can end" not in quiet
+
+
+CALLS = """
+import sys
+from pypmix.host.rosters.agent import Calls
+calls = Calls(b"a function")
+print(calls.name, flush=True)
+sys.stdin.read()
+print("given back", calls.close(), flush=True)
+"""
+"""Hands a function to the ranks of a node, until its standard input ends."""
+
+CALLED = """
+import socket, sys
+found = b""
+with socket.socket(socket.AF_UNIX) as calls:
+    calls.settimeout(20)
+    calls.connect("\\0" + sys.argv[1])
+    try:
+        while piece := calls.recv(4096):
+            found += piece
+            for frame in ((0).to_bytes(4, "big"), b"a pickle"):
+                calls.sendall(len(frame).to_bytes(8, "big") + frame)
+    except OSError:
+        pass
+print("read", found)
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrap", "uid", "served"), [([], VICTIM, True), ([], ATTACKER, False), (["unshare", "-U"], ATTACKER, False)]
+)
+def test_the_functions_of_ranks_are_nobody_elses(place: Path, wrap: list[str], uid: int, served: bool) -> None:
+    """In a user namespace without a map all others seem to be of the victim's own user."""
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(place / "lib")}
+    pipe = subprocess.PIPE
+    victim = subprocess.Popen([*user(VICTIM), *wrap, PYTHON, "-c", CALLS], env=env, stdin=pipe, stdout=pipe, text=True)
+    try:
+        assert victim.stdout is not None
+        name = victim.stdout.readline().strip()
+        words = [*user(uid), PYTHON, "-c", CALLED, name]
+        read = subprocess.run(words, env=env, capture_output=True, text=True, timeout=WAIT, check=True).stdout
+        given, _ = victim.communicate("", WAIT)
+    finally:
+        victim.kill()
+        victim.wait()
+    assert ("a function" in read, "a pickle" in given) == (served, served), (read, given)

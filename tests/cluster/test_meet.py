@@ -274,7 +274,7 @@ def test_secrets_in_files(tmp_path: Path) -> None:
         Secret.in_file(str(path))
     path.chmod(0o600)
     os.chown(path, 4711, -1)
-    with pytest.raises(RosterError, match="belongs to uid 4711"):
+    with pytest.raises(RosterError, match="belongs to user 4711"):
         Secret.in_file(str(path))
     for other, words in ((tmp_path, "is not a file"), (tmp_path / "gone", "No such file")):
         with pytest.raises(RosterError, match=words):

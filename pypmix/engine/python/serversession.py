@@ -13,6 +13,7 @@ from threading import get_ident
 from pypmix._version import __version__
 from pypmix.engine.common import MUNGE, UNCHECKED, EngineInfo, security_modules
 from pypmix.engine.faults import fault, traced
+from pypmix.engine.peeruid import is_own
 from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Guest, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
@@ -85,7 +86,7 @@ def _beside(folder: str, port: int) -> tuple[socket.socket | None, str]:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         found = os.stat(folder)
-        if found.st_uid == os.geteuid() and not found.st_mode & 0o077:
+        if is_own(found.st_uid) and not found.st_mode & 0o077:
             # The path may be too long.
             listener.bind(path)
             listener.listen(BACKLOG)

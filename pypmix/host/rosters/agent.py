@@ -19,6 +19,7 @@ import threading
 
 from pypmix._version import __version__
 from pypmix.engine.faults import fault
+from pypmix.engine.peeruid import is_own
 from pypmix.host.addresses import connections, hang_up
 from pypmix.host.exchange.switch import SocketStream
 from pypmix.host.rosters.reach import Probe, unreached
@@ -366,7 +367,7 @@ class Calls:
                 connection.close()
 
     def _accepted(self, connection: socket.socket) -> None:
-        if peer_uid(connection) != os.geteuid():
+        if not is_own(peer_uid(connection)):
             connection.close()
             return
         with self._gate:

@@ -16,6 +16,7 @@ from functools import cache
 from typing import NamedTuple
 
 from pypmix.client import Client
+from pypmix.engine.peeruid import is_own
 from pypmix.host.rosters.agent import CALL, peer_uid, receive, send
 from pypmix.standard.errors import PMIxError
 
@@ -52,7 +53,7 @@ def main() -> int:
     """Call functions as they come; return 0 if all have returned, 1 if none may be had. A failure ends the process."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect("\0" + os.environ[CALL])
-        if peer_uid(connection) != os.geteuid():
+        if not is_own(peer_uid(connection)):
             print("pypmix: what hands out functions here belongs to another user", file=sys.stderr)
             return 1
         while True:
