@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json as json_module
-import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pypmix.cli.show import as_json, table
+from pypmix.host.folders import open_private
 from pypmix.host.outcome import listed
 from pypmix.host.tracing.calls import UNANSWERED, Call, Collective
 from pypmix.host.tracing.read import Trace, read
@@ -48,7 +49,7 @@ def trace(file: str, html: str, otlp: str, json: bool, all: bool) -> int:
 
 def _write(path: str, text: str) -> None:
     """Write a page that only its owner reads, as the trace itself: what procs name groups and keys is theirs alone."""
-    with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+    with open(open_private(path), "w", encoding="utf-8") as file:
         file.write(text)
 
 
@@ -165,6 +166,10 @@ def _order(proc: str) -> tuple[str, int]:
 # For people.
 
 
+PROCS = re.compile(r"[^ ]+:(\*|[0-9,-]+)( [^ ]+:(\*|[0-9,-]+))*")
+"""The text of several procs, in contrast to the name of a group."""
+
+
 class Names:
     """The names of procs for people: those of the first job without its nspace.
 
@@ -182,7 +187,7 @@ class Names:
 
     def procs(self, text: str) -> str:
         """Return the names of several procs; any other text stays as it is."""
-        if self._first is None:
+        if self._first is None or not PROCS.fullmatch(text):
             return text
         parts = [part.rpartition(":") for part in text.split(" ")]
         return ", ".join(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,26 @@ def temporary_folder(env: Mapping[str, str]) -> str:
         if folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
             return os.path.abspath(folder)
     return os.getcwd()
+
+
+def open_private(path: str) -> int:
+    """Return a descriptor to write to a file, emptied, that only its owner can read from here on.
+
+    Raises:
+        OSError: It cannot be opened, or is another user's.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        found = os.fstat(fd)
+        if stat.S_ISREG(found.st_mode):
+            if found.st_mode & 0o077:
+                # One that was there keeps its mode.
+                os.fchmod(fd, 0o600)
+            os.ftruncate(fd, 0)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def working_directory() -> str:

@@ -65,11 +65,12 @@ def pending_text(pending: Sequence[Pending], who: Callable[[Proc], str]) -> list
     now = time.monotonic()
     lines: list[str] = []
     for item in pending:
-        name = item.operation + (f" {printable(item.label)}" if item.label else "")
+        operation = printable(item.operation)
+        name = operation + (f" {printable(item.label)}" if item.label else "")
         missing = listed([who(proc) for proc in item.missing])
         asking = listed([who(proc) for proc in item.arrived])
         if not item.missing:
-            line = f"{item.operation}: {asking} has waited {now - item.since:.1f} s for the host's answer"
+            line = f"{operation}: {asking} has waited {now - item.since:.1f} s for the host's answer"
         elif item.operation == "get":
             line = f"{name}: {asking} has waited {now - item.since:.1f} s for {missing}"
         else:

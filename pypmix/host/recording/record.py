@@ -8,6 +8,7 @@ import threading
 import time
 
 from pypmix._version import __version__
+from pypmix.host.folders import open_private
 from pypmix.standard import statuses
 from pypmix.standard.asjson import to_json
 from pypmix.standard.errors import PMIxError
@@ -51,9 +52,8 @@ class Recorder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         # What clients publish and their credentials are private.
-        self._fd: int | None = os.open(self.path, flags, 0o600)
+        self._fd: int | None = open_private(self.path)
         self._lock = threading.Lock()
         self._seq = 0
         self._write({"recording": FORMAT, "pypmix": __version__, "time": round(time.time(), 6), "pid": os.getpid()})

@@ -18,6 +18,7 @@ import time
 from collections import deque
 
 from pypmix._version import __version__
+from pypmix.host.folders import open_private
 from pypmix.host.outcome import signal_text
 from pypmix.host.tracing.calls import COLLECTIVES, UNANSWERED, Call, collectives, text_of
 from pypmix.host.tracing.node import EVERY, ROW, NodeTrace
@@ -93,7 +94,7 @@ class TraceFile:
     def __init__(self, path: str) -> None:
         self.path = path
         # What procs name groups and keys is theirs alone.
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._fd = open_private(path)
         self._begin = time.time_ns()
         self._end = 0
         self._tail = b""
