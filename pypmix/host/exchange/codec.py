@@ -3,12 +3,14 @@
 A message is a byte that says its kind and fields, each of them four bytes of length and then its bytes. A field holds
 bytes, a text, a number, procs, infos or further fields. Each kind of message is declared once, as a `Field` with a
 type of its own, and is written and read by that. Bytes that do not parse raise `RemoteProtocolError`. What is read
-takes memory in proportion to the length of its message; procs travel as spans of ranks, so they are counted.
+takes memory in proportion to the length of its message. Procs travel as spans of ranks, and lists may be compressed, so
+what a whole message names is counted (`counted`).
 """
 
 from __future__ import annotations
 
 import struct
+import threading
 import zlib
 from functools import lru_cache
 
@@ -38,7 +40,7 @@ R = TypeVar("R", bound=Record)
 
 MAX_SECONDS = 2.0**31
 MAX_PROCS = 1 << 20
-"""The most procs that a message may name."""
+"""The most procs that a message may name, and the most values of its lists."""
 
 FEW_BOUNDS = 6
 """The bounds of three ranks that do not follow each other."""
@@ -101,6 +103,43 @@ def expect(fields: list[bytes], count: int) -> list[bytes]:
     return fields
 
 
+class _Count(threading.local):
+    """What is left to the message that a thread reads: procs and values of lists; None while it reads none."""
+
+    left: int | None = None
+
+
+_count = _Count()
+
+
+def counted(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    """Return a function that reads a message, or a part of one: its procs and values count with those of the whole."""
+
+    def counting(data: bytes) -> T:
+        if _count.left is not None:
+            return read(data)
+        _count.left = MAX_PROCS
+        try:
+            return read(data)
+        finally:
+            _count.left = None
+
+    return counting
+
+
+def _take(number: int) -> None:
+    """Count procs, or values of a list.
+
+    Raises:
+        RemoteProtocolError: The message has too many.
+    """
+    left = MAX_PROCS if _count.left is None else _count.left
+    if number > left:
+        raise broken(f"more than {MAX_PROCS} procs or values are named")
+    if _count.left is not None:
+        _count.left = left - number
+
+
 class Field(Generic[T]):
     """Writes and reads values of one type; `read` raises `RemoteProtocolError` for other bytes."""
 
@@ -113,9 +152,13 @@ class Field(Generic[T]):
 
 def many(field: Field[T]) -> Field[tuple[T, ...]]:
     """Return the field of any number of values."""
-    return Field(
-        lambda values: pack(0, *map(field.write, values)), lambda data: tuple(map(field.read, unpack(data)[1]))
-    )
+
+    def read(data: bytes) -> tuple[T, ...]:
+        values = unpack(data)[1]
+        _take(len(values))
+        return tuple(map(field.read, values))
+
+    return Field(lambda values: pack(0, *map(field.write, values)), counted(read))
 
 
 def some(field: Field[T]) -> Field[tuple[T, ...]]:
@@ -190,7 +233,7 @@ def message(*fields: Field[Any]) -> Field[Any]:
         found = expect(unpack(data)[1], len(fields))
         return tuple([field.read(value) for field, value in zip(fields, found, strict=True)])
 
-    return Field(write, read)
+    return Field(write, counted(read))
 
 
 def record(make: Callable[..., R], *fields: Field[Any]) -> Field[R]:
@@ -221,6 +264,24 @@ def _fixed(format: str) -> Field[Any]:
 
 
 NUMBER: Field[int] = _fixed("!q")
+
+
+def within(low: int, high: int) -> Field[int]:
+    """Return the field of a number in a range, both ends included."""
+
+    def read(data: bytes) -> int:
+        number = NUMBER.read(data)
+        if not low <= number <= high:
+            raise broken(f"{number} is not a number from {low} to {high}")
+        return number
+
+    return Field(NUMBER.write, read)
+
+
+STATUS = within(-(1 << 31), (1 << 31) - 1)
+"""A status, or the code of an event."""
+
+RANGE = within(0, 255)
 SECONDS: Field[float] = _fixed("!d")
 
 
@@ -302,7 +363,7 @@ def _dealt(bounds: list[int]) -> list[int]:
     return found
 
 
-def _read_ranks(data: bytes, most: int) -> Sequence[int]:
+def _read_ranks(data: bytes) -> Sequence[int]:
     if len(data) % 16:
         raise broken("spans of ranks have two bounds each")
     bounds = struct.unpack(f"!{len(data) // 8}Q", data)
@@ -318,12 +379,11 @@ def _read_ranks(data: bytes, most: int) -> Sequence[int]:
         spans.append(range(high, low, step))
     if not all(span and span.stop <= RANK_UNDEF + 1 for span in spans):
         raise broken("a span of ranks has no ranks, or some that are none")
-    if sum(map(len, spans)) > most:
-        raise broken(f"more than {MAX_PROCS} procs are named")
+    _take(sum(map(len, spans)))
     return spans[0] if len(spans) == 1 else [rank for span in spans for rank in span]
 
 
-RANKS: Field[Sequence[int]] = Field(_write_ranks, lambda data: tuple(_read_ranks(data, MAX_PROCS)))
+RANKS: Field[Sequence[int]] = Field(_write_ranks, counted(lambda data: tuple(_read_ranks(data))))
 
 
 def _write_procs(procs: Iterable[Proc]) -> bytes:
@@ -344,8 +404,7 @@ def _read_procs(data: bytes) -> tuple[Proc, ...]:
             Proc(nspace, 0)
         except ValueError as error:
             raise broken(str(error)) from None
-        ranks = _read_ranks(spans, MAX_PROCS - len(found))
-        found += Proc.unchecked_ranks(nspace, ranks)
+        found += Proc.unchecked_ranks(nspace, _read_ranks(spans))
     return tuple(found)
 
 
@@ -362,7 +421,7 @@ def _one(procs: tuple[Proc, ...]) -> Proc:
     return procs[0]
 
 
-PROCS: Field[tuple[Proc, ...]] = Field(_write_procs, _read_procs)
+PROCS: Field[tuple[Proc, ...]] = Field(_write_procs, counted(_read_procs))
 PROC: Field[Proc] = Field(lambda proc: _write_procs((proc,)), lambda data: _one(_read_procs(data)))
 
 _LONG = 8
@@ -415,21 +474,19 @@ def _read_infos(data: bytes) -> tuple[Info, ...]:
     infos: list[Info] = list(buffer.unpack(codes.INFO)) if buffer.more() else []
     if buffer.more() or not all(info.key for info in infos):
         raise broken("an info has no key")
-    total = 0
     for where, runs in zip(fields[1::2], fields[2::2], strict=True):
         place = _PLACE.unpack(where)[0] if len(where) == _PLACE.size else len(infos)
         if place >= len(infos) or infos[place].value != _NO_PROCS:
             raise broken("procs have no info")
         items = PROCS.read(runs)
-        total += len(items)
-        if total > MAX_PROCS or not items:
-            raise broken(f"infos name no procs, or more than {MAX_PROCS}")
+        if not items:
+            raise broken("infos name no procs")
         value = Value.unchecked(codes.DATA_ARRAY, DataArray(codes.PROC, items))
         infos[place] = Info.unchecked(infos[place].key, value, infos[place].flags)
     return tuple(infos)
 
 
-INFOS: Field[tuple[Info, ...]] = Field(_write_infos, _read_infos)
+INFOS: Field[tuple[Info, ...]] = Field(_write_infos, counted(_read_infos))
 
 
 def _write_servers(places: Mapping[int, str]) -> bytes:
@@ -444,13 +501,13 @@ def _write_servers(places: Mapping[int, str]) -> bytes:
 def _read_servers(data: bytes) -> dict[int, str]:
     places: dict[int, str] = {}
     for name, spans in _pairs(data):
-        places.update(dict.fromkeys(_read_ranks(spans, MAX_PROCS - len(places)), _to_name(name)))
+        places.update(dict.fromkeys(_read_ranks(spans), _to_name(name)))
     return places
 
 
 # The messages of the servers, but for those of collectives, which `kinds` declares.
 
-PLACES: Field[tuple[str, dict[int, str]]] = message(NAME, Field(_write_servers, _read_servers))
+PLACES: Field[tuple[str, dict[int, str]]] = message(NAME, Field(_write_servers, counted(_read_servers)))
 """A job's nspace, and the server of each of its ranks."""
 
 FORGOTTEN: Field[tuple[str]] = message(NAME)
@@ -459,7 +516,7 @@ FORGOTTEN: Field[tuple[str]] = message(NAME)
 PSET: Field[tuple[str, tuple[str, ...], tuple[Proc, ...]]] = message(NAME, NAMES, PROCS)
 """The name of a process set, the marks of its definitions, its members."""
 
-CODES: Field[tuple[int, ...]] = many(NUMBER)
+CODES: Field[tuple[int, ...]] = many(STATUS)
 """Codes of events."""
 
 MODEX: Field[tuple[Proc, str, float]] = message(PROC, TEXT, LIMIT)
@@ -469,7 +526,7 @@ GROUPS: Field[Groups] = many(message(TEXT, PROCS))
 SIGNATURE: Field[tuple[str, str, tuple[Proc, ...]]] = message(TEXT, TEXT, PROCS)
 """The signature of an allgather of procs: an operation, its subject, and the procs, sorted."""
 
-EVENT: Field[tuple[int, int, Proc, tuple[Info, ...]]] = message(NUMBER, NUMBER, PROC, INFOS)
+EVENT: Field[tuple[int, int, Proc, tuple[Info, ...]]] = message(STATUS, RANGE, PROC, INFOS)
 """The code of an event, its range, its source, its infos."""
 
 JOB: Field[JobInfo] = record(JobInfo, NAME, INFOS, many(INFOS), many(INFOS), many(INFOS), many(message(NUMBER, INFOS)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.host.exchange.codec import NUMBER, TEXT, TEXTS, Field, message
+from pypmix.host.exchange.codec import NUMBER, STATUS, TEXT, TEXTS, Field, message
 from pypmix.host.exchange.limits import MAX_DETAIL
 from pypmix.standard import statuses
 from pypmix.standard.errors import LostConnection, OperationTimeout, PMIxError, error_for
@@ -81,7 +81,7 @@ def as_error(error: BaseException, operation: str = "") -> PMIxError:
     return PMIxError(f"{type(error).__name__}: {error}", status=statuses.ERROR, operation=operation)
 
 
-_ERROR: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, NUMBER, TEXT, TEXTS)
+_ERROR: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, STATUS, TEXT, TEXTS)
 
 
 def pack_error(number: int, error: PMIxError) -> bytes:

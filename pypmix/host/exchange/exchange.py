@@ -667,6 +667,9 @@ class Exchange:
             self._read(sender, message)
         except RemoteProtocolError as error:
             log.error("%s: a message of %s is dropped: %s", self.name, sender, error)
+        except Exception:
+            # What else there is to do for others, as when the sender is lost, does not end with this message.
+            log.exception("%s: a message of %s could not be dealt with", self.name, sender)
 
     def _read(self, sender: str, message: bytes) -> None:
         kind = message[0] if message else 0

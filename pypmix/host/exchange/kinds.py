@@ -12,11 +12,13 @@ from pypmix.host.exchange.codec import (
     LENGTH,
     NUMBER,
     PROCS,
+    STATUS,
     TEXT,
     TEXTS,
     Field,
     broken,
     compressed,
+    counted,
     expect,
     framed,
     framed_text,
@@ -396,7 +398,11 @@ def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], .
             raise broken(f"contributions have {len(fields)} fields")
         return tuple([_part(known, *fields[at : at + 6]) for at in range(0, len(fields), 6)])
 
-    return Field(write, read)
+    return Field(write, counted(read))
+
+
+def _is_status(number: int) -> bool:
+    return -(1 << 31) <= number < 1 << 31
 
 
 def _plain(places: Places, data: bytes) -> tuple[tuple[str, Part], ...] | None:
@@ -415,7 +421,7 @@ def _plain(places: Places, data: bytes) -> tuple[tuple[str, Part], ...] | None:
         return None
     known = places.plain.get(data[middle:after])
     end = after + 4 + size
-    if known is None or length != _HEAD_SIZE or kind not in KINDS or data[end:] != _NOTHING:
+    if known is None or length != _HEAD_SIZE or kind not in KINDS or data[end:] != _NOTHING or not _is_status(status):
         return None
     label, party = known
     said = (), status, incarnation, (), (), (), data[after + 4 : end], (), (), ()
@@ -428,8 +434,8 @@ def _part(
     if len(head) != _HEAD_SIZE:
         raise broken(f"a contribution begins with {len(head)} bytes")
     number, status, incarnation, kind = _HEAD.unpack(head)
-    if kind not in KINDS:
-        raise broken(f"there is no operation {kind}")
+    if kind not in KINDS or not _is_status(status):
+        raise broken(f"there is no operation {kind}, or no status {status}")
     servers, infos, known, leaders, keys, sizes = _REST.read(more) if more else ((), (), (), (), (), ())
     if len(sizes) not in (0, len(keys) or 1):
         raise broken(f"{len(keys) or 1} contributions have {len(sizes)} sizes")
@@ -468,12 +474,12 @@ def _read_outcome(data: bytes) -> Outcome:
     more = fields.pop() if len(fields) == 4 else b""
     missing, servers, infos, parts = _MORE.read(more) if more else ((), (), (), ())
     status, detail, given = expect(fields, 3)
-    said = NUMBER.read(status), TEXT.read(detail), missing, servers, infos, given
+    said = STATUS.read(status), TEXT.read(detail), missing, servers, infos, given
     return Outcome(*said, bool(again & 1), parts, bool(again & 2), spread)
 
 
 _MORE: Field[_More] = compressed(message(PROCS, TEXTS, INFOS, _KEYS))
-OUTCOME = Field(_write_outcome, _read_outcome)
+OUTCOME = Field(_write_outcome, counted(_read_outcome))
 QUESTION: Field[tuple[str, Collection[Key]]] = message(TEXT, compressed(_KEYS))
 """A coordinator that is lost, and the contributions about which another server is asked whether it has decided them."""
 
@@ -483,7 +489,7 @@ SEARCH: Field[tuple[str, Collection[Key], tuple[str, ...]]] = message(TEXT, comp
 ENDS: Field[tuple[bytes, ...]] = many(BYTES)
 """The decisions that they know, as bytes."""
 
-CANCEL: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, NUMBER, TEXT, TEXTS)
+CANCEL: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, STATUS, TEXT, TEXTS)
 """The number of a contribution that is given up, the status, its detail, and the servers that are the cause."""
 
 _GATHERED: Field[tuple[tuple[tuple[str, int, bytes], ...], tuple[str, ...]]] = message(

@@ -27,7 +27,7 @@ All of this happens in turns of the exchange.
 
 from __future__ import annotations
 
-from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, TEXTS, Field, message
+from pypmix.host.exchange.codec import BYTES, NUMBER, STATUS, TEXT, TEXTS, Field, message
 from pypmix.host.exchange.limits import KEPT_BYTES, PIECE_BYTES, SPREAD_BYTES
 
 TYPE_CHECKING = False
@@ -47,7 +47,7 @@ _NAME: Field[Name] = message(NUMBER, TEXT, TEXT, NUMBER)
 PIECE: Field[tuple[Name, int, bytes]] = message(_NAME, NUMBER, BYTES)
 """A collective, the step, and data."""
 
-VOIDED: Field[tuple[Name, int, str, tuple[str, ...]]] = message(_NAME, NUMBER, TEXT, TEXTS)
+VOIDED: Field[tuple[Name, int, str, tuple[str, ...]]] = message(_NAME, STATUS, TEXT, TEXTS)
 """A collective, the status with which it has ended, its detail, and the servers that are the cause."""
 
 
