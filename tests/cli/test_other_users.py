@@ -411,23 +411,75 @@ def test_a_native_client_asks_too(place):
         fake.stdout.close()
 
 
-def test_a_client_in_another_user_namespace_is_told_of_its_user():
-    """It calls itself root, and its server knows whose it is."""
+MAPPINGS = {
+    "none": ["unshare", "--user"],
+    "root": ["unshare", "--user", "--map-root-user"],
+    "itself": ["unshare", "--user", "--map-current-user"],
+    "another": ["unshare", "--user", "--map-user=4711", "--map-group=4711"],
+}
+"""User namespaces, as containers without root's rights have them, and how they map their user."""
+
+TRANSPORTS = {"unix": {}, "tcp": {"PYPMIX_SERVER_SOCKET": ""}}
+
+INSIDE = """
+import os, sys
+from pypmix import Client
+for name, value in (pair.split("=") for pair in sys.argv[1:]):
+    os.environ[name] = value
+with Client(engine="python", singleton="forbid") as me:
+    me.fence(timeout=20)
+    print("met as user", os.geteuid(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("uid", [0, VICTIM])
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_ranks_in_user_namespaces_of_any_mapping_are_of_their_user(
+    place: Path, mapping: str, uid: int, transport: str
+) -> None:
+    """The kernel tells the server whose they are, whatever they call themselves."""
+    words = MAPPINGS[mapping]
+    if not machine.answer(*user(uid), *words, "echo", "inside"):
+        machine.lacking(f"user namespaces, by {' '.join(words)}")
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(place / "lib"), "TMPDIR": str(place / "open")}
+    # Without a map the client cannot tell its server's owner from any other.
+    env |= {"PYPMIX_SERVER_OWNER": "any"} if mapping == "none" else {}
+    changed = [f"{name}={value}" for name, value in TRANSPORTS[transport].items()]
+    command = [*user(uid), PYTHON, "-m", "pypmix", "run", "-n", "2", *words, PYTHON, "-c", INSIDE, *changed]
+    done = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=2 * WAIT, check=False)
+    assert done.returncode == 0, done.stderr
+    seen = {"none": 65534, "root": 0, "itself": uid, "another": 4711}[mapping]
+    assert done.stdout.splitlines() == [f"met as user {seen}"] * 2
+
+
+def test_a_client_that_cannot_tell_the_owner_of_its_server_says_so() -> None:
     program = "from pypmix import Client; Client(engine='python', singleton='forbid').open()"
-    for options in (["--user"], ["--user", "--map-root-user"]):
-        if not machine.answer(*user(VICTIM), "unshare", *options, "echo", "inside"):
-            machine.lacking("user namespaces")
-        command = [sys.executable, "-m", "pypmix", "run", "-n", "1", "unshare", *options, sys.executable, "-c", program]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
-        if options == ["--user"]:
-            assert done.returncode != 0
-            assert "PYPMIX_SERVER_OWNER" in done.stderr and "as user 65534" in done.stderr, done.stderr
-            env = {**os.environ, "PYPMIX_SERVER_OWNER": "any"}
-            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=WAIT, check=False)
-            assert "calls itself user 65534 in a user namespace" in done.stderr, done.stderr
-        else:
-            # Root is the same user inside.
-            assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-m", "pypmix", "run", "-n", "1", "unshare", "--user", sys.executable, "-c", program]
+    if not machine.answer("unshare", "--user", "echo", "inside"):
+        machine.lacking("user namespaces")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
+    assert done.returncode != 0
+    assert "PYPMIX_SERVER_OWNER" in done.stderr and "as user 65534" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("wrap", [[], ["unshare", "--user", "--map-user=65532"]])
+def test_another_user_does_not_get_in_by_a_map(place: Path, victim, wrap: list[str]) -> None:
+    """Who calls himself the victim inside is still himself to the kernel."""
+    job = victim(VICTIM)
+    words = [*user(ATTACKER), *wrap, PYTHON, "-c", "import sys; print('inside')"]
+    if wrap and not machine.answer(*words):
+        machine.lacking("user namespaces")
+    dial = (
+        "import os, socket, sys\n"
+        "s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); s.settimeout(10)\n"
+        "try:\n    s.sendall(bytes.fromhex(sys.argv[2])); print('answer', s.recv(64))\n"
+        "except OSError as error: print('answer', type(error).__name__)\n"
+    )
+    words = [*user(ATTACKER), *wrap, PYTHON, "-c", dial, str(job.port), job.hello().hex()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, check=True)
+    assert done.stdout.strip() in ("answer b''", "answer ConnectionResetError", "answer BrokenPipeError"), done.stdout
+    assert any(f"user {ATTACKER}" in line for line in job.lines) or job.line(f"user {ATTACKER}")
 
 
 @pytest.mark.usefixtures("place")

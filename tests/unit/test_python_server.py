@@ -132,6 +132,26 @@ def test_what_the_kernel_knows_outweighs_the_credential(world, user, status):
     assert client.connect().welcome[0] == status
 
 
+@pytest.mark.parametrize("claim", [(0, 0), (65534, 65534), (UID, GID + 1), (UID, GID)])
+@pytest.mark.parametrize(
+    ("user", "admits"), [(UID, "any"), (0, "the right one"), (UID + 1, "none"), (-1, "none")], ids=str
+)
+def test_a_claim_counts_only_where_the_kernel_says_root(world, user, admits, claim):
+    """In a rootless container a process has another number for the same user."""
+    client = Client(world, 0, credential=native_credential(*claim))
+    client.link.user = user
+    taken = admits == "any" or (admits == "the right one" and claim == (UID, GID))
+    assert client.connect().welcome[0] == (SUCCESS if taken else ERR_INVALID_CRED)
+
+
+def test_what_munge_is_to_prove_the_kernel_does_not_replace(world):
+    world.server.handshakes.security = world.server.handshakes.admission._security = ("native", "munge")
+    world.authenticate = lambda _credential, answer: answer((UID + 1, GID), None)
+    client = Client(world, 0, user=UID, psec="munge", credential=b"another's")
+    client.link.user = UID
+    assert client.connect().welcome[0] == ERR_INVALID_CRED
+
+
 @pytest.mark.parametrize(
     ("security", "hello", "heard", "status"),
     [

@@ -48,13 +48,22 @@ class Admission:
             return MUNGE in self._security or UNCHECKED in self._security
         return uid != UNKNOWN_USER and (uid == 0 or self._expected(uid))
 
+    @staticmethod
+    def is_vouched(owner: int | None, module: str, uid: int) -> bool:
+        """Return True if the kernel says that a connection is of a user, whatever its process calls itself.
+
+        In a user namespace, as that of a rootless container, a process has another number for the same user. What munge
+        is to prove, the kernel's word does not replace.
+        """
+        return module != MUNGE and owner == uid
+
     def check(self, owner: int | None, module: str, uid: int, named: bool) -> None:
-        """See that a connection is of the user whom its credential names.
+        """See that a connection is of the user whose it is taken for.
 
         Args:
-            owner: Whose it is.
-            module: The security module that the credential is of.
-            uid: Whom it names.
+            owner: Whose it is, as the kernel says.
+            module: The security module that its credential is of.
+            uid: Whose it is taken for.
             named: Whether the connection has named a proc that is expected here.
 
         Raises:

@@ -220,8 +220,9 @@ class Handshakes:
             self._greet_tool(handshake, hello, release)
             return
         try:
-            process = self._identify(hello, release)
-            self.admission.check(handshake.link.uid(), hello.psec, process.uid, True)
+            owner = handshake.link.uid()
+            process = self._identify(hello, release, owner)
+            self.admission.check(owner, hello.psec, process.uid, True)
             peers, limits = self._server.peers(process), self._server.limits
             if len(peers) >= limits.connections:
                 raise limits.reached("connections", f"{process.proc} has {len(peers)} connections")
@@ -245,13 +246,14 @@ class Handshakes:
         op = ClientConnected(process.proc, pid, release_text(release), hello.infos)
         self._server.host.upcall(op, answer, process)
 
-    def _identify(self, hello: Hello, release: Release) -> Process:
+    def _identify(self, hello: Hello, release: Release, owner: int | None) -> Process:
         """Return who a client is, if it may be that and can be served."""
         uid, gid = self.credential(hello, release)
         process = self._server.store.process(Proc.unchecked(hello.nspace or "", hello.rank or 0))
         if not process.registered:
             raise NotFound("no such process is expected")
-        if (uid, gid) != (process.uid, process.gid):
+        vouched = self.admission.is_vouched(owner, hello.psec, process.uid)
+        if not vouched and (uid, gid) != (process.uid, process.gid):
             detail = f"it is of user {uid} and group {gid}, expected are {process.uid} and {process.gid}"
             raise PMIxError(detail, status=statuses.ERR_INVALID_CRED)
         return process

@@ -66,7 +66,7 @@ class Tools(Topic):
         """A connection has said that it is more than a simple client."""
         who = f"a tool (kind {hello.flag})" if hello.nspace is None else f"{hello.nspace}:{hello.rank}"[:300]
         try:
-            uid, gid = self._user(hello, release)
+            uid, gid = self._user(hello, release, handshake.link.uid())
             proc = self._brought(hello)
             process = None if proc is None else self._process(proc, hello, uid)
             self._handshakes.admission.check(handshake.link.uid(), hello.psec, uid, process is not None)
@@ -127,13 +127,16 @@ class Tools(Topic):
             del self._names[namespace.name]
             self._known -= len(namespace.processes)
 
-    def _user(self, hello: Hello, release: Release) -> tuple[int, int]:
-        """Return whose tool it says to be, if it can be served."""
+    def _user(self, hello: Hello, release: Release, owner: int | None) -> tuple[int, int]:
+        """Return whose tool it is, if it can be served."""
         if hello.flag in LEGACY:
             raise PMIxError("it is of a release before 4.0", status=statuses.ERR_NOT_SUPPORTED)
         uid, gid = self._handshakes.credential(hello, release)
         if hello.uid != uid:
             raise PMIxError(f"it calls itself user {hello.uid} and user {uid}", status=statuses.ERR_INVALID_CRED)
+        if uid != self.owner and self._handshakes.admission.is_vouched(owner, hello.psec, self.owner):
+            # In a user namespace where users have other numbers, so have groups.
+            return self.owner, os.getegid()
         return uid, gid
 
     def _brought(self, hello: Hello) -> Proc | None:
