@@ -16,6 +16,7 @@ from pypmix.standard.errors import Unreachable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Collection
 
 NETLINK_SOCK_DIAG = 4
@@ -94,6 +95,23 @@ def described(uid: int) -> str:
     return f"user {uid}"
 
 
+def listen_on_loopback(backlog: int | None = None) -> socket.socket:
+    """Return a listener on this machine's loopback address: that of IPv4, or of IPv6 where there is no other.
+
+    Raises:
+        OSError: There is neither.
+    """
+    import socket
+
+    try:
+        return socket.create_server(("127.0.0.1", 0), backlog=backlog)
+    except OSError as error:
+        try:
+            return socket.create_server(("::1", 0), family=socket.AF_INET6, backlog=backlog)
+        except OSError:
+            raise error from None
+
+
 class Owners:
     """Answers who owns the other end of connections.
 
@@ -139,9 +157,9 @@ class Owners:
 
         try:
             with (
-                socket.create_server(("127.0.0.1", 0)) as listener,
+                listen_on_loopback() as listener,
                 # create_connection would look the address up, for which Python imports the tables of IDNA.
-                socket.socket() as here,
+                socket.socket(listener.family) as here,
             ):
                 here.settimeout(PROBE_SECONDS)
                 here.connect(listener.getsockname())

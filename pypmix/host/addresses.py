@@ -214,4 +214,9 @@ def with_port(host: str, port: object) -> str:
 def own_addresses(other: str) -> list[str]:
     """Return by which addresses this machine may be reached from another, the likeliest first."""
     found = _source(other, 9)
-    return list(dict.fromkeys([*([found] if found else []), socket.gethostname(), "127.0.0.1"]))
+    return list(dict.fromkeys([*([found] if found else []), socket.gethostname(), _loopback()]))
+
+
+def _loopback() -> str:
+    """Return this machine's address of loopback: that of IPv6 only where there is no other."""
+    return "::1" if {address for address in all_addresses() if is_loopback(address)} == {"::1"} else "127.0.0.1"

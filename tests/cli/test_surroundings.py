@@ -6,6 +6,7 @@ import io
 import json
 import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from lib.command import Command
+from lib import machine
 from pypmix.cli import bench, reach, show
 from pypmix.cli.app import app
 from pypmix.cli.streams import prepare
@@ -267,3 +269,33 @@ def test_a_collector_that_speaks_something_else(
 
 
 TRACE = {"format": 1, "pypmix": "x", "began": 0.0, "jobs": {}, "left_out": 0}
+
+
+IPV6_ALONE = 'ip link set lo up; ip addr del 127.0.0.1/8 dev lo; exec "$@"'
+MET = """
+import os, sys
+from pypmix import Client
+if sys.argv[1:]:
+    os.environ.pop("PYPMIX_SERVER_SOCKET", None)
+with Client(engine="python", singleton="forbid") as me:
+    me.fence(timeout=20)
+    print(os.environ["PMIX_SERVER_URI41"].partition(";")[2].rpartition(":")[0], flush=True)
+"""
+
+
+@pytest.mark.parametrize("way", [[], ["tcp"]])
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--nodes", "2"], ["--host", "a,b", "--launch-agent", "sh -c {command}"]],
+    ids=["one", "nodes", "host"],
+)
+def test_a_machine_may_have_the_loopback_address_of_ipv6_alone(
+    command: Command, options: list[str], way: list[str]
+) -> None:
+    if not machine.answer("unshare", "--net", "sh", "-c", IPV6_ALONE, "sh", "echo", "inside"):
+        machine.lacking("network namespaces, iproute2 or IPv6")
+    words = ["run", *options, "-n", "2", sys.executable, "-c", MET, *way]
+    inside = ["unshare", "--net", "sh", "-c", IPV6_ALONE, "sh", sys.executable, "-m", "pypmix", *words]
+    ended = command.end(command.start_words(inside, subprocess.DEVNULL))
+    assert ended.code == 0, ended.err.decode()
+    assert ended.lines == ["tcp6://[::1]"] * 2

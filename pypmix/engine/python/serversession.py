@@ -13,7 +13,7 @@ from threading import get_ident
 from pypmix._version import __version__
 from pypmix.engine.common import MUNGE, UNCHECKED, EngineInfo, security_modules
 from pypmix.engine.faults import fault, traced
-from pypmix.engine.peeruid import is_own
+from pypmix.engine.peeruid import is_own, listen_on_loopback
 from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Guest, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
@@ -213,6 +213,7 @@ class ServerSession:
         self._checker: SimpleQueue[tuple[bytes, Done[tuple[int, int]]] | None] | None = None
         self._post: Post | None = None
         self.port = 0
+        self._address = "tcp4://127.0.0.1:0"
         self._path = ""
         if reactor is None:
             self._listen(options.limits)
@@ -223,8 +224,9 @@ class ServerSession:
 
     def _listen(self, limits: Limits) -> None:
         with contextlib.ExitStack() as undo:
-            listener = undo.enter_context(socket.create_server(("127.0.0.1", 0), backlog=BACKLOG))
-            self.port = listener.getsockname()[1]
+            listener = undo.enter_context(listen_on_loopback(BACKLOG))
+            host, self.port = listener.getsockname()[:2]
+            self._address = f"tcp6://[{host}]:{self.port}" if ":" in host else f"tcp4://{host}:{self.port}"
             self._reactor = own = Reactor(f"pypmix-server-{self.port}", self.log, limits)
             undo.callback(own.stop)
             self._server = Server(own, self, self.proc, self.security, limits)
@@ -239,8 +241,8 @@ class ServerSession:
             undo.pop_all()
 
     def _announce(self, options: ServerOptions) -> None:
-        address = f"tcp4://127.0.0.1:{self.port}"
-        contact = Contact(*self.proc, address, ANNOUNCED, os.getpid(), os.geteuid(), __version__, local=self._path)
+        nspace, rank = self.proc
+        contact = Contact(nspace, rank, self._address, ANNOUNCED, os.getpid(), os.geteuid(), __version__, self._path)
         # A node that is simulated has a name of its own, and tools look for that of the machine.
         self._post = Post(contact, dict.fromkeys((*host_names(self.hostname), *host_names())))
         try:
@@ -375,7 +377,7 @@ class ServerSession:
         What `setup_local_support` says of the variables of its nspace is carried out on them. An `UNSET_ENVAR` cannot
         be told in this form where the process inherits the variable.
         """
-        uri = f"{self.proc.nspace}.{self.proc.rank};tcp4://127.0.0.1:{self.port}"
+        uri = f"{self.proc.nspace}.{self.proc.rank};{self._address}"
         env = {
             "PMIX_NAMESPACE": proc.nspace,
             "PMIX_RANK": str(proc.rank),
