@@ -899,3 +899,40 @@ def test_strangers_that_begin_to_encrypt_harm_nobody(pair, data):
         sock.sendall(data)
         b.send("a", b"meanwhile")
         assert a.next() == ("b", b"meanwhile")
+
+
+def test_those_in_their_handshake_leave_the_others_their_turn(servers):
+    """Anybody can connect, and what is sent then costs time: a few of them are dealt with in one turn of the loop."""
+    server = servers("a", start=False)
+    carrier = server.carrier
+    turns, dealt, loop = [0], {}, carrier._own
+    posted, go_on = loop.run_posted, carrier._go_on_with
+
+    def turn(*most):
+        turns[0] += 1
+        posted(*most)
+
+    def counted(link):
+        dealt[turns[0]] = dealt.get(turns[0], 0) + 1
+        go_on(link)
+
+    loop.run_posted, carrier._go_on_with = turn, counted
+    server.start()
+    held = threading.Event()
+    loop.post(lambda: held.wait(PATIENCE))
+    strangers = [socket.create_connection(carrier.address, timeout=PATIENCE) for _ in range(100)]
+    try:
+        for stranger in strangers:
+            stranger.sendall(b"\0" * 8)
+        held.set()
+        deadline = time.monotonic() + PATIENCE
+        while sum(dealt.values()) < len(strangers) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert sum(dealt.values()) >= len(strangers)
+        assert max(dealt.values()) <= tcp.HANDSHAKES, dealt
+        # One that belongs here gets in meanwhile.
+        other = servers("b", peers={"a": carrier.address})
+        assert other.next() == ("a", True) and server.next() == ("b", True)
+    finally:
+        for stranger in strangers:
+            stranger.close()

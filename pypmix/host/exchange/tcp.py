@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import resource
 import socket
@@ -72,6 +73,9 @@ EVERYWHERE = (addresses.ANYWHERE, "0.0.0.0")
 
 ACCEPTS = 16
 """The connections that are taken in one turn, so that those that are there have theirs as well."""
+
+HANDSHAKES = 8
+"""The connections in their handshake that are dealt with in one turn, for the same reason: anybody can make them."""
 
 GOODBYE = b""
 """The frame that says that its sender leaves; no message is empty."""
@@ -199,6 +203,8 @@ class TCPCarrier:
         self._waiting: dict[str, _Waiting] = {}
         self._reasons: dict[str, str] = {}
         self._unproved: dict[Link, None] = {}
+        self._greeting: dict[Link, None] = {}
+        """Those of them that have something to take in, in the order in which it came."""
         self._peers: dict[str, _Peer] = {}
         self._again: dict[str, _Peer] = {}
         """Those that are there and with which a connection is being made, for the first time or again."""
@@ -417,6 +423,7 @@ class TCPCarrier:
         self._circle.present.clear()
         self._all.clear()
         self._unproved.clear()
+        self._greeting.clear()
         self._listener.close()
         with self._gate:
             self._ended = True
@@ -765,6 +772,23 @@ class TCPCarrier:
         link.timer = self._loop.later(seconds, lambda: self._drop(link, "its handshake takes too long"))
 
     def _ready(self, link: Link) -> None:
+        if link not in self._unproved:
+            self._go_on_with(link)
+            return
+        if not self._greeting:
+            self._post(self._greet)
+        self._greeting[link] = None
+
+    def _greet(self) -> None:
+        """Go on with some of the connections that are in their handshake, those that have waited longest."""
+        for link in list(itertools.islice(self._greeting, HANDSHAKES)):
+            del self._greeting[link]
+            if link in self._all:
+                self._go_on_with(link)
+        if self._greeting:
+            self._post(self._greet)
+
+    def _go_on_with(self, link: Link) -> None:
         try:
             if link.connecting:
                 code = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
