@@ -34,8 +34,8 @@ MARKS = ("SLURM_JOB_ID", "JOB_COMPLETION_INDEX", "FLUX_URI")
 """Variables of resource managers that may have several nodes for this run."""
 
 
-FIRST_USER, NOBODY = 1000, 65534
-"""The lowest number of a person's account, by custom, and the number of nobody."""
+FIRST_USER, NO_PERSON = 1000, 65534
+"""The lowest number of a person's account, by custom, and the account that belongs to none."""
 
 OPEN_TO_ALL = (
     "one packet of any of them can end a server of libpmix, and the job with it: serve with the Python engine here "
@@ -76,6 +76,8 @@ def _run_here(request: Request) -> int:
     # On other nodes it is imported while these are being started.
     from pypmix.host.local import LocalHost
 
+    if request.server_engine == "native":
+        _warn_of_others()
     return _run(request, LocalHost)
 
 
@@ -127,8 +129,6 @@ def _run(request: Request, make: Callable[..., LocalHost]) -> int:
     except OSError as error:
         say(f"what servers ask cannot be recorded: {error}")
         return 1
-    if request.server_engine == "native" and (users := other_users()):
-        say(f"{listed(users)} run processes on this machine; {OPEN_TO_ALL}")
     gc.enable()
     try:
         outcome = host.run()
@@ -157,7 +157,13 @@ def other_users() -> list[str]:
         if pid.isdigit():
             with contextlib.suppress(OSError):
                 found.add(os.stat(f"/proc/{pid}").st_uid)
-    return [f"user {uid}" for uid in sorted(found) if uid >= FIRST_USER and uid not in (os.geteuid(), NOBODY)]
+    return [f"user {uid}" for uid in sorted(found) if uid >= FIRST_USER and uid not in (os.geteuid(), NO_PERSON)]
+
+
+def _warn_of_others() -> None:
+    """Say that other users can end a server of libpmix, if there are any."""
+    if users := other_users():
+        say(f"{listed(users)} run processes on this machine; {OPEN_TO_ALL}")
 
 
 def _misused(error: Exception) -> int:

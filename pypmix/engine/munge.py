@@ -24,7 +24,7 @@ OPT_TTL, OPT_SOCKET, OPT_UID = 4, 8, 9
 """The library's numbers for the seconds that a credential is valid, the socket of its daemon, and who may read it."""
 
 STALE = frozenset((15, 16, 17))
-"""What the library says of a credential that is too old, of the future, or used before: it reads it all the same."""
+"""The statuses of a credential that is too old, of the future, or used before: the library reads it all the same."""
 
 
 class _Munge:
@@ -83,7 +83,7 @@ def unseal(credential: bytes, *, socket: str = "", stale: bool = False) -> tuple
     Args:
         credential: The credential.
         socket: The socket of munge's daemon, if it is not in its usual place.
-        stale: Whether it may be too old, or used before: it was that user's, and whoever shows it may be another.
+        stale: Whether it may be too old, or used before: that user made it, and another one may show it.
 
     Raises:
         PMIxError: It is none, is too old, was used before, or cannot be checked (`ERR_INVALID_CRED`).

@@ -89,14 +89,14 @@ def is_own(uid: int) -> bool:
 
 
 def described(uid: int) -> str:
-    """Return a user who is not taken for this process's own, for a person."""
+    """Return the name of a foreign user, for a person."""
     if uid == unclear():
         return f"user {uid}, who stands for all users that this user namespace does not know"
     return f"user {uid}"
 
 
 def listen_on_loopback(backlog: int | None = None) -> socket.socket:
-    """Return a listener on this machine's loopback address: that of IPv4, or of IPv6 where there is no other.
+    """Return a listener on this machine's loopback address: that of IPv4, or else of IPv6.
 
     Raises:
         OSError: There is neither.

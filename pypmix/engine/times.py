@@ -20,7 +20,7 @@ TURN_SECONDS = 0.02
 """Time that a proc takes on all of its connections before the others have their turn."""
 
 CHARGED_SECONDS = 0.001
-"""What takes less is not counted against that."""
+"""Less is not counted against that."""
 
 ACCEPT_PAUSE = 0.1
 """Time without accepting when the process has no descriptor left."""

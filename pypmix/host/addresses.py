@@ -218,5 +218,5 @@ def own_addresses(other: str) -> list[str]:
 
 
 def _loopback() -> str:
-    """Return this machine's address of loopback: that of IPv6 only where there is no other."""
+    """Return this machine's address of loopback: that of IPv4, unless it has that of IPv6 alone."""
     return "::1" if {address for address in all_addresses() if is_loopback(address)} == {"::1"} else "127.0.0.1"

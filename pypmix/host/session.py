@@ -93,7 +93,7 @@ LAST_WORDS = 0.5
 """Seconds after the end of a daemon's process in which its connection may still bring what it has said."""
 
 PROBES = 6
-"""How often a daemon's loop is probed within the time of the keep-alive, and the unanswered ones by which it is lost:
+"""The probes of a daemon's loop within the time of the keep-alive, and the unanswered ones by which it is lost:
 one more than the keep-alive of connections needs, whose reason says more where a whole process is stopped."""
 
 MAX_LINE = 1 << 16

@@ -104,7 +104,7 @@ def expect(fields: list[bytes], count: int) -> list[bytes]:
 
 
 class _Count(threading.local):
-    """What is left to the message that a thread reads: procs and values of lists; None while it reads none."""
+    """The procs and values of lists that the message of a thread may still have; None while it reads none."""
 
     left: int | None = None
 

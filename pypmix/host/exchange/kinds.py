@@ -435,7 +435,7 @@ def _part(
         raise broken(f"a contribution begins with {len(head)} bytes")
     number, status, incarnation, kind = _HEAD.unpack(head)
     if kind not in KINDS or not _is_status(status):
-        raise broken(f"there is no operation {kind}, or no status {status}")
+        raise broken(f"operation {kind} or status {status} does not exist")
     servers, infos, known, leaders, keys, sizes = _REST.read(more) if more else ((), (), (), (), (), ())
     if len(sizes) not in (0, len(keys) or 1):
         raise broken(f"{len(keys) or 1} contributions have {len(sizes)} sizes")

@@ -202,9 +202,7 @@ class TCPCarrier:
         self._all: dict[Link, None] = {}
         self._waiting: dict[str, _Waiting] = {}
         self._reasons: dict[str, str] = {}
-        self._unproved: dict[Link, None] = {}
-        self._greeting: dict[Link, None] = {}
-        """Those of them that have something to take in, in the order in which it came."""
+        self._unproved, self._greeting = dict[Link, None](), dict[Link, None]()
         self._peers: dict[str, _Peer] = {}
         self._again: dict[str, _Peer] = {}
         """Those that are there and with which a connection is being made, for the first time or again."""
@@ -775,6 +773,7 @@ class TCPCarrier:
         if link not in self._unproved:
             self._go_on_with(link)
             return
+        # One in its handshake has its turn after those that have waited longer.
         if not self._greeting:
             self._post(self._greet)
         self._greeting[link] = None

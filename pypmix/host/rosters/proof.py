@@ -27,7 +27,7 @@ MAX_SECRET = 4096
 KEY_BYTES = 32
 
 VALID_SECONDS = 1
-"""How long the credential is valid that a process never shows before it has expired: munge knows no shorter time."""
+"""The seconds for which a credential is valid that a process sends once it has expired: munge has no shorter time."""
 
 EXPIRED_SECONDS = 2.5
 """When it has expired everywhere; munge counts in whole seconds."""
@@ -98,9 +98,9 @@ class Secret:
 class Munge:
     """Proof by munge's daemon, whose key all nodes of a cluster share: the other process runs as the same user.
 
-    Whoever gets a credential of munge can show it elsewhere as if it were his own. So none is shown that is valid: each
-    process has munge seal a key of its own, which nobody but its user can read, and shows that once it has expired. Who
-    has made it can still be told, and the key then proves the statement.
+    A credential of munge can be shown by any process that gets it. So no valid one is sent: each process has munge
+    seal a key of its own, which only its user can read, and sends that once it has expired. The user that sealed it can
+    still be read from it, and the key then proves the statement.
 
     Args:
         env: Where PYPMIX_MUNGE_SOCKET may name the socket of munge's daemon, if it is not in its usual place.
@@ -119,7 +119,7 @@ class Munge:
         self._made = time.monotonic()
 
     def get_ready(self) -> None:
-        """Wait until the sealed key is no valid credential any more."""
+        """Wait until the sealed key has expired as a credential."""
         time.sleep(max(0.0, self._made + EXPIRED_SECONDS - time.monotonic()))
 
     def make(self, statement: bytes) -> bytes:
