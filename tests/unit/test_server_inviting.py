@@ -61,7 +61,7 @@ def test_who_accepts_is_a_member():
 
 def test_an_answer_by_event_counts_as_well():
     party = Gathering(2)
-    assert party.invite(0, job(1)) == statuses.SUCCESS
+    assert party.invite(0, job(0, 1)) == statuses.SUCCESS
     party.notify(1, statuses.GROUP_INVITE_ACCEPTED, to=ZERO)
     assert party.said(1) == [(statuses.GROUP_INVITED, 0, [0, 1]), (statuses.GROUP_CONSTRUCT_COMPLETE, 0, [0, 1])]
 
@@ -122,7 +122,7 @@ def test_an_inviter_that_ends():
 
 def test_a_context_id():
     party = Gathering(2)
-    assert party.invite(0, job(1), number=True) == statuses.SUCCESS
+    assert party.invite(0, job(0, 1), number=True) == statuses.SUCCESS
     assert party.join(1, ZERO) == statuses.SUCCESS
     client = party.members[1].client
     client.read()
@@ -134,6 +134,7 @@ def test_a_context_id():
 def test_mistakes():
     party = Gathering(2)
     assert party.invite(0, job(0)) == statuses.ERR_BAD_PARAM
+    assert party.invite(0, job(1)) == statuses.ERR_NOT_A_MEMBER
     assert party.invite(0, EVERYONE, name="") == statuses.ERR_BAD_PARAM
     assert party.invite(0, EVERYONE, name="job") == statuses.ERR_EXISTS
     assert party.invite(0, EVERYONE) == statuses.SUCCESS

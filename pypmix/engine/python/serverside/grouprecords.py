@@ -267,11 +267,10 @@ class Records:
     def _completed(self, name: str, event: Notification) -> None:
         invitation = self._invitations.get(name)
         store = self._server.store
+        # The inviter is a member only if it names itself; libraries before 7.0 name the members by the range alone.
         members = tuple(
             dict.fromkeys(listed(event.infos, keys.GROUP_MEMBERSHIP) or listed(event.infos, keys.EVENT_CUSTOM_RANGE))
         )
-        if event.source not in members:
-            members = (event.source, *members)
         if invitation is None and members == (event.source,):
             # All whom it was about to invite had ended before.
             invitation = _Invitation(event.source, ())
@@ -283,7 +282,8 @@ class Records:
             return
         infos = (*invitation.infos, *event.infos)
         context_id = found(event.infos, keys.GROUP_CONTEXT_ID, int)
-        self.form(name, members, Group(event.source, ft_directives(CONSTRUCT, infos), context_id))
+        leader = event.source if event.source in members else None
+        self.form(name, members, Group(leader, ft_directives(CONSTRUCT, infos), context_id))
         self.remove_ended(members)
         self.catch_up(name)
 

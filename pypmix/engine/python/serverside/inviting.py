@@ -71,8 +71,10 @@ class Inviting:
             raise PMIxError(f"there is a group or an nspace {name!r} already", status=statuses.ERR_EXISTS)
         if len(self._under_way) >= MAX_INVITATIONS:
             raise PMIxError(f"there are {MAX_INVITATIONS} invitations", status=statuses.ERR_OUT_OF_RESOURCE)
-        invited = self._groups.flat(tuple(store.ungrouped(store.own(fields["procs"], leader))))
-        order = invited if leader in invited else (leader, *invited)
+        order = self._groups.flat(tuple(store.ungrouped(store.own(fields["procs"], leader))))
+        if leader not in order:
+            # The members are those it names. Its own library refuses this, too.
+            raise PMIxError("the inviting proc is not among the invited", status=statuses.ERR_NOT_A_MEMBER)
         if len(order) < 2 or any(each.rank > RANK_VALID for each in order):
             raise PMIxError("the invited are not known by their ranks", status=statuses.ERR_BAD_PARAM)
         invitation = self._under_way[name] = _Invitation(name, peer.process, order, fields["optional"])
@@ -86,8 +88,8 @@ class Inviting:
         infos = [procs(keys.GROUP_MEMBERSHIP, order)]
         if invitation.optional:
             infos.append(flag(keys.GROUP_OPTIONAL))
-        self._tell(statuses.GROUP_INVITED, invitation, invited, infos)
-        for each in invited:
+        self._tell(statuses.GROUP_INVITED, invitation, order, infos)
+        for each in order:
             process = store.find(each)
             if process is not None and process.left:
                 self._fail(invitation, each)
