@@ -439,6 +439,33 @@ def _(found: list[Any]) -> list[Any]:
 
 
 @promised(
+    "destruct: a member has died",
+    DESTRUCT,
+    "an error when a member ended before anybody has called",
+    ranks=3,
+    lost=(-1,),
+    needs=GROUP,
+)
+async def apart_later(me: Client) -> Any:
+    """The last rank ends, and then the others destruct the group."""
+    last = me.job.size - 1
+    group = me.group("acme.orderly", me.job.procs, timeout=WAIT)
+    await group.construct()
+    async with group.changes() as changes:
+        await me.fence(timeout=WAIT)
+        if me.rank == last:
+            _die()
+        change = await changes.get(timeout=10)
+        return [type(change).__name__, await outcome(lambda: group.destruct(timeout=WAIT))]
+
+
+@apart_later.rule
+def _(found: list[Any]) -> list[Any]:
+    errors = _errors([each and each[1] for each in found], -1)
+    return [error and ["MemberFailed", error] for error in errors]
+
+
+@promised(
     "destruct: members are told",
     DESTRUCT,
     "GROUP_MEMBER_FAILED, and success, under GROUP_NOTIFY_TERMINATION",
@@ -516,15 +543,17 @@ async def led(me: Client) -> Any:
         leader = group.leader
         after = None if leader is None else int(leader.rank)
         await group.fence(timeout=WAIT)
-        await group.destruct()
-    return [after, calls, said, kinds]
+        taken = await outcome(group.destruct)
+    return [after, calls, said, kinds, taken]
 
 
 @led.rule
 def _(found: list[Any]) -> list[Any]:
     leader = found[1][0] if found[1][0] in (1, 3) else 1
     said = [["GROUP_LEADER_SELECTED", "acme.led", leader]]
-    return _living(found, [leader, [[[0], "acme.led"]], said, ["LeaderFailed", "LeaderSelected"]], 0)
+    taken = _errors([each and each[4] for each in found], 0)
+    shared = [leader, [[[0], "acme.led"]], said, ["LeaderFailed", "LeaderSelected"]]
+    return [error and [*shared, error] for error in taken]
 
 
 @promised(

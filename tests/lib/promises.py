@@ -64,6 +64,7 @@ PROMISES = (
     Promise("destruct", DESTRUCT, "all members take the group apart; its address means nothing afterwards"),
     shipped("destruct: twice"),
     shipped("destruct: a member dies"),
+    shipped("destruct: a member has died"),
     shipped("destruct: members are told"),
     shipped("invite"),
     Promise("invite: not before it stands", JOIN, "a join ends after GROUP_CONSTRUCT_COMPLETE alone"),

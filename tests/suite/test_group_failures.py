@@ -68,6 +68,11 @@ def test_nobody_leaves_before_it_stands(run):
     assert isinstance(refused, PMIxError) and "not complete" in str(refused)
 
 
+@pytest.mark.promise("destruct: a member has died")
+def test_a_group_of_which_one_has_died_is_destructed_with_an_error(run):
+    run.keeps("destruct: a member has died")
+
+
 @pytest.mark.promise("destruct: a member dies")
 def test_a_member_that_ends_before_it_destructs(run):
     run.keeps("destruct: a member dies")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from pypmix.engine.collective.rules import DESTRUCT, is_ft
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.collecting import SOON, collect, missing
 from pypmix.engine.groups.rules import (
@@ -143,8 +144,8 @@ class Constructing:
         self._port = agent.port
         self._calls: dict[str, _Call] = {}
         self._busy: set[str] = set()
-        self._built: dict[str, tuple[tuple[Proc, ...], tuple[Info, ...]]] = {}
-        """The groups of which the server has a record, as they were then, and the directives they were made with."""
+        self._built: dict[str, tuple[Proc, ...]] = {}
+        """The groups of which the server has a record, with their members at that time."""
         self._selected: dict[str, Proc] = {}
         """The leaders of constructs that this process has not called yet."""
         self._listening = False
@@ -280,7 +281,7 @@ class Constructing:
             leader = self._port.proc if leads else found(op.directives, GROUP_LEADER_PROC, Proc)
         # Where it has ended meanwhile, a construct that was optional has gone on without it.
         leader = leader if leader in members else None
-        self._built[op.group] = members, op.directives
+        self._built[op.group] = members
         formed = self._agent.standing.formed(
             op.group,
             members,
@@ -316,8 +317,12 @@ class Constructing:
         if state is None:
             raise NotFound(f"the caller is not in a group {name!r}")
         self._free(name)
-        call = self._begin(op, done, state.members)
-        if state.epoch == 1 and self._built.get(name, ((), ()))[0] == state.members:
+        lost = standing.failed_members(name)
+        call = self._begin(op, done, (*state.members, *lost))
+        if lost and not self._port.adapts and not self._goes_on(name, op):
+            # The answer is the same as for a member that ends after the call.
+            self._note_loss(name, lost[0])
+        elif state.epoch == 1 and self._built.get(name) == state.members:
             directives = directives_for(op, self._port.server_release)
             self._submit(call, op.replace(directives=directives), self._destructed)
         else:
@@ -377,7 +382,8 @@ class Constructing:
         if getattr(error, "code", 0) == ERR_LOST_CONNECTION and not self._port.adapts and call.leave_timer is None:
             # The server may lose a member that leaves and ends before the event of its leaving arrives here.
             self._busy.add(name)
-            call.leave_timer = self._port.later(LEAVE_GRACE, lambda: self._end(name, None, error, call))
+            lost = _failure(ERR_PARTIAL_SUCCESS, name, call.named)
+            call.leave_timer = self._port.later(LEAVE_GRACE, lambda: self._end(name, None, lost, call))
             return
         if error is None:
             self._gone(name)
@@ -430,11 +436,14 @@ class Constructing:
         for timer in (call.timer, call.loss_timer, call.leave_timer):
             if timer is not None:
                 timer.cancel()
-        if call.leave_timer is not None and not call.asked:
+        if isinstance(call.op, GroupDestruct) and not call.asked:
             self._busy.discard(name)
         done, call.done = call.done, None
         if error is not None and isinstance(call.op, GroupConstruct):
             self._agent.standing.abandoned(name)
+        elif getattr(error, "code", 0) == ERR_PARTIAL_SUCCESS:
+            # The group is gone, although a member was missing.
+            self._gone(name)
         done(result, error)
 
     def _ranks(self, given: tuple[Proc, ...], sizes: Mapping[Proc, Value] | None = None) -> tuple[Proc, ...]:
@@ -519,14 +528,14 @@ class Constructing:
     def _ended(self, ended: Proc) -> None:
         for name, call in list(self._calls.items()):
             if ended in call.named:
-                directives = self._built.get(name, ((), ()))[1] + call.op.directives
-                forgiving = any(
-                    found(directives, key, bool) for key in (keys.GROUP_FT_COLLECTIVE, keys.GROUP_NOTIFY_TERMINATION)
-                )
-                if forgiving and isinstance(call.op, GroupDestruct):
+                if isinstance(call.op, GroupDestruct) and self._goes_on(name, call.op):
                     self._go_on(call, ended)
                 else:
                     self._note_loss(name, ended)
+
+    def _goes_on(self, name: str, op: GroupDestruct) -> bool:
+        """Return True if a destruct continues without members that end."""
+        return self._agent.standing.goes_on(name) or is_ft(DESTRUCT, op.directives)
 
     def _go_on(self, call: _Call, without: Proc) -> None:
         living = tuple([each for each in call.named if each != without])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from itertools import count
 
+from pypmix.engine.collective.rules import CONSTRUCT, FT
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.inviting import timeout_in
 from pypmix.engine.groups.membership import Admission
@@ -25,7 +26,6 @@ from pypmix.engine.groups.talk import (
     PLACE,
     TERM,
     WELCOME,
-    flag,
     found,
     keep,
     listed,
@@ -41,7 +41,6 @@ from pypmix.engine.groups.talk import (
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError
 from pypmix.standard.ops import GroupResults, Notification, NotifyEvent
-from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import DataArray, Info
 
@@ -172,7 +171,7 @@ class Entering:
             context_id=number(infos, keys.GROUP_CONTEXT_ID),
             leader=next(iter(listed(infos, keys.GROUP_LEADER)), None),
             infos=() if others is None else tuple([info for info in others.items if isinstance(info, Info)]),
-            directives=(flag(keys.GROUP_NOTIFY_TERMINATION, is_set(infos, keys.GROUP_NOTIFY_TERMINATION)),),
+            directives=tuple([info for info in infos if info.key in FT[CONSTRUCT]]),
             admitted=dict(zip(added, map(Admission, places, lives), strict=True)),
             epoch=number(infos, EPOCH) or 1,
             term=number(infos, TERM) or 0,

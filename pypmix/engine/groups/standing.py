@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from pypmix.engine.collective.rules import DESTRUCT, is_ft
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.membership import Admission, Membership
 from pypmix.engine.groups.states import Standing as States
@@ -93,6 +94,7 @@ class Group:
         infos: The infos that came with the result of the construct.
         said: The infos of each member that was admitted later.
         notifies: Whether its members have asked for events of failures.
+        goes_on: Whether a destruct succeeds without members that have ended.
         leaving: Whether this process is about to leave.
         stage: The state of its state machine.
     """
@@ -108,10 +110,13 @@ class Group:
         self.infos: tuple[Info, ...] = ()
         self.said: dict[Proc, tuple[Info, ...]] = {}
         self.notifies = False
+        self.goes_on = False
         self.leaving = False
         self.stage = States.START
         self.told: dict[Proc, None] = {}
         """The members whose failure the handlers were told of."""
+        self.lost: dict[Proc, None] = {}
+        """The members that have ended without leaving."""
         self.watches: dict[int, GroupWatch] = {}
         self.past: deque[GroupChange] = deque(maxlen=MAX_PAST)
         """Its last changes, for watches that begin later."""
@@ -220,6 +225,7 @@ class Standing:
         group.epoch = epoch
         group.infos = infos
         group.notifies = is_set(directives, keys.GROUP_NOTIFY_TERMINATION)
+        group.goes_on = is_ft(DESTRUCT, directives)
         self._groups[name] = group
         if group.membership.admitted:
             _ = self._agent.admitting
@@ -272,6 +278,7 @@ class Standing:
             return False
         # From now on the registrar has changes to forward.
         _ = self._agent.admitting
+        group.lost.pop(member, None)
         group.said[member] = infos
         group.step(States.JOINS)
         group.epoch += 1
@@ -313,6 +320,14 @@ class Standing:
         """Return the members of a group by group rank; none where this process is in none of this name."""
         group = self._groups.get(name)
         return () if group is None else group.membership.members
+
+    def failed_members(self, name: str) -> tuple[Proc, ...]:
+        """Return the members of a group that have ended without leaving."""
+        return tuple(self._groups[name].lost) if name in self._groups else ()
+
+    def goes_on(self, name: str) -> bool:
+        """Return True if a destruct of a group succeeds without members that have ended."""
+        return name in self._groups and self._groups[name].goes_on
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the groups that this process is in."""
@@ -560,6 +575,8 @@ class Standing:
     # What changes
 
     def _depart(self, group: Group, leaver: Proc, life: int) -> bool:
+        # It may have left before it ended.
+        group.lost.pop(leaver, None)
         if not group.membership.remove(leaver, life):
             return False
         group.said.pop(leaver, None)
@@ -589,6 +606,7 @@ class Standing:
             return
         led = group.leader == failed
         group.membership.remove(failed, group.membership.life(failed))
+        group.lost[failed] = None
         group.said.pop(failed, None)
         group.epoch += 1
         group.step(States.NEEDS_LEADER if led else States.FAILS)

@@ -33,7 +33,8 @@ class Group:
         context_id: Its context id.
         formed: Its members when it was formed.
         kept: The values of members that are kept under its context id.
-        lost: The members that have ended; their events may come later than that news.
+        lost: The members that have ended, and whether a destruct misses them: not those that had left, of which the
+            news may arrive later.
     """
 
     __slots__ = ("context_id", "formed", "ft", "kept", "leader", "lost", "notify")
@@ -50,7 +51,7 @@ class Group:
         self.context_id = context_id
         self.formed: tuple[Proc, ...] = ()
         self.kept: list[tuple[Process, Name]] = []
-        self.lost: set[Proc] = set()
+        self.lost: dict[Proc, bool] = {}
 
     def titles(self, name: str) -> tuple[Info, ...]:
         """Return what an event about it calls it."""

@@ -299,6 +299,7 @@ class Forming(Topic):
             group.leader = known.leader
             group.notify, group.ft = group.notify or known.notify, group.ft or known.ft
             group.kept += known.kept
+            group.lost.update(known.lost)
         self.records.form(key, members, group)
         group.formed = outcome.members
         if outcome.context_id is not None:

@@ -153,7 +153,7 @@ class Records:
     def _lose(self, name: str, gone: Proc) -> None:
         """A member has ended without leaving."""
         group = self.get(name)
-        group.lost.add(gone)
+        group.lost[gone] = True
         rest = tuple([member for member in self._server.store.groups[name] if member != gone])
         # Deaths end what is under way by themselves.
         self._change(name, rest)
@@ -193,7 +193,7 @@ class Records:
         self._kept = deque([entry for entry in self._kept if entry[0].namespace is not namespace])
         for group in self._groups.values():
             group.kept = [entry for entry in group.kept if entry[0].namespace is not namespace]
-            group.lost = {member for member in group.lost if member.nspace != namespace.name}
+            group.lost = {lost: missed for lost, missed in group.lost.items() if lost.nspace != namespace.name}
 
     # Events
 
@@ -310,8 +310,12 @@ class Records:
         key = self._server.store.key_of(name, event.source)
         if key is not None:
             self._leave(key, event.source)
-        else:
-            self._is_early(name, event)
+            return
+        for key in self._server.store.keys_of(name):
+            lost = self.get(key).lost
+            if event.source in lost:
+                lost[event.source] = False
+        self._is_early(name, event)
 
     def _key(self, name: str, source: Proc) -> str | None:
         """Return where the group of a name is that a proc is in, or was in when it ended: clients believe both."""
@@ -334,7 +338,8 @@ class Records:
         if added:
             # Who else is a member may have changed since: others tell of that.
             new = [member for member in added if member not in known and not self._has_ended(member)]
-            lost.difference_update(new)
+            for member in new:
+                lost.pop(member, None)
             self._change(name, (*known, *new))
             return
         for member in known:

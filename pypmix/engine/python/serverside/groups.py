@@ -49,14 +49,29 @@ class _Destruct(NodeMeaning):
         self.collective = collective
         self._groups = groups
 
+    def gone_procs(self) -> tuple[Proc, ...]:
+        """Return the members that have ended without a destruct, whenever they ended."""
+        return tuple(sorted({*super().gone_procs(), *self._missed()}))
+
+    def _missed(self) -> list[Proc]:
+        """Return the members that had ended before this destruct began."""
+        lost = self._groups.records.get(self.collective.membership.group).lost
+        return [member for member, missed in lost.items() if missed]
+
     def ask(self) -> None:
         """All members of this server have come: ask the host."""
         collective = self.collective
+        if self._missed():
+            collective.lost = True
         directives: tuple[Info, ...] = ()
         if collective.lost or any(map(_INFOS, collective.said.values())):
             directives = self.directives_and_gone()
         name, members = collective.membership.group.partition("\0")[0], self._groups.everyone(self)
         self.submit(GroupUpcall(GROUP_DESTRUCT, name, members, directives))
+
+    def take(self, _result: object) -> int | None:
+        # A group that has admitted members may be fault tolerant without this server's knowledge; the host knows.
+        return statuses.SUCCESS if self.collective.membership.others else self.collective.status
 
     def ended(self, status: int) -> None:
         """Answer the callers; the group no longer exists, unless the destruct has failed."""
