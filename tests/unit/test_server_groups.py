@@ -179,14 +179,38 @@ def test_any_participant_may_abort():
     party = Party(4)
     tags = party.construct(0, 1, infos=(NOTIFY, REACTS))
     party.die(3)
+    tags += party.construct(2, infos=(NOTIFY, REACTS))
     party.react(0, Proc("job", 3), talk.GO_ON)
     party.react(1, Proc("job", 3), talk.ABORT)
-    assert party.statuses(tags) == [ABORT, ABORT]
-    # Who comes later is told the same, once.
-    assert party.statuses(party.construct(2), (2,)) == [ABORT]
+    assert party.statuses(tags) == [ABORT, ABORT, ABORT]
     expected = [(statuses.GROUP_MEMBER_FAILED, Proc("job", 3)), (statuses.GROUP_CONSTRUCT_ABORT, None)]
     assert [party.heard(rank) for rank in (0, 1, 2)] == [expected] * 3
     assert party.is_clean()
+
+
+def test_who_comes_after_the_leader_has_aborted_is_told_so():
+    party = Party(4)
+    tags = party.construct(0, infos=(LEAD, NOTIFY, REACTS)) + party.construct(1, infos=(NOTIFY, REACTS))
+    party.die(3)
+    party.react(0, Proc("job", 3), talk.ABORT)
+    assert party.statuses(tags) == [ABORT, ABORT]
+    assert party.statuses(party.construct(2), (2,)) == [ABORT]
+    aborted = (statuses.GROUP_CONSTRUCT_ABORT, None)
+    failed = (statuses.GROUP_MEMBER_FAILED, Proc("job", 3))
+    assert [party.heard(rank) for rank in (0, 1, 2)] == [[failed, aborted], [aborted], [aborted]]
+    assert party.is_clean()
+
+
+def test_a_leader_that_calls_last_hears_of_failures_alone():
+    party = Party(4)
+    tags = party.construct(1, 2, infos=(NOTIFY, REACTS))
+    party.die(3)
+    assert [party.heard(rank) for rank in (1, 2)] == [[], []]
+    tags += party.construct(0, infos=(LEAD, NOTIFY, REACTS))
+    heard = [party.heard(rank) for rank in (0, 1, 2)]
+    assert heard == [[(statuses.GROUP_MEMBER_FAILED, Proc("job", 3))], [], []]
+    party.react(0, Proc("job", 3), talk.GO_ON)
+    assert party.statuses(tags, (1, 2, 0)) == [statuses.SUCCESS] * 3
 
 
 def test_a_participant_that_raises_the_abort_itself():

@@ -545,14 +545,19 @@ class Construct(NodeMeaning):
     # Failures, and what callers make of them
 
     def look(self) -> None:
-        """Tell callers of failures here that they do not know, unless procs elsewhere take part."""
+        """Tell callers of failures here that they do not know, unless procs elsewhere take part.
+
+        Where no caller leads yet, they are told of members when all have come.
+        """
         collective = self.collective
         if collective.membership.others or not collective.gone:
             return
         for failed in self.gone_procs():
             if failed in self.told or keys.GROUP_OPTIONAL in self.flags or not collective.is_running:
                 continue
-            if failed == self.leader or keys.GROUP_NOTIFY_TERMINATION in self.flags:
+            # A caller that has yet to come may be the leader, which alone is told of members.
+            may_be_led = self.leader is None and collective.state == Life.GATHERS
+            if failed == self.leader or (keys.GROUP_NOTIFY_TERMINATION in self.flags and not may_be_led):
                 self._fail_proc(failed)
 
     def _fail_proc(self, failed: Proc) -> None:
