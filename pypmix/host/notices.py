@@ -1,18 +1,23 @@
 """The events that a host raises: procs that end and fail, jobs that start and end; and the codes that clients want.
 
 They go to all of the session: its jobs come from each other by spawns, which connect them, and tools belong to none.
-They never go to default handlers, since libraries take what these get for a failure of their own job. The end
-of each proc is raised only if a client has asked for it, since most programs never do; a failure is raised in any case,
-since a client may ask for it later.
+They never go to default handlers, since libraries take what these get for a failure of their own job. A failure is
+raised in any case, since a client may ask for it later.
+
+The Standard has the end of a proc that ends well raised where its spawn asks for that (`NOTIFY_PROC_TERMINATION`), and
+so do other launchers. Beyond that, clients that run pypmix receive it if they have registered for it: not programs on
+libpmix, which react to the event in their own library, some while they finalize, and not through servers of libpmix,
+which cannot tell the two apart.
 """
 
 from __future__ import annotations
 
 from pypmix.host.outcome import TIMED_OUT
-from pypmix.standard import attrs
+from pypmix.standard import attrs, codes
 from pypmix.standard.enums import EventCode, Range, Status
 from pypmix.standard.ops import DeregisterEvents, Notification, NotifyEvent, RegisterEvents
-from pypmix.standard.types import RANK_WILDCARD, Proc
+from pypmix.standard.ops.events import OWN_CLIENTS
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +27,6 @@ if TYPE_CHECKING:
     from pypmix.host.manager import Manager
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
-    from pypmix.standard.types import Info
 
 ENDS = (EventCode.PROC_TERMINATED, EventCode.EVENT_PROC_TERMINATED)
 """The same news under its older and its newer code; each is raised where a client has asked for it."""
@@ -113,8 +117,11 @@ class Notices:
             if status in self.asked:
                 self._spread(self._event(status, rank.proc, details))
         for end in ENDS:
-            if told or end in self.asked:
-                self._spread(self._event(end, rank.proc, details, cached=told or failed))
+            if told or (failed and end in self.asked):
+                self._spread(self._event(end, rank.proc, details))
+            elif end in self.asked and not self._host.native:
+                own = Info(OWN_CLIENTS, Value(codes.BOOL, True))
+                self._spread(self._event(end, rank.proc, (*details, own), cached=False))
 
     def _job_ended(self, job: RunningJob) -> None:
         outcome = job.outcome or job.partial

@@ -12,6 +12,7 @@ from lib.job import Job
 from lib.pairings import Part
 
 RANK = str(Path(__file__).parent / "event_rank.py")
+END_RANK = str(Path(__file__).parent / "ends_rank.py")
 
 HEARD_BY_PYTHON = [
     ("default", -4242, 1, 3, ["pmix.evproc", "pmix.evtext"]),
@@ -83,3 +84,13 @@ def test_events_between_c_and_python_ranks_on_native_servers(launch, programs, l
     without = [entry for entry in HEARD_BY_C if not entry.startswith("default -4246")]
     found = heard(job)
     assert [entry for entry in found if entry != ITS_OWN_EARLY and not entry.startswith("default -4246")] == without
+
+
+@pytest.mark.servers("python-server")
+@pytest.mark.parametrize("engine", ["python", "native"])
+def test_the_end_of_a_rank_that_ends_well_is_told_to_clients_of_pypmix_alone(launch, programs, libpmix, engine):
+    """A library reacts to that event itself, and may do so while it finalizes; no other server raises it unasked."""
+    python = Part(1, [sys.executable, END_RANK], {"PYPMIX_ENGINE": engine})
+    job = succeeded(launch(Part(2, [programs("ends")], libpmix), python))
+    assert notes(job, 0)["over"] == "1"
+    assert notes(job, 0)["heard"] == "0"

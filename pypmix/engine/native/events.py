@@ -19,7 +19,7 @@ from pypmix.engine.native.structs import get_proc
 from pypmix.engine.raised import Raised
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
-from pypmix.standard.ops.events import DIRECTIVES, RANGE_PROC_LOCAL, among, procs_in
+from pypmix.standard.ops.events import DIRECTIVES, OWN_CLIENTS, RANGE_PROC_LOCAL, among, procs_in
 from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, decimal
 
 TYPE_CHECKING = False
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 AGAIN = Info("pypmix.again", Value(codes.BOOL, True))
 """A directive that the library does not know, which has it tell the server of a code that it has told another of."""
+
+OWN = Info(OWN_CLIENTS, Value(codes.BOOL, True))
+
+ENDS = (statuses.PROC_TERMINATED, statuses.EVENT_PROC_TERMINATED)
+"""The codes of events that servers of pypmix raise to its own clients alone where a proc ends well."""
 
 DEFAULT = -(2**31)
 """The code that stands for all codes with servers.
@@ -170,6 +175,8 @@ class Topic(Asking):
             told = tuple([info for info in op.directives if info.key not in DIRECTIVES])
             if self.session.again:
                 told = (*told, AGAIN)
+            if code in ENDS:
+                told = (*told, OWN)
             given.infos, given.ninfos = self.marshal.infos(told)
 
         call = yield lib.PYPMIX_REGISTER_EVENT_HANDLER, arguments(fill), NO_LIMIT

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 else:
     from pypmix.standard._typing import Generic as Protocol
 
+OWN_CLIENTS = "pypmix.evt.own"
+"""In an event of a host: only clients that run pypmix receive it. In a registration: it is of such a client. A flag."""
+
 RANGE_RM = 1
 RANGE_LOCAL = 2
 RANGE_NAMESPACE = 3

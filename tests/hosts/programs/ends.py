@@ -58,8 +58,11 @@ def spawning(me, kind):
         job = spawn(me, code, n=2)
         assert job.wait(timeout=WAIT) == exit_code, kind
         assert ended(about(ends, job.nspace)) == [exit_code, job_status]
-        heard = [about(procs, job.nspace) for _ in range(4 if exit_code else 2)]
-    assert {event.affected[0] for event in heard} == {Proc(job.nspace, rank) for rank in (0, 1)}, heard
+        # A good end is no event for programs on libpmix, from which its servers cannot tell this one.
+        good = 2 if os.environ.get("PYPMIX_SERVER_ENGINE") == "python" else 0
+        heard = [about(procs, job.nspace) for _ in range(4 if exit_code else good)]
+    affected = {Proc(job.nspace, rank) for rank in (0, 1)} if heard else set()
+    assert {event.affected[0] for event in heard} == affected, heard
     failed = [event for event in heard if event.code == EventCode.ERR_PROC_ABORTED]
     assert len(failed) == (2 if exit_code else 0), heard
     if exit_code in STATUSES:

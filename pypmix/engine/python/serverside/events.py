@@ -13,6 +13,7 @@ from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import DeregisterEvents, Notification, NotifyEvent, RegisterEvents
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import (
+    OWN_CLIENTS,
     RANGE_LOCAL,
     RANGE_NAMESPACE,
     RANGE_PROC_LOCAL,
@@ -77,6 +78,7 @@ class _Event:
         number: Its place in the order of all events.
         time: When it was raised.
         size: About how many bytes it holds.
+        own: Whether it is for clients that run pypmix alone.
         nspace: The only nspace that it is for; None if it is for others, too.
         targets: The only procs that it is for; None if it names none.
     """
@@ -89,6 +91,7 @@ class _Event:
         "notification",
         "nspace",
         "number",
+        "own",
         "sender",
         "size",
         "targets",
@@ -101,6 +104,7 @@ class _Event:
         self.number = 0
         self.time = 0.0
         self.nondefault = is_set(notification.infos, keys.EVENT_NON_DEFAULT)
+        self.own = sender is None and is_set(notification.infos, OWN_CLIENTS)
         self.targets = procs_in(notification.infos, keys.EVENT_CUSTOM_RANGE)
         self._named = frozenset(self.targets or ())
         self._wholes = [target for target in self.targets or () if target[1] == RANK_WILDCARD]
@@ -235,6 +239,8 @@ class Events(Topic):
         self._heard: dict[Process, dict[int, int]] = {}
         self._facts = 0
         self._much = MUCH
+        self._own: set[Peer] = set()
+        """The connections of clients that run pypmix on a library."""
         self.recent = _Kept()
         self._number = 0
 
@@ -248,6 +254,8 @@ class Events(Topic):
         if len(mine.keys() | wanted.keys()) + sum([len(other.wanted) for other in asking]) > self.server.limits.codes:
             raise self.server.limits.reached("codes", "these are too many event codes")
         registration = _Registration(peer, tag, wanted, fields["infos"])
+        if is_set(fields["infos"], OWN_CLIENTS):
+            self._own.add(peer)
         self._asking.setdefault(peer, []).append(registration)
         self._consider(registration)
 
@@ -494,7 +502,7 @@ class Events(Topic):
             self.recent.add(event, most)
 
     def _send(self, peer: Peer, event: _Event) -> None:
-        if peer.open and not peer.finalized:
+        if peer.open and not peer.finalized and (peer.pypmix or peer in self._own or not event.own):
             peer.link.send(event.packed(peer.buffer_type, peer.release))
 
     def _expire(self) -> None:
@@ -507,6 +515,7 @@ class Events(Topic):
 
     def disconnected(self, peer: Peer) -> None:
         """See `Topic.disconnected`."""
+        self._own.discard(peer)
         asked = self._asking.pop(peer, [])
         self._forget(peer, list(self._codes.get(peer, ())))
         self._abandoned([code for registration in asked for code in registration.granted], peer.process)
