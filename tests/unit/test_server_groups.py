@@ -26,6 +26,13 @@ from pypmix.standard.ops.hosting import (
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.additions import decode_late
 from pypmix.wire.messages import EVENT, Command, reply_layout
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Query, Value
+from pypmix.wire.additions import decode_late, greeting
+from pypmix.wire.frames import TAG_NOTIFY
+from pypmix.wire.messages import EVENT, Command, reply_layout, request_layout
+from unit.crossing import Cluster
+from unit.test_python_server import Client, World
+from unit.test_python_server_groups import ABORT, MIDDLE, NEW, OLD, Member, context, group_info, note
 
 EVERYONE_OF_THE_JOB = Proc("job", RANK_WILDCARD)
 NOT_A_MEMBER = -66
@@ -133,11 +140,28 @@ def test_with_one_it_goes_on_without_the_dead(directive, status, moment):
     assert party.server.store.groups["g"] == job(0, 1)
 
 
-def test_who_is_not_of_pypmix_is_told_of_a_success():
-    party = Party(2, pypmix=False)
-    tags = party.construct(0, infos=(OPTIONAL,))
+@pytest.mark.parametrize(
+    ("version", "infos", "status"),
+    [
+        (OLD, (), statuses.ERR_PARTIAL_SUCCESS),
+        (MIDDLE, (), statuses.ERR_PARTIAL_SUCCESS),
+        (NEW, (), statuses.SUCCESS),
+        # pypmix on such a library compares the members, and the library drops what it does not take for a success.
+        (MIDDLE, (REACTS,), statuses.SUCCESS),
+    ],
+)
+def test_a_library_is_told_of_a_partial_group_if_it_keeps_the_members(version, infos, status):
+    party = Party(2, version, version, pypmix=False)
+    tags = party.construct(0, infos=(OPTIONAL, *infos))
     party.die(1)
-    assert party.members[0].result(tags[0])["members"] == job(0)
+    member = party.members[0]
+    member.client.read()
+    fields = reply_layout(Command.GROUP_CONSTRUCT, member.release).decode(
+        member.client.replies[tags[0]], 1, member.release
+    )
+    assert fields["status"] == status
+    assert tuple(fields.get("members") or job(0)) == job(0)
+    assert party.server.store.groups["g"] == job(0)
 
 
 def test_optional_ends_with_those_who_have_come_in_time():

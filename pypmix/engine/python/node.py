@@ -207,6 +207,8 @@ class Peer:
         backlog: Messages that have come and wait for their turn.
         most: How long a message it takes.
         denied: The status of a refused commit that its fence is to end with.
+        pypmix: Whether its client runs pypmix without a library.
+        own: Whether its client runs pypmix, as far as it has shown that: on a library it does so with requests.
         plan: The last fence of procs of this server alone, which it is likely to repeat byte by byte.
     """
 
@@ -221,6 +223,7 @@ class Peer:
         "link",
         "most",
         "open",
+        "own",
         "plan",
         "process",
         "pypmix",
@@ -236,7 +239,7 @@ class Peer:
         self.process = process
         self.release = release
         self.buffer_type = hello.buffer_type
-        self.pypmix = greeted(hello.infos)
+        self.pypmix = self.own = greeted(hello.infos)
         self.form = server.form(self.buffer_type, release)
         self.reader = FrameReader(server.limits.message, skips=True)
         self._pending = 0

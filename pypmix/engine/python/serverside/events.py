@@ -239,8 +239,6 @@ class Events(Topic):
         self._heard: dict[Process, dict[int, int]] = {}
         self._facts = 0
         self._much = MUCH
-        self._own: set[Peer] = set()
-        """The connections of clients that run pypmix on a library."""
         self.recent = _Kept()
         self._number = 0
 
@@ -255,7 +253,7 @@ class Events(Topic):
             raise self.server.limits.reached("codes", "these are too many event codes")
         registration = _Registration(peer, tag, wanted, fields["infos"])
         if is_set(fields["infos"], OWN_CLIENTS):
-            self._own.add(peer)
+            peer.own = True
         self._asking.setdefault(peer, []).append(registration)
         self._consider(registration)
 
@@ -502,7 +500,7 @@ class Events(Topic):
             self.recent.add(event, most)
 
     def _send(self, peer: Peer, event: _Event) -> None:
-        if peer.open and not peer.finalized and (peer.pypmix or peer in self._own or not event.own):
+        if peer.open and not peer.finalized and (peer.own or not event.own):
             peer.link.send(event.packed(peer.buffer_type, peer.release))
 
     def _expire(self) -> None:
@@ -515,7 +513,6 @@ class Events(Topic):
 
     def disconnected(self, peer: Peer) -> None:
         """See `Topic.disconnected`."""
-        self._own.discard(peer)
         asked = self._asking.pop(peer, [])
         self._forget(peer, list(self._codes.get(peer, ())))
         self._abandoned([code for registration in asked for code in registration.granted], peer.process)

@@ -99,6 +99,15 @@ def told_as(status: int, peer: Peer) -> int:
     return statuses.GROUP_CONSTRUCT_ABORT if peer.release >= INFO_IN_REPLY else statuses.ERR_PARTIAL_SUCCESS
 
 
+def _takes_partial(peer: Peer) -> bool:
+    """Return True if a client keeps the group that comes with a partial success.
+
+    Libraries from 6.0 on drop the members with any status but success, and then the group does not exist for them.
+    pypmix on a library compares the members instead, as it does with other servers.
+    """
+    return peer.pypmix or (peer.release < INFO_IN_REPLY and not peer.own)
+
+
 _HAS_LEFT = attrgetter("left")
 
 
@@ -324,14 +333,15 @@ class Forming(Topic):
                 # It has finalized in the meantime.
                 peer.status(tag, told_as(statuses.GROUP_CONSTRUCT_ABORT, peer))
                 continue
-            form = peer.buffer_type, peer.release, peer.pypmix, process.namespace
+            form = peer.buffer_type, peer.release, peer.pypmix, peer.own, process.namespace
             payload = packed.get(form)
             if payload is None:
                 payload = packed[form] = reply_layout(Command.GROUP_CONSTRUCT, peer.release).encode(
                     peer.buffer_type,
                     peer.release,
-                    # Others than ours drop the membership with any status but success.
-                    status=statuses.ERR_PARTIAL_SUCCESS if outcome.partial and peer.pypmix else statuses.SUCCESS,
+                    status=statuses.ERR_PARTIAL_SUCCESS
+                    if outcome.partial and _takes_partial(peer)
+                    else statuses.SUCCESS,
                     members=members,
                     context_id=outcome.context_id,
                     group_info=(*shared, *(leader if peer.pypmix else ())),

@@ -8,7 +8,7 @@ from operator import itemgetter
 from pypmix.engine.collective.machine import Kind, Life, Membership
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
 from pypmix.engine.common import Pending
-from pypmix.engine.groups.talk import GONE, REACTION, SAYS, VERDICT, flag, found, procs
+from pypmix.engine.groups.talk import GONE, REACTION, REACTS, SAYS, VERDICT, flag, found, procs
 from pypmix.engine.python.collectives import NodeMeaning, timeout_of
 from pypmix.engine.python.serverside.constructs import Construct, Constructing
 from pypmix.engine.python.serverside.forming import told_as
@@ -143,6 +143,7 @@ class Groups(Constructing):
             return False
         elif plan.given:
             construct.called(process, plan)
+            peer.own = peer.own or REACTS in plan.given
         collective.come(process, (peer, tag), False, plan.timeout, said)
         if construct is not None and collective.gone and collective.is_running:
             construct.look()
@@ -167,6 +168,7 @@ class Groups(Constructing):
             raise PMIxError(f"there are {len(store.groups)} groups", status=statuses.ERR_OUT_OF_RESOURCE)
         if store.groups and not store.groups.keys().isdisjoint(plan.nspaces):
             plan = Plan(tuple(store.ungrouped(store.own(plan.named, process.proc))), plan.infos)
+        peer.own = peer.own or REACTS in plan.given
         if plan.offers:
             if store.key_of(name, process.proc) is not None:
                 raise PMIxError(f"there is a group {name!r} already", status=statuses.ERR_EXISTS)
