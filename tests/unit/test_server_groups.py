@@ -164,6 +164,29 @@ def test_a_library_is_told_of_a_partial_group_if_it_keeps_the_members(version, i
     assert party.server.store.groups["g"] == job(0)
 
 
+@pytest.mark.parametrize(
+    ("version", "pypmix", "told"), [(OLD, False, 0), (MIDDLE, False, 0), (NEW, False, 1), (NEW, True, 0)]
+)
+def test_programs_on_libpmix_7_are_told_whom_a_fault_tolerant_construct_lacks(version, pypmix, told):
+    party = Party(3, version, version, version, pypmix=pypmix)
+    party.construct(0, infos=(TOLERANT,))
+    party.die(2)
+    assert party.heard(0) == []
+    party.construct(1, infos=(TOLERANT,))
+    failed = [(statuses.GROUP_MEMBER_FAILED, Proc("job", 2))] * told
+    assert [party.heard(0), party.heard(1)] == [failed, failed]
+    assert party.server.store.groups["g"] == job(0, 1)
+
+
+def test_nobody_is_told_twice_whom_a_construct_lacks():
+    party = Party(3, NEW, NEW, NEW, pypmix=False)
+    party.construct(0, infos=(TOLERANT, NOTIFY))
+    party.die(2)
+    party.construct(1, infos=(TOLERANT, NOTIFY))
+    failed = [(statuses.GROUP_MEMBER_FAILED, Proc("job", 2))]
+    assert [party.heard(0), party.heard(1)] == [failed, failed]
+
+
 def test_optional_ends_with_those_who_have_come_in_time():
     party = Party(3)
     tags = party.construct(0, 1, infos=(OPTIONAL, attrs.TIMEOUT(5)))

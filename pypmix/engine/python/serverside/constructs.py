@@ -74,6 +74,9 @@ The last is what it has committed, which others get when they ask.
 """
 
 
+TELLS_ABSENT = (7, 0, 0)
+"""The first release whose servers tell of members that a fault tolerant construct lacks."""
+
 _MAY_ASK = Life.READY, Life.HEARS
 _OPEN = Life.GATHERS, Life.ADDS
 
@@ -429,7 +432,7 @@ class Construct(NodeMeaning):
             self.as_asked = plan.answered(infos[0], members)
             # Another server tells the same in other objects.
             members = plan.answer[1] if self.as_asked and plan.answer is not None else members
-        return Outcome(members, context_id, shared, leader, partial)
+        return Outcome(members, context_id, shared, leader, partial, absent)
 
     def ended(self, status: int) -> None:
         """Answer the callers; if it has succeeded, the group stands."""
@@ -440,6 +443,7 @@ class Construct(NodeMeaning):
             plan = self.plan if self.as_asked else None
             if plan is None or not groups.stands_as_asked(self.name, collective, plan, outcome, group):
                 groups.stands(self.name, outcome, group, dict(collective.arrived), agreed=not self.alone)
+                self._tell_of_absent(outcome.absent)
             return
         if collective.asked:
             self._cancel(status)
@@ -453,6 +457,20 @@ class Construct(NodeMeaning):
             return
         for peer, tag in collective.arrived.values():
             answer_failure(peer, tag, told_as(status, peer), collective.absent, collective.reason)
+
+    def _tell_of_absent(self, absent: tuple[Proc, ...]) -> None:
+        """Tell programs on libpmix which members had ended before a fault tolerant construct.
+
+        Servers of libpmix do so from 7.0 on, when the group exists, and programs written for them wait for it.
+        """
+        if keys.GROUP_FT_COLLECTIVE not in self.flags:
+            return
+        calls = self.collective.arrived.items()
+        on_library = [each.proc for each, (peer, _) in calls if peer.release >= TELLS_ABSENT and not peer.own]
+        for failed in absent:
+            # The callers have heard of others while they waited.
+            if on_library and failed not in self.told:
+                self._tell(statuses.GROUP_MEMBER_FAILED, on_library, (proc(keys.EVENT_AFFECTED_PROC, failed),))
 
     def _is_due(self) -> bool:
         """Tell whether the other servers wait for this one, which has asked once and has not asked again."""

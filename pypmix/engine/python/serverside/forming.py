@@ -67,9 +67,10 @@ class Outcome:
         shared: What each member says of itself.
         leader: Its leader, None if it has none.
         partial: Whether some were left out of a construct that allows that.
+        absent: The named procs that have ended before, as far as they are known.
     """
 
-    __slots__ = ("context_id", "leader", "members", "partial", "shared")
+    __slots__ = ("absent", "context_id", "leader", "members", "partial", "shared")
 
     def __init__(
         self,
@@ -78,7 +79,9 @@ class Outcome:
         shared: Shared,
         leader: Proc | None = None,
         partial: bool = False,
+        absent: tuple[Proc, ...] = (),
     ) -> None:
+        self.absent = absent
         self.members = members
         self.context_id = context_id
         self.shared = shared
