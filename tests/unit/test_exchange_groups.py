@@ -12,7 +12,7 @@ from pypmix.host.exchange.coordinator import ContextIds
 from pypmix.host.exchange.kinds import OUTCOME, Outcome, Part, coordinator_of, parts_field
 from pypmix.host.exchange.limits import MAX_PARTIES
 from pypmix.host.exchange.places import Party, Places
-from pypmix.standard import attrs, codes, statuses
+from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.ops import Connect, FenceUpcall, GroupUpcall, NotifyEvent, QueryInfo
 from pypmix.standard.ops.events import procs_in
@@ -399,3 +399,25 @@ def test_only_a_member_says_of_others_that_they_have_left_its_group():
     assert collectives.record.listed() == (("g", (one,)),)
     collectives.heard(statuses.GROUP_LEFT, one, affected)
     assert collectives.record.listed() == ()
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_leader_that_ends_before_its_server_is_complete_is_known_to_the_others(world, declared):
+    said = talk.text(keys.GROUP_ID, "g"), talk.text(talk.SAYS, talk.DECLARES)
+    if declared:
+        world.ask("b", NotifyEvent(statuses.TALK, 6, (attrs.EVENT_CUSTOM_RANGE([P[0], P[3]]), *said)), P[1])
+        world.hub.run()
+    asked = [world.ask(name, construct(NOTIFY)) for name in "ac"]
+    world.hub.run()
+    for proc in (P[1], P[2]):
+        world.crossings["b"].departed(proc)
+    world.hub.run()
+    again = all_same([each.end for each in asked])
+    assert procs_in(again, GROUP_ABSENT) == (P[1], P[2])
+    assert procs_in(again, GROUP_LEADER_PROC) == ((P[1],) if declared else None)
+    ends = world.all_ask(lambda _name: construct(NOTIFY, number=2), names="ac")
+    assert procs_in(all_same(ends), MEMBERS) == (P[0], P[3])
+    # A later group of this name has no leader because of that.
+    world.all_ask(GroupUpcall(GROUP_DESTRUCT, "g", (P[0], P[3])), names="ac")
+    ends = world.all_ask(lambda _name: construct(NOTIFY, named(GROUP_ABSENT, ()), members=(P[0], P[3])), names="ac")
+    assert procs_in(all_same(ends), GROUP_LEADER_PROC) is None

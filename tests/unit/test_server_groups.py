@@ -935,6 +935,38 @@ def codes_heard(member):
     return found
 
 
+class Declaring(Several):
+    """Notes what its servers pass on to others."""
+
+    said = ()
+
+    def upcall(self, node, op, answer):
+        if isinstance(op, ops.NotifyEvent):
+            self.said = (*self.said, (op.code, *(info.value.data for info in op.infos if info.key == talk.SAYS)))
+        super().upcall(node, op, answer)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_others_are_told_who_leads_if_this_server_waits_for_more_callers(first):
+    cluster = Declaring((0, 1), (2, 3))
+    members = cluster.member(0), cluster.member(1)
+    for rank, leads in enumerate((first, not first)):
+        members[rank].construct(*((LEAD,) if leads else ()), NOTIFY, procs=job(0, 1, 2, 3))
+    # Who calls last is known by what its server contributes.
+    assert cluster.said == (((statuses.TALK, talk.DECLARES),) if first else ())
+    assert cluster.asked()[0][GROUP_LEADER_PROC] == Proc("job", 0 if first else 1)
+
+
+def test_all_hear_of_a_member_if_the_leader_has_ended_as_well():
+    cluster = Several((0, 1), (2, 3))
+    zero, one = cluster.member(0), cluster.member(1)
+    for member in (zero, one):
+        member.construct(NOTIFY, REACTS, procs=job(0, 1, 2, 3))
+    _, _, answer = cluster.asked()
+    answer((talk.procs(talk.ABSENT, job(2, 3)), talk.proc(GROUP_LEADER_PROC, Proc("job", 2))), None)
+    assert codes_heard(zero) == codes_heard(one) == [statuses.GROUP_LEADER_FAILED, statuses.GROUP_MEMBER_FAILED]
+
+
 def test_rounds_until_all_servers_know_how_their_callers_react():
     cluster = Several((0, 1), (2, 3))
     zero, one = cluster.member(0), cluster.member(1)

@@ -72,6 +72,9 @@ WITHOUT = "standing without"
 GONE = "gone"
 """To another server, and from a host to its server: `AFFECTED_PROC` has ended, and is a member of no group."""
 
+DECLARES = "construct declares"
+"""From a server to the other servers of a construct: the source declares itself the leader of the group."""
+
 WELCOME = "enter welcome"
 """To the new member: it is one, in its life `LIFE`, and this is the group."""
 

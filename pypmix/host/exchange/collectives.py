@@ -11,7 +11,7 @@ from collections import OrderedDict
 from functools import partial
 
 from pypmix.engine.common import Pending
-from pypmix.engine.groups.talk import left_in
+from pypmix.engine.groups.talk import DECLARES, SAYS, found, left_in
 from pypmix.engine.times import DECISION_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import JOB, SIGNATURE, TEXT
@@ -303,6 +303,8 @@ class Collectives:
     # From decisions to answers
 
     def _end(self, upcall: Upcall, part: Part, outcome: Outcome, since: float) -> None:
+        if part.kind == CONSTRUCT and (outcome.status or procs_in(outcome.infos, MEMBERSHIP)):
+            self._coordinator.forget_leader(part.name)
         if outcome.status != statuses.SUCCESS:
             error: PMIxError
             if outcome.status == statuses.ERR_TIMEOUT:
@@ -397,6 +399,9 @@ class Collectives:
             return
         left: Iterable[Proc] = ()
         if code == statuses.TALK:
+            if found(infos, SAYS, str) == DECLARES:
+                self._coordinator.declare_leader(name, source)
+                return
             left = left_in(infos)
             if left and not self.record.has(name, source):
                 # Only a member may say so of others.

@@ -382,6 +382,8 @@ class Coordinator:
         self._forward = forward
         self._rounds: dict[tuple[int, str], list[Round]] = {}
         self._late: deque[_Late] = deque(maxlen=MAX_LATE)
+        self._declared: OrderedDict[str, Proc] = OrderedDict()
+        """The leaders of constructs whose servers wait for more callers, by the name of the group."""
         self._left: OrderedDict[str, dict[Proc, float]] = OrderedDict()
         self._context_ids = ContextIds(self.name)
         self._names = Names()
@@ -603,6 +605,16 @@ class Coordinator:
             self._left.popitem(last=False)
         self.review()
 
+    def declare_leader(self, name: str, leader: Proc) -> None:
+        """A caller leads a construct to which its server has not contributed yet: it may end before that."""
+        self._declared[name] = leader
+        if len(self._declared) > MAX_LEFT:
+            self._declared.popitem(last=False)
+
+    def forget_leader(self, name: str) -> None:
+        """A construct has ended."""
+        self._declared.pop(name, None)
+
     def joined(self, name: str, procs: Iterable[Proc], since: float) -> frozenset[Proc]:
         """Procs are members of a group: so they have not left, or not that one; return those that have.
 
@@ -817,7 +829,8 @@ class Coordinator:
         return end
 
     def _settle_construct(self, round: Round, gone: set[Proc], late: set[Proc]) -> None:
-        construct = deciding.Construct(round.parts, gone | late, round.leaders)
+        declared = round.members & {self._declared.get(round.name)}
+        construct = deciding.Construct(round.parts, gone | late, round.leaders | declared)
         outcome = construct.outcome()
         if outcome is not None and outcome.status == statuses.SUCCESS:
             self._again(round, outcome)
@@ -953,6 +966,8 @@ class Coordinator:
 
     def _end(self, round: Round, outcome: Outcome) -> None:
         self._remove(round)
+        if round.kind == CONSTRUCT:
+            self.forget_leader(round.name)
         # One that ends with a lost server does not ask the others how it has ended.
         inquires = not outcome.moved and not round.rule.loss_ends
         self._answer(round.held, outcome.replace(parts=tuple(round.keys)) if inquires else outcome)

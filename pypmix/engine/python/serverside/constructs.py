@@ -25,8 +25,10 @@ from pypmix.engine.groups.talk import (
     ABORT,
     ABSENT,
     CLAIM,
+    DECLARES,
     ERROR_STATUS,
     REACTS,
+    SAYS,
     VERDICT,
     flag,
     found,
@@ -215,8 +217,23 @@ class Construct(NodeMeaning):
             self.declared = process.proc
             if self.leader is None:
                 self.leader = process.proc
+            self._pass_on_leader(process)
         if REACTS in given:
             self.reacting.add(process)
+
+    def _pass_on_leader(self, process: Process) -> None:
+        """Tell other servers who leads, if this one waits for more callers: the leader may end before they come."""
+        collective = self.collective
+        others = collective.membership.others
+        if others and collective.awaited > 1:
+            infos = (
+                procs(keys.EVENT_CUSTOM_RANGE, sorted(others)),
+                text(keys.GROUP_ID, self.name),
+                text(SAYS, DECLARES),
+                flag(keys.EVENT_NON_DEFAULT),
+                flag(keys.EVENT_DO_NOT_CACHE),
+            )
+            self.server.host.upcall(NotifyEvent(statuses.TALK, RANGE_CUSTOM, infos), ignore, process)
 
     def added(self) -> tuple[Proc, ...]:
         """Return the procs that its callers add."""
@@ -582,7 +599,8 @@ class Construct(NodeMeaning):
         """Tell of the failure of a proc, and wait for what the callers say to it."""
         self.told.add(failed)
         leads = failed == self.leader
-        targets = self.here if leads or self.leader is None else [self.leader]
+        led = self.leader is not None and self.leader not in self.told
+        targets = [self.leader] if led and not leads and self.leader is not None else self.here
         came = self.reacting.intersection(self.collective.arrived)
         waiting = {each for each in came if each.proc in targets and not each.left}
         if waiting:

@@ -8,7 +8,7 @@ from operator import itemgetter
 from pypmix.engine.collective.machine import Kind, Life, Membership
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
 from pypmix.engine.common import Pending
-from pypmix.engine.groups.talk import GONE, REACTION, REACTS, SAYS, VERDICT, flag, found, procs
+from pypmix.engine.groups.talk import DECLARES, GONE, REACTION, REACTS, SAYS, VERDICT, flag, found, procs
 from pypmix.engine.python.collectives import NodeMeaning, timeout_of
 from pypmix.engine.python.serverside.constructs import Construct, Constructing
 from pypmix.engine.python.serverside.forming import told_as
@@ -284,8 +284,8 @@ class Groups(Constructing):
             return False
         says = found(event.infos, SAYS, str)
         if says != REACTION:
-            # Only servers say that somebody has gone.
-            return says == GONE
+            # Only servers say that somebody has gone, or leads a construct.
+            return says in (GONE, DECLARES)
         failed, verdict = found(event.infos, keys.EVENT_AFFECTED_PROC, Proc), found(event.infos, VERDICT, str)
         for construct in self.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
             if process in construct.collective.membership.members:
@@ -294,6 +294,9 @@ class Groups(Constructing):
 
     def swallowed(self, event: Notification) -> bool:
         """Take in what another server says to this one; tell whether it was that."""
+        if event.code == statuses.TALK and found(event.infos, SAYS, str) == DECLARES:
+            # It is for the host, which has it.
+            return True
         return self.records.swallowed(event)
 
     def happened(self, event: Notification) -> None:
