@@ -6,7 +6,6 @@ import json
 import sys
 
 import pytest
-
 from cli.command import Command
 
 PROGRAM = """

@@ -590,6 +590,20 @@ def test_a_group_of_a_group():
     assert party.members[0].result(tags[0])["members"] == job(2, 0, 1)
 
 
+@pytest.mark.parametrize(
+    ("rank", "hearing"), [(RANK_WILDCARD, [True, True, False]), (1, [False, True, False]), (5, [False] * 3)]
+)
+def test_an_event_of_another_server_may_name_a_group_by_its_address(rank, hearing):
+    party = Party(3)
+    party.construct(0, 1, procs=job(0, 1))
+    address = talk.procs(keys.EVENT_CUSTOM_RANGE, (Proc("g", rank),))
+    # Of the codes that the clients have registered.
+    code = statuses.GROUP_LEADER_SELECTED
+    stranger = Proc("elsewhere", 0)
+    party.server.events.notify(Notification(code, stranger, Range.CUSTOM, (address, talk.text(keys.GROUP_ID, "h"))))
+    assert [bool(party.heard(each)) for each in range(3)] == hearing
+
+
 # What there is to know of groups
 
 

@@ -9,7 +9,7 @@ from pypmix.engine.common import ignore
 from pypmix.engine.python.node import Topic, fields_of, made, refuse, status_of
 from pypmix.engine.times import EVENT_SECONDS
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import DeregisterEvents, Notification, NotifyEvent, RegisterEvents
 from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import (
@@ -467,12 +467,25 @@ class Events(Topic):
             notification = there
         elif notification.code == statuses.PROC_HAS_CONNECTED:
             notification = self.server.connecting.reported(notification)
+        notification = self._addressed(notification)
         about_groups = notification.code in ABOUT_GROUPS
         if about_groups and self.server.groups.swallowed(notification):
             return
         self._raise(notification, None)
         if about_groups:
             self.server.groups.happened(notification)
+
+    def _addressed(self, notification: Notification) -> Notification:
+        """Return an event with the members of the groups that its range names.
+
+        The server of the sender does not know a group of which it has no member.
+        """
+        try:
+            infos = self.server.store.native(notification.infos, keys.EVENT_CUSTOM_RANGE)
+        except NotFound:
+            # The group has no such rank, and the event is for nobody here.
+            return notification
+        return notification if infos is notification.infos else notification.replace(infos=infos)
 
     def forget(self, over: Callable[[Notification], bool]) -> None:
         """Keep some events no longer for those who register late."""
