@@ -144,9 +144,14 @@ def absent_in(parts: Parts) -> set[Proc]:
     return {proc for _, part in parts if part.infos for proc in procs_under(part, GROUP_ABSENT)}
 
 
+def _by_procs(part: tuple[str, Part]) -> tuple[Proc, ...]:
+    return tuple(sorted(part[1].procs))
+
+
 def added_by(parts: Parts) -> tuple[Proc, ...]:
-    """Return whom the leaders add, in the order in which they are named."""
-    return tuple(dict.fromkeys([proc for _, part in parts for proc in procs_under(part, ADD_MEMBERS)]))
+    """Return whom the leaders add, in the order of the leaders and then as each names them."""
+    named = [proc for _, part in sorted(parts, key=_by_procs) for proc in procs_under(part, ADD_MEMBERS)]
+    return tuple(dict.fromkeys(named))
 
 
 def assigns(parts: Parts) -> bool:
@@ -299,7 +304,7 @@ def bootstrapped(parts: Parts, gone: set[Proc], context_id: int | None) -> tuple
     if gone and not _is_ft(rules.CONSTRUCT, parts):
         return failure(ABORT, "some of its members have gone", absent), ()
     leaders = [part.procs for _, part in parts if size_of(part) is not None]
-    final = next((order for _, part in parts if (order := procs_under(part, FINAL_ORDER))), ())
+    final = next((order for _, part in sorted(parts, key=_by_procs) if (order := procs_under(part, FINAL_ORDER))), ())
     members = tuple([proc for proc in rules.bootstrap_order(leaders, added_by(parts), final) if proc not in absent])
     if not members:
         return failure(ABORT, "no member is left", absent), ()

@@ -201,7 +201,7 @@ class Bootstrap(Construct):
     # The group
 
     def _arranged(self, _guests: object) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
-        infos = [info for _, said in self.collective.said.values() for info in said]
+        infos = self.directives_by_caller()
         final = [listed((info,), info.key) for info in infos if info.key == keys.GROUP_FINAL_MEMBERSHIP_ORDER]
         leaders = [(process.proc,) for process in self._leaders]
         order = bootstrap_order(leaders, listed_all(infos, keys.GROUP_ADD_MEMBERS), final[0] if final else ())

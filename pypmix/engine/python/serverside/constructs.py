@@ -62,7 +62,7 @@ from pypmix.standard.types import Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pypmix.engine.collective.machine import Collective
+    from pypmix.engine.collective.machine import Collective, Said
     from pypmix.engine.python.node import Call, Node
     from pypmix.engine.python.processes import Process
     from pypmix.engine.python.serverside.forming import Shared
@@ -236,10 +236,15 @@ class Construct(NodeMeaning):
             self.server.host.upcall(NotifyEvent(statuses.TALK, RANGE_CUSTOM, infos), ignore, process)
 
     def added(self) -> tuple[Proc, ...]:
-        """Return the procs that its callers add."""
-        infos = [info for _, said in self.collective.said.values() for info in said]
+        """Return the procs that its callers add, in the order of these and not of their calls."""
+        infos = self.directives_by_caller()
         members = frozenset(self.here)
         return tuple(dict.fromkeys([each for each in listed_all(infos, keys.GROUP_ADD_MEMBERS) if each not in members]))
+
+    def directives_by_caller(self) -> list[Info]:
+        """Return the directives of all callers, in the order of the callers' procs."""
+        said = sorted(self.collective.said.items(), key=_by_proc)
+        return [info for _, (_, infos) in said for info in infos]
 
     def missing(self) -> tuple[Proc, ...]:
         collective = self.collective
@@ -675,6 +680,10 @@ class Construct(NodeMeaning):
 
     def _tell(self, code: int, to: list[Proc], infos: tuple[Info, ...] = ()) -> None:
         self._groups.records.tell(code, self.name, to, infos)
+
+
+def _by_proc(said: tuple[Process, Said]) -> Proc:
+    return said[0].proc
 
 
 def group_info(infos: tuple[Info, ...]) -> tuple[Info, ...]:
