@@ -64,6 +64,7 @@ def test_the_release_is_read_from_the_file(
         (b"GROUP ( libpmix.so.2 )", "not a shared library"),
         (ELF, "holds no release"),
         (ELF + b"OpenPMIx 3.2.5a1\0", "older than 4.2.0"),
+        (ELF + b"OpenPMIx 8.0.0rc1\0", "newer than release 7, the last that is known; name it in PYPMIX_LIBPMIX"),
         (ELF[:4] + (b"\x01" if ELF[4] == 2 else b"\x02") + ELF[5:], "another kind of machine"),
         (None, "cannot be read"),
     ],
@@ -76,6 +77,14 @@ def test_what_cannot_be_used_is_refused_with_a_reason(tmp_path: Path, contents: 
     assert isinstance(found, Refusal)
     assert reason in found.reason
     assert (found.path, found.origin) == (str(path), "here")
+
+
+def test_a_newer_library_than_those_that_are_known_is_used_if_it_is_asked_for(tmp_path: Path) -> None:
+    newer = fake(tmp_path / "newer" / "libpmix.so.2", "8.0.0")
+    found = find_library({"PYPMIX_LIBPMIX": newer})
+    assert found.library is not None
+    assert found.library.release == (8, 0, 0)
+    assert isinstance(identify(Candidate(newer, "the loader")), Refusal)
 
 
 def test_a_requested_library_is_never_replaced(tmp_path: Path) -> None:

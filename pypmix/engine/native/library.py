@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 OLDEST: Release = (4, 2, 0)
+
+LAST_MAJOR = 7
+"""The last major release whose structures are known: a later one may have others, which would be misread."""
+
+REQUESTED = "PYPMIX_LIBPMIX"
+"""The variable by which a user names a library."""
+
 SONAME = "libpmix.so.2"
 NEEDED = ("Init", "Finalize", "Abort", "Put", "Commit", "Fence_nb", "Get_nb", "Get_version", "Value_xfer")
 
@@ -92,9 +99,9 @@ def candidates(env: Mapping[str, str]) -> Iterator[Candidate]:
     process has loaded already, since a process can use no second one. Otherwise: the one of the launcher, pkg-config,
     the loader, well-known places.
     """
-    requested = env.get("PYPMIX_LIBPMIX")
+    requested = env.get(REQUESTED)
     if requested:
-        yield Candidate(requested, "PYPMIX_LIBPMIX")
+        yield Candidate(requested, REQUESTED)
         return
     seen = set()
     for source in (_loaded, _launcher, _pkg_config, _loader, _well_known):
@@ -161,6 +168,9 @@ def identify(candidate: Candidate) -> Library | Refusal:
     release = parse_release(version[len(_BANNER) :])
     if release[:2] < OLDEST[:2]:
         return Refusal(path, origin, f"{version} is older than {release_text(OLDEST)}")
+    if release[0] > LAST_MAJOR and origin != REQUESTED:
+        known = f"newer than release {LAST_MAJOR}, the last that is known"
+        return Refusal(path, origin, f"{version} is {known}; name it in {REQUESTED} to try it")
     return Library(path, origin, version, release)
 
 
