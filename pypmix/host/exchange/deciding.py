@@ -85,7 +85,11 @@ CARRIED = frozenset(
         GROUP_VERDICT,
     )
 )
-"""The directives that other servers are told."""
+"""The directives that other servers receive.
+
+The server that is asked takes in others itself, such as a time limit, or passes them on in another form, such as a
+leader. One that is unknown is ignored, as on a server that has no others.
+"""
 
 
 # What contributions say
