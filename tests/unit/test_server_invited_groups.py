@@ -46,3 +46,20 @@ def test_the_end_of_an_inviter_that_is_not_a_member_is_not_told_to_the_group():
     party.die(0)
     assert [party.heard(rank) for rank in (1, 2)] == [[], []]
     assert party.server.store.groups["g"] == job(1, 2)
+
+
+@pytest.mark.parametrize("arrivals", [((3, 1), (2, 2)), ((2, 2), (3, 1))])
+def test_admitted_members_have_the_ranks_that_the_clients_give_them(arrivals):
+    """Clients sort them by the places that were given; the news of two admissions may arrive in any order."""
+    party = Party(4)
+    party.construct(0, 1, procs=job(0, 1))
+    for rank, place in arrivals:
+        new = Proc("job", rank)
+        infos = (
+            talk.procs(keys.GROUP_MEMBERSHIP, (*job(0, 1), new)),
+            talk.procs(talk.ADDED, (new,)),
+            talk.size(talk.PLACE, place),
+            talk.size(talk.LIFE, place),
+        )
+        party.notify(0, statuses.GROUP_MEMBERSHIP_UPDATE, *infos, to=DataArray(codes.PROC, job(0, 1, rank)))
+    assert party.server.store.groups["g"] == job(0, 1, 3, 2)

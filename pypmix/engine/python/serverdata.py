@@ -35,9 +35,10 @@ class Group:
         kept: The values of members that are kept under its context id.
         lost: The members that have ended, and whether a destruct misses them: not those that had left, of which the
             news may arrive later.
+        places: The places of members that were admitted; see `membership.Admission`.
     """
 
-    __slots__ = ("context_id", "formed", "ft", "kept", "leader", "lost", "notify")
+    __slots__ = ("context_id", "formed", "ft", "kept", "leader", "lost", "notify", "places")
 
     def __init__(
         self,
@@ -52,6 +53,13 @@ class Group:
         self.formed: tuple[Proc, ...] = ()
         self.kept: list[tuple[Process, Name]] = []
         self.lost: dict[Proc, bool] = {}
+        self.places: dict[Proc, int] = {}
+
+    def ordered(self, members: Iterable[Proc]) -> tuple[Proc, ...]:
+        """Return members by group rank, as clients have them, in whatever order the news of admissions arrives."""
+        given = tuple(members)
+        admitted = sorted([(self.places[member], member) for member in given if member in self.places])
+        return (*[member for member in given if member not in self.places], *[member for _, member in admitted])
 
     def titles(self, name: str) -> tuple[Info, ...]:
         """Return what an event about it calls it."""

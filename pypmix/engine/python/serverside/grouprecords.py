@@ -6,7 +6,7 @@ from collections import deque
 
 from pypmix.engine.collective.rules import CONSTRUCT, ft_directives
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.talk import ADDED, GONE, SAYS, flag, found, left_in, listed, proc, procs, text
+from pypmix.engine.groups.talk import ADDED, GONE, PLACE, SAYS, flag, found, left_in, listed, number, proc, procs, text
 from pypmix.engine.python.serverdata import Group
 from pypmix.standard import keys, statuses
 from pypmix.standard.ops import Notification, NotifyEvent
@@ -338,9 +338,15 @@ class Records:
         if added:
             # Who else is a member may have changed since: others tell of that.
             new = [member for member in added if member not in known and not self._has_ended(member)]
+            group, place = self.get(name), number(event.infos, PLACE)
             for member in new:
                 lost.pop(member, None)
-            self._change(name, (*known, *new))
+                group.places.pop(member, None)
+            for member in added:
+                # Two members may have admitted it, and then the first place counts.
+                if place is not None and (member in new or member in group.places):
+                    group.places[member] = min(place, group.places.get(member, place))
+            self._change(name, group.ordered((*known, *new)))
             return
         for member in known:
             if member not in members and name in self._server.store.groups:
