@@ -218,8 +218,7 @@ class Standing:
         self.gone(name)
         members = tuple(members)
         group = Group(name, Membership(members, admitted or {}))
-        group.context_id = context_id
-        group.leader = leader
+        group.context_id, group.leader = context_id, leader
         group.step(States.STANDS if leader is None else States.STANDS_LED)
         group.term = int(leader is not None) if term is None else term
         group.epoch = epoch

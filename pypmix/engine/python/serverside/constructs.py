@@ -490,7 +490,7 @@ class Construct(NodeMeaning):
         calls = self.collective.arrived.items()
         on_library = [each.proc for each, (peer, _) in calls if peer.release >= TELLS_ABSENT and not peer.own]
         for failed in absent:
-            # The callers have heard of others while they waited.
+            # The callers were told of the others while they waited.
             if on_library and failed not in self.told:
                 self._tell(statuses.GROUP_MEMBER_FAILED, on_library, (proc(keys.EVENT_AFFECTED_PROC, failed),))
 

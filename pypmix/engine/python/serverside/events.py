@@ -483,7 +483,7 @@ class Events(Topic):
         try:
             infos = self.server.store.native(notification.infos, keys.EVENT_CUSTOM_RANGE)
         except NotFound:
-            # The group has no such rank, and the event is for nobody here.
+            # The group has no such rank, so the event has no receiver here.
             return notification
         return notification if infos is notification.infos else notification.replace(infos=infos)
 
