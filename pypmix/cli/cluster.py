@@ -60,8 +60,11 @@ class Cluster:
         """
         return self._roster.join()
 
-    def launcher(self) -> Callable[..., LocalHost]:
+    def launcher(self, env: Mapping[str, str]) -> Callable[..., LocalHost]:
         """Return what makes the launcher, as `LocalHost` is made, once the nodes are known.
+
+        Args:
+            env: What is added to the environment that ranks have of their daemon.
 
         Raises:
             RosterError: The nodes cannot be had.
@@ -87,6 +90,7 @@ class Cluster:
             listen=listen,
             addresses=addresses,
             interface=interface,
+            env=env,
             patience=self._where.patience,
             keep_alive=self._where.keep_alive,
             obtain=self._roster.obtain if isinstance(self._roster, ElasticRoster) else None,

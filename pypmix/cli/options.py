@@ -233,7 +233,7 @@ OPTIONS = (
         _seconds,
     ),
     Option(
-        "engine", ("--engine",), "|".join(ENGINES), "Engine of the ranks' clients (PYPMIX_ENGINE).", _one_of(ENGINES)
+        "engine", ("--engine",), "|".join(ENGINES), "Engine of the clients of all jobs (PYPMIX_ENGINE).", _one_of(ENGINES)
     ),
     Option(
         "kill",
@@ -445,12 +445,17 @@ class Where(Record):
 
 
 class Request(Record):
-    """A command line of `pypmix run`, as it was read."""
+    """A command line of `pypmix run`, as it was read.
+
+    Args:
+        engine: The engine of the clients of all jobs that the run starts, spawned ones too; empty for their own choice.
+    """
 
     apps: tuple[Application, ...] = ()
     terms: Terms = Terms()
     timeout: float | None = None
     nodes: int = 1
+    engine: str = ""
     server_engine: str = "python"
     library: str | None = None
     record: str | None = None
@@ -537,9 +542,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         job.update(given)
     if any(app.preload for app in apps):
         _check_preload(apps)
-    engine = job.pop("engine", None)
-    if engine is not None:
-        apps = [app.replace(env=(*app.env, ("PYPMIX_ENGINE", engine))) for app in apps]
+    engine = job.pop("engine", "")
     server_engine, library = job.pop("server_engine", "python"), job.pop("library", None)
     limits = job.pop("limits", "")
     where = _where(job)
@@ -570,6 +573,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         tuple(apps),
         timeout=job.pop("timeout", None),
         nodes=job.pop("nodes", 1),
+        engine=engine,
         server_engine=server_engine,
         library=None if library is None else os.path.abspath(library),
         record=job.pop("record", None),

@@ -90,12 +90,17 @@ def _run_there(request: Request, cluster: Cluster) -> int:
         if code is not None:
             return code
         say(cluster.reason)
-        return _run(request, cluster.launcher())
+        return _run(request, cluster.launcher(_added(request)))
     except RosterError as error:
         say(str(error))
         return 1
     finally:
         cluster.close()
+
+
+def _added(request: Request) -> dict[str, str]:
+    """Return what the environment of all ranks has on top of this process's."""
+    return {"PYPMIX_ENGINE": request.engine} if request.engine else {}
 
 
 def _run(request: Request, make: Callable[..., LocalHost]) -> int:
@@ -112,6 +117,7 @@ def _run(request: Request, make: Callable[..., LocalHost]) -> int:
             engine=request.server_engine,
             library=request.library,
             nodes=request.nodes,
+            env={**os.environ, **_added(request)},
             timeout=request.timeout,
             own_process=True,
             cluster=request.cluster,

@@ -54,8 +54,8 @@ def test_runs_that_are_joined_are_clusters() -> None:
 
 
 def test_the_engine_holds_for_all_applications() -> None:
-    apps = parse(["a", ":", "--engine", "native", "b"], {}).apps
-    assert [app.env for app in apps] == [(("PYPMIX_ENGINE", "native"),)] * 2
+    assert parse(["a", ":", "--engine", "native", "b"], {}).engine == "native"
+    assert parse(["a"], {}).engine == ""
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,10 @@ def test_a_changed_path_finds_the_program(command: Command) -> None:
 
 
 def test_the_engine_reaches_the_ranks(command: Command) -> None:
-    assert command("run", "--engine", "python", *SH, "echo $PYPMIX_ENGINE").lines == ["python"]
+    other = {"PYPMIX_ENGINE": "native"}
+    assert command("run", "--engine", "python", *SH, "echo $PYPMIX_ENGINE", env=other).lines == ["python"]
+    own = ("-x", "PYPMIX_ENGINE=native")
+    assert command("run", "--engine", "python", *own, *SH, "echo $PYPMIX_ENGINE").lines == ["native"]
 
 
 def test_an_outer_job_is_not_passed_on_but_the_users_parameters_are(command: Command) -> None:
