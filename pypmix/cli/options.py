@@ -233,7 +233,11 @@ OPTIONS = (
         _seconds,
     ),
     Option(
-        "engine", ("--engine",), "|".join(ENGINES), "Engine of the clients of all jobs (PYPMIX_ENGINE).", _one_of(ENGINES)
+        "engine",
+        ("--engine",),
+        "|".join(ENGINES),
+        "Engine of the clients of all jobs (PYPMIX_ENGINE).",
+        _one_of(ENGINES),
     ),
     Option(
         "kill",

@@ -44,7 +44,9 @@ def test_a_child_job_runs_and_its_parent_knows_how_it_ended(command: Command) ->
     assert sorted(ended.lines[:-1]) == [f"{nspace} {rank}" for rank in range(3)]
 
 
-@pytest.mark.parametrize("where", [("--nodes", 1), ("--nodes", 2), ("--host", "n1:2,n2", "--launch-agent", "sh -c {command}")])
+@pytest.mark.parametrize(
+    "where", [("--nodes", 1), ("--nodes", 2), ("--host", "n1:2,n2", "--launch-agent", "sh -c {command}")]
+)
 def test_the_engine_that_was_chosen_for_the_run_is_the_childs_too(command: Command, where: tuple[object, ...]) -> None:
     ended = spawner(command, "assert sh('echo $PYPMIX_ENGINE', 2).wait(20) == 0", *where)
     assert (ended.code, ended.lines) == (0, ["python", "python"])

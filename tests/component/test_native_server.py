@@ -139,6 +139,27 @@ with Server(host, engine="native") as server:
     assert "answered job_control of job:0 with nonsense" in out and "ZeroDivisionError" in out
 
 
+def test_all_clients_of_a_server_share_one_store(serve) -> None:
+    """A server before 7.0 finds a job's data in the store of the client that asks only."""
+    serve("""
+with Server(host, engine="native") as server:
+    server.register_nspace(job(1))
+    stores = server.client_env(Proc("job", 0))["PMIX_GDS_MODULE"].split(",")
+    assert (stores == ["hash"]) == (server.session.release < (7, 0, 0)), stores
+    assert "PMIX_MCA_gds" not in os.environ
+""")
+
+
+def test_stores_that_a_user_names_are_taken(serve) -> None:
+    shared = "ds21" if serve.release < (5, 0, 0) else "shmem2"
+    serve(f"""
+os.environ["PMIX_MCA_gds"] = "{shared},hash"
+with Server(host, engine="native") as server:
+    server.register_nspace(job(1))
+    assert server.client_env(Proc("job", 0))["PMIX_GDS_MODULE"].split(",")[0] == "{shared}"
+""")
+
+
 def test_clients_that_are_lost(serve) -> None:
     serve("""
 with Server(host, engine="native") as server:
@@ -173,9 +194,6 @@ with Server(host, engine="native") as server:
 
 
 def test_a_client_that_the_host_forgets_first_is_forgotten_as_soon_as_it_is_lost(serve) -> None:
-    if serve.release < (5, 0, 2):
-        release = ".".join(map(str, serve.release))
-        pytest.skip(f"libpmix {release} closes a socket too early then: its clients are forgotten a second later")
     serve("""
 from pypmix.engine.native.serverside import lingering
 lingering.CLOSED_SECONDS = 3600

@@ -302,16 +302,8 @@ LACKS = (
     ),
     Lack(
         "a get waits through other commits",
-        f"{HOSTED}[5-9]*",
+        f"{HOSTED}*",
         "*",
-        "native servers answer a waiting get when the proc commits next, with or without the key",
-        expect=NOT_AWAITED,
-        probe="test_modex.test_a_value_that_comes_with_a_later_commit",
-    ),
-    Lack(
-        "a get waits through other commits",
-        f"{HOSTED}4.2.*",
-        "native*",
         "native servers answer a waiting get when the proc commits next, with or without the key",
         expect=NOT_AWAITED,
         probe="test_modex.test_a_value_that_comes_with_a_later_commit",
@@ -341,21 +333,6 @@ LACKS = (
         "a 4.2 server does not know PMIX_GET_REFRESH_CACHE",
         expect=each_returned(("before", "before")),
         probe="test_modex.test_a_changed_value_is_seen_on_refresh",
-    ),
-    Lack(
-        "open again",
-        f"{HOSTED}4.2.*",
-        "native-4.2.*",
-        "after a finalize the job info in the server's shared memory is gone, so that the engine refuses to",
-        proof="test_refusals.test_a_library_that_cannot_be_opened_again",
-    ),
-    Lack(
-        "REMOTE stays off the own node",
-        f"{HOSTED}4.2.*",
-        "*-client",
-        "a server of libpmix 4.2 hides what its native clients put unless it is asked for REMOTE data",
-        expect=REMOTE_SHOWN,
-        probe="test_modex.test_remote_scope_is_for_other_nodes",
     ),
     Lack(
         "abort message",
@@ -615,14 +592,6 @@ LACKS = (
         probe="test_clients.test_local_scope_between_old_c_and_python_ranks",
     ),
     Lack(
-        "LOCAL data of C ranks",
-        "native-server-4.2.*",
-        "c-client",
-        "C ranks with libpmix 4.2 put LOCAL data into shared memory that only such ranks read",
-        expect=LOCAL_HIDDEN,
-        probe="test_clients.test_local_scope_between_old_c_and_python_ranks",
-    ),
-    Lack(
         "open again",
         "*",
         "native-5.0.11",
@@ -788,17 +757,14 @@ LACKS = (
         expect=OUTLIVED,
         probe="test_publish.test_data_that_ends_with_its_publisher",
     ),
-    *[
-        Lack(
-            "data of a spawned job, early",
-            server,
-            "native-5.0.*",
-            "a server of libpmix 5.0 crashes when a client of its release asks for what a spawned job has not put yet",
-            proof="explanation/libpmix.md#A get of a job that has not opened a client",
-            harm=True,
-        )
-        for server in ("prterun-5.0.*", f"{HOSTED}5.0.*")
-    ],
+    Lack(
+        "data of a spawned job, early",
+        "prterun-5.0.*",
+        "native-5.0.*",
+        "a server of libpmix 5.0 crashes when a client of its release asks for what a spawned job has not put yet",
+        proof="explanation/libpmix.md#A get of a job that has not opened a client",
+        harm=True,
+    ),
     Lack(
         "a spawned job that fails harms no other",
         "prterun-7.*",

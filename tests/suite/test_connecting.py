@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from lib import promises
+from lib import pairings, promises
 from pypmix import OperationTimeout, Proc, Unreachable
 
 proven = pytest.mark.servers(*promises.PROVEN_ON)
@@ -135,6 +135,17 @@ def test_somebody_never_comes(run):
 @pytest.mark.promise("connect: job info", "connect: wildcard", "connect: exchange only")
 def test_a_job_and_one_that_it_spawned(run):
     assert run("connecting.across", ranks=2) == [(2, [0, 1])] * 2
+
+
+@pytest.mark.servers("python-server", "native-server-*")
+@pytest.mark.forms("sync")
+@pytest.mark.promise("connect: job info", "connect: wildcard")
+def test_a_job_and_one_that_it_spawned_on_the_other_engine(run):
+    release = run.server.rpartition("-")[2] if run.server.startswith("native") else "4.2.2"
+    pairings.require_client(f"native-{release}")
+    engine = "native" if run.client == "python-client" else "python"
+    library = {"PYPMIX_LIBPMIX": pairings.library_path(release)} if engine == "native" else {}
+    assert run("connecting.across", ranks=2, engine=engine, environment=library) == [(2, [0, 1])] * 2
 
 
 def test_mistakes(run):

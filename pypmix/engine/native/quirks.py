@@ -46,6 +46,14 @@ Those before keep what is for clients of the node in shared memory, and what is 
 comes after the commit is looked up in the table, found there, and denied as out of its scope.
 """
 
+ONE_STORE: Release = (7, 0, 0)
+"""The first release whose server finds each proc's data, whichever stores its clients have chosen.
+
+A server before it looks for data in the store of the client that asks. Shared memory is such a store, and a job whose
+clients do without it is not in it: a connect of such a job with one that has it fails (4.2), or the server reads from
+a null pointer (5.0 to 6.1). So all clients of such a server share the store that every client has.
+"""
+
 RESOLVING: Release = (5, 0, 7)
 """The first release that asks the server for the procs of a node and the nodes of a job, and does not wait for ever."""
 

@@ -36,7 +36,7 @@ from pypmix.engine.faults import traced
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.connection import arguments
 from pypmix.engine.native.library import open_library, usage
-from pypmix.engine.native.quirks import RAISED_ANYWHERE, SHIFTED
+from pypmix.engine.native.quirks import ONE_STORE, RAISED_ANYWHERE, SHIFTED
 from pypmix.engine.native.serverside.again import Again
 from pypmix.engine.native.serverside.asked import Asked, Told, answer, status_of
 from pypmix.engine.native.serverside.jobinfo import infos_of, size_of
@@ -79,6 +79,9 @@ AT_ONCE = "PMIX_MCA_pmix_event_caching_window"
 
 SECURITY = "PMIX_MCA_psec"
 """The security modules that the library may use."""
+
+STORES = "PMIX_MCA_gds"
+"""The data stores that the library may use; its clients take theirs from those."""
 
 RENDEZVOUS = "PMIX_LAUNCHER_RNDZ_FILE"
 """Where a server writes how to reach it, beside the places that tools look at."""
@@ -380,17 +383,19 @@ class NativeServer:
         state = states.get(proc)
         if state == STATE_PREPPED:
             states[proc] = STATE_TERMINATED
-        if state == STATE_CONNECTED or state == STATE_TERMINATED and self.release < HASTY:
-            self._lingering.add(proc)
-            if states.get(proc) == STATE_TERMINATED:
-                # It was reported as lost in between.
-                self._hasten(proc)
-        else:
+        if state != STATE_CONNECTED:
+            if state == STATE_TERMINATED and self.release < HASTY:
+                self.settle()
             self._deregister(proc)
+            return
+        self._lingering.add(proc)
+        if states.get(proc) == STATE_TERMINATED:
+            # It was reported as lost in between.
+            self._hasten(proc)
 
     def _hasten(self, proc: Proc) -> None:
         """Forget a client that lingers, now that the library has read its end: collectives wait for it until then."""
-        if self.release >= HASTY and self._lingering.take(proc):
+        if self._lingering.take(proc):
             self._deregister(proc)
 
     def _lingered(self, proc: Proc) -> None:
@@ -718,4 +723,6 @@ def open_server(
     if options.system_server:
         infos.append(attrs.SERVER_SYSTEM_SUPPORT(True))
     settings = {AT_ONCE: "0", **({RENDEZVOUS: options.rendezvous_file} if options.rendezvous_file else {})}
+    if library.release < ONE_STORE and STORES not in os.environ:
+        settings[STORES] = "hash"
     return NativeServer(library, on_upcall, proc, hostname, infos, settings, on_log)

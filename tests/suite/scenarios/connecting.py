@@ -201,10 +201,11 @@ with Client() as me:
 """
 
 
-async def across(me):
-    """A job and one that it has spawned connect, and read each other's job info and data."""
+async def across(me, engine=""):
+    """A job and one that it has spawned, on an engine if one is named, connect, and read each other's info and data."""
     if me.rank == 0:
-        job = await me.spawn([sys.executable, "-c", CHILD, str(me.job.size)], n=2)
+        env = {"PYPMIX_ENGINE": engine} if engine else None
+        job = await me.spawn([sys.executable, "-c", CHILD, str(me.job.size)], n=2, env=env)
         await tell("child", job.nspace)
         child = job.nspace
     else:

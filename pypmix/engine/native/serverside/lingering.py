@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 HASTY: Release = (5, 0, 2)
-"""The first release that may be told at once of the end of a client that has finalized or was reported as lost.
+"""The first release that may be told at once that a client which has finalized has ended.
 
 Earlier ones close its socket then, and continue to watch its descriptor's number. If they have not read its end yet,
-the next client whose connection gets that number is never served: its request for the job info stays unread.
+the next client whose connection gets that number is never served: its request for the job info stays unread. So their
+thread has to go through its queue before (`settle`): the end is there to be read once the process has ended.
 
-No release may be told at once of any other client: it has not read the end of the connection yet, and forgets the
-client without reporting it as lost. It is told when it has reported the loss: until then it waits for the client in
-what others call.
+No release may be told at once of a client that has not finalized: it has not read the end of the connection yet, and
+forgets the client without reporting it as lost. It is told when it has reported the loss: until then it waits for the
+client in what others call. What is called in between, 4.2 waits in for ever.
 """
 
 
