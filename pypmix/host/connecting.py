@@ -1,4 +1,4 @@
-"""Connect and disconnect on one node: all who take part have come already, and the host knows them.
+"""Connect and disconnect on one node: all who live and take part have come already, and the host knows them.
 
 Fences with procs of other nodes and direct modexes fail: there is no other node.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from itertools import count
 
+from pypmix.host.rank import FINALIZED
 from pypmix.host.tools import Admitted
-from pypmix.standard.errors import NotFound
+from pypmix.standard import statuses
+from pypmix.standard.errors import NotFound, PartialSuccess
 from pypmix.standard.ops import Connect, Connected, DirectModex, Disconnect, FenceUpcall
 from pypmix.standard.ops.connecting import CONNECT_ASSIGN, CONNECT_XCHG_ONLY
 from pypmix.standard.ops.events import is_set
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Upcall
     from pypmix.host.manager import Manager
+    from pypmix.standard.types import Proc
 
 
 class Connections:
@@ -42,11 +45,23 @@ def _agree(host: Manager, upcall: Upcall) -> None:
     if unknown:
         raise NotFound("these names belong to no job and no tool of this host", operation=op.name, procs=unknown)
     infos = op.directives
+    if isinstance(op, Connect) and host.native and (gone := _departed(host, op.procs)):
+        # The server counts those who have come, and does not say that others have ended before.
+        detail = "a participant has ended without coming"
+        raise PartialSuccess(
+            detail, status=statuses.ERR_PARTIAL_SUCCESS, operation=op.name, procs=op.procs, missing=gone
+        )
     if isinstance(op, Disconnect) or not is_set(infos, CONNECT_ASSIGN) or is_set(infos, CONNECT_XCHG_ONLY):
         upcall.reply()
         return
     # All of them belong to this server, which knows the procs that have come.
     upcall.reply(Connected(host.part(Connections).take()))
+
+
+def _departed(host: Manager, procs: tuple[Proc, ...]) -> list[Proc]:
+    """Return which of some procs have finalized or ended; those of jobs that are over as they were named."""
+    over = [proc for proc in procs if proc.nspace not in host.jobs and host.has_run(proc.nspace)]
+    return over + [rank.proc for rank in host.expand(procs) if rank.over or rank.lost or rank.stage == FINALIZED]
 
 
 def _not_here(_host: Manager, upcall: Upcall) -> NoReturn:

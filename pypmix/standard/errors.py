@@ -121,7 +121,10 @@ class WrongType(PMIxError, TypeError):
 
 
 class PartialSuccess(PMIxError):
-    """`PMIX_ERR_PARTIAL_SUCCESS`: the operation completed without some of its procs."""
+    """`PMIX_ERR_PARTIAL_SUCCESS`: the operation completed without some of its procs.
+
+    Some servers say `PMIX_ERR_LOST_CONNECTION` of a collective whose participant has ended; `code` has it then.
+    """
 
     default_status = statuses.ERR_PARTIAL_SUCCESS
 
@@ -220,3 +223,11 @@ def check_status(code: int) -> None:
 def error_for(status: int) -> type[PMIxError]:
     """Return the class of error that stands for a status."""
     return BY_STATUS.get(status, PMIxError)
+
+
+def answered_error_for(status: int) -> type[PMIxError]:
+    """Return the class of error that stands for a status with which the server has answered a collective.
+
+    The caller's connection exists then: `ERR_LOST_CONNECTION` tells of that of another participant.
+    """
+    return PartialSuccess if status == statuses.ERR_LOST_CONNECTION else error_for(status)

@@ -5,7 +5,7 @@ See `lib.promises`, which holds what is promised of groups and process sets.
 
 from __future__ import annotations
 
-from lib.lack import Lack, each_returned, returned
+from lib.lack import Lack, each_returned, others_get, returned
 from lib.promise import Promise, every_native, shipped
 
 KEYS = "RFC 0003, info keys"
@@ -41,6 +41,8 @@ PROMISES = (
     Promise("disconnect: nspace", DISCONNECT, "it is by the nspace"),
     Promise("disconnect: together", DISCONNECT, "it ends when all have called it"),
     shipped("disconnect: unknown"),
+    Promise("disconnect: after an end", DISCONNECT, "it does not wait for one that has ended before"),
+    Promise("disconnect: an end meanwhile", DISCONNECT, "it does not wait for one that ends meanwhile"),
     Promise("disconnect: timeout", DISCONNECT, "an error when somebody has not come in time, and another try"),
     shipped("nspace: fence"),
     shipped("nspace: notify"),
@@ -87,6 +89,12 @@ LACKS: tuple[Lack, ...] = (
         )
         for lack in every_native(promise, NO_DIRECTIVES, proof=REFUSED)
     ],
+    *every_native(
+        "disconnect: an end meanwhile",
+        "it is an error for all others",
+        expect=others_get("PartialSuccess", "OperationTimeout"),
+        probe="test_connection_ends.test_one_ends_that_others_disconnect_from",
+    ),
     *[
         Lack(
             "connect: a participant ends",
@@ -96,7 +104,7 @@ LACKS: tuple[Lack, ...] = (
             expect=TAKEN_FOR_CONNECTED,
             probe="test_connecting.test_a_participant_that_ends_before_it_comes",
         )
-        for server in ("prterun*", "native-server*")
+        for server in ("prterun*",)
     ],
     Lack(
         "connect: timeout",

@@ -87,6 +87,14 @@ def each_returned(value: object) -> Outcome:
     return returned(f"every rank returns {value!r}", lambda found: bool(found) and all(each == value for each in found))
 
 
+def others_get(*names: str) -> Outcome:
+    """Return the outcome that all ranks but rank 1, which ends, get errors of these classes: the first of a result."""
+    return Outcome(
+        f"the others get {' or '.join(names)}",
+        lambda job: {rank.result[0] for number, rank in job.ranks.items() if number != 1} <= {*names},
+    )
+
+
 class Lack(NamedTuple):
     """A feature that pairings lack, and where that is proven.
 

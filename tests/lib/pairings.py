@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from lib import machine, promises, slurm
-from lib.lack import Error, Lack, Outcome, each_returned, returned
+from lib.lack import Error, Lack, Outcome, each_returned, others_get, returned
 from pypmix import (
     LocalProtocolError,
     LostConnection,
@@ -77,6 +77,7 @@ SELECTIONS = (
             {
                 "clients",
                 "connecting",
+                "connection_ends",
                 "control",
                 "ending",
                 "events",
@@ -108,6 +109,7 @@ SELECTIONS = (
             {
                 "clients",
                 "connecting",
+                "connection_ends",
                 "control",
                 "ending",
                 "events",
@@ -282,6 +284,14 @@ LACKS = (
         "native servers do not say who is missing",
         expect=NOBODY_NAMED,
         probe="test_fences.test_the_missing_are_named",
+    ),
+    Lack(
+        "a finalize while others wait",
+        f"{HOSTED}7.*",
+        "*",
+        "a server of libpmix 7 waits for a client that has finalized, and its host is not asked",
+        expect=others_get("OperationTimeout"),
+        probe="test_connection_ends.test_one_finalizes_that_others_wait_for_in_a_connect",
     ),
     Lack(
         "alarms reach who has asked for them",

@@ -32,7 +32,7 @@ from pypmix.standard.errors import (
     RemoteProtocolError,
     Unreachable,
 )
-from pypmix.standard.ops import Abort, Commit, Fence, Finalize, Get, Op, Put
+from pypmix.standard.ops import Abort, Commit, Connect, Disconnect, Fence, Finalize, Get, Op, Put
 from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.standard.values import from_python, uint32
 from pypmix.wire.codec import encode_kval
@@ -330,6 +330,17 @@ def test_finalize_lets_the_server_see_the_end_of_the_connection(closes: bool) ->
     assert call.outcome == (None, None)
     with pytest.raises(NotInitialized):
         wire.start(Finalize())
+
+
+@pytest.mark.parametrize("op", [Fence(), Connect((ME, PEER)), Disconnect((ME, PEER))])
+def test_a_participant_that_the_server_has_lost_is_not_the_server(op: Op[object]) -> None:
+    wire = Wire()
+    call = wire.start(op)
+    tag, _ = wire.request()
+    wire.reply(tag, encode_status(1, statuses.ERR_LOST_CONNECTION))
+    error = wire.fails(call, PartialSuccess, "a participant has lost its connection")
+    assert error.code == statuses.ERR_LOST_CONNECTION
+    assert wire.start(Fence()).outcome is None
 
 
 def test_finalize_with_a_barrier_fences_first_and_tells_when_that_failed() -> None:

@@ -62,6 +62,7 @@ FAILURES = {
     statuses.ERR_NOT_SUPPORTED: UNOFFERED,
     statuses.ERR_TIMEOUT: "not all members of {} had come when the time ran out",
     statuses.ERR_PARTIAL_SUCCESS: "a member of {} ended without coming",
+    statuses.ERR_LOST_CONNECTION: "a member of {} has lost its connection to its server",
     statuses.ERR_EXISTS: "there is a group or an nspace {} already",
     statuses.ERR_NOT_FOUND: "the server does not know all of the procs, or not the group {}",
     statuses.ERR_BAD_PARAM: "the server does not take these procs for {}",

@@ -42,6 +42,7 @@ _FAILURES = {
     statuses.ERR_NOT_SUPPORTED: "the server's host does not offer it",
     statuses.ERR_TIMEOUT: "not all procs took part in time",
     statuses.ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
+    statuses.ERR_LOST_CONNECTION: "a participant has lost its connection to its server",
     statuses.ERR_NOT_FOUND: "the server knows no such connection, or not all of the procs",
 }
 

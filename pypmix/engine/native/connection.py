@@ -33,6 +33,7 @@ from pypmix.standard.errors import (
     NotSupported,
     PMIxError,
     Unreachable,
+    answered_error_for,
     error_for,
 )
 from pypmix.standard.releases import release_text
@@ -259,9 +260,11 @@ class Connection:
             self.lose()
         if lost:
             return self.loss(operation, procs or (self.proc,))
+        kind = answered_error_for(status) if self.open else error_for(status)
         if status == statuses.ERR_LOST_CONNECTION and not self.open:
             detail = "the client was closed while this was under way"
-        kind = NotFound if status == statuses.ERR_EXISTS_OUTSIDE_SCOPE else error_for(status)
+        if status == statuses.ERR_EXISTS_OUTSIDE_SCOPE:
+            kind = NotFound
         return kind(
             detail or "the library or its server refused it",
             status=status,

@@ -49,6 +49,7 @@ from pypmix.standard.errors import (
     PMIxError,
     RemoteProtocolError,
     Unreachable,
+    answered_error_for,
     error_for,
 )
 from pypmix.standard.ops import (
@@ -1162,9 +1163,9 @@ class Client:
 
     def miss(self, call: Call, reply: Ended, detail: str) -> None:
         """End a collective that failed; the error names who had not come."""
-        error = self.error(call, reply[0], detail)
-        error.missing = reply[1]
-        self.end(call, error=error)
+        kind = answered_error_for(reply[0])
+        text = call.reason or detail or "the server refused it"
+        self.end(call, error=self.named(kind(text, status=reply[0], missing=reply[1]), call.op))
 
     # Get
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 from lib.aio import hear, sleep, tell, together
-from pypmix import ConnectEvent, EventCode, OperationTimeout, PMIxError, Proc, Rank, attrs
+from pypmix import ConnectEvent, EventCode, OperationTimeout, PMIxError, Proc, ProcState, Rank, attrs
 
 LOAD = EventCode.custom(-4242)
 MEANWHILE = 0.3
@@ -256,3 +258,40 @@ async def lonely(me):
     except PMIxError as error:
         return error
     return None
+
+
+async def known_to_have_ended(me, proc):
+    """Wait until a host of ours has told its server of the end of a proc, or a while where the host is another."""
+    if "PYPMIX_SERVER" not in os.environ:
+        await sleep(1.0)
+        return
+    while True:
+        table = await me.query(attrs.QUERY_PROC_TABLE, nspace=me.nspace)
+        if any(row.proc == proc and row.state >= ProcState.TERMINATED for row in table):
+            return
+        await sleep(0.02)
+
+
+async def ended(me, *, call, how, when):
+    """Rank 1 ends before the others call, or while they wait for it; return what their call does, and a later fence."""
+    procs, others = me.job.procs, [proc for proc in me.job if proc.rank != 1]
+    if call == "disconnect":
+        await me.connect(procs, timeout=20)
+    await me.fence(timeout=20)
+    if me.rank == 1:
+        if when == "while":
+            for proc in others:
+                await hear(f"calls.{proc.rank}")
+            await sleep(MEANWHILE)
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return None
+    if when == "before":
+        await known_to_have_ended(me, me.job[1])
+    await tell(f"calls.{me.rank}")
+    try:
+        await (me.connect if call == "connect" else me.disconnect)(procs, timeout=10)
+        found = "success", None
+    except PMIxError as error:
+        found = type(error).__name__, None if error.missing is None else tuple(sorted(ranks(error.missing)))
+    return (*found, await outcome(lambda: me.fence(others, timeout=20)))

@@ -32,6 +32,7 @@ _FAILURES = {
     statuses.ERR_NOT_SUPPORTED: UNOFFERED,
     statuses.ERR_TIMEOUT: "not everybody had come when the time ran out",
     statuses.ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
+    statuses.ERR_LOST_CONNECTION: "a participant has lost its connection to its server",
     statuses.ERR_BAD_PARAM: "the server does not take these procs: is the caller one of them?",
     statuses.ERR_NOT_FOUND: "the server knows no such connection, or not all of the procs",
 }
