@@ -55,6 +55,7 @@ class Port:
         self.proc = A
         self.server_release = release
         self.adapts = adapts
+        self.recorded = False
         self.now = 0.0
         self.timers: list[Timer] = []
         self.asked: list[tuple[Any, Any]] = []

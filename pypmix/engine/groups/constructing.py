@@ -21,6 +21,7 @@ from pypmix.engine.common import ignore
 from pypmix.engine.groups.collecting import SOON, collect, missing
 from pypmix.engine.groups.rules import (
     FAILURES,
+    FORGETTING,
     GATHERING,
     ORDERED,
     TELLING,
@@ -31,8 +32,10 @@ from pypmix.engine.groups.rules import (
 )
 from pypmix.engine.groups.talk import (
     CLAIM,
+    DEPARTED,
     DESTRUCTS,
     GO_ON,
+    NEWS,
     REACTION,
     REACTS,
     SAYS,
@@ -51,7 +54,7 @@ from pypmix.engine.groups.talk import (
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError, error_for
 from pypmix.standard.ops import Fence, Get, GroupConstruct, GroupDestruct, GroupResults, NotifyEvent
-from pypmix.standard.ops.events import RANGE_LOCAL
+from pypmix.standard.ops.events import RANGE_CUSTOM, RANGE_LOCAL
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
 from pypmix.standard.statuses import (
     ERR_BAD_PARAM,
@@ -100,6 +103,7 @@ IMMEDIATE = Info(keys.IMMEDIATE, Value(codes.BOOL, True))
 """Has a server that does not know a job say so, instead of waiting for it."""
 
 _REACTS = flag(REACTS)
+_GOES_ON = flag(keys.GROUP_NOTIFY_TERMINATION)
 
 MAX_SELECTED = 256
 """The most selected leaders that are remembered for groups that this process has not called a construct of yet."""
@@ -118,6 +122,7 @@ class _Call:
         leave_timer: Ends the call some time after the server has lost a participant.
         leader: The group's leader, as far as it is known.
         asked: The number of engine operations for this call that are under way.
+        gathered: Whether the members destruct by a fence.
         tries: The delays of further tries, in seconds.
         sizes: The sizes of jobs that this process has asked for.
     """
@@ -132,6 +137,7 @@ class _Call:
         self.leave_timer: Timer | None = None
         self.leader: Proc | None = None
         self.asked = 0
+        self.gathered = False
         self.tries = list(RECORDED)
         self.sizes: dict[Proc, Value] = {}
 
@@ -146,6 +152,8 @@ class Constructing:
         self._busy: set[str] = set()
         self._built: dict[str, tuple[Proc, ...]] = {}
         """The groups of which the server has a record, with their members at that time."""
+        self._kept: set[str] = set()
+        """The groups that are gone, and whose names the server cannot be made to forget."""
         self._selected: dict[str, Proc] = {}
         """The leaders of constructs that this process has not called yet."""
         self._listening = False
@@ -196,6 +204,13 @@ class Constructing:
         taken = self._agent.taken(name)
         if taken:
             raise PMIxError(taken, status=ERR_EXISTS, procs=given)
+        if name in self._kept:
+            raise PMIxError(
+                f"libpmix keeps the record of an earlier group {name!r}, which a member had left",
+                status=ERR_EXISTS,
+                procs=given,
+                hint="take another name",
+            )
         if op.procs and port.proc not in given:
             raise PMIxError(f"the caller {port.proc} is not one of the procs", status=ERR_BAD_PARAM, procs=given)
         if port.adapts:
@@ -331,9 +346,10 @@ class Constructing:
     def _gather(self, call: _Call, members: tuple[Proc, ...]) -> None:
         """Destruct by a fence of the members there are: no server has a record of them, or it is stale.
 
-        A server of the Python engine takes it for the destruct that it stands for.
+        A server of the Python engine takes it for the destruct that it stands for. Others are told when it has ended.
         """
         call.named = members
+        call.gathered = True
         members = tuple(sorted(members))
         if self._port.adapts:
             told = (*call.op.directives, text(DESTRUCTS, call.op.group))
@@ -385,9 +401,51 @@ class Constructing:
             lost = _failure(ERR_PARTIAL_SUCCESS, name, call.named)
             call.leave_timer = self._port.later(LEAVE_GRACE, lambda: self._end(name, None, lost, call))
             return
+        if error is None and call.gathered and not self._port.adapts:
+            self._forget(call)
+            return
         if error is None:
             self._gone(name)
         self._end(name, None, error)
+
+    def _forget(self, call: _Call) -> None:
+        """The members have destructed a group by a fence: have host and server forget it, then end the call."""
+        name, standing = call.op.group, self._agent.standing
+        members, built = standing.members(name), self._built.get(name, ())
+        gone = [each for each in built if each not in members]
+        left = [each for each in gone if not standing.has_ended(each)]
+        self._gone(name)
+        kept = bool(built) and (self._port.recorded or self._port.server_release < FORGETTING)
+        if not kept or left:
+            if kept:
+                # A destruct would wait for those who have left.
+                self._kept.add(name)
+            self._tell_host(name, members)
+            self._end(name, None)
+            return
+
+        def forgotten(_result: object, error: BaseException | None) -> None:
+            self._busy.discard(name)
+            if error is not None:
+                self._kept.add(name)
+                self._tell_host(name, members)
+            self._end(name, None, None, call)
+
+        self._busy.add(name)
+        call.loss_timer = self._port.later(LOSS_GRACE, lambda: self._end(name, None, None, call))
+        directives = directives_for(call.op, self._port.server_release)
+        self._port.submit(call.op.replace(directives=(*directives, _GOES_ON)), forgotten)
+
+    def _tell_host(self, name: str, members: tuple[Proc, ...]) -> None:
+        """Have a host that keeps a record of groups forget one: it takes from any member that all have left."""
+        infos = (
+            procs(keys.EVENT_CUSTOM_RANGE, (self._port.proc,)),
+            text(SAYS, NEWS),
+            text(keys.GROUP_ID, name),
+            procs(DEPARTED, members),
+            flag(keys.EVENT_DO_NOT_CACHE),
+        )
+        self._port.submit(NotifyEvent(TALK, RANGE_CUSTOM, infos), ignore)
 
     def _gone(self, name: str) -> None:
         self._built.pop(name, None)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
         adapts: bool
         """Whether the server is one of the Python engine, which knows groups, their addresses and their failures."""
 
+        recorded: bool
+        """Whether a libpmix in this process has a record of groups, which ends by a destruct of all members alone."""
+
         @property
         def handlers(self) -> Handlers:
             """The session's event handlers: `screen` and `conclude` events, and `raised` for those raised here."""

@@ -35,6 +35,13 @@ LOCAL: Release = (6, 0, 0)
 To earlier ones it means to assign no context id, and they see for themselves where the procs are.
 """
 
+FORGETTING: Release = (5, 0, 0)
+"""The first release of servers that may construct a group of a name whose members have destructed it by a fence.
+
+Earlier ones keep the group until all of its first members that live call a destruct, and take a construct of its name
+for one of these members.
+"""
+
 GATHERING: Release = (6, 0, 0)
 """The first release of servers that gather groups from leaders and added members (`PMIX_GROUP_BOOTSTRAP`).
 

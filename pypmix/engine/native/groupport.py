@@ -66,6 +66,7 @@ class GroupPort:
         self.proc = session.proc
         self.server_release = session.server_release
         self.adapts = adapts(session)
+        self.recorded = True
         self.agent = Agent(self, stamps=self.adapts)
         self.addresses: Addresses = self.agent.addresses
         self.handlers.failed = self.steps.failed

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from lib.aio import hear, sleep, tell
-from pypmix import PMIxError, Proc, Rank
+from pypmix import PMIxError, Proc, Rank, attrs
 
 
 def names(procs):
@@ -222,3 +225,47 @@ async def lonely(me):
     except PMIxError as error:
         return error
     return None
+
+
+async def reduced(me, *, how):
+    """Rank 3 leaves a group, or is killed; the others destruct it, ask for it, and two of them construct it again."""
+    name, procs = "acme.reduced", me.job.procs
+    group = me.group(name, procs, ft=True, notify_termination=True, timeout=20)
+    await group.construct()
+    await me.fence(timeout=20)
+    if me.rank == 3:
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "leave":
+            await group.leave()
+    if how != "whole" and me.rank != 3:
+        while len(group.members) > 3:
+            await sleep(0.02)
+    if how != "leave" or me.rank != 3:
+        await group.destruct(timeout=20)
+    about = {attrs.GROUP_ID: name}
+    found = [
+        await me.query(attrs.QUERY_NUM_GROUPS),
+        await me.get(attrs.GROUP_NAMES, me.proc, default=None),
+        await me.query(attrs.QUERY_GROUP_MEMBERSHIP, info=about, default=None),
+    ]
+    await tell(f"asked.{me.rank}")
+    for rank in range(3):
+        # The record of the next group is not to be what they see.
+        await hear(f"asked.{rank}")
+    if me.rank < 2:
+        try:
+            again = me.group(name, procs[:2], timeout=20)
+            await again.construct()
+            await again.fence(timeout=20)
+            found.append(len(await me.query(attrs.QUERY_GROUP_MEMBERSHIP, info=about)))
+            await tell(f"again.{me.rank}")
+            for rank in range(2):
+                await hear(f"again.{rank}")
+            await again.destruct(timeout=20)
+        except PMIxError as error:
+            found.append(error.status.name)
+    await tell(f"over.{me.rank}")
+    for rank in range(2):
+        await hear(f"over.{rank}")
+    return found

@@ -63,6 +63,7 @@ class GroupPort:
         self.proc = client.proc
         self.server_release = client.release
         self.adapts = client.adapts
+        self.recorded = False
         self.fetch = client.store.lookup
         self.agent = Agent(self, keeps=self.adapts)
         self.addresses: Addresses = self.agent.addresses
