@@ -69,3 +69,38 @@ def test_on_three_nodes(run, how, when):
     connected = seen(run, options, call="connect", how=how, when=when)
     assert connected == {("PartialSuccess", missing(run), None)}
     assert seen(run, options, call="disconnect", how=how, when=when) == {("success", None, None)}
+
+
+def told(run, nodes, last):
+    """Return how often each hears that rank 2 has ended, which is killed while others wait in the disconnect."""
+    options = (*pairings.surviving(run.server), *(("--nodes", str(nodes)) if nodes > 1 else ()))
+    job = run.job("connecting.told_in_disconnect", 4, options=options, last=last)
+    left = job.ranks
+    assert not job.hung and set(left) == {0, 1, 3} and not any(rank.error for rank in left.values()), job.report()
+    return [left[rank].result for rank in (0, 1, 3)]
+
+
+LAST = pytest.mark.parametrize("last", [False, True], ids=["before-the-last-calls", "all-wait"])
+
+
+@LAST
+@pytest.mark.servers("python-server")
+@pytest.mark.promise("connect: termination")
+def test_who_waits_in_a_disconnect_is_told_of_an_end(run, last):
+    assert told(run, 1, last) == [1, 1, 1]
+
+
+@pytest.mark.servers("python-server")
+@pytest.mark.clients("python-client")
+@pytest.mark.xfail(
+    strict=True, reason="a server whose procs have all called cannot tell who else has", raises=AssertionError
+)
+@pytest.mark.parametrize(
+    ("nodes", "last", "seen"),
+    [(2, False, [0, 0, 1]), (2, True, [0, 0, 1]), (3, False, [0, 0, 1]), (3, True, [0, 0, 0])],
+)
+def test_who_waits_in_a_disconnect_on_another_node_is_told_of_an_end(run, nodes, last, seen):
+    found = told(run, nodes, last)
+    if found not in (seen, [1, 1, 1]):
+        raise RuntimeError(f"{found} is neither what was seen before nor right")
+    assert found == [1, 1, 1]

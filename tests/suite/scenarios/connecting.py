@@ -295,3 +295,27 @@ async def ended(me, *, call, how, when):
     except PMIxError as error:
         found = type(error).__name__, None if error.missing is None else tuple(sorted(ranks(error.missing)))
     return (*found, await outcome(lambda: me.fence(others, timeout=20)))
+
+
+async def told_in_disconnect(me, *, last):
+    """Rank 2 is killed as 0 and 1 wait in a disconnect, and 3 too or not; return how often each hears of it."""
+    async with me.events(ConnectEvent.TERMINATED) as events:
+        connection = await me.connect(me.job.procs, timeout=20)
+        await me.fence(timeout=20)
+        callers = [0, 1, 3] if last else [0, 1]
+        if me.rank == 2:
+            for rank in callers:
+                await hear(f"calls.{rank}")
+            await sleep(MEANWHILE)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if me.rank not in callers:
+            await events.get(timeout=20)
+        await tell(f"calls.{me.rank}")
+        await connection.disconnect(timeout=20)
+        heard = 0 if me.rank in callers else 1
+        try:
+            while True:
+                await events.get(timeout=2)
+                heard += 1
+        except OperationTimeout:
+            return heard
