@@ -54,8 +54,9 @@ from pypmix.engine.groups.talk import (
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError, error_for
 from pypmix.standard.ops import Fence, Get, GroupConstruct, GroupDestruct, GroupResults, NotifyEvent
-from pypmix.standard.ops.events import RANGE_CUSTOM, RANGE_LOCAL
+from pypmix.standard.ops.events import RANGE_LOCAL
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
+from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.statuses import (
     ERR_BAD_PARAM,
     ERR_EXISTS,

@@ -269,12 +269,3 @@ async def reduced(me, *, how):
     for rank in range(2):
         await hear(f"over.{rank}")
     return found
-
-
-async def by_wildcard(me):
-    """All of a job construct a group of its wildcard, whatever engines they are on."""
-    results = await me.group_construct("acme.whole", [Proc(me.nspace, Rank.WILDCARD)], context_id=True, timeout=20)
-    await me.fence(Proc("acme.whole", Rank.WILDCARD), timeout=20)
-    await me.group_destruct("acme.whole", timeout=20)
-    await me.fence(timeout=20)
-    return names(results.members), results.context_id
