@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 from pypmix.cli.parser import UsageError
@@ -100,7 +101,7 @@ class Cluster:
         self._roster.watch(session.lost)
         if isinstance(self._roster, ElasticRoster):
             self._roster.attend(session)
-        return partial(LocalHost, remote=session, mapping=self._where.mapping)
+        return partial(LocalHost, remote=session, mapping=self._where.mapping, env={**os.environ, **env})
 
     def close(self) -> None:
         """Let go of the nodes."""

@@ -7,6 +7,7 @@ import errno
 import gc
 import os
 import sys
+from functools import partial
 
 from pypmix.cli.options import parse
 from pypmix.cli.parser import USAGE, UsageError
@@ -78,7 +79,7 @@ def _run_here(request: Request) -> int:
 
     if request.server_engine == "native":
         _warn_of_others()
-    return _run(request, LocalHost)
+    return _run(request, partial(LocalHost, env={**os.environ, **_added(request)}))
 
 
 def _run_there(request: Request, cluster: Cluster) -> int:
@@ -117,7 +118,6 @@ def _run(request: Request, make: Callable[..., LocalHost]) -> int:
             engine=request.server_engine,
             library=request.library,
             nodes=request.nodes,
-            env={**os.environ, **_added(request)},
             timeout=request.timeout,
             own_process=True,
             cluster=request.cluster,

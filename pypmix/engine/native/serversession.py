@@ -723,6 +723,5 @@ def open_server(
     if options.system_server:
         infos.append(attrs.SERVER_SYSTEM_SUPPORT(True))
     settings = {AT_ONCE: "0", **({RENDEZVOUS: options.rendezvous_file} if options.rendezvous_file else {})}
-    if library.release < ONE_STORE and STORES not in os.environ:
-        settings[STORES] = "hash"
+    settings.update({STORES: "hash"} if library.release < ONE_STORE and STORES not in os.environ else {})
     return NativeServer(library, on_upcall, proc, hostname, infos, settings, on_log)
