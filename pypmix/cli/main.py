@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 
+from pypmix.host.signals import outlive
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if arguments and arguments[0] == "run":
         # What is imported stays: to look through it for garbage would only cost time.
         gc.disable()
+        outlive()
         from pypmix.cli.run import run
 
         code = run(arguments[1:])
@@ -33,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
         os._exit(serve())
     if arguments == ["relay"]:
+        outlive()
         from pypmix.host.rosters.relay import main as relay
 
         os._exit(relay())

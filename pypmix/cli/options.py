@@ -14,7 +14,7 @@ from pypmix.engine.select import ENGINES, SERVER_ENGINES
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host.job import Application
 from pypmix.host.mapping import RANKINGS, Mapping
-from pypmix.host.terms import Terms
+from pypmix.host.terms import GRACE, Terms
 from pypmix.standard.limits import DEFAULTS, Limits
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_WILDCARD, decimal
@@ -230,6 +230,14 @@ OPTIONS = (
         ("--timeout",),
         "SECONDS",
         "End the job after this time and say what it waited for.",
+        _seconds,
+    ),
+    Option(
+        "grace",
+        ("--grace",),
+        "SECONDS",
+        "The time that ranks have between SIGTERM and SIGKILL, on all nodes; 5 s if not given. A resource manager that "
+        "sends SIGTERM to all processes itself, as Slurm does, kills them in its own time.",
         _seconds,
     ),
     Option(
@@ -458,6 +466,7 @@ class Request(Record):
     apps: tuple[Application, ...] = ()
     terms: Terms = Terms()
     timeout: float | None = None
+    grace: float = GRACE
     nodes: int = 1
     engine: str = ""
     server_engine: str = "python"
@@ -576,6 +585,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     return Request(
         tuple(apps),
         timeout=job.pop("timeout", None),
+        grace=job.pop("grace", GRACE),
         nodes=job.pop("nodes", 1),
         engine=engine,
         server_engine=server_engine,

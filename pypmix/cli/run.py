@@ -119,6 +119,7 @@ def _run(request: Request, make: Callable[..., LocalHost]) -> int:
             library=request.library,
             nodes=request.nodes,
             timeout=request.timeout,
+            grace=request.grace,
             own_process=True,
             cluster=request.cluster,
             join=request.join,

@@ -46,7 +46,8 @@ from pypmix.host.output import Sink
 from pypmix.host.preload import Arrival, files_of, moved
 from pypmix.host.running import RunningJob, end_strays
 from pypmix.host.serving import LIVES, ServingManager
-from pypmix.host.terms import Terms
+from pypmix.host.signals import LOOK, PASSED_ON, outlive
+from pypmix.host.terms import GRACE, Terms
 from pypmix.server import Server
 from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, PMIxError
 from pypmix.standard.limits import Limits
@@ -79,9 +80,6 @@ MAX_LINE = 4 << 20
 
 WINDOW = 1 << 20
 """Bytes of output that may be on their way to the launcher: ranks that write faster than it hands on block."""
-
-LEAVE_GRACE = 2.0
-"""Seconds that ranks have at most where their launcher is gone."""
 
 REPORT_SECONDS = 5.0
 """Seconds that the launcher has for a report."""
@@ -131,7 +129,7 @@ class Orders(Record):
     env: tuple[tuple[str, str], ...] = ()
     folder: str = ""
     wdir: str = ""
-    grace: float = 5.0
+    grace: float = GRACE
     keep_alive: float = KEEP_ALIVE_SECONDS
     encrypt: bool | None = None
     relayed: bool = False
@@ -213,7 +211,7 @@ def read_orders(line: bytes) -> Orders:
             tuple([(_text(key), _text(value)) for key, value in found["env"].items()]),
             _text(found["folder"]),
             _text(found.get("wdir", "")),
-            float(found.get("grace", 5.0)),
+            float(found.get("grace", GRACE)),
             float(found.get("keep_alive", KEEP_ALIVE_SECONDS)),
             None if found.get("encrypt") is None else bool(found["encrypt"]),
             found.get("relayed") is True,
@@ -460,12 +458,28 @@ class Daemon(ServingManager):
         if told:
             self._tell(orders.LEAVES, orders.REASON.write((told,)))
         self._unheard()
+        # No other process may end them if the launcher is gone.
+        self._node.reached.clear()
         if any(job.running for job in self.jobs.values()):
             _log.info("%s: %s; ranks are ended", self._node, reason)
-        self.grace = min(self.grace, LEAVE_GRACE)
         for job in list(self.jobs.values()):
             if job.launches:
                 job.end(128 + signal.SIGTERM, reason)
+
+    def signalled(self, signum: int) -> None:
+        """Act on a signal: ranks get it from here unless somebody has sent it to all processes; on the loop."""
+        if self.is_sent_to_all(signum):
+            # Ranks may take their time to end, and need their server: the sender kills what is left.
+            self._tell_reached(signum)
+        elif signum == signal.SIGTERM:
+            self.leave("SIGTERM", "it was sent SIGTERM")
+        else:
+            self.pass_on(signum, handled=signum == signal.SIGUSR1)
+            if signum == signal.SIGUSR1:
+                self.report()
+
+    def _tell_reached(self, signum: int) -> None:
+        self._tell(orders.REACHED, orders.COUNT.write((signum,)))
 
     def report(self) -> None:
         """Write what is pending on all nodes to standard error, as the launcher knows it; on the loop."""
@@ -698,11 +712,11 @@ class Daemon(ServingManager):
         answer(orders.UNREACHED.write(unreached), None)
 
     def _signal(self, data: bytes) -> None:
-        nspace, numbers, signum = orders.SIGNAL.read(data)
+        nspace, numbers, signum, handled = orders.SIGNAL.read(data)
         job = self.jobs.get(nspace)
         if job is not None and 0 < signum < signal.NSIG:
             chosen = [job.rank(number) for number in numbers]
-            job.send(signum, [rank for rank in chosen if rank is not None])
+            job.send(signum, [rank for rank in chosen if rank is not None], handled=handled)
 
     def _forget(self, data: bytes) -> None:
         (nspace,) = orders.NAMED.read(data)
@@ -741,6 +755,9 @@ class Daemon(ServingManager):
     def _tell_rank_end(self, _job: RunningJob, rank: Rank) -> None:
         # Ranks that this daemon ends as it leaves are lost with their node: no end of theirs was asked for.
         if not self._leaving:
+            if rank.blame and self.is_sent_to_all(signal.SIGTERM):
+                # The launcher is not to end the others for it, which have the same signal.
+                self._tell_reached(signal.SIGTERM)
             self._tell(orders.ENDED, orders.END.write((rank.proc, rank.code, rank.signum, rank.dumped)))
 
     def job_over(self, job: RunningJob) -> None:
@@ -854,6 +871,7 @@ def _fault(error: OSError) -> Fault:
 
 def main() -> int:
     """Be the daemon of a node: read the launcher's line on standard input, and serve until that ends."""
+    outlive()
     line = bytearray()
     while not line.endswith(b"\n") and len(line) <= MAX_LINE:
         # One byte at a time: what follows the line is not this function's.
@@ -881,10 +899,18 @@ def main() -> int:
 
 
 def _take_signals(daemon: Daemon) -> None:
-    """Leave on SIGTERM, report on SIGUSR1; what a terminal sends to all in front of it is the launcher's to pass on."""
+    """Act on signals; what a terminal sends to all in front of it is the launcher's to pass on."""
+
+    def act(signum: int, _frame: object) -> None:
+        daemon.loop.post(lambda: look(signum))
+
+    def look(signum: int) -> None:
+        # After this time it shows whether ranks were sent it too.
+        daemon.loop.later(LOOK, lambda: daemon.signalled(signum))
+
     signal.set_wakeup_fd(daemon.loop.wake_fd, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda *_: daemon.loop.post(lambda: daemon.leave("SIGTERM", "it was sent SIGTERM")))
-    signal.signal(signal.SIGUSR1, lambda *_: daemon.loop.post(daemon.report))
+    for signum in (signal.SIGTERM, *PASSED_ON):
+        signal.signal(signum, act)
     for signum in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP):
         # Not ignored: ranks would inherit that.
         signal.signal(signum, lambda *_: None)

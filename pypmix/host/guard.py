@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import signal
 
+from pypmix.host.signals import BLOCKED
+from pypmix.host.terms import GRACE
+
 # A shell that sleeps in `read` costs a third of a millisecond to start and a megabyte to keep. Its input ends
 # when the host is gone, however it went. It finds what is left by the process groups that it was told, and by
 # the host's folder in the environment, which also finds what has moved to another session: nspaces are what
 # somebody chooses, and another host may have the same ones. Nothing of it stands on a command line, which all
 # users can read.
-# A resource manager that ends a job sends SIGTERM to all of its processes, of which the guard has to be the last.
+# A resource manager sends signals to all processes of a job, of which the guard has to be the last: it blocks them from
+# the start, and ignores them once it acts, since shells unblock signals when they wait for a child.
 # Each group is a variable: a list would be copied for each rank that comes or goes, which grows with their square.
 _SCRIPT = r"""
-trap '' HUP INT TERM
 while read -r line; do
   case $line in
     over*) unset "group_${line#over}" ;;
     *) eval "group_$line=" ;;
   esac
 done
+for number in $SIGNALS; do command trap '' "$number"; done
 groups=$(set | while IFS='_=' read -r name number _; do
   # Lines of other variables' values may look like one.
   [ "$name" = group ] && [ "$number" -gt 1 ] && printf ' -%s' "$number"
@@ -34,7 +38,7 @@ lives() {
 }
 kill -s TERM -- $groups $(left)
 n=0
-while [ $n -lt 20 ] && lives; do sleep 0.1; n=$((n + 1)); done
+while [ $n -lt "$TENTHS" ] && lives; do sleep 0.1; n=$((n + 1)); done
 kill -s KILL -- $groups $(left)
 [ -n "$FOLDER" ] && rm -rf -- "$FOLDER"
 """
@@ -48,9 +52,10 @@ class Guard:
     Args:
         tmpdir: The host's directory, which is removed. Its own name is unique among hosts, and of a-z, A-Z, 0-9, `-`
             and `_` only; those of its servers are it, or `node0` and so on in it.
+        grace: Seconds that processes have between SIGTERM and SIGKILL.
     """
 
-    def __init__(self, tmpdir: str) -> None:
+    def __init__(self, tmpdir: str, grace: float = GRACE) -> None:
         self.pid = 0
         reader, self._writer = os.pipe2(os.O_CLOEXEC)
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
@@ -63,11 +68,13 @@ class Guard:
                     "LC_ALL": "C",
                     "GUARDED": os.path.basename(tmpdir),
                     "FOLDER": tmpdir,
+                    "TENTHS": str(round(grace * 10)),
+                    "SIGNALS": " ".join([str(int(number)) for number in sorted(BLOCKED)]),
                 },
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((reader, null, null))],
                 setsid=True,
-                setsigmask=(),
-                setsigdef=(signal.SIGPIPE,),
+                setsigmask=BLOCKED,
+                setsigdef=BLOCKED,
             )
         except FileNotFoundError:
             # Without a shell there is no guard: a SIGKILL of the host then ends PMIx processes only, by the
@@ -91,6 +98,19 @@ class Guard:
         except BrokenPipeError:
             # There is no guard.
             return
+
+    def was_sent(self, signum: int) -> bool:
+        """Return True if the guard was sent a signal: then all processes of the same step or service were, ranks too.
+
+        The guard has a session of its own, and its pid is not told: a signal reaches it only with all others. It stays
+        pending there, so all further ones of the same number count as sent to all.
+        """
+        try:
+            with open(f"/proc/{self.pid}/status", encoding="utf-8", errors="surrogateescape") as file:
+                masks = [line.split()[1] for line in file if line.startswith("ShdPnd:")]
+        except OSError:
+            return False
+        return any(int(mask, 16) >> (signum - 1) & 1 for mask in masks)
 
     def dismiss(self) -> None:
         """The host has cleaned up itself: end the guard."""

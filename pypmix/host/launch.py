@@ -9,7 +9,7 @@ import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from typing import Any
 
 _OUTER = ("PMIX_", "OMPI_", "PRTE_")
@@ -74,6 +74,7 @@ def spawn(
     env: Mapping[str, str],
     files: tuple[int, int, int],
     wdir: str = "",
+    mask: Collection[int] = (),
 ) -> int:
     """Start a process in a process group of its own and return its pid, which names the group.
 
@@ -88,6 +89,7 @@ def spawn(
         env: Its whole environment.
         files: The descriptors to give it as its standard input, output and error.
         wdir: Its working directory; empty for this process's own.
+        mask: The signals that it blocks from the start.
 
     Raises:
         OSError: It cannot be executed; the error names the file.
@@ -98,16 +100,20 @@ def spawn(
         import subprocess
 
         stdin, stdout, stderr = files
-        process = subprocess.Popen(
-            list(argv), executable=path, env=env, cwd=wdir, stdin=stdin, stdout=stdout, stderr=stderr,
-            start_new_session=session, process_group=None if session else 0,
-        )  # fmt: skip
+        before = signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            process = subprocess.Popen(
+                list(argv), executable=path, env=env, cwd=wdir, stdin=stdin, stdout=stdout, stderr=stderr,
+                start_new_session=session, process_group=None if session else 0,
+            )  # fmt: skip
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         # Its end is noticed and collected here, as for all others; say so, or it warns of a child without a waiter.
         process.returncode = 0
         return process.pid
     actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(files)]
     place: dict[str, Any] = {"setsid": True} if session else {"setpgroup": 0}
-    return os.posix_spawn(path, list(argv), env, file_actions=actions, setsigmask=(), setsigdef=_DEFAULTED, **place)
+    return os.posix_spawn(path, list(argv), env, file_actions=actions, setsigmask=mask, setsigdef=_DEFAULTED, **place)
 
 
 def end_of(pid: int) -> tuple[int | None, int, bool] | None:
@@ -176,6 +182,16 @@ def signal_group(group: int, signum: int) -> bool:
         # There is one, of another user by now.
         return True
     return True
+
+
+def handles(pid: int, signum: int) -> bool:
+    """Return True if a process has a handler for a signal."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="surrogateescape") as file:
+            masks = [line.split()[1] for line in file if line.startswith("SigCgt:")]
+    except OSError:
+        return False
+    return any(int(mask, 16) >> (signum - 1) & 1 for mask in masks)
 
 
 def raise_descriptor_limit(ranks: int, files: int = 0) -> tuple[int, int] | None:

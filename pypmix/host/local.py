@@ -19,8 +19,8 @@ from pypmix.host.outcome import TIMED_OUT, Outcome, pending_text, signal_text
 from pypmix.host.placing import ANYWHERE, placed
 from pypmix.host.running import POLL, RunningJob, end_strays, patience, readable_here
 from pypmix.host.serving import ServingManager
-from pypmix.host.signals import Signals
-from pypmix.host.terms import Terms
+from pypmix.host.signals import ENDING, LOOK, Signals
+from pypmix.host.terms import GRACE, Terms
 from pypmix.host.tools import rendezvous_file
 from pypmix.server import Server
 from pypmix.standard.limits import Limits
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from pypmix.host.tracing.write import TraceFile
     from pypmix.host.trying import Fault
     from pypmix.standard.types import Proc
-
-GRACE = 5.0
-"""Seconds that ranks have between the request to end and SIGKILL."""
 
 REFRESH = 2.0
 """Seconds that daemons have to say what is under way on their nodes."""
@@ -354,10 +351,11 @@ class LocalHost(ServingManager):
     def interrupt(self, signum: int) -> None:
         """Take in a signal that this process was sent; from any thread or signal handler.
 
-        SIGUSR1 has all that is pending and the state of each rank written to standard error. SIGUSR2 and SIGCONT
-        are passed on to the ranks, SIGTSTP stops them and this process. Others are passed on and end the jobs; the
-        outcome of SIGINT names the procs that are missing in what has long been pending. A SIGINT while they end kills
-        what is left at once.
+        SIGUSR1 has all that is pending and the state of each rank written to standard error, and is passed on to ranks
+        that have a handler for it. SIGTSTP stops the ranks and this process. SIGINT, SIGTERM, SIGHUP and SIGQUIT are
+        passed on and end the jobs; the outcome of SIGINT names the procs that are missing in what has long been
+        pending. A SIGINT while they end kills what is left at once. All others are passed on to the ranks. What a
+        resource manager has sent to all processes is passed on to none.
         """
         self.loop.post(lambda: self._interrupted(signum))
 
@@ -485,17 +483,32 @@ class LocalHost(ServingManager):
     # Ending
 
     def _interrupted(self, signum: int) -> None:
-        if signum == signal.SIGUSR1:
-            self.refresh(self._report)
-        elif signum in (signal.SIGUSR2, signal.SIGCONT):
-            self._signal_all(signum)
-        elif signum == signal.SIGTSTP:
-            self._signal_all(signal.SIGSTOP)
+        if signum == signal.SIGTSTP:
+            self.pass_on(signal.SIGSTOP)
             self._away(True)
             os.kill(os.getpid(), signal.SIGSTOP)
             self._away(False)
-            self._signal_all(signal.SIGCONT)
-        elif self._fleet is not None and not self._fleet.complete:
+            self.pass_on(signal.SIGCONT)
+        elif signum == signal.SIGCONT:
+            self.pass_on(signum)
+        else:
+            # By then it shows whether ranks were sent it too.
+            self.loop.later(LOOK, lambda: self._signalled(signum))
+
+    def _signalled(self, signum: int) -> None:
+        """Act on a signal: ranks get it from here unless somebody has sent it to all processes."""
+        reached = self.is_sent_to_all(signum)
+        if signum not in ENDING:
+            if not reached:
+                self.pass_on(signum, handled=signum == signal.SIGUSR1)
+                if signum == signal.SIGUSR1:
+                    self.refresh(self._report)
+            return
+        if not reached and signum in (signal.SIGINT, signal.SIGQUIT):
+            # Somebody at a terminal does not wait for a resource manager.
+            for node in self.nodes:
+                node.reached.clear()
+        if self._fleet is not None and not self._fleet.complete:
             self._stop(signum)
         elif signum == signal.SIGINT and (self._stopping or self._all_end()):
             self._stop_at_once(signum)
@@ -514,7 +527,7 @@ class LocalHost(ServingManager):
         self._impatient = True
         if not self._all_end():
             self._stop(signum)
-        self._signal_all(signal.SIGKILL)
+        self.pass_on(signal.SIGKILL)
         left = [(job, list(job.launches)) for job in self.jobs.values()]
 
         def give_up() -> None:
@@ -538,10 +551,6 @@ class LocalHost(ServingManager):
         from pypmix.host.report import report
 
         self.sink(2).write(None, f"pypmix run: {printable_lines(report(self, self.who))}\n".encode())
-
-    def _signal_all(self, signum: int) -> None:
-        for job in list(self.jobs.values()):
-            job.send(signum)
 
     def _sweep(self) -> None:
         """End what has left the jobs' process groups."""

@@ -8,6 +8,7 @@ left but its output; the servers know it for some seconds more, since what its r
 from __future__ import annotations
 
 import os
+import signal
 from functools import partial
 from itertools import count
 
@@ -558,6 +559,24 @@ class Manager:
         """Return what tells whether the grace that starts now still lasts."""
         return patience(self.grace, lambda: False)
 
+    def is_sent_to_all(self, signum: int) -> bool:
+        """Return True if a signal was sent to all processes around this one, its ranks too; note it for the nodes."""
+        if self._guard is None or not self._guard.was_sent(signum):
+            return False
+        for node in self.nodes:
+            if node.here:
+                node.reached.add(signum)
+        return True
+
+    def is_being_ended(self) -> bool:
+        """Return True if a resource manager has sent SIGTERM to all processes of a node: it kills them in its time."""
+        return self.is_sent_to_all(signal.SIGTERM) or any(signal.SIGTERM in node.reached for node in self.nodes)
+
+    def pass_on(self, signum: int, *, handled: bool = False) -> None:
+        """Send a signal to all ranks; see `HostNode.signal`."""
+        for job in list(self.jobs.values()):
+            job.send(signum, handled=handled)
+
     def broke(self, error: Exception) -> None:
         """A fault of ours has come between a job and its end."""
         fault("a step of a job", error)
@@ -688,7 +707,7 @@ class Manager:
     def open_folder(self) -> None:
         """Make the host's folder, and have it and all jobs ended where this process is killed."""
         os.mkdir(self.tmpdir, 0o700)
-        self._guard = Guard(self.tmpdir)
+        self._guard = Guard(self.tmpdir, self.grace)
 
     def close_folder(self) -> None:
         """Let go of what jobs needed, once the servers are closed."""

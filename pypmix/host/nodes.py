@@ -57,6 +57,8 @@ class HostNode:
         running: How many ranks run on it, of all jobs.
         cpus: How many CPUs ranks may use there; 0 where that is not known.
         most: How many ranks are placed on it at most where it is crowded; 0 for any number.
+        reached: The signals that a resource manager has sent to all processes there, ranks too. One that has sent
+            SIGTERM will kill them itself.
     """
 
     cpus = 0
@@ -69,6 +71,7 @@ class HostNode:
         self.names: tuple[str, ...] = (hostname, hostname.partition(".")[0])
         self.running = 0
         self.most = 0
+        self.reached: set[int] = set()
 
     @property
     def server(self) -> Server:
@@ -136,8 +139,14 @@ class HostNode:
         """Return what keeps it from its work, a line each, for a person."""
         return []
 
-    def signal(self, ranks: Sequence[Process], signum: int) -> None:
-        """Send a signal to ranks that run on it, and to what they have started."""
+    def signal(self, ranks: Sequence[Process], signum: int, handled: bool = False) -> None:
+        """Send a signal to ranks that run on it, and to what they have started.
+
+        Args:
+            ranks: The ranks.
+            signum: The signal.
+            handled: Leave out ranks that have no handler for it, which it might end.
+        """
         raise NotImplementedError
 
     def remove_folder(self, job: int) -> None:
@@ -216,7 +225,7 @@ class LocalNode(HostNode):
         """Return what is under way at the server."""
         return self.server.pending()
 
-    def signal(self, ranks: Sequence[Process], signum: int) -> None:
+    def signal(self, ranks: Sequence[Process], signum: int, handled: bool = False) -> None:
         """Send a signal to the process groups of ranks.
 
         Where the server takes losses of clients one at a time only, each rank gets a moment to end before the next one.
@@ -224,6 +233,8 @@ class LocalNode(HostNode):
         ending = signum in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
         end = time.monotonic() + MOST_PACED
         for rank in ranks:
+            if handled and not launch.handles(rank.pid, signum):
+                continue
             paced = ending and time.monotonic() < end and self.server.session.settle()
             launch.signal_group(rank.pid, signum)
             if signum in (signal.SIGTERM, signal.SIGINT):

@@ -102,7 +102,8 @@ UNREACHED: Field[tuple[tuple[str, str, str, float], ...]] = many(message(NAME, T
 # What the launcher tells.
 
 SEND_SIGNAL = "pypmix.node.signal"
-SIGNAL: Field[tuple[str, Sequence[int], int]] = message(NAME, RANKS, NUMBER)
+SIGNAL: Field[tuple[str, Sequence[int], int, bool]] = message(NAME, RANKS, NUMBER, FLAG)
+"""A signal for ranks of a job; perhaps only for those that have a handler for it."""
 LEAVE = "pypmix.node.leave"
 FORGET_JOB = "pypmix.node.forget"
 NAMED: Field[tuple[str]] = message(NAME)
@@ -142,4 +143,6 @@ TRACED = "pypmix.node.traced"
 LEAVES = "pypmix.node.leaves"
 REASON: Field[tuple[str]] = message(TEXT)
 """Why a daemon leaves on its own."""
+REACHED = "pypmix.node.reached"
+"""A signal that a resource manager has sent to all processes of the node's step, a `COUNT`."""
 OVER = "pypmix.node.over"

@@ -260,13 +260,13 @@ class RemoteNode(HostNode):
                 lines.append(f"{apart(self.hostname, name, where, reason)} for {seconds:.0f} s; {TRY_INTERFACE}")
         return lines
 
-    def signal(self, ranks: Sequence[Process], signum: int) -> None:
+    def signal(self, ranks: Sequence[Process], signum: int, handled: bool = False) -> None:
         """Send a signal to the process groups of ranks."""
         by_job: dict[str, list[int]] = {}
         for rank in ranks:
             by_job.setdefault(rank.proc.nspace, []).append(rank.proc.rank)
         for nspace, numbers in by_job.items():
-            self._tell(orders.SEND_SIGNAL, orders.SIGNAL.write((nspace, numbers, signum)))
+            self._tell(orders.SEND_SIGNAL, orders.SIGNAL.write((nspace, numbers, signum, handled)))
 
     def remove_folder(self, job: int) -> None:
         """Leave the folder of a job to the daemon, which removes it itself."""
@@ -338,6 +338,10 @@ class RemoteNode(HostNode):
         """Its daemon leaves on its own."""
         (why,) = orders.REASON.read(data)
         self.leaves = f"its daemon has left: {why}"
+
+    def was_reached(self, data: bytes) -> None:
+        """A resource manager has sent a signal to all processes there."""
+        self.reached.add(orders.COUNT.read(data)[0])
 
     def over(self, data: bytes) -> None:
         """Nothing is left of a job's ranks here, nor of what they have left behind."""

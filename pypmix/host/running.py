@@ -79,6 +79,10 @@ if TYPE_CHECKING:
 
         def patience(self) -> Callable[[], bool]: ...
 
+        def is_being_ended(self) -> bool: ...
+
+        def is_sent_to_all(self, signum: int, /) -> bool: ...
+
         def unwritable(self, error: OSError, /) -> None: ...
 
         def broke(self, error: Exception, /) -> None: ...
@@ -98,6 +102,9 @@ process in a system call for ever, and a daemon may be such a process."""
 
 INTERRUPT_GRACE = 1.0
 """Seconds after which a forwarded SIGINT, which a rank inside of a C call never sees, becomes SIGTERM."""
+
+SPREAD = 1.0
+"""Seconds that a resource manager has to send SIGTERM to all nodes of a job that it ends."""
 
 POLL = 0.01
 """Seconds between looks at what the kernel does not tell of."""
@@ -406,13 +413,28 @@ class RunningJob:
         self.outcome = Outcome(code, reason)
         self.failed_at = self.failed_at or time.time()
         self.host.job_failed(self)
-        self.send(signum)
+        if self.host.is_being_ended():
+            # It signals the nodes one after the other.
+            self.host.loop.later(SPREAD, lambda: self._ask_to_end(signum))
+        else:
+            self._ask_to_end(signum)
+
+    @vital
+    def _ask_to_end(self, signum: int) -> None:
+        """Signal all ranks that a resource manager is not ending itself, and kill them after the grace."""
+        self._send_first(signum)
         if signum != signal.SIGTERM:
-            self.host.loop.later(INTERRUPT_GRACE, lambda: self.send(signal.SIGTERM))
-        self.host.loop.later(self.host.grace, lambda: self.send(signal.SIGKILL))
+            self.host.loop.later(INTERRUPT_GRACE, lambda: self._send_first(signal.SIGTERM))
+        self.host.loop.later(self.host.grace, lambda: self._send_first(signal.SIGKILL))
         # Ranks have the grace, and then what they leave behind has it.
         launches = list(self.launches)
         self.host.loop.later(2 * self.host.grace + KILLED_SECONDS, lambda: self.give_up(launches))
+
+    def _send_first(self, signum: int) -> None:
+        """Send a signal to ranks that a resource manager has sent neither that nor SIGTERM."""
+        # It may have been slow, and be found out only now.
+        self.host.is_sent_to_all(signal.SIGTERM)
+        self.send(signum, [rank for rank in self.ranks if rank.node.reached.isdisjoint((signum, signal.SIGTERM))])
 
     def give_up(self, launches: Sequence[Launch]) -> None:
         """Stop waiting for what was killed and has not ended, and for nodes that do not answer.
@@ -438,14 +460,14 @@ class RunningJob:
             self.partial = Outcome(code, reason)
             self.failed_at = self.failed_at or time.time()
 
-    def send(self, signum: int, ranks: Sequence[Rank] | None = None) -> None:
-        """Send a signal to ranks, all by default, and to what they have started."""
+    def send(self, signum: int, ranks: Sequence[Rank] | None = None, *, handled: bool = False) -> None:
+        """Send a signal to ranks, all by default, and to what they have started; see `HostNode.signal`."""
         by_node: dict[HostNode, list[Rank]] = {}
         for rank in self.ranks if ranks is None else ranks:
             if rank.alive:
                 by_node.setdefault(rank.node, []).append(rank)
         for node, those in by_node.items():
-            node.signal(those, signum)
+            node.signal(those, signum, handled)
 
     def launch_over(self, ended: Launch) -> None:
         """Nothing of a launch is left but its output, perhaps."""

@@ -624,6 +624,7 @@ class Fleet:
             (orders.ENDED, RemoteNode.ended),
             (orders.OVER, RemoteNode.over),
             (orders.LEAVES, RemoteNode.will_leave),
+            (orders.REACHED, RemoteNode.was_reached),
             (orders.TRACED, self._traced),
         ):
             exchange.hear(topic, lambda sender, data, listener=listener: self._told(sender, data, listener))  # type: ignore[misc]

@@ -1,4 +1,8 @@
-"""The signals that this process is sent while it runs a job."""
+"""The signals that this process is sent while it runs a job.
+
+A resource manager may send a signal to the launcher or daemon alone, or to all processes of a step: then ranks have it
+already. `pypmix.host.guard.Guard.was_sent` tells these cases apart.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,37 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-TAKEN = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGTSTP,
-    signal.SIGCONT,
-)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that end the jobs."""
+
+_OTHERS = (
+    "KILL", "STOP", "TSTP", "TTIN", "TTOU", "CONT",
+    "CHLD", "URG", "WINCH", "PIPE", "XFSZ",
+    "ILL", "TRAP", "ABRT", "BUS", "FPE", "SEGV", "SYS",
+)  # fmt: skip
+"""Signals that stop and continue processes, end none by default or in Python, or report a fault of the process."""
+
+PASSED_ON = tuple(sorted(signal.valid_signals() - set(ENDING) - {getattr(signal, f"SIG{name}") for name in _OTHERS}))
+"""Signals that are meant for the ranks: SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU, the real-time signals, and the like.
+
+Their default action ends a process.
+"""
+
+BLOCKED = signal.valid_signals() - {signal.SIGCHLD, signal.SIGKILL, signal.SIGSTOP}
+"""Signals that helpers block, which are not to end with the ranks; they wait for their own children by SIGCHLD."""
+
+LOOK = 0.05
+"""Seconds that a resource manager has to send a signal to all processes of a step, one after the other."""
+
+
+def outlive() -> None:
+    """Have no signal that is meant for ranks end this process, which has none yet.
+
+    Handlers, since children would inherit that a signal is ignored.
+    """
+    for signum in PASSED_ON:
+        if signal.getsignal(signum) is signal.SIG_DFL:
+            signal.signal(signum, lambda *_: None)
 
 
 class Signals:
@@ -42,7 +67,7 @@ class Signals:
         # The kernel may hand the signal to the engine's thread; only a byte in this descriptor then ends the wait
         # of this one, where Python runs the handler.
         self._wakeup = signal.set_wakeup_fd(self._wake_fd, warn_on_full_buffer=False)
-        for signum in TAKEN:
+        for signum in (*ENDING, *PASSED_ON, signal.SIGTSTP, signal.SIGCONT):
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 self._former[signum] = signal.signal(signum, self._take)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pypmix.standard.record import Record
 
+GRACE = 5.0
+"""Seconds that ranks have between the request to end and SIGKILL, where `--grace` does not say."""
+
 
 class Terms(Record):
     """The way in which a job runs, besides what it runs and where.

@@ -137,22 +137,7 @@ class Command:
         for process in processes.wait_gone(self.mark, 5):
             found.append(f"process {process.pid}: {process.command}")
         deadline = time.monotonic() + 5
-        while (guards := self._guards()) and time.monotonic() < deadline:
+        while (guards := processes.guards(self.temporary)) and time.monotonic() < deadline:
             time.sleep(0.02)
-        found += guards
+        found += [f"process {process.pid}: {process.command:.60}" for process in guards]
         return found + [f"file {path}" for path in self.temporary.iterdir()]
-
-    def _guards(self) -> list[str]:
-        """Return the launchers' helper processes, which know the job's folder by a variable of their own."""
-        needle = os.fsencode(self.temporary)
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                try:
-                    line = (entry / "cmdline").read_bytes()
-                    known = b"pypmix-guard" in line and needle in (entry / "environ").read_bytes()
-                except OSError:
-                    continue
-                if known:
-                    found.append(f"process {entry.name}: {line.replace(bytes(1), b' ').decode(errors='replace'):.60}")
-        return found

@@ -72,6 +72,13 @@ def marked(mark: str, variable: str = MARK) -> list[Process]:
     return found
 
 
+def guards(folder: Path) -> list[Process]:
+    """Return the guards of launchers, daemons and hosts whose folders are in a folder."""
+    needle = b"FOLDER=" + os.fsencode(folder)
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and needle in _read(int(name), "environ")]
+    return [each for pid in pids if (each := read(pid)) is not None and "pypmix-guard" in each.command]
+
+
 def wait_gone(mark: str, seconds: float, variable: str = MARK) -> list[Process]:
     """Wait until no marked process is left, and return those that still are."""
     deadline = time.monotonic() + seconds

@@ -47,6 +47,8 @@ class Host(SimpleNamespace):
     def __init__(self):
         super().__init__(loop=Loop(), grace=1.0, failed=[], job_failed=lambda job: None)
         self.rank_ended = lambda job, rank: None
+        self.is_being_ended = lambda: False
+        self.is_sent_to_all = lambda signum: False
 
     def broke(self, error):
         raise error
@@ -56,11 +58,12 @@ class Elsewhere:
     here = False
     hostname = "away"
     running = 0
+    reached = frozenset()
 
     def __str__(self):
         return self.hostname
 
-    def signal(self, ranks, signum):
+    def signal(self, ranks, signum, handled=False):
         pass
 
 

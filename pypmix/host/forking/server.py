@@ -61,11 +61,6 @@ REHEARSALS = 12
 MANY = 32
 """The ranks of a job from which on it saves time to learn first which pages they write to: this takes 5 ms."""
 
-_HELD = (
-    _signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGTSTP, _signal.SIGUSR1, _signal.SIGUSR2,
-)  # fmt: skip
-"""Signals that are sent to all processes of a job: ranks take them, and the server goes on for those that clean up."""
-
 
 class Unsafe(Exception):
     """Something that was to be imported keeps this process from being forked, or cannot be imported."""
@@ -87,8 +82,6 @@ def main() -> None:
     except Unsafe as error:
         send(link, [str(error)])
         os._exit(1)
-    # One that a rank is sent before it takes them is not lost.
-    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _HELD)
     copy_pages = None
     try:
         rehearse(_open_often)
@@ -103,7 +96,9 @@ def main() -> None:
     server = Server(link, copy_pages)
     server.serve()
     leaving = server.leaving
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+    # It is started with signals blocked, which all processes of a job may be sent: ranks take them, and the server goes
+    # on for those that clean up.
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     try:
         _run(server)
     except SystemExit as end:

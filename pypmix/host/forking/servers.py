@@ -13,6 +13,7 @@ from pypmix.host.forking import frames
 from pypmix.host.forking.programs import Program, find
 from pypmix.host.loop import READ
 from pypmix.host.outcome import signal_text
+from pypmix.host.signals import BLOCKED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         words = [program.interpreter, *program.options, "-c", _BEGIN, path]
         try:
-            self.pid = launch.spawn(program.interpreter, words, env, (theirs.fileno(), 2, 2), wdir)
+            self.pid = launch.spawn(program.interpreter, words, env, (theirs.fileno(), 2, 2), wdir, BLOCKED)
         except BaseException:
             ours.close()
             raise

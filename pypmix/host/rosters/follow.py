@@ -18,6 +18,7 @@ from pypmix.host.nodes import usable_cpus
 from pypmix.host.rosters.base import RosterError
 from pypmix.host.rosters.meet import Hello, follow, serve
 from pypmix.host.rosters.proof import Secret
+from pypmix.host.signals import outlive
 
 NAMES = ("SLURMD_NODENAME", "PMIX_HOSTNAME")
 """Variables in which resource managers tell the name of the node."""
@@ -43,6 +44,7 @@ def line_for(near: str, port: int, common: bytes, followers: int, patience: floa
 
 def main(variable: str) -> int:
     """Meet the launcher, and become the daemon of this node."""
+    outlive()
     node = next((os.environ[name] for name in NAMES if name in os.environ), socket.gethostname())
     try:
         told = json.loads(os.environ.pop(TOLD, "") or sys.stdin.buffer.readline())

@@ -104,7 +104,7 @@ class VirtualNode(LocalNode):
         """Whether its ranks are processes of this machine: no."""
         return False
 
-    def signal(self, ranks: Sequence[Any], signum: int) -> None:
+    def signal(self, ranks: Sequence[Any], signum: int, handled: bool = False) -> None:
         """Do to ranks what a signal does."""
         for rank in ranks:
             if signum in ENDING:
