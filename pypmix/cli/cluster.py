@@ -53,6 +53,20 @@ class Cluster:
             raise UsageError(str(error)) from None
         return None if found is None else cls(found[0], found[1], where)
 
+    @staticmethod
+    def alone(env: Mapping[str, str]) -> tuple[int, str]:
+        """Return the slots of this machine alone, 0 if no resource manager gives any, and a remark for a person.
+
+        Raises:
+            UsageError: The resource manager's variables cannot be read.
+        """
+        from pypmix.host.rosters.slurm_group import here
+
+        try:
+            return here(env) if "SLURM_JOB_ID" in env else (0, "")
+        except RosterError as error:
+            raise UsageError(str(error)) from None
+
     def join(self) -> int | None:
         """Be a daemon until the session is over, and return an exit code; None where this is the launcher.
 
@@ -101,7 +115,7 @@ class Cluster:
         self._roster.watch(session.lost)
         if isinstance(self._roster, ElasticRoster):
             self._roster.attend(session)
-        return partial(LocalHost, remote=session, mapping=self._where.mapping, env={**os.environ, **env})
+        return partial(LocalHost, remote=session, env={**os.environ, **env})
 
     def close(self) -> None:
         """Let go of the nodes."""

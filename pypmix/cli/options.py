@@ -166,7 +166,15 @@ class Option(Record):
 
 
 OPTIONS = (
-    Option("np", ("-n", "--np", "-np"), "N", "Number of ranks of the application; 1 if not given.", _number, True),
+    Option(
+        "np",
+        ("-n", "--np", "-np"),
+        "N",
+        "Number of ranks of the application. If not given, an application that is alone has one for each slot of a "
+        "cluster's nodes, or as many on each as --map-by ppr says; otherwise 1.",
+        _number,
+        True,
+    ),
     Option(
         "env",
         ("-x",),
@@ -459,8 +467,10 @@ class Where(Record):
 class Request(Record):
     """A command line of `pypmix run`, as it was read.
 
-    Args:
+    Attributes:
         engine: The engine of the clients of all jobs that the run starts, spawned ones too; empty for their own choice.
+        fill: Whether no number of ranks was given for the only application.
+        remarks: Lines for a person about what has no effect.
     """
 
     apps: tuple[Application, ...] = ()
@@ -481,6 +491,8 @@ class Request(Record):
     where: Where = Where()
     warm: tuple[str, ...] | None = None
     faults: tuple[Fault, ...] = ()
+    fill: bool = False
+    remarks: tuple[str, ...] = ()
 
 
 HELP = """Run a job on this machine or on several: ranks, their PMIx servers, and the clean-up after them.
@@ -535,6 +547,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     apps: list[Application] = []
     job: dict[str, Any] = {}
     counted = True
+    remarks: list[str] = []
     parser = _parser(words)
     for segment in _segments(words):
         given, program = _options(parser, segment)
@@ -546,7 +559,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
             Application(
                 tuple(program),
                 given.pop("np", 1),
-                tuple([pair for setting in given.pop("env", ()) for pair in _setting(setting, env)]),
+                tuple([pair for setting in given.pop("env", ()) for pair in _setting(setting, env, remarks)]),
                 os.path.abspath(wdir) if wdir else "",
                 pset=given.pop("pset", ""),
                 preload=tuple([(word, os.path.abspath(word)) for word in given.pop("preload", ())]),
@@ -559,7 +572,8 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     server_engine, library = job.pop("server_engine", "python"), job.pop("library", None)
     limits = job.pop("limits", "")
     where = _where(job)
-    if where.mapping.each and not counted:
+    fill = len(apps) == 1 and not counted
+    if where.mapping.each and not counted and not fill:
         raise UsageError(
             f"--map-by ppr:{where.mapping.each}:node says how many ranks a node takes, not how many there are: add -n"
         )
@@ -574,7 +588,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         job["directory"] = os.path.abspath(job["directory"])
     reader = job.pop("stdin", 0)
     size = sum([app.np for app in apps])
-    if isinstance(reader, int) and reader >= size and reader != RANK_WILDCARD:
+    if isinstance(reader, int) and reader >= size and not fill and reader != RANK_WILDCARD:
         raise UsageError(f"--stdin takes one of the ranks 0 to {size - 1}, not {reader}")
     if reader == PUSH:
         job["pushed"], reader = True, RANK_WILDCARD
@@ -598,6 +612,8 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         nspace=job.pop("nspace", ""),
         limits=allowed,
         where=where,
+        fill=fill,
+        remarks=tuple(remarks),
         warm=job.pop("warm", None),
         faults=tuple([fault for name in ("kill", "stop", "lose") for fault in job.pop(name, ())]),
         # All that is left are terms of the same names.
@@ -679,10 +695,14 @@ def _options(parser: Parser, words: list[str]) -> tuple[dict[str, Any], list[str
     return given, [WORDS.get(word, word) for word in program]
 
 
-def _setting(text: str, env: Variables[str, str]) -> list[tuple[str, str]]:
+def _setting(text: str, env: Variables[str, str], remarks: list[str]) -> list[tuple[str, str]]:
     name, equals, value = text.partition("=")
     if not name:
         raise UsageError(f"-x takes NAME=VALUE or NAME, not {text!r}")
     if equals:
         return [(name, value)]
-    return [(name, env[name])] if name in env else []
+    if name not in env:
+        several = "; -x takes one variable, and is repeated for others" if "," in name else ""
+        remarks.append(f"-x {text} has no effect: {name} is not set here{several}")
+        return []
+    return [(name, env[name])]

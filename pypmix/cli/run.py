@@ -20,6 +20,7 @@ from pypmix.standard.logtext import printable_lines
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from pypmix.cli.cluster import Cluster
     from pypmix.cli.options import Request, Where
@@ -53,16 +54,24 @@ def run(words: Sequence[str]) -> int:
     try:
         request = parse(words, os.environ)
         occupy()
+        for remark in request.remarks:
+            say(remark)
         if alone(request.where, os.environ):
             return _run_here(request)
         from pypmix.cli.cluster import Cluster
 
         cluster = Cluster.find(request.where, os.environ)
+        slots, remark = Cluster.alone(os.environ) if cluster is None else (0, "")
     except (UsageError, ValueError, OverflowError) as error:
         return _misused(error)
-    if cluster is None:
-        return _run_here(request)
-    return _run_there(request, cluster)
+    if cluster is not None:
+        return _run_there(request, cluster)
+    if remark:
+        say(remark)
+    if request.fill and slots > 1:
+        say(f"{slots} ranks, one for each task of the Slurm job; -n says otherwise")
+        request = request.replace(apps=(request.apps[0].replace(np=slots),), fill=False)
+    return _run_here(request)
 
 
 def alone(where: Where, env: Mapping[str, str]) -> bool:
@@ -112,25 +121,7 @@ def _run(request: Request, make: Callable[..., LocalHost]) -> int:
         say(f"the trace cannot be written: {error}")
         return 1
     try:
-        host = make(
-            request.apps,
-            terms=request.terms,
-            engine=request.server_engine,
-            library=request.library,
-            nodes=request.nodes,
-            timeout=request.timeout,
-            grace=request.grace,
-            own_process=True,
-            cluster=request.cluster,
-            join=request.join,
-            address=request.address,
-            nspace=request.nspace,
-            limits=request.limits,
-            warm=False if request.warm is None else request.warm,
-            faults=request.faults,
-            wrap=None if request.record is None else _recording(request.record),
-            trace=trace,
-        )
+        host = make(request.apps, **_settings(request), trace=trace)
     except (ValueError, OverflowError) as error:
         return _misused(error)
     except OSError as error:
@@ -171,6 +162,29 @@ def _warn_of_others() -> None:
     """Say that other users can end a server of libpmix, if there are any."""
     if users := other_users():
         say(f"{listed(users)} run processes on this machine; {OPEN_TO_ALL}")
+
+
+def _settings(request: Request) -> dict[str, Any]:
+    """Return the arguments of a host that carries out a command line."""
+    return {
+        "terms": request.terms,
+        "engine": request.server_engine,
+        "library": request.library,
+        "nodes": request.nodes,
+        "timeout": request.timeout,
+        "grace": request.grace,
+        "mapping": request.where.mapping,
+        "fill": request.fill,
+        "own_process": True,
+        "cluster": request.cluster,
+        "join": request.join,
+        "address": request.address,
+        "nspace": request.nspace,
+        "limits": request.limits,
+        "warm": False if request.warm is None else request.warm,
+        "faults": request.faults,
+        "wrap": None if request.record is None else _recording(request.record),
+    }
 
 
 def _misused(error: Exception) -> int:

@@ -343,6 +343,8 @@ class Daemon(ServingManager):
 
     def __init__(self, given: Orders, env: Mapping[str, str]) -> None:
         inherited = {**launch.inherited_environment(env), **dict(given.env)}
+        # A shell that ssh starts knows nothing of the virtual environment in which somebody calls `pypmix run`.
+        inherited["PATH"] = launch.with_python(inherited.get("PATH", os.defpath))
         label = "".join([c if c.isascii() and c.isalnum() else "-" for c in given.node.partition(".")[0]])
         folder = given.folder or temporary_folder(inherited)
         loop = Loop()

@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import signal
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +41,17 @@ def inherited_environment(env: Mapping[str, str]) -> dict[str, str]:
         if not name.startswith(_OUTER) or (not inside and name.startswith(_PARAMETERS))
     }
     return {_OPEN_MPI_4[0]: _OPEN_MPI_4[1], **kept}
+
+
+def with_python(path: str) -> str:
+    """Return a PATH whose first Python is the one that runs this process."""
+    own = os.path.dirname(sys.executable)
+    for folder in path.split(os.pathsep):
+        if folder == own:
+            return path
+        if any(os.access(os.path.join(folder, name), os.X_OK) for name in ("python", "python3")):
+            break
+    return os.pathsep.join([own, path]) if own else path
 
 
 def find_program(name: str, env: Mapping[str, str], wdir: str = "") -> str:

@@ -98,7 +98,10 @@ class LocalHost(ServingManager):
         limits: What one peer may take; what `PYPMIX_LIMITS` says by default.
         remote: The nodes that the jobs run on, by daemons there; this machine by default. Its server is for tools then,
             and ranks are placed by the nodes' slots.
-        mapping: How ranks are placed on such nodes; by default all slots are filled, and then nodes take even shares.
+        mapping: How ranks are placed; by default all slots are filled, and then nodes take even shares. This machine
+            takes any number.
+        fill: Whether the only application has a rank for each slot of remote nodes, or as many on each node as the
+            mapping says.
         warm: Whether ranks that run Python are forked from a process that has imported pypmix once, which is faster
             than to start each; or names of modules that this process imports too. They share what these modules have
             made and the seed of `hash()`; see the how-to on warm ranks. Other programs are started as ever.
@@ -131,6 +134,7 @@ class LocalHost(ServingManager):
         limits: Limits | None = None,
         remote: NodeSession | None = None,
         mapping: Mapping | None = None,
+        fill: bool = False,
         warm: bool | Sequence[str] | ForkServers = False,
         faults: Sequence[Fault] = (),
         trace: TraceFile | None = None,
@@ -157,7 +161,8 @@ class LocalHost(ServingManager):
         )
         self.loop: Loop
         self.native = engine == "native"
-        self._mapping = mapping
+        self._mapping = mapping if mapping is None or remote is not None else mapping.replace(crowded=True)
+        self._fill = fill
         self._own_forks = False
         self.trace = trace
         if warm is not False:
@@ -196,16 +201,15 @@ class LocalHost(ServingManager):
             self.nodes = (own, *self._fleet.nodes)
         self._given: tuple[tuple[Application, ...], Terms] = tuple(apps), terms or Terms()
         self._faults = tuple(faults)
-        if faults:
-            from pypmix.host.trying import check
-
-            there = [node.hostname for node in (self.nodes if self._fleet is None else self._fleet.nodes)]
-            check(faults, sum([app.np for app in apps]), there)
         if self._fleet is None:
+            self._settle_size()
             self._make_first()
         elif all(node.slots is not None for node in self._fleet.session.nodes):
             # What does not fit is refused before anything is started.
-            self.place([app.np for app in apps], ANYWHERE)
+            self._settle_size()
+            self.place([app.np for app in self._given[0]], ANYWHERE)
+        elif not fill:
+            self._check_faults()
         self._over: list[RunningJob] = []
         self._feed: Feed | None = None
         self.broken: Exception | None = None
@@ -326,6 +330,28 @@ class LocalHost(ServingManager):
         self._fleet.lose(name, reason)
         return True
 
+    def _settle_size(self) -> None:
+        """Fill the nodes, if that is wanted: their slots are known by now."""
+        apps, terms = self._given
+        if self._fill:
+            self._fill = False
+            nodes = self.nodes if self._fleet is None else [node for node in self._fleet.nodes if node.slots]
+            each = self.mapping.each
+            size = each * len(nodes) if each else sum([node.slots or 0 for node in nodes])
+            self._given = ((apps[0].replace(np=size or apps[0].np),), terms)
+            if self._fleet is not None:
+                why = f"{each} on each node" if each else "one for each slot"
+                text = f"{size} rank{'s' if size != 1 else ''}, {why}; -n says otherwise"
+                self.sink(2).write(None, f"pypmix run: {text}\n".encode())
+        self._check_faults()
+
+    def _check_faults(self) -> None:
+        if self._faults:
+            from pypmix.host.trying import check
+
+            there = [node.hostname for node in (self.nodes if self._fleet is None else self._fleet.nodes)]
+            check(self._faults, sum([app.np for app in self._given[0]]), there)
+
     def _make_first(self) -> None:
         apps, terms = self._given
         self._first = self.make(apps, terms, None)
@@ -423,6 +449,13 @@ class LocalHost(ServingManager):
             self._crossings = self._fleet.open()
             if self._ended_all:
                 return
+            if self._fill:
+                # Their daemons have told how many CPUs they have.
+                try:
+                    self._settle_size()
+                except ValueError as error:
+                    raise OverflowError(str(error)) from None
+                self.make_room(sum([app.np for app in self._given[0]]))
             self._make_first()
         if self._joining is not None:
             from pypmix.host.crossings import Crossings

@@ -384,9 +384,9 @@ class Manager:
         """
         size = sum(sizes)
         blocks = in_blocks(size, target.nodes or self.nodes)
-        if target.mapping is None and not target.slots:
-            return blocks
         mapping = target.mapping or self.mapping
+        if mapping == Mapping(crowded=True) and not target.slots:
+            return blocks
         if not mapping.crowded and size > self.room:
             raise OverflowError(f"{size} procs, and {self.room} CPUs without one")
         if not target.slots:

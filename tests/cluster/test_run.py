@@ -47,6 +47,17 @@ def test_ranks_on_nodes_that_ssh_reaches(command: Command, sshd: Server) -> None
     assert said.splitlines()[0] == "pypmix run: nodes n1 (1), n2 (2) by ssh"
 
 
+def test_python_is_the_one_that_runs_the_daemons(command: Command, sshd: Server) -> None:
+    words = ("run", "--host", "n1,n2", "--launch-agent", sshd.agent, "-n", 2)
+    program = ("python", "-c", "import sys; print(sys.executable)")
+    done = command(*words, *program)
+    assert (done.code, done.lines) == (0, [str(Path(sys.executable).with_name("python"))] * 2), done.err
+    # Another PATH can be had.
+    done = command(*words, "-x", "PATH=/nowhere", *program)
+    assert done.code == 127
+    assert b"program not found on n" in done.err
+
+
 def test_a_hostfile_and_a_mapping(command: Command, tmp_path: Path) -> None:
     hostfile = tmp_path / "hosts"
     hostfile.write_text("# two nodes\nn1 slots=2 max_slots=3\nn2 slots=1\n")
@@ -73,6 +84,30 @@ def test_slots_that_nobody_gave_are_the_cpus_of_the_node(command: Command, one_c
     code, lines, said = run(command, *words, 3)
     assert (code, lines) == (2, [])
     assert "3 ranks do not fit on 2 nodes with 2 slots (n1:1, n2:1); run fewer, give more slots, or allow" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "homes", "remark"),
+    [
+        (["--host", "n1:2,n2:1"], ["n1", "n1", "n2"], "3 ranks, one for each slot; -n says otherwise"),
+        (["--host", "n1:2,n2:2", "--map-by", "ppr:1:node"], ["n1", "n2"], "2 ranks, 1 on each node; -n says otherwise"),
+        (["--host", "n1:*,n2:1"], ["n1", "n2"], "2 ranks, one for each slot; -n says otherwise"),
+    ],
+)
+def test_a_job_without_a_number_of_ranks_fills_the_slots(
+    command: Command, one_cpu: str, words: list[str], homes: list[str], remark: str
+) -> None:
+    code, lines, said = run(command, *words, "--launch-agent", one_cpu)
+    assert code == 0, said
+    assert [line.split()[2] for line in lines] == homes
+    assert f"pypmix run: {remark}" in said.splitlines()
+
+
+def test_without_a_number_of_ranks_one_of_several_applications_has_one_rank(command: Command) -> None:
+    program = [sys.executable, "-c", PROGRAM]
+    words = ("run", "--host", "n1:4", "--launch-agent", LOCAL)
+    done = command(*words, *program, ":", "-n", 2, *program)
+    assert (done.code, len(done.lines)) == (0, 3), done.err
 
 
 def test_each_application_is_placed_by_itself(command: Command) -> None:
@@ -141,7 +176,7 @@ def test_a_node_that_cannot_be_reached(command: Command, sshd: Server, host: str
             "the processes need a secret that they share: --secret-file FILE",
         ),
         (
-            ["--map-by", "ppr:2:node"],
+            ["--map-by", "ppr:2:node", "true", ":"],
             "--map-by ppr:2:node says how many ranks a node takes, not how many there are: add -n",
         ),
         (["--map-by", "core"], "--map-by: ranks are mapped by slot, node or ppr:N:node, not by 'core'"),

@@ -121,6 +121,38 @@ def test_an_allocation(command: Command, cluster: Cluster) -> None:
     assert done.err.decode().startswith(f"pypmix run: nodes from Slurm job {cluster.job}: sn1 (2), sn2 (2)\n")
 
 
+def test_a_job_without_a_number_of_ranks_has_one_for_each_task(command: Command, cluster: Cluster) -> None:
+    done = command("run", sys.executable, "-c", TOTAL, env=inside(cluster))
+    assert done.code == 0, done.err
+    assert sorted(done.lines) == ["0 4 sn1 6", "1 4 sn1 6", "2 4 sn2 6", "3 4 sn2 6"]
+    assert "pypmix run: 4 ranks, one for each slot; -n says otherwise" in done.err.decode().splitlines()
+
+
+def test_a_job_of_one_node_has_a_rank_for_each_task(command: Command) -> None:
+    alone = {**ALLOCATION, "SLURM_JOB_NODELIST": "n1", "SLURM_TASKS_PER_NODE": "3"}
+    done = command("run", "echo", "up", env=alone)
+    assert (done.code, done.lines) == (0, ["up"] * 3), done.err
+    assert b"3 ranks, one for each task of the Slurm job; -n says otherwise" in done.err
+    assert command("run", "-n", 1, "echo", "up", env=alone).lines == ["up"]
+    assert command("run", "--roster", "local", "echo", "up", env=alone).lines == ["up"]
+
+
+def test_a_container_that_has_inherited_the_variables_of_a_job(command: Command, tmp_path: Path) -> None:
+    inherited = {**ALLOCATION, "PATH": str(tmp_path)}
+    done = command("run", "-n", 2, "/bin/echo", "up", env=inherited)
+    assert done.code == 1
+    assert "there is no srun here" in done.message and done.message.endswith("add --roster local"), done.message
+    assert command("run", "--roster", "local", "-n", 2, "/bin/echo", "up", env=inherited).lines == ["up"] * 2
+
+
+@pytest.mark.parametrize(("place", "count"), [("0", 1), ("1", 0)])
+def test_a_step_of_several_launchers_is_told(command: Command, place: str, count: int) -> None:
+    shared = {**STEP, "SLURM_STEP_NUM_TASKS": "6", "SLURM_PROCID": place}
+    done = command("run", "-n", 2, "echo", "up", env=shared)
+    assert (done.code, done.lines) == (0, ["up"] * 2), done.err
+    assert done.err.count(b"each of the 6 tasks of this Slurm step runs a job of its own") == count
+
+
 def test_more_ranks_than_tasks(command: Command, cluster: Cluster) -> None:
     done = command("run", "-n", 5, "true", env=inside(cluster))
     assert done.code == 2

@@ -126,9 +126,7 @@ class _Run:
         return answer
 
     def _open(self, given: tuple[int, ...]) -> subprocess.Popen[bytes]:
-        # `python` is this one for ranks as well.
-        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
-        env = {**os.environ, "PATH": path, PYTHON: sys.executable}
+        env = {**os.environ, PYTHON: sys.executable}
         if self.calls is not None:
             env[CALL] = self.calls.name
         pipe = subprocess.PIPE

@@ -16,12 +16,12 @@ from pypmix.host.rosters.base import RosterError, number
 from pypmix.host.rosters.group import explained
 from pypmix.host.rosters.names import expand
 from pypmix.host.rosters.proof import Munge
-from pypmix.host.rosters.slurm_group import allocated, srun, started
+from pypmix.host.rosters.slurm_group import allocated, shares, srun, started, symmetric
 from pypmix.host.rosters.symmetric import SECRET_FILE, Place, SymmetricRoster, meeting_point, ports, secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pypmix.host.placing import Obtained, Wanted
     from pypmix.host.rosters.base import Lost, Members, Settings
@@ -29,16 +29,6 @@ if TYPE_CHECKING:
     from pypmix.host.rosters.proof import Proof
     from pypmix.host.rosters.slurm_further import Further
     from pypmix.host.session import StartedDaemon
-
-
-def symmetric(env: Mapping[str, str]) -> bool:
-    """Tell whether this process is one of a step that has one task on each of several nodes."""
-    return "SLURM_STEP_ID" in env and number(env, "SLURM_STEP_NUM_TASKS") == number(env, "SLURM_STEP_NUM_NODES") > 1
-
-
-def shares(env: Mapping[str, str]) -> bool:
-    """Tell whether this process is one of several tasks of a step that share a node."""
-    return "SLURM_STEP_ID" in env and number(env, "SLURM_STEP_NUM_TASKS") > 1 and not symmetric(env)
 
 
 class Step(SymmetricRoster):

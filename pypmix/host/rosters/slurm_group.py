@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.host.placing import Node
-from pypmix.host.rosters.base import RosterError
+from pypmix.host.rosters.base import RosterError, number
 from pypmix.host.rosters.group import Group, following
 from pypmix.host.rosters.names import expand, repeated
 
@@ -30,6 +30,32 @@ def allocated(env: Mapping[str, str]) -> list[Node]:
     if len(names) != len(tasks):
         raise RosterError(f"Slurm names {len(names)} nodes, and the numbers of tasks of {len(tasks)}")
     return [Node(name, slots) for name, slots in zip(names, tasks, strict=True)]
+
+
+def shares(env: Mapping[str, str]) -> bool:
+    """Tell whether this process is one of several tasks of a step that share a node."""
+    return "SLURM_STEP_ID" in env and number(env, "SLURM_STEP_NUM_TASKS") > 1 and not symmetric(env)
+
+
+def symmetric(env: Mapping[str, str]) -> bool:
+    """Tell whether this process is one of a step that has one task on each of several nodes."""
+    return "SLURM_STEP_ID" in env and number(env, "SLURM_STEP_NUM_TASKS") == number(env, "SLURM_STEP_NUM_NODES") > 1
+
+
+def here(env: Mapping[str, str]) -> tuple[int, str]:
+    """Return the slots of this machine for a run without other nodes, 0 if unknown, and a remark for a person."""
+    if shares(env):
+        tasks = number(env, "SLURM_STEP_NUM_TASKS")
+        remark = (
+            f"each of the {tasks} tasks of this Slurm step runs a job of its own; "
+            "for one job, start one task on each node (srun --ntasks-per-node=1)"
+        )
+        # All tasks would say it.
+        return 0, "" if number(env, "SLURM_PROCID") else remark
+    if "SLURM_STEP_ID" in env or "SLURM_JOB_NODELIST" not in env:
+        return 0, ""
+    nodes = allocated(env)
+    return (nodes[0].slots or 0) if len(nodes) == 1 else 0, ""
 
 
 def started(settings: Settings, names: Sequence[str], env: Mapping[str, str]) -> Group:
