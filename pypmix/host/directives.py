@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from pypmix.host.job import Application
+from pypmix.host.preload import VARIABLE as PRELOAD
 from pypmix.host.terms import Terms
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.attr import Attr
@@ -77,6 +78,8 @@ class Wish:
         self.preload_program = False
         self.map_by = ""
         self.rank_by = ""
+        self.inherits: bool | None = None
+        self.forwards_env = False
 
     def of_app(self) -> Wish:
         """Return a wish that begins with this one; what concerns no application alone is shared with it."""
@@ -207,8 +210,21 @@ def _target(wish: Wish, data: object) -> None:
     wish.target = data
 
 
+INHERIT, NOINHERIT = "inherit", "noinherit"
+"""Qualifiers of a mapping: whether procs have the variables that were set for the application of their parent."""
+
+
 def _map_by(wish: Wish, data: str | None) -> None:
-    policy, colon, rest = (data or "").lower().partition(":")
+    words = (data or "").lower().split(":")
+    said = {word == INHERIT for word in words if word in (INHERIT, NOINHERIT)}
+    if len(said) > 1 or (said and wish.inherits not in (None, *said)):
+        raise refused(statuses.ERR_BAD_PARAM, "procs inherit the variables of their parent's application, or do not")
+    if said:
+        wish.inherits = said.pop()
+        words = [word for word in words if word not in (INHERIT, NOINHERIT)]
+        if words in ([], [""]):
+            return
+    policy, colon, rest = ":".join(words).partition(":")
     _map(wish, f"slot{colon}{rest}" if policy in WITHIN else f"{policy}{colon}{rest}")
 
 
@@ -323,6 +339,7 @@ READERS: dict[str, Reader] = {
     attrs.APPEND_ENVAR.key: _envar(_append),
     attrs.FIRST_ENVAR.key: _envar(_first),
     attrs.UNSET_ENVAR.key: _unset,
+    attrs.FWD_ENVIRONMENT.key: lambda wish, data: setattr(wish, "forwards_env", data),
     attrs.INDEX_ARGV.key: _term("indexed"),
     attrs.JOB_TIMEOUT.key: _seconds,
     attrs.FWD_STDIN.key: _forward_stdin,
@@ -373,7 +390,9 @@ MET = frozenset(
 """Directives that ask for nothing which is not so anyway: all is on this node, and a spawn takes hardly any time."""
 
 
-def read(op: Spawn, env: Mapping[str, str], base: str, folder: str) -> tuple[Wish, tuple[Application, ...]]:
+def read(
+    op: Spawn, env: Mapping[str, str], base: str, folder: str, parent: Application | None = None
+) -> tuple[Wish, tuple[Application, ...]]:
     """Return what a spawn asks for, and its applications.
 
     Args:
@@ -381,6 +400,7 @@ def read(op: Spawn, env: Mapping[str, str], base: str, folder: str) -> tuple[Wis
         env: The environment that ranks inherit.
         base: The working directory of applications that name none.
         folder: The job's own folder.
+        parent: The application of the proc that asks, whose variables the job inherits.
 
     Raises:
         PMIxError: It cannot be carried out.
@@ -392,8 +412,9 @@ def read(op: Spawn, env: Mapping[str, str], base: str, folder: str) -> tuple[Wis
     for app in op.apps:
         wish = job.of_app()
         wish.read(app.info)
-        apps.append(_application(app, wish, env, base, folder))
+        apps.append(_application(app, wish, env, base, folder, parent if wish.inherits is not False else None))
         job.parent, job.crowded, job.map_by, job.rank_by = wish.parent, wish.crowded, wish.map_by, wish.rank_by
+        job.inherits = wish.inherits
     reader = job.terms["stdin"]
     if reader not in (None, RANK_WILDCARD) and reader >= sum([app.np for app in apps]):
         raise refused(statuses.ERR_BAD_PARAM, f"there is no rank {reader} that could read the job's input")
@@ -404,7 +425,9 @@ def read(op: Spawn, env: Mapping[str, str], base: str, folder: str) -> tuple[Wis
     return job, tuple(apps)
 
 
-def _application(app: App, wish: Wish, inherited: Mapping[str, str], base: str, folder: str) -> Application:
+def _application(
+    app: App, wish: Wish, inherited: Mapping[str, str], base: str, folder: str, parent: Application | None
+) -> Application:
     program = app.cmd or app.argv[0]
     argv = app.argv
     # The name of the program may be left out of its arguments; libraries put it there too.
@@ -419,7 +442,7 @@ def _application(app: App, wish: Wish, inherited: Mapping[str, str], base: str, 
     elif wdir == base:
         # Where ranks start anyway: that is the faster way.
         wdir = ""
-    before = dict(inherited)
+    before = _environment(inherited, parent)
     for setting in app.env:
         name, equals, value = setting.partition("=")
         if not name or not equals:
@@ -428,12 +451,25 @@ def _application(app: App, wish: Wish, inherited: Mapping[str, str], base: str, 
     after = dict(before)
     for change in wish.changes:
         change(after)
-    added = tuple([(name, value) for name, value in after.items() if inherited.get(name) != value])
+    # Daemons have environments of their own.
+    known = {} if wish.forwards_env else inherited
+    added = tuple([(name, value) for name, value in after.items() if known.get(name) != value])
     unset = tuple([name for name in inherited if name not in after])
     try:
         return Application(argv, app.maxprocs, added, wdir, program, unset, wish.pset, preload)
     except (TypeError, ValueError) as error:
         raise refused(statuses.ERR_BAD_PARAM, str(error)) from None
+
+
+def _environment(inherited: Mapping[str, str], parent: Application | None) -> dict[str, str]:
+    """Return the environment that ranks begin with: their host's, with the settings of the parent's application."""
+    if parent is None:
+        return dict(inherited)
+    found = parent.environment(inherited)
+    # The folder of the parent's job goes with that.
+    if PRELOAD in found and PRELOAD not in inherited:
+        del found[PRELOAD]
+    return found
 
 
 def terms_of(wish: Wish, tool: bool) -> Terms:

@@ -144,12 +144,25 @@ def _failure(error: OSError) -> PMIxError:
     return refused(Status.ERR_JOB_FAILED_TO_LAUNCH, where)
 
 
+def _application_of(host: Manager, proc: Proc | None) -> Application | None:
+    """Return the application that a proc runs; None for tools."""
+    found = None if proc is None else host.find(proc)
+    if found is None:
+        return None
+    first = 0
+    for app in found[0].job.apps:
+        first += app.np
+        if found[1].proc.rank < first:
+            return app
+    return None
+
+
 def _spawn(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, Spawn)
     if host.ending:
         raise refused(Status.ERR_JOB_CANCELED, "the host is ending its jobs")
-    wish, apps = read(op, host.env, host.wdir or os.sep, host.next_folder)
+    wish, apps = read(op, host.env, host.wdir or os.sep, host.next_folder, _application_of(host, upcall.requestor))
     if (wish.added or wish.added_files) and host.elastic is not None:
         absent = _absent(host, wish, upcall.requestor)
         if absent:

@@ -179,8 +179,8 @@ job.wait(20)
         *(sys.executable, "-c", START + text + "me.close()"),
         env={"GONE": "1", "ORDER": "a;b;c", "HERE": "2"},
     )
-    # What the launcher has is passed on, what `-x` sets belongs to the first job.
-    assert ended.lines == ["new 1 a:m:z c;a;b none x 2"], ended.err
+    # What `-x` sets for the first job is passed on.
+    assert ended.lines == ["new 1 a:m:z c;a;b none x 1"], ended.err
 
 
 def test_the_working_directory(command: Command) -> None:

@@ -188,3 +188,37 @@ def test_what_must_not_start_is_refused_even_if_it_is_not_required() -> None:
 def test_on_whose_behalf() -> None:
     wish, _ = read(Spawn((App("prog"),), (attrs.PARENT_ID(Proc("other", 3)),)), ENV, "/base", "/job")
     assert wish.parent == Proc("other", 3)
+
+
+PARENT = Application(("parent",), 1, (("UHU", "5"), ("LIST", "p"), ("PYPMIX_PRELOAD", "/job/1")), unset=("GONE",))
+
+
+def inherited(*infos: Info, app: App | None = None) -> Application:
+    """Return what an application becomes whose parent has variables of its own."""
+    return read(Spawn((app or App("prog"),), infos), ENV, "/base", "/job", PARENT)[1][0]
+
+
+@pytest.mark.parametrize("infos", [(), (attrs.MAPBY(":inherit"),), (attrs.MAPBY("slot:inherit"),)])
+def test_the_variables_of_the_parents_application_are_inherited(infos: tuple[Info, ...]) -> None:
+    found = inherited(*infos)
+    assert dict(found.env) == {"UHU": "5", "LIST": "p"}
+    assert found.unset == ("GONE",)
+    assert dict(inherited(*infos, app=App("prog", (), ("UHU=6",))).env) == {"UHU": "6", "LIST": "p"}
+    assert dict(inherited(*infos, attrs.PREPEND_ENVAR(Envar("LIST", "x", ":"))).env)["LIST"] == "x:p"
+
+
+@pytest.mark.parametrize("text", [":noinherit", "node:NOINHERIT"])
+def test_variables_are_not_inherited_where_the_mapping_says_so(text: str) -> None:
+    assert inherited(attrs.MAPBY(text)).env == ()
+    wish, _ = read(Spawn((App("prog"),), (attrs.MAPBY(text),)), ENV, "/base", "/job", PARENT)
+    assert wish.map_by == text.partition(":")[0]
+
+
+def test_both_at_once_are_refused() -> None:
+    with pytest.raises(PMIxError, match="or do not"):
+        inherited(attrs.MAPBY("slot:inherit:noinherit"))
+
+
+def test_the_whole_environment_is_forwarded() -> None:
+    assert dict(inherited(attrs.FWD_ENVIRONMENT(True)).env) == {"PATH": "/bin", "LIST": "p", "UHU": "5"}
+    assert dict(inherited(attrs.FWD_ENVIRONMENT(False)).env) == {"UHU": "5", "LIST": "p"}

@@ -79,8 +79,8 @@ class Group:
     ) -> None:
         if shutil.which(words[0], path=env.get("PATH")) is None:
             raise RosterError(
-                f"there is no {words[0]} here to start the daemons with; to run on this machine alone, as in a container "
-                "that has inherited the variables of a job, add --roster local"
+                f"there is no {words[0]} here to start the daemons with; to run on this machine alone, as in a "
+                "container that has inherited the variables of a job, add --roster local"
             )
         self.names = tuple(names)
         self.followers: dict[str, Follower] = {}
