@@ -251,7 +251,8 @@ class Client(ClientBase, Operations):
             other = not_found(op, wait, error)
             if other is error:
                 raise
-            raise other from error
+            # The server's own words tell nothing more.
+            raise other from None
 
     if TYPE_CHECKING:
 

@@ -19,6 +19,17 @@ LONGEST_SLEEP = 86400.0
 """The most seconds that a poll sleeps at a time."""
 
 
+def meant(key: str, known: Iterable[str]) -> str:
+    """Return a hint for a key that was not found: the likely one of those that are known here, or some of them."""
+    import difflib
+
+    names = sorted({name for name in known if not name.startswith("pmix.")})
+    close = difflib.get_close_matches(key, names, 1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known here: {', '.join(map(repr, names[:8]))}{', ...' if len(names) > 8 else ''}" if names else ""
+
+
 def ignore(_result: object, _error: BaseException | None) -> None:
     """Take the end of an operation or an upcall that nothing waits for."""
 

@@ -246,11 +246,11 @@ def not_found(op: Get, wait: float | bool | None, error: PMIxError) -> PMIxError
     if any(item.key == keys.TIMEOUT for item in op.directives):
         return error
     return NotFound(
-        f"{op.proc} has no {op.key!r} (the server gave up waiting for it)",
+        f"there is no {op.key!r} (the server gave up waiting for it)",
         operation="get",
         procs=(op.proc,),
         engine=error.engine,
-        hint="was it put and committed? timeout=SECONDS waits for it",
+        hint=error.hint or "was it put and committed? timeout=SECONDS waits for it",
     )
 
 

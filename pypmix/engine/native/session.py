@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from pypmix.engine.common import SLURM
+from pypmix.engine.common import SLURM, meant
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.connection import MAYBE_LOST, NO_LIMIT, Connection
 from pypmix.engine.native.library import open_library, same_environment, usage
@@ -137,6 +137,8 @@ class NativeSession(Connection):
         self._asked = False
         self._renewed: set[Proc] | None = None
         self._last_start = last_start(library.release, env)
+        self._names: set[str] = set()
+        """The keys that this process has put, for hints."""
         self._kept: dict[str, Value] = {
             keys.RANK: Value(codes.PROC_RANK, self.proc[1]),
             keys.VERSION_NUMERIC: Value(codes.UINT32, numeric(library.release)),
@@ -337,6 +339,7 @@ class NativeSession(Connection):
             self._kept[name] = op.value
             return
         key = text(name)
+        self._names.add(name)
         kind, data = op.value
         if op.scope in ops.DELETES:
             needed = self.release if op.scope == ops.DEL_INTERNAL else min(self.release, self.server_release)
@@ -619,14 +622,15 @@ class NativeSession(Connection):
         what = f"the get of {key!r} failed"
         hint = ""
         if status == statuses.ERR_NOT_FOUND:
-            what = f"{key!r} of {proc} was not found"
+            what = f"{key!r} was not found"
             if not key.startswith(ops.RESERVED_PREFIX):
-                hint = "has the proc put and committed it, and has there been a fence with collect=True?"
+                fence = "has the proc put and committed it, and has there been a fence with collect=True?"
+                hint = "; ".join(filter(None, (meant(key, self._names), fence)))
         elif status == statuses.ERR_EXISTS_OUTSIDE_SCOPE:
-            what = f"{key!r} of {proc} was put with another scope"
+            what = f"{key!r} was put with another scope"
         elif status == statuses.ERR_TIMEOUT:
-            what = f"{key!r} of {proc} did not come in time"
-            hint = "has the proc put and committed it?"
+            what = f"{key!r} did not come in time"
+            hint = meant(key, self._names) or "has the proc put and committed it?"
         return self.failed("get", status, what, (proc,), hint)
 
     def _fence_error(self, op: ops.Fence, status: int) -> PMIxError:

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import sys
 
-from pypmix.engine.common import SLURM
+from pypmix.engine.common import SLURM, meant
 from pypmix.engine.faults import fault, struck
 from pypmix.engine.python import datastore
 from pypmix.engine.python.datastore import PLAIN, DataStore, Wanted, is_true, seconds
@@ -1297,7 +1297,8 @@ class Client:
                 call,
                 status,
                 f"{op.key!r} did not come {waited} ({self._circumstances(call)})",
-                "has the proc put and committed it? `timeout=` sets how long to wait, `wait=False` not to wait at all",
+                meant(op.key, self.store.keys_of(op.proc))
+                or "has the proc put and committed it? `timeout=` sets how long to wait, `wait=False` not to wait",
             )
         else:
             self.refuse(call, status, f"the server could not answer for {op.key!r}")
@@ -1313,7 +1314,9 @@ class Client:
             hint = "`attrs.OPTIONAL` forbids to ask the server"
         elif not op.key.startswith(RESERVED_PREFIX) and not self.collected:
             hint = "has the proc committed it, and has there been a fence with collect=True?"
-        detail = f"{op.key!r} of {op.proc} was not found ({self._circumstances(call)})" + call.because
+        detail = f"{op.key!r} was not found ({self._circumstances(call)})" + call.because
+        if not op.key.startswith(RESERVED_PREFIX):
+            hint = "; ".join(filter(None, (meant(op.key, self.store.keys_of(op.proc)), hint)))
         self.fail(call, NotFound(detail, hint=hint))
 
     def _circumstances(self, call: Call) -> str:

@@ -429,6 +429,10 @@ class DataStore:
             value = self._plain(proc, key, level)
         return _inflated(value) if value is not None and value[0] in _COMPRESSED else value
 
+    def keys_of(self, proc: Proc) -> list[str]:
+        """Return the keys of which values of a proc, or of this process, are here."""
+        return [*self._fetched.get(proc, _EMPTY), *self._table(proc), *self._own]
+
     def nspaces(self) -> list[str]:
         """Return the nspaces whose job info is here, the own one first."""
         known = {*self._nodes, *[proc[0] for proc in self._procs if proc[1] == _WILDCARD]}
