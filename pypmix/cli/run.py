@@ -208,17 +208,13 @@ def _tracing(path: str) -> TraceFile:
 
 def _refused(error: OSError) -> int:
     """Say why the job was not started, and return what a shell would."""
-    if isinstance(error, FileNotFoundError):
-        if error.strerror == os.strerror(errno.ENOENT):
-            say(f"program not found: {error.filename}{_meant(error.filename)}")
-        else:
-            say(f"{error.strerror}: {error.filename}")
-        return NOT_FOUND
-    if isinstance(error, PermissionError) and error.filename:
+    from pypmix.host.launch import NotExecutable, is_missing
+
+    if isinstance(error, NotExecutable):
         say(f"cannot execute {error.filename}: {error.strerror}{_meant(error.filename)}")
         return CANNOT_EXECUTE
-    say(str(error))
-    return 1
+    say(f"{error.strerror}: {error.filename}{_meant(error.filename)}" if error.filename else str(error))
+    return NOT_FOUND if is_missing(error) else 1
 
 
 def _meant(program: object) -> str:

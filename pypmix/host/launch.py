@@ -43,6 +43,20 @@ def inherited_environment(env: Mapping[str, str]) -> dict[str, str]:
     return {_OPEN_MPI_4[0]: _OPEN_MPI_4[1], **kept}
 
 
+NO_PROGRAM = "program not found"
+NO_FOLDER = "no such working directory"
+"""The texts of errors about what was to be run; all others of the system are about something else."""
+
+
+class NotExecutable(PermissionError):
+    """There is a program, and it cannot be executed."""
+
+
+def is_missing(error: OSError) -> bool:
+    """Return True if the program, or the working directory that it was to have, does not exist."""
+    return isinstance(error, FileNotFoundError) and error.strerror in (NO_PROGRAM, NO_FOLDER)
+
+
 def with_python(path: str) -> str:
     """Return a PATH whose first Python is the one that runs this process."""
     own = os.path.dirname(sys.executable)
@@ -59,7 +73,7 @@ def find_program(name: str, env: Mapping[str, str], wdir: str = "") -> str:
 
     Raises:
         FileNotFoundError: There is none.
-        PermissionError: There is one, but it cannot be executed.
+        NotExecutable: There is one, but it cannot be executed.
     """
     # Not shutil.which: importing shutil takes longer than starting a rank.
     if "/" in name:
@@ -76,8 +90,8 @@ def find_program(name: str, env: Mapping[str, str], wdir: str = "") -> str:
         elif os.path.isdir(path) and "/" in name:
             refused = path
     if refused:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), refused)
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        raise NotExecutable(errno.EACCES, os.strerror(errno.EACCES), refused)
+    raise FileNotFoundError(errno.ENOENT, NO_PROGRAM, name)
 
 
 def spawn(

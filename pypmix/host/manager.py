@@ -462,7 +462,7 @@ class Manager:
     def program(self, app: Application) -> str:
         """Return the path of the program of an application."""
         if app.wdir and not os.path.isdir(app.wdir):
-            raise FileNotFoundError(2, "no such working directory", app.wdir)
+            raise FileNotFoundError(2, launch.NO_FOLDER, app.wdir)
         return launch.find_program(app.program or app.argv[0], app.environment(self.env), app.wdir)
 
     def define_process_set(self, name: str, members: Procs, *, job: str = "") -> None:
@@ -706,7 +706,11 @@ class Manager:
 
     def open_folder(self) -> None:
         """Make the host's folder, and have it and all jobs ended where this process is killed."""
-        os.mkdir(self.tmpdir, 0o700)
+        try:
+            os.mkdir(self.tmpdir, 0o700)
+        except OSError as error:
+            text = f"{error.strerror}: the folder of this run cannot be made; TMPDIR may name another place"
+            raise OSError(error.errno, text, self.tmpdir) from None
         self._guard = Guard(self.tmpdir, self.grace)
 
     def close_folder(self) -> None:

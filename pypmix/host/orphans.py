@@ -21,7 +21,12 @@ def adopt() -> bool:
 def children() -> set[int]:
     """Return the pids of this process's children, dead ones that were not collected included."""
     found: set[int] = set()
-    for thread in os.listdir("/proc/self/task"):
+    try:
+        threads = os.listdir("/proc/self/task")
+    except FileNotFoundError:
+        # There is no /proc here, as in a chroot.
+        return found
+    for thread in threads:
         try:
             with open(f"/proc/self/task/{thread}/children", encoding="utf-8") as file:
                 found.update([int(pid) for pid in file.read().split()])

@@ -22,6 +22,7 @@ from pypmix.engine.common import Pending
 from pypmix.host import orders
 from pypmix.host.exchange import Forwarded
 from pypmix.host.feeding import Input
+from pypmix.host.launch import is_missing
 from pypmix.host.nodes import HostNode
 from pypmix.host.orders import FINE
 from pypmix.host.outcome import listed
@@ -544,7 +545,8 @@ class RemoteLaunch(Launch):
     def _fail(self) -> None:
         number, text, path = self._fault
         error = OSError(number, text, path or None) if number else OSError(self._reason)
-        self.failed(error, self._reason)
+        names = {os.path.basename(app.program or app.argv[0]) for app in self.job.job.apps}
+        self.failed(error, self._reason, os.path.basename(error.filename or "") in names or is_missing(error))
         self._begun()
 
     def _begun(self) -> None:
@@ -624,6 +626,4 @@ def _told(fault: Fault, node: str) -> str:
     number, text, path = fault
     if not number:
         return path
-    if text == os.strerror(2) and path:
-        return f"program not found on {node}: {path}"
     return f"{text} on {node}: {path}" if path else f"{text} on {node}"

@@ -589,7 +589,12 @@ class Launch:
                 try:
                     self._launch(rank, slot, apps[slot.app], programs[slot.app], null)
                 except OSError as error:
-                    self.failed(error, f"cannot start {rank.label}: {launch.explain(error, programs[slot.app])}")
+                    program = programs[slot.app]
+                    reason = f"cannot start {rank.label}: {launch.explain(error, program)}"
+                    of_program = error.filename in (None, program)
+                    if of_program and isinstance(error, FileNotFoundError):
+                        error.strerror = launch.NO_PROGRAM
+                    self.failed(error, reason, of_program)
                     break
                 if limits is not None:
                     launch.restore_descriptor_limit(rank.pid, limits)
@@ -601,13 +606,18 @@ class Launch:
         elif any(rank.alive and rank.pidfd < 0 for rank in self.ranks):
             job.watch_without_pidfds()
 
-    def failed(self, error: OSError, reason: str) -> None:
-        """The ranks, or one of them, cannot be started: end the job."""
+    def failed(self, error: OSError, reason: str, of_program: bool) -> None:
+        """End the job, whose ranks, or one of them, cannot be started.
+
+        Args:
+            error: The error.
+            reason: Why, for a person.
+            of_program: Whether the error is about the program, and not about a folder or the system.
+        """
         self.unstarted = False
         self.job.unlaunched = error
-        # One without a number comes from a node that has gone, not from the system.
-        code = CANNOT_EXECUTE if error.errno else 1
-        self.job.end(NOT_FOUND if isinstance(error, FileNotFoundError) else code, reason)
+        code = CANNOT_EXECUTE if of_program else 1
+        self.job.end(NOT_FOUND if launch.is_missing(error) else code, reason)
 
     def _register(self) -> None:
         """Have the servers expect the ranks: all at once, as each time waits for a server's thread."""

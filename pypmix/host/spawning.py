@@ -6,6 +6,7 @@ import errno
 import os
 
 from pypmix.host.directives import Wish, read, refused, terms_of
+from pypmix.host.launch import NO_FOLDER, is_missing
 from pypmix.host.mapping import RANKINGS, Mapping
 from pypmix.host.notices import Notices
 from pypmix.host.placing import Target, Wanted
@@ -133,10 +134,9 @@ def _with_files(host: Manager, apps: tuple[Application, ...]) -> tuple[Applicati
 def _failure(error: OSError) -> PMIxError:
     """Return the error of a job that could not be started."""
     where = f"{error.strerror}: {error.filename}" if error.filename else str(error)
-    if isinstance(error, FileNotFoundError):
-        missing = error.strerror != os.strerror(errno.ENOENT)
-        status = Status.ERR_JOB_WDIR_NOT_FOUND if missing else Status.ERR_JOB_EXE_NOT_FOUND
-        return refused(status, where if missing else f"program not found: {error.filename}")
+    if is_missing(error):
+        absent = error.strerror == NO_FOLDER
+        return refused(Status.ERR_JOB_WDIR_NOT_FOUND if absent else Status.ERR_JOB_EXE_NOT_FOUND, where)
     if isinstance(error, PermissionError) or error.errno == errno.ENOEXEC:
         return refused(Status.ERR_JOB_APP_NOT_EXECUTABLE, where)
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):

@@ -125,7 +125,7 @@ class Launched:
             await self._begin()
         except BaseException as error:
             if isinstance(error, OSError):
-                self._launch.failed(error, str(error))
+                self._launch.failed(error, str(error), of_program=True)
             await self.close()
             raise
 
