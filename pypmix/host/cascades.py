@@ -5,12 +5,12 @@ tracebacks tell nothing that the first one does not, and there may be thousands.
 
 A `Reader` looks at the standard error of one rank:
 
-1. What is not a traceback passes through at once.
-2. From the head of a traceback on it holds what comes, until the line that names the error.
-3. An error that does not follow from the end of another rank is passed on then, whole. So is what has grown to `MOST`
-   bytes.
-4. One that does stays held, as long as nothing but exceptions that were raised because of it comes. `Stream` lets it go
-   after `HOLD` seconds, and the rank's launch where the rank has not failed.
+1. Output without a traceback passes through at once.
+2. From the head of a traceback on it holds the output, so that the tracebacks of several ranks stay whole, with all
+   that is chained to them. It is let go when the rank ends, or `LIVE` seconds later if the rank goes on, or when it has
+   grown to `MOST` bytes, or when another traceback begins that is not chained to it.
+3. If the first error of the chain follows from the end of another rank, it is held for `HOLD` seconds; if its rank has
+   failed, until the job is over.
 
 The order in which ranks are seen to end is chance. Their errors are not: a rank whose error follows from another's end
 is not blamed while one that it may have missed has yet to end (`RunningJob`). When the job is over, `summary` tells of
@@ -28,11 +28,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-HOLD = 5.0
-"""Seconds for which a traceback is held while its rank has not ended."""
+LIVE = 1.0
+"""Seconds for which output from a traceback on is held while its rank goes on."""
 
-MOST = 1 << 14
-"""Bytes of a traceback that are held; one that follows from another rank's end has some 2,000."""
+HOLD = 5.0
+"""Seconds for which a traceback that follows from another rank's end is held while its rank has not ended."""
+
+MOST = 1 << 16
+"""Bytes that are held; a traceback that follows from another rank's end has some 2,000."""
 
 CAUSE = 10.0
 """Seconds for which the end of a rank is waited for, which others that have failed had missed."""
@@ -44,11 +47,7 @@ CHAINS = (
     b"The above exception was the direct cause of the following exception:",
 )
 
-LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 COLOUR = rb"\x1b\[[\d;]*m"
-
-SEEN = 200
-"""Bytes at the end of what is passed on that tell whether a traceback belongs to it."""
 
 COLLECTIVES = "fence|allgather|gather|bcast|scatter|barrier|connect|disconnect|group_"
 """The starts of the operations that end partly only where a participant has gone; lookups have other reasons."""
@@ -59,75 +58,56 @@ MISSED = (
 ).encode()
 
 
+BEGIN = re.compile(rb"(?m)^(?=" + re.escape(HEAD) + rb")")
+FIRST_MISSED = re.compile(rb"(?m)^(?:" + MISSED + rb").*\n?")
+
+
 class Reader:
-    """Holds the traceback by which a rank may end, and tells whether it follows from the end of another rank.
+    """Holds the traceback by which a rank may end.
 
     Attributes:
-        held: What is held.
-        follows: Whether the last that was read is a traceback that follows from another rank's end.
+        held: The output that is held.
+        follows: Whether the last output was a traceback that follows from the end of another rank.
     """
 
     def __init__(self) -> None:
         self.held = bytearray()
         self.follows = False
-        self._inside = False
-        """Whether a traceback has begun whose error has not come."""
-        self._chained = False
-        """Whether the next traceback belongs to one that was passed on."""
-        self._linked = False
-        """Whether the next traceback belongs to one that is held."""
 
     def take(self, data: bytearray) -> bytearray:
-        """Take in lines, the last of which may be unfinished; return what can be passed on."""
-        if not self.held and HEAD not in data:
-            self._pass(data)
-            return data
+        """Take in lines, the last of which may be unfinished; return the output that can be passed on."""
         shown = bytearray()
-        for line in LINE.findall(data):
-            if line == HEAD and not (self._inside or self._linked):
-                shown += self.let_go()
-            if not self._keeps(line):
-                shown += self.let_go() + line
-                self._pass(line)
-            elif len(self.held) > MOST or self._is_elsewhere(line):
-                shown += self.let_go()
+        for part in BEGIN.split(data):
+            if part.startswith(HEAD):
+                if self.held and not self.held.rstrip().endswith(CHAINS):
+                    shown += self.let_go()
+                self.held += part
+            elif self.held:
+                self.held += part
+            else:
+                shown += part
+        if self.held:
+            self.follows = _follows(self.held)
+        elif data.strip():
+            self.follows = False
+        if len(self.held) > MOST:
+            shown += self.let_go()
         return shown
 
     def let_go(self) -> bytearray:
-        """Return what is held, and hold it no more."""
+        """Return the output that is held, and hold it no longer."""
         held, self.held = self.held, bytearray()
-        self._inside = self._linked = False
         return held
 
-    def _pass(self, data: bytes | bytearray) -> None:
-        """Note what is passed on that is not a traceback to hold."""
-        text = data[-SEEN:].rstrip()
-        if text:
-            self.follows = False
-            self._chained = text.endswith(CHAINS)
 
-    def _keeps(self, line: bytes) -> bool:
-        """Hold a line that belongs to what is held, or begins a traceback."""
-        text = line.rstrip()
-        if line == HEAD and not (self._inside or self._chained):
-            self._inside = True
-            self._linked = False
-            self.follows = self.follows and bool(self.held)
-        elif self.held and not self._inside and text in CHAINS:
-            self._linked = True
-        elif not self._inside and not (self.held and not text):
-            return False
-        self.held += line
-        return True
-
-    def _is_elsewhere(self, line: bytes) -> bool:
-        """Tell whether a line names the error of a traceback that does not follow from another rank's end."""
-        if not self._inside or line == HEAD or line[:1].isspace() or not line.endswith(b"\n"):
-            return False
-        self._inside = False
-        # What was raised because of such an error follows from it.
-        self.follows = self.follows or re.match(MISSED, re.sub(COLOUR, b"", line)) is not None
-        return not self.follows
+def _follows(held: bytearray) -> bool:
+    """Return True if a traceback, the first of those that are chained, follows from the end of another rank."""
+    text = re.sub(COLOUR, b"", held)
+    found = FIRST_MISSED.search(text)
+    if found is None or text.count(HEAD, 0, found.start()) > 1:
+        return False
+    rest = text[found.end() :].strip()
+    return not rest or rest.startswith(CHAINS)
 
 
 def summary(ranks: Sequence[int], first: int, *, caused: bool) -> str:

@@ -7,7 +7,7 @@ import select
 import stat
 import time
 
-from pypmix.host.cascades import HOLD
+from pypmix.host.cascades import HOLD, LIVE
 from pypmix.host.loop import READ, WRITE
 
 TYPE_CHECKING = False
@@ -275,7 +275,7 @@ class Stream:
             if not self.holds:
                 self.keep()
             elif self._letting_go is None:
-                self._letting_go = self._loop.later(HOLD, self.let_go)
+                self._letting_go = self._loop.later(LIVE, self._lapse)
         self._write(data)
 
     def _write(self, data: bytearray) -> None:
@@ -299,6 +299,13 @@ class Stream:
         if self._letting_go is not None:
             self._letting_go.cancel()
             self._letting_go = None
+
+    def _lapse(self) -> None:
+        """The rank goes on: pass on its traceback, later if another rank's end explains that."""
+        if self.follows:
+            self._letting_go = self._loop.later(HOLD - LIVE, self.let_go)
+        else:
+            self.let_go()
 
     def let_go(self) -> None:
         """Pass on what is held."""

@@ -13,6 +13,7 @@ import pytest
 
 from lib.command import Command, Ended
 from pypmix.host.cascades import HOLD, MOST, Reader, spans, summary
+from pypmix.host.cascades import HOLD, LIVE, MOST, Reader, spans, summary
 from pypmix.host.output import Stream
 
 HEAD = "Traceback (most recent call last):\n"
@@ -150,17 +151,18 @@ def read(text: str, piece: int = 0) -> tuple[str, str, bool]:
     [
         ("", FOLLOWS, True),
         ("one\n", FOLLOWS, True),
-        (BEGINS, "", False),
+        ("", BEGINS, False),
         ("", HEAD + FRAME, False),
         (BEGINS + "two\n", FOLLOWS, True),
         ("", FOLLOWS + DURING + HEAD + FRAME + "ValueError: x\n", True),
         ("", FOLLOWS + CAUSED + HEAD + FRAME, True),
-        (BEGINS + DURING + FOLLOWS, "", False),
-        (FOLLOWS + "and goes on\n", "", False),
-        (FOLLOWS + BEGINS, "", False),
+        ("", BEGINS + DURING + FOLLOWS, False),
+        ("", BEGINS + CAUSED + BEGINS + DURING + BEGINS, False),
+        ("", FOLLOWS + "and goes on\n", False),
+        (FOLLOWS, BEGINS, False),
         (FOLLOWS, FOLLOWS, True),
-        (FOLLOWS.replace("fence of", "lookup of"), "", False),
-        (FOLLOWS.replace("PartialSuccess", "OperationTimeout"), "", False),
+        ("", FOLLOWS.replace("fence of", "lookup of"), False),
+        ("", FOLLOWS.replace("PartialSuccess", "OperationTimeout"), False),
         ("", HEAD + FRAME + MISSED.replace("pypmix", "\x1b[1;35mpypmix").replace(": f", "\x1b[0m: \x1b[35mf"), True),
         ("a line with " + FOLLOWS, "", False),
         ("progress\rprogress\n", "", False),
@@ -229,28 +231,63 @@ class Shown:
         return False
 
 
+def lapse(timers: Timers) -> float:
+    """Have the only call carried out that is due, and return its delay."""
+    ((timer, (delay, callback)),) = timers.due.items()
+    del timers.due[timer]
+    callback()
+    return delay
+
+
 def test_what_is_held_is_let_go_in_time() -> None:
     timers, sink = Timers(), Shown()
     stream = Stream(timers, -1, sink, reader=Reader(), folds=True)  # type: ignore[arg-type]
     stream.take(b"before\n" + FOLLOWS.encode())
     assert (sink.text, stream.holds, stream.follows) == ("before\n", True, True)
-    ((delay, callback),) = timers.due.values()
-    assert delay == HOLD
-    callback()
+    assert lapse(timers) == LIVE and stream.holds
+    assert lapse(timers) == HOLD - LIVE
     assert (sink.text, stream.holds, stream.follows) == ("before\n" + FOLLOWS, False, True)
     stream.take(b"after\n")
     assert (sink.text, timers.due, stream.follows) == ("before\n" + FOLLOWS + "after\n", {}, False)
 
 
-def test_what_is_kept_or_passed_on_has_no_timer() -> None:
+def test_a_traceback_of_a_rank_that_goes_on_is_soon_shown_with_what_follows_it() -> None:
     timers, sink = Timers(), Shown()
     stream = Stream(timers, -1, sink, reader=Reader(), folds=True)  # type: ignore[arg-type]
-    stream.take(BEGINS.encode() + FOLLOWS.encode())
-    stream.take(b"more\n")
-    assert (sink.text, timers.due) == (BEGINS + FOLLOWS + "more\n", {})
+    stream.take(BEGINS.encode())
+    stream.take(b"goes on\n")
+    assert lapse(timers) == LIVE
+    assert sink.text == BEGINS + "goes on\n"
+    stream.take(b"live\n")
+    assert (sink.text, timers.due) == (BEGINS + "goes on\nlive\n", {})
+
+
+def test_what_is_kept_has_no_timer() -> None:
+    timers, sink = Timers(), Shown()
+    stream = Stream(timers, -1, sink, reader=Reader(), folds=True)  # type: ignore[arg-type]
     stream.take(FOLLOWS.encode())
     stream.keep()
     stream.close()
     assert (stream.holds, timers.due) == (True, {})
     stream.drop()
-    assert (sink.text, stream.holds) == (BEGINS + FOLLOWS + "more\n", False)
+    assert (sink.text, stream.holds) == ("", False)
+
+
+CHAINED = """
+import pypmix
+with pypmix.Client() as me:
+    me.fence()
+    try:
+        {}["a"]
+    except KeyError as error:
+        raise RuntimeError("bad input") from error
+"""
+
+
+def test_chained_tracebacks_of_several_ranks_stay_whole(command: Command) -> None:
+    """Whichever ranks come to it before the job is ended."""
+    for _ in range(3):
+        text = command("run", "-n", 4, *python(CHAINED)).err.decode()
+        errors = re.findall(r"(?m)^(?:KeyError: 'a'|RuntimeError: bad input|The above exception.*)$", text)
+        assert errors and errors == ["KeyError: 'a'", CAUSED.strip(), "RuntimeError: bad input"] * (len(errors) // 3)
+        assert text.count(HEAD) == 2 * len(errors) // 3
