@@ -13,7 +13,6 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,8 @@ class NotBuilt(Exception):
 
 
 def _wanted() -> bool:
-    return os.environ.get("PYPMIX_BUILD_NATIVE") != "0"
+    # With an older Python pip only asks for the metadata, which say that it is too old.
+    return os.environ.get("PYPMIX_BUILD_NATIVE") != "0" and sys.version_info >= (3, 11)
 
 
 def _say(text: str) -> None:
@@ -63,8 +63,8 @@ def _version() -> str:
 
 def _readme() -> str:
     """Return the README as an index of packages shows it, where links to files of the repository lead nowhere."""
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        urls = tomllib.load(file)["project"]["urls"]
+    # Not by tomllib: pip asks for the metadata to find out that a Python is too old, which has none.
+    urls = dict(re.findall(r'(?m)^(Source|Documentation) = "(.+)"$', (ROOT / "pyproject.toml").read_text()))
     text = (ROOT / "README.md").read_text()
     text = re.sub(r"\]\((docs/[\w/-]+\.svg)\)", rf"]({urls['Source']}/raw/main/\1)", text)
     text = re.sub(r"\]\(docs/([\w/-]+)\.md", rf"]({urls['Documentation'].rstrip('/')}/\1.html", text)

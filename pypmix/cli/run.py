@@ -56,7 +56,7 @@ def run(words: Sequence[str]) -> int:
         occupy()
         for remark in request.remarks:
             say(remark)
-        if alone(request.where, os.environ):
+        if alone(request.where, os.environ) and not request.where.secret_file:
             return _run_here(request)
         from pypmix.cli.cluster import Cluster
 
@@ -66,6 +66,8 @@ def run(words: Sequence[str]) -> int:
         return _misused(error)
     if cluster is not None:
         return _run_there(request, cluster)
+    if request.where.secret_file:
+        remark = "--secret-file has no effect: this run is one of this machine alone"
     if remark:
         say(remark)
     if request.fill and slots > 1:

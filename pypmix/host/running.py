@@ -709,7 +709,7 @@ class Launch:
                 copy = job.open_copy(f"{terms.directory}/{job.number}/rank.{rank.proc.rank}/{NAMES[kind]}")
             sink = self.host.sink(number) if terms.shown[number - 1] else None
             which = f"{job.mark}:{rank.proc.rank}" if job.mark else str(rank.proc.rank)
-            where = "" if rank.node.here else f"@{rank.node.hostname}"
+            where = f"@{rank.node.hostname}" if len(self.host.nodes) > 1 else ""
             tag = f"[{which}{where}]<{NAMES[kind]}>: " if terms.tagged else ""
             stream = Stream(
                 self.host.loop,

@@ -12,7 +12,7 @@ class Terms(Record):
     """The way in which a job runs, besides what it runs and where.
 
     Args:
-        tagged: Each line of output starts with its rank, its node if that is another one's, and its stream.
+        tagged: Each line of output starts with its rank, its node if there are several, and its stream.
         stamped: Each line of output starts with the time when it was read.
         merged: Both outputs of a rank are one stream, that of stdout.
         shown: Output goes to the host's own; by channel, stdout and stderr.

@@ -56,3 +56,15 @@ def test_a_variable_that_is_not_there_is_said(command: Command, setting: str, re
     done = command("run", "-x", setting, "true")
     assert done.code == 0
     assert done.err.decode() == f"pypmix run: {remark}\n"
+
+
+def test_a_secret_that_is_not_needed_is_said(command: Command) -> None:
+    done = command("run", "--secret-file", "nosuch", "true")
+    assert done.code == 0
+    assert b"--secret-file has no effect" in done.err
+
+
+def test_tags_name_the_simulated_node(command: Command) -> None:
+    done = command("run", "--nodes", 2, "-n", 2, "--tag-output", "echo", "up")
+    assert sorted(done.lines) == ["[0@node0]<stdout>: up", "[1@node1]<stdout>: up"]
+    assert command("run", "-n", 2, "--tag-output", "echo", "up").out.count(b"@") == 0

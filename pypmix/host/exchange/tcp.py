@@ -1122,7 +1122,9 @@ class TCPCarrier:
             self._drop(link, "")
         self._reasons[name] = reason
         if reason and not self._closing:
-            log.warning("%s: the connection with %s ends: %s", self.name, name, reason)
+            # The launcher's name begins so, which sorts first.
+            own, other = self.name.removeprefix("!"), name.removeprefix("!")
+            log.warning("%s: the connection with %s ends: %s", own, other, reason)
         if self._on_change is not None and not self._closing:
             self._call(self._on_change, name, False)
         self._circle.follow(name)
