@@ -244,12 +244,12 @@ def _add_looking(add_tool: Adder) -> None:
 
 def _add_changing(add_tool: Adder) -> None:
     option = add_tool(_grow, "Add nodes to a job that runs on several: ranks can be spawned there from then on.")
-    option("hosts", metavar="NODES", nargs="?", default="", help="Their names with slots, such as n3:4,n4.")
+    option("hosts", metavar="NODES", nargs="*", help="Their names with slots, such as n3:4,n4 or n3:4 n4.")
     option("--nodes", metavar="N", type=_count, default=0, help="So many nodes, of any name.")
     option("--cpus", metavar="N", type=_count, default=0, help="So many CPUs, on any nodes.")
     option("--timeout", metavar="SECONDS", type=float, help="How long to wait for them.")
     option = add_tool(_shrink, "Take nodes out of a job that runs on several; refused where ranks run on them.")
-    option("hosts", metavar="NODES", nargs="?", default="", help="Their names, such as n3,n4.")
+    option("hosts", metavar="NODES", nargs="*", help="Their names, such as n3,n4 or n3 n4.")
     option("--nodes", metavar="N", type=_count, default=0, help="So many nodes on which no rank runs.")
     option("--force", action="store_true", help="End the ranks that run on them.")
     option("--timeout", metavar="SECONDS", type=float, help="How long to wait until they have left.")
@@ -422,13 +422,13 @@ def _events(given: Namespace) -> None:
 def _grow(given: Namespace) -> None:
     from pypmix.cli.growing import grow
 
-    grow(_reach(given), given.hosts, given.nodes, given.cpus, given.timeout)
+    grow(_reach(given), ",".join(given.hosts), given.nodes, given.cpus, given.timeout)
 
 
 def _shrink(given: Namespace) -> None:
     from pypmix.cli.growing import shrink
 
-    shrink(_reach(given), given.hosts, given.nodes, given.force, given.timeout)
+    shrink(_reach(given), ",".join(given.hosts), given.nodes, given.force, given.timeout)
 
 
 def _lookup(given: Namespace) -> None:

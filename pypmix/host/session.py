@@ -771,6 +771,9 @@ class Fleet:
                 # Its standard input is the roster's.
                 self._exchange.tell(daemon.node.hostname, orders.LEAVE, b"")
             daemon.dismiss()
+            if not daemon.ready:
+                # It has no ranks to end, and what is to start it may hang.
+                daemon.started.stop()
         deadline = time.monotonic() + LEAVING
         self._loop.run(lambda: self._left() or time.monotonic() > deadline, every=POLL)
         for daemon in self._leaving:
