@@ -616,7 +616,8 @@ class Launch:
         """
         self.unstarted = False
         self.job.unlaunched = error
-        code = CANNOT_EXECUTE if of_program else 1
+        # One without a number comes from a node that has gone, or a fork server, and not from the system.
+        code = CANNOT_EXECUTE if of_program and error.errno else 1
         self.job.end(NOT_FOUND if launch.is_missing(error) else code, reason)
 
     def _register(self) -> None:
