@@ -8,7 +8,6 @@ import pytest
 from cli.command import Command
 
 from lib import machine
-from pypmix.engine.common import has_libpmix
 
 SYNC = """
 import pypmix, sys
@@ -41,7 +40,7 @@ asyncio.run(main())
     ("key", "hint"), [("endpiont", "did you mean 'endpoint'?"), ("quite-else", "known here: 'endpoint'")]
 )
 def test_a_mistyped_key(command: Command, engine: str, program: str, collect: str, key: str, hint: str) -> None:
-    if engine == "native" and not has_libpmix():
+    if engine == "native" and not (machine.extension() and machine.libraries()):
         machine.lacking("libpmix")
     words = ("run", "--engine", engine, "-n", 2, sys.executable, "-c", program, key, collect)
     done = command(*words)
