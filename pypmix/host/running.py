@@ -442,6 +442,11 @@ class RunningJob:
         Args:
             launches: The launches of the job to finish; those that are over are left alone.
         """
+        left = [rank for each in launches if not each.over for rank in each.ranks if rank.alive]
+        if any(signal.SIGTERM in rank.node.reached for rank in left):
+            # A resource manager ends them, in its own time.
+            self.host.loop.later(KILLED_SECONDS, lambda: self.give_up(launches))
+            return
         for each in launches:
             if not each.over:
                 each.give_up()
