@@ -74,6 +74,7 @@ class Handler(Generic[F]):
         self.id = -1
         self._port = port
         self._left = False
+        self._removed = False
         self._once = False
         self._worker = port.kept(_Worker) or port.keep(_Worker(f"pypmix-handlers-{port.session.proc.rank}"))
 
@@ -92,14 +93,22 @@ class Handler(Generic[F]):
         """Wait until it is registered; it is when it has been made."""
 
     def remove(self) -> None:
-        """`PMIx_Deregister_event_handler`: call it no more."""
-        self._port.run(DeregisterEventHandler(self.id))
-        self._leave()
+        """`PMIx_Deregister_event_handler`: do not call it any longer.
+
+        No call begins after this has returned, not even for an event that has arrived before; one that has begun goes
+        on. An event that waited for this handler goes to the next one.
+        """
+        try:
+            self._port.run(DeregisterEventHandler(self.id))
+        finally:
+            self._removed = True
+            self._leave()
 
     def call(self, delivery: Delivery) -> None:
         """Call the function with an event, and answer."""
         try:
-            answer_of(delivery, self.function(event_of(delivery)))
+            event = event_of(delivery)
+            answer_of(delivery, None if self._removed else self.function(event))
         except BaseException as error:
             # A `sys.exit` too ends nothing but the call: other handlers need the thread, and the event an answer.
             failed(delivery, self.function, error)

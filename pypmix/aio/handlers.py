@@ -56,7 +56,10 @@ class Handler(Generic[F]):
             raise self._error
 
     async def remove(self) -> None:
-        """`PMIx_Deregister_event_handler`: call it no more."""
+        """`PMIx_Deregister_event_handler`: do not call it any longer.
+
+        No call begins after this has returned; one that has begun goes on.
+        """
         await self.ready()
         await self._port.run(DeregisterEventHandler(self.id))
 

@@ -9,7 +9,8 @@ from pypmix.standard import codes, keys
 from pypmix.standard.types import RANK_UNDEF, RECORDS, type_name
 from pypmix.wire import decode, encode
 from pypmix.wire.decode import RULE_SHIFT, UnknownType, broken
-from pypmix.wire.encode import BYTES, ENCODERS, rule_for
+from pypmix.wire.encode import BYTES, ENCODERS
+from pypmix.wire.readers import IS_UNKNOWN, marks_of, rule_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pypmix.standard.errors import RemoteProtocolError
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Value
+    from pypmix.wire.readers import Reader
 
 NEWEST = (7, 0, 0)
 
@@ -57,19 +59,19 @@ class Packer:
 
     Args:
         buffer_type: 1 for a plain buffer, 2 for a described one.
-        release: The reader's; decides how an array without a type is sent.
+        reader: The reader's release, or its rule; see `pypmix.wire.readers`.
     """
 
     __slots__ = ("_described", "_ones", "_parts", "_rule", "buffer_type")
 
-    def __init__(self, buffer_type: int = PLAIN, release: Release = NEWEST) -> None:
+    def __init__(self, buffer_type: int = PLAIN, reader: Reader = NEWEST) -> None:
         if buffer_type not in _ONE:
             raise ValueError(f"a buffer type is 1 or 2, not {buffer_type!r}")
         self.buffer_type = buffer_type
         self._parts: list[bytes] = []
         self._ones = _ONE[buffer_type]
         self._described = buffer_type == DESCRIBED
-        self._rule = rule_for(release)
+        self._rule = rule_for(reader)
 
     def pack(self, type: int, *values: Any) -> Self:
         """Append one pack of values.
@@ -80,6 +82,7 @@ class Packer:
 
         Raises:
             TypeError: A value is of another kind than the type holds.
+            NotSupported: The reader cannot decode it.
             OverflowError: A value is out of the type's range.
         """
         parts = self._parts
@@ -337,7 +340,7 @@ def split_kvals(
     buffer_type: int,
     release: Release = NEWEST,
     context: int | None = None,
-    strange: set[str] | None = None,
+    marks: list[int] | None = None,
 ) -> list[tuple[str, bytes]]:
     """Return the key and the exact bytes of each pack of KVAL, so that values can be passed on as they came.
 
@@ -348,8 +351,7 @@ def split_kvals(
         buffer_type: 1 for a plain buffer, 2 for a described one.
         release: The writer's.
         context: What decodes are given; by default one for that release, which bounds no work.
-        strange: Takes the keys of values that should be sent only on request: those of an unknown type, behind which
-            nothing can be read, and a REGEX, of which libpmix up to 6 crashes when it keeps it.
+        marks: Takes the marks of each value; see `pypmix.wire.readers`.
 
     Raises:
         RemoteProtocolError: Something else is among them, or a pack has not exactly one.
@@ -375,21 +377,21 @@ def split_kvals(
                 type = data[pos]
                 if type > 127:
                     type, _ = decode.tag_of(data, pos)
-                _, pos = _DECODERS[type](data, pos + 1, context)
-                if type == codes.REGEX and strange is not None:
-                    strange.add(key)
+                held, pos = _DECODERS[type](data, pos + 1, context)
+                if marks is not None:
+                    marks.append(marks_of(type, held))
             except UnknownType:
                 pos = size
-                if strange is not None:
-                    strange.add(key)
+                if marks is not None:
+                    marks.append(IS_UNKNOWN)
             found.append((key, data[start:pos]))
     except IndexError:
         raise broken("the message ends in the middle of KVAL") from None
     return found
 
 
-def split_kval(data: bytes, buffer_type: int, release: Release = NEWEST) -> tuple[str, bool]:
-    """Return the key of the one pack of KVAL that there is, and whether it should be sent only on request.
+def split_kval(data: bytes, buffer_type: int, release: Release = NEWEST) -> tuple[str, int]:
+    """Return the key of the one pack of KVAL that there is, and its marks.
 
     Args:
         data: The pack.
@@ -407,27 +409,25 @@ def split_kval(data: bytes, buffer_type: int, release: Release = NEWEST) -> tupl
         type = data[pos]
         if type > 127:
             type, _ = decode.tag_of(data, pos)
-        _, pos = _DECODERS[type](data, pos + 1, rule_for(release) << RULE_SHIFT)
+        held, pos = _DECODERS[type](data, pos + 1, rule_for(release) << RULE_SHIFT)
     except UnknownType:
-        return key, True
+        return key, IS_UNKNOWN
     except IndexError:
         raise broken("the message ends in the middle of KVAL") from None
     if pos != len(data):
         raise broken(f"{len(data) - pos} bytes follow a KVAL")
-    return key, type == codes.REGEX
+    return key, marks_of(type, held)
 
 
-def type_of_kval(data: bytes, buffer_type: int) -> int:
-    """Return the data type of a pack of one KVAL, which has been read before."""
-    _, pos = decode.key(data, len(one_of(codes.KVAL, buffer_type)))
-    return decode.flex(data, pos)[0]
+def encode_kval(buffer_type: int, key: str, value: Value, reader: Reader = NEWEST) -> bytes:
+    """Return one pack of a KVAL.
 
-
-def encode_kval(buffer_type: int, key: str, value: Value, release: Release = NEWEST) -> bytes:
-    """Return one pack of a KVAL."""
+    Raises:
+        NotSupported: The reader cannot decode the value.
+    """
     parts = [one_of(codes.KVAL, buffer_type), encode.key_bytes(key)]
     try:
-        ENCODERS[codes.VALUE](parts.append, value, rule_for(release))
+        ENCODERS[codes.VALUE](parts.append, value, rule_for(reader))
     except Exception as error:
         mistake = _mistake(codes.VALUE, (value,), error)
         if mistake is None:

@@ -28,14 +28,11 @@ from pypmix.wire.encode import (
     SIGNED,
     STRINGS,
     STRUCTURES,
-    TYPELESS_BARE,
-    TYPELESS_MIXED,
-    TYPELESS_SIZED,
     UINT16_AS_INT16,
     UNSIGNED,
     keep,
-    rule_for,
 )
+from pypmix.wire.readers import TYPELESS_BARE, TYPELESS_MIXED, TYPELESS_SIZED, rule_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

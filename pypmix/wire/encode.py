@@ -1,7 +1,7 @@
 """Typed data to bytes: one function per data type, found by its number.
 
 Each takes the `append` of a list of pieces, the data in the form of `pypmix.standard.values.check`, and the rule of the
-reader for arrays without a type (`rule_for`).
+reader (`pypmix.wire.readers`): what the reader cannot decode is refused with `NotSupported`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,15 @@ import struct
 from pypmix.standard import codes, types
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANGES, RANK_UNDEF, type_name
+from pypmix.wire.readers import (
+    REFUSED_ELEMENTS,
+    REFUSED_VALUES,
+    TYPELESS,
+    TYPELESS_BARE,
+    TYPELESS_SIZED,
+    refused_element,
+    refused_value,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +27,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.standard.record import Record
-    from pypmix.standard.releases import Release
     from pypmix.standard.types import Info, Proc, Value
 
     Add = Callable[[bytes], object]
@@ -112,15 +120,7 @@ STRUCTURES: tuple[tuple[int, type[Record], tuple[int | tuple[int], ...]], ...] =
 A tuple stands for an array: a size and so many values of that type.
 """
 
-TYPELESS_SIZED = 0
-"""A size follows the type of an array without a type: releases before 6."""
-TYPELESS_MIXED = 1
-"""Readers expect no size; writers send none for a missing array, and a zero for an empty one: 6.x."""
-TYPELESS_BARE = 2
-"""No size follows, and no flags follow a topology's XML: 7 and later."""
-
 _TYPES = 128
-_RULES = dict.fromkeys(range(6), TYPELESS_SIZED) | {6: TYPELESS_MIXED}
 
 BYTES: tuple[bytes, ...] = tuple([bytes((number,)) for number in range(256)])
 
@@ -141,11 +141,6 @@ def keep(memo: dict[K, V], most: int, key: K, value: V) -> None:
     if len(memo) >= most:
         memo.clear()
     memo[key] = value
-
-
-def rule_for(release: Release) -> int:
-    """Return the rule of a release for arrays without a type."""
-    return _RULES.get(release[0], TYPELESS_BARE)
 
 
 def flex(number: int) -> bytes:
@@ -320,6 +315,8 @@ def _float(add: Add, number: float, rule: int) -> None:
 
 def _value(add: Add, data: Value, rule: int) -> None:
     type, held = data
+    if type in REFUSED_VALUES[rule]:
+        raise refused_value(type, rule)
     add(flex(type))
     ENCODERS[type](add, held, rule)
 
@@ -342,7 +339,10 @@ def infos(add: Add, given: Iterable[Info], rule: int) -> None:
     """Encode infos, one after the other."""
     known = _KEYS
     plain = _PLAIN
+    refused = REFUSED_VALUES[rule]
     for key, (type, data), flags in given:
+        if type in refused:
+            raise refused_value(type, rule)
         add(known.get(key) or key_bytes(key))
         if flags:
             _flags(add, flags, rule)
@@ -400,8 +400,10 @@ def _proc_info(add: Add, data: Any, rule: int) -> None:
 def _array(add: Add, data: Any, rule: int) -> None:
     type, items = data.type, data.items
     if type == codes.UNDEF:
-        add(b"\0\0" if rule == TYPELESS_SIZED else b"\0")
+        add(b"\0\0" if rule & TYPELESS == TYPELESS_SIZED else b"\0")
         return
+    if type in REFUSED_ELEMENTS[rule]:
+        raise refused_element(type, rule)
     add(flex(type))
     add(flex(len(items)))
     many(add, type, items, rule)
@@ -463,7 +465,7 @@ def _regex(add: Add, data: bytes, rule: int) -> None:
 
 def _topology(add: Add, data: Any, rule: int) -> None:
     _string(add, data.xml, rule)
-    if data.xml is None or rule == TYPELESS_BARE:
+    if data.xml is None or rule & TYPELESS == TYPELESS_BARE:
         return
     if not data.support:
         raise ValueError("releases before 7 expect the support flags of hwloc behind a topology's XML")

@@ -8,6 +8,7 @@ from pypmix.standard.jobinfo import JobInfo, known_infos
 from pypmix.standard.types import DataArray, Info, Value
 from pypmix.wire.codec import NEWEST, Packer, Unpacker, encode_kval, kvals
 from pypmix.wire.decode import broken
+from pypmix.wire.readers import fit_infos, rule_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,20 +24,24 @@ Group = tuple[Info, ...]
 __all__ = ["JobInfo", "collect", "decode_jobinfo", "encode_jobinfo", "known_infos"]
 
 
-def encode_jobinfo(job: JobInfo, buffer_type: int, release: Release) -> bytes:
+def encode_jobinfo(job: JobInfo, buffer_type: int, release: Release, rule: int | None = None) -> bytes:
     """Return the reply to REQ for a client of the `hash` store.
 
     Args:
-        job: What to tell. Infos whose keys the client's release does not know are left out.
+        job: What to tell. Infos whose keys the client's release does not know are left out, and those that it cannot
+            decode.
         buffer_type: 1 for a plain buffer, 2 for a described one.
         release: The client's.
+        rule: The client's; see `pypmix.wire.readers`. None for a client that decodes everything.
     """
-    packer = Packer(buffer_type, release).pack(codes.STRING, job.nspace)
+    if rule is None:
+        rule = rule_for(release)
+    packer = Packer(buffer_type, rule).pack(codes.STRING, job.nspace)
 
     def add(key: str, value: Value) -> None:
-        packer.pack_raw(encode_kval(buffer_type, key, value, release))
+        packer.pack_raw(encode_kval(buffer_type, key, value, rule))
 
-    for info in known_infos(job.job, release):
+    for info in fit_infos(known_infos(job.job, release), rule):
         add(info.key, info.value)
     for key, groups in (
         (keys.SESSION_INFO_ARRAY, job.sessions),
@@ -44,16 +49,16 @@ def encode_jobinfo(job: JobInfo, buffer_type: int, release: Release) -> bytes:
         (keys.APP_INFO_ARRAY, job.apps),
     ):
         for group in groups:
-            array = DataArray(codes.INFO, tuple(known_infos(group, release)))
+            array = DataArray(codes.INFO, fit_infos(known_infos(group, release), rule))
             add(key, Value.unchecked(codes.DATA_ARRAY, array))
     last: dict[str, tuple[Info, bytes]] = {}
     """The last packed info of each key: the procs of a big job share most of their infos with their neighbours."""
     for rank, group in job.procs:
-        inner = Packer(buffer_type, release).pack(codes.PROC_RANK, rank)
-        for info in known_infos(group, release):
+        inner = Packer(buffer_type, rule).pack(codes.PROC_RANK, rank)
+        for info in fit_infos(known_infos(group, release), rule):
             same, raw = last.get(info.key, (None, b""))
             if same is not info:
-                raw = encode_kval(buffer_type, info.key, info.value, release)
+                raw = encode_kval(buffer_type, info.key, info.value, rule)
                 last[info.key] = info, raw
             inner.pack_raw(raw)
         add(keys.PROC_BLOB, Value.unchecked(codes.BYTE_OBJECT, inner.bytes()))

@@ -6,6 +6,7 @@ from pypmix.standard import codes
 from pypmix.standard.errors import SUCCESSES
 from pypmix.wire.codec import Packer, Unpacker
 from pypmix.wire.decode import METERED_FROM, broken, context_of
+from pypmix.wire.readers import fit_infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.standard.releases import Release
+    from pypmix.wire.readers import Reader
 
 
 MAX_BLOCKS = 64
@@ -225,22 +227,30 @@ class Layout:
         self._defaults = others | {field.name: field.default for field in self.fields}
         self._known = frozenset(self._defaults)
 
-    def encode(self, buffer_type: int, release: Release, **values: Any) -> bytes:
+    def encode_fit(self, buffer_type: int, rule: int, **values: Any) -> bytes:
+        """Return the message with these values, but for the infos that its reader cannot decode; see `encode`."""
+        for field in self.fields:
+            if isinstance(field, One) and field.many and field.type == codes.INFO and values.get(field.name):
+                values[field.name] = fit_infos(values[field.name], rule)
+        return self.encode(buffer_type, rule, **values)
+
+    def encode(self, buffer_type: int, reader: Reader, **values: Any) -> bytes:
         """Return the message with these values.
 
         Args:
             buffer_type: 1 for a plain buffer, 2 for a described one.
-            release: The reader's.
+            reader: The reader's release, or its rule.
             values: A value for every field; optional ones, and all that a message of this kind can hold in another
                 release only, may be left out.
 
         Raises:
             TypeError: A value is missing, or of another kind than its field holds, or belongs to no field.
+            NotSupported: The reader cannot decode a value.
         """
         unknown = values.keys() - self._known
         if unknown:
             raise TypeError(f"{self.name} has no {min(unknown)}")
-        packer = Packer(buffer_type, release)
+        packer = Packer(buffer_type, reader)
         if self.command is not None:
             packer.pack(codes.COMMAND, self.command)
         fields = self.fields
@@ -259,7 +269,7 @@ class Layout:
             field.put(packer, value)
         return packer.bytes()
 
-    def around(self, name: str, buffer_type: int, release: Release, **values: Any) -> tuple[bytes, Field, bytes]:
+    def around(self, name: str, buffer_type: int, reader: Reader, **values: Any) -> tuple[bytes, Field, bytes]:
         """Return what stands before and behind one field of the message with these values, and that field between them.
 
         Who sends many that differ in nothing else packs the rest once.
@@ -267,13 +277,13 @@ class Layout:
         Args:
             name: The field's.
             buffer_type: 1 for a plain buffer, 2 for a described one.
-            release: The reader's.
+            reader: The reader's release, or its rule.
             values: Those of the other fields; what is left out is nothing.
         """
         place = next(place for place, field in enumerate(self.fields) if field.name == name)
         found: list[bytes] = []
         for fields in (self.fields[:place], self.fields[place + 1 :]):
-            packer = Packer(buffer_type, release)
+            packer = Packer(buffer_type, reader)
             if self.command is not None and not found:
                 packer.pack(codes.COMMAND, self.command)
             for field in fields:

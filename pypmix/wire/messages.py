@@ -8,7 +8,7 @@ from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, check_name
 from pypmix.wire import decode, encode
 from pypmix.wire.codec import NEWEST, PLAIN, Packer, Unpacker, encode_kval, kvals, one_of, split_kvals
 from pypmix.wire.decode import METERED_FROM, RULE_SHIFT, broken
-from pypmix.wire.encode import BYTES, flex, keep, rule_for, zigzag
+from pypmix.wire.encode import BYTES, flex, keep, zigzag
 from pypmix.wire.layout import (
     MAX_BLOCKS,
     Blocks,
@@ -22,12 +22,14 @@ from pypmix.wire.layout import (
     Rest,
     Sentinel,
 )
+from pypmix.wire.readers import rule_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pypmix.standard.releases import Release
+    from pypmix.wire.readers import Reader
 
 __all__ = [
     "COMMAND_NAMES",
@@ -417,18 +419,16 @@ def _pack_head(type: int, buffer_type: int, count: int) -> bytes:
     return BYTES[codes.INT32] + zigzag(count) + BYTES[type]
 
 
-def encode_fence(
-    buffer_type: int, procs: Sequence[Proc], infos: Sequence[Info] = (), release: Release = NEWEST
-) -> bytes:
+def encode_fence(buffer_type: int, procs: Sequence[Proc], infos: Sequence[Info] = (), reader: Reader = NEWEST) -> bytes:
     """Return the request of a fence: that of the FENCENB layout.
 
     Args:
         buffer_type: 1 for a plain buffer, 2 for a described one.
         procs: Who takes part.
         infos: Directives, such as `PMIX_COLLECT_DATA`.
-        release: The server's.
+        reader: The server's release, or its rule.
     """
-    rule = rule_for(release)
+    rule = rule_for(reader)
     parts = [_HEADS[Command.FENCENB, buffer_type]]
     _counted(parts, buffer_type, codes.PROC, procs, rule)
     _counted(parts, buffer_type, codes.INFO, infos, rule)
@@ -462,7 +462,7 @@ def encode_get(
     rank: int,
     infos: Sequence[Info] = (),
     key: str | None = None,
-    release: Release = NEWEST,
+    reader: Reader = NEWEST,
 ) -> bytes:
     """Return the request of a get: that of the GETNB layout.
 
@@ -472,7 +472,7 @@ def encode_get(
         rank: The rank, or `Rank.WILDCARD` for the job's.
         infos: Directives, such as `PMIX_IMMEDIATE`.
         key: The key; None asks for all that there is.
-        release: The server's.
+        reader: The server's release, or its rule.
     """
     if not 0 <= rank <= RANK_UNDEF:
         raise OverflowError(f"a rank lies between 0 and {RANK_UNDEF}, not {rank}")
@@ -484,7 +484,7 @@ def encode_get(
         one_of(codes.PROC_RANK, buffer_type),
         flex(rank),
     ]
-    _counted(parts, buffer_type, codes.INFO, infos, rule_for(release))
+    _counted(parts, buffer_type, codes.INFO, infos, rule_for(reader))
     if key is not None:
         parts.append(string)
         parts.append(encode.key_bytes(key))

@@ -23,6 +23,7 @@ from pypmix.wire import decode
 from pypmix.wire.codec import DESCRIBED, PLAIN, split_kval
 from pypmix.wire.decode import broken
 from pypmix.wire.encode import BYTES, flex
+from pypmix.wire.readers import MARKS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,9 +41,6 @@ _NONE: Mapping[Proc, int] = {}
 _REMOTE = 2
 """The bit of a scope that lets other nodes see a value."""
 
-STRANGE = 0x80
-"""A bit beside a stored value's scope: it is sent only on request for its key; see `split_kval`."""
-
 
 def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]], stamps: Mapping[Proc, int] = _NONE) -> bytes:
     """Return the blob of a server.
@@ -59,7 +57,7 @@ def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]], stamps: Mapping[
         packed = []
         for scope, raw, buffer_type, release in values:
             sender = senders.setdefault((buffer_type, release), len(senders))
-            packed += [BYTES[scope & ~STRANGE], flex(sender), flex(len(raw)), raw]
+            packed += [BYTES[scope & ~MARKS], flex(sender), flex(len(raw)), raw]
         parts += [flex(len(nspace)), nspace, flex(proc.rank), flex(stamps.get(proc, 0))]
         parts += [flex(len(packed) // 4), *packed]
     head = [flex(len(senders))]
@@ -152,10 +150,10 @@ def _take(body: bytes, found: list[tuple[Proc, list[tuple[str, Stored]]]], stamp
                 raise broken(f"{length} bytes are announced where {size - start} follow")
             raw = body[start:pos]
             buffer_type, release = senders[sender]
-            key, strange = split_kval(raw, buffer_type, release)
+            key, marks = split_kval(raw, buffer_type, release)
             if not key:
                 raise broken("the data of a server has an invalid value")
-            values.append((key, (scope | STRANGE if strange else scope, raw, buffer_type, release)))
+            values.append((key, (scope | marks, raw, buffer_type, release)))
         proc = Proc.unchecked(nspace, rank)
         found.append((proc, values))
         if stamps is not None:

@@ -115,3 +115,29 @@ def test_a_stream_whose_client_is_closed_meanwhile_is_left_quietly(me):
     end, events._box.end = events._box.end, lambda error=None: (me.close(), end(error))
     events.close()
     assert list(events) == []
+
+
+def test_no_call_begins_after_remove_has_returned(me):
+    """Not for the events that waited meanwhile either, which go to the next handler."""
+    entered, go_on, heard = threading.Event(), threading.Event(), threading.Event()
+    calls, others = [], []
+
+    @me.on(LOAD, order="prepend")
+    def removed(event):
+        calls.append(event)
+        entered.set()
+        assert go_on.wait(30)
+
+    @me.on(LOAD, order="append")
+    def other(event):
+        others.append(event)
+        if len(others) == 20:
+            heard.set()
+
+    for _ in range(20):
+        raise_event(me)
+    assert entered.wait(30)
+    removed.remove()
+    go_on.set()
+    assert heard.wait(30)
+    assert len(calls) == 1

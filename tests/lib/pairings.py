@@ -125,6 +125,7 @@ SELECTIONS = (
                 "groups_reduced",
                 "hosts",
                 "identity",
+                "kinds",
                 "modex",
                 "openmpi",
                 "psets",

@@ -10,6 +10,7 @@ from pypmix.standard import attrs, codes
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.limits import DEFAULTS
+from pypmix.standard.releases import parse_release
 from pypmix.standard.statuses import (
     ERR_INVALID_CRED,
 )
@@ -105,6 +106,8 @@ class Client:
             "buffer_type": 1,
             "gds": "hash",
         }
+        version = {**fields, **hello}["version"]
+        self.release = parse_release(version) if version[:1].isdigit() else (0, 0, 0)
         self.hello = encode_hello(Hello(**{**fields, **hello}))
 
     def connect(self):
@@ -146,7 +149,7 @@ class Client:
         return self.send(encode_fence(self.buffer_type, procs, infos))
 
     def commit(self, *values, scope=GLOBAL):
-        kvals = b"".join(encode_kval(self.buffer_type, key, value) for key, value in values)
+        kvals = b"".join(encode_kval(self.buffer_type, key, value, self.release) for key, value in values)
         scopes = (LOCAL, REMOTE) if scope == GLOBAL else (scope,)
         return self.send(encode_commit(self.buffer_type, [(each, kvals) for each in scopes]))
 
@@ -155,8 +158,9 @@ class Client:
 
     def objects(self, tag):
         self.read()
-        reply = reply_layout(Command.GETNB, (5, 0, 11)).decode(self.replies[tag], self.buffer_type, (5, 0, 11))
-        return [read_get_object(data, self.buffer_type, (5, 0, 11))[:2] for data in reply["objects"]]
+        layout = reply_layout(Command.GETNB, self.release)
+        objects = layout.decode(self.replies[tag], self.buffer_type, self.release)["objects"]
+        return [read_get_object(data, self.buffer_type, self.release)[:2] for data in objects]
 
     def value(self, tag, rank, key, nspace=None):
         """Return what a client that files the reply away finds under the key."""

@@ -24,6 +24,13 @@ def test_every_type(run):
         assert seen.keys() == expected.keys()
 
 
+def test_every_type_arrives_or_is_refused_at_the_call(run):
+    """Alone, in arrays, in arrays of arrays, and as empty arrays: no server is harmed by any of them."""
+    for takes, seen in run("kinds.every_kind", ranks=2)[1:]:
+        assert set(seen.values()) == {True}, seen
+        assert seen.keys() == {name for name, taken in takes.items() if taken}
+
+
 def test_plain_python_values(run):
     run.keeps("values", ranks=2)
 

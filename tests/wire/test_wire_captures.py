@@ -189,7 +189,7 @@ def test_fast_ways_read_and_write_what_the_layouts_do(session: Session) -> None:
             assert encode_fence(1, values["procs"], values["infos"], release) == data
         elif message.command == Command.GETNB:
             assert decode_get(data, 1, release) == tuple(values.values())
-            assert encode_get(1, **values, release=release) == data
+            assert encode_get(1, **values, reader=release) == data
         elif message.command == Command.COMMIT:
             assert decode_commit(data, 1) == values["commits"]
             assert encode_commit(1, values["commits"]) == data

@@ -13,6 +13,9 @@ from pypmix.standard.types import RANK_VALID, Proc, Value
 from pypmix.wire.codec import encode_kval, one_of
 from pypmix.wire.encode import BYTES, flex, key_bytes
 from pypmix.wire.modex import MAGIC, STRANGE, decode_modex, encode_modex
+from pypmix.wire.modex import MAGIC, decode_modex, encode_modex
+from pypmix.wire.readers import IS_UNKNOWN, MARKS
+from wire.strategies import values
 
 
 def kval(key, data="x", buffer_type=1, release=(7, 0, 0)):
@@ -34,7 +37,7 @@ def stored(draw):
 
 def plain(told):
     """Return what servers tell without the mark of values that only who asks for them gets."""
-    return [(proc, [(key, (item[0] & ~STRANGE, *item[1:])) for key, item in items]) for proc, items in told]
+    return [(proc, [(key, (item[0] & ~MARKS, *item[1:])) for key, item in items]) for proc, items in told]
 
 
 blobs = st.lists(st.tuples(procs, st.lists(stored(), max_size=4)), max_size=4)
@@ -59,7 +62,7 @@ def test_a_value_of_unknown_type_is_kept_as_it_came():
     entry = Proc("job", 3), [("odd", (3, raw, 1, (5, 0, 0)))]
     told = decode_modex(encode_modex([(entry[0], [entry[1][0][1]])]))
     assert plain(told) == [entry]
-    assert told[0][1][0][1][0] == 3 | STRANGE
+    assert told[0][1][0][1][0] == 3 | IS_UNKNOWN
     assert decode_modex(encode_modex([(told[0][0], [told[0][1][0][1]])])) == told
 
 

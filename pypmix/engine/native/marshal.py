@@ -10,17 +10,18 @@ import struct
 
 from pypmix.engine.native import structs
 from pypmix.engine.native._ffi import ffi, lib
-from pypmix.engine.native.kinds import unknown_element, unknown_value
 from pypmix.standard import codes, types
 from pypmix.standard.errors import NotSupported, PMIxError
-from pypmix.standard.releases import Release, release_text
 from pypmix.standard.types import RANGES, DataArray, Info, Proc, Value, type_name
 from pypmix.standard.values import inflate
+from pypmix.wire.readers import REFUSED_ELEMENTS, REFUSED_VALUES, refused_element, refused_value, rule_of_library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
+
+    from pypmix.standard.releases import Release
 
     Put = Callable[[Any, Any, Any], None]
     Get = Callable[[Any, Any], Any]
@@ -80,12 +81,17 @@ def plain(value: Value) -> Value:
 
 
 class Marshal:
-    """Builds and reads C structures for a library of one release."""
+    """Builds and reads C structures for a library of one release.
 
-    def __init__(self, release: Release) -> None:
-        self._release = release
-        self.refused = unknown_value(release)
-        self._no_element = unknown_element(release)
+    Args:
+        release: The library's.
+        rule: What may be sent; by default what the library takes. See `pypmix.wire.readers`.
+    """
+
+    def __init__(self, release: Release, rule: int | None = None) -> None:
+        self.rule = rule = rule_of_library(release) if rule is None else rule
+        self.refused = REFUSED_VALUES[rule]
+        self._no_element = REFUSED_ELEMENTS[rule]
 
     def infos(self, given: Sequence[Info]) -> tuple[Any, int]:
         """Return an array of `pmix_info_t` for the infos, NULL for none."""
@@ -207,7 +213,7 @@ class Marshal:
 
     def put_array(self, target: Any, data: DataArray) -> None:
         if data.type in self._no_element:
-            raise self._unknown(f"an array of {type_name(data.type)}")
+            raise refused_element(data.type, self.rule)
         self.fill(target, data.type, data.items)
 
     def get_array(self, source: Any) -> DataArray:
@@ -262,10 +268,7 @@ class Marshal:
     def check(self, kind: int) -> None:
         """Raise `NotSupported` if the library takes no value of this type."""
         if kind in self.refused:
-            raise self._unknown(f"a {type_name(kind)} as a value")
-
-    def _unknown(self, what: str) -> NotSupported:
-        return NotSupported(f"libpmix {release_text(self._release)} does not take {what}")
+            raise refused_value(kind, self.rule)
 
 
 def _alone(put: Callable[[Any, Any], None], get: Callable[[Any], Any]) -> tuple[Put, Get]:

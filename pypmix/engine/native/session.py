@@ -13,7 +13,7 @@ from pypmix.engine.common import SLURM, meant
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.connection import MAYBE_LOST, NO_LIMIT, Connection
 from pypmix.engine.native.library import open_library, same_environment, usage
-from pypmix.engine.native.marshal import INTEGERS, plain, precision
+from pypmix.engine.native.marshal import INTEGERS, Marshal, plain, precision
 from pypmix.engine.native.quirks import DENYING, FEATURES, NOT_ALONE, deadline, last_start, numeric, ordered
 from pypmix.engine.native.structs import get_name, string, text
 from pypmix.standard import codes, keys, ops, statuses
@@ -27,6 +27,7 @@ from pypmix.standard.errors import (
 )
 from pypmix.standard.releases import parse_release, release_text
 from pypmix.standard.types import RANGES, RANK_INVALID, RANK_WILDCARD, Info, Proc, Value, decimal
+from pypmix.wire.readers import rule_of, rule_of_library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ class NativeSession(Connection):
 
     def __init__(self, env: Mapping[str, str], library: Library, directives: Sequence[Info]) -> None:
         super().__init__(library)
+        self.server_release = _server_release(env)
+        self.marshal = Marshal(library.release, _rule(env, library.release, self.server_release))
         self._runners: dict[type, Callable[[Any], Any]] = {
             ops.Put: self._put,
             ops.Get: self._get,
@@ -132,7 +135,6 @@ class NativeSession(Connection):
         finally:
             lib.pypmix_infos_free(infos, count)
         self.server = _server(env)
-        self.server_release = _server_release(env)
         self.slurm = not self.singleton and self.proc[0].startswith(SLURM)
         self._asked = False
         self._renewed: set[Proc] | None = None
@@ -676,6 +678,13 @@ def _server(env: Mapping[str, str]) -> str:
             except ValueError:
                 return server
     return ""
+
+
+def _rule(env: Mapping[str, str], release: Release, server: Release) -> int:
+    """Return what both the library and its server decode; see `pypmix.wire.readers`."""
+    older = min(release, server) if server > (0, 0, 0) else release
+    # With a Python server, a library speaks the encoding of that engine.
+    return rule_of(older) if env.get("PYPMIX_SERVER_ENGINE") == "python" else rule_of_library(older)
 
 
 def _server_release(env: Mapping[str, str]) -> Release:

@@ -86,6 +86,7 @@ from pypmix.wire.messages import (
     reply_layout,
     request_layout,
 )
+from pypmix.wire.readers import rule_for, rule_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -345,6 +346,9 @@ class Client:
         self.store = store
         self.server = server
         self.release: Release = server.release if server else (0, 0, 0)
+        own = server is None or server.adapts
+        self.rule = rule_for(self.release) if own else rule_of(self.release)
+        """What the server can decode; see `pypmix.wire.readers`."""
         self.engine = f"{ENGINE} {release_text(self.release)}" if server else ENGINE
         self.buffer_type = server.buffer_type if server else 1
         self.adapts = server is not None and server.adapts
@@ -437,8 +441,9 @@ class Client:
         operation = OPERATIONS.get(type(op)) or _late(op, self)
         try:
             operation.start(self, call, call.op)
-        except RemoteProtocolError as error:
-            # What the server told of a proc is unpacked when somebody asks for it.
+        except (RemoteProtocolError, NotSupported) as error:
+            # What the server told of a proc is unpacked when somebody asks for it, and what its release cannot decode
+            # is not sent.
             self.fail(call, error)
         return call
 
@@ -672,7 +677,7 @@ class Client:
 
     def encode(self, command: int, **fields: Any) -> bytes:
         """Return a request; `NotSupported` where a server of this release has no such command."""
-        return request_layout(command, self.release).encode(self.buffer_type, self.release, **fields)
+        return request_layout(command, self.release).encode(self.buffer_type, self.rule, **fields)
 
     def decode(self, command: int, payload: bytes) -> dict[str, Any]:
         """Return the fields of an answer."""
@@ -1041,7 +1046,7 @@ class Client:
         if op.scope in DELETES:
             self._delete(call, op, private)
             return
-        packed = b"" if private else encode_kval(self.buffer_type, op.key, op.value, self.release)
+        packed = b"" if private else encode_kval(self.buffer_type, op.key, op.value, self.rule)
         self.store.put(op.key, op.value, op.scope, packed)
         self.end(call)
 
@@ -1051,7 +1056,7 @@ class Client:
             detail = f"a server of release {release_text(self.release)} does not delete keys: this needs 7.0"
             self.fail(call, NotSupported(detail))
             return
-        packed = encode_kval(self.buffer_type, op.key, op.value, self.release) if shared else b""
+        packed = encode_kval(self.buffer_type, op.key, op.value, self.rule) if shared else b""
         self.store.delete(op.key, op.scope, packed)
         self.end(call)
 
@@ -1111,7 +1116,7 @@ class Client:
             infos = (_COLLECT, *infos)
         call.infos = infos
         self.limit(call, _timeout_of(op))
-        self.request(call, encode_fence(self.buffer_type, procs, infos, self.release))
+        self.request(call, encode_fence(self.buffer_type, procs, infos, self.rule))
 
     def _fence_all(self, call: Call, op: Fence) -> None:
         """Fence with all of the job, which every rank of a job does again and again: the request is always the same."""
@@ -1119,9 +1124,7 @@ class Client:
             call.infos = (_COLLECT,)
         payload = self._fences.get(op.collect)
         if payload is None:
-            payload = self._fences[op.collect] = encode_fence(
-                self.buffer_type, self._everybody, call.infos, self.release
-            )
+            payload = self._fences[op.collect] = encode_fence(self.buffer_type, self._everybody, call.infos, self.rule)
         self.request(call, payload)
 
     def _refused_fence(self, call: Call, procs: tuple[Proc, ...]) -> bool:
@@ -1210,7 +1213,7 @@ class Client:
         self._ask(call, op, Proc.unchecked(proc[0], rank))
 
     def _ask(self, call: Call, op: Get, proc: Proc) -> None:
-        self.request(call, encode_get(self.buffer_type, proc[0], proc[1], call.infos, op.key, self.release))
+        self.request(call, encode_get(self.buffer_type, proc[0], proc[1], call.infos, op.key, self.rule))
 
     def read_get(self, call: Call, payload: bytes) -> Got:
         """Return the status of the answer to a get, and the values of each proc as far as they parse, and why not."""
@@ -1336,7 +1339,7 @@ class Client:
             call.phase = "barrier"
             self.limit(call, _timeout_of(op))
             infos = (_COLLECT,) if self.slurm else ()
-            self.request(call, encode_fence(self.buffer_type, self._everybody, infos, self.release))
+            self.request(call, encode_fence(self.buffer_type, self._everybody, infos, self.rule))
         else:
             self._leave(call)
 

@@ -16,7 +16,7 @@ from pypmix.standard.ops import DEL_REMOTE, RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE
 from pypmix.standard.ops.hosting import DirectModex
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import RANK_UNDEF, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Query, Value
-from pypmix.wire.codec import Packer, Unpacker, type_of_kval
+from pypmix.wire.codec import Packer, Unpacker
 from pypmix.wire.frames import TAG_DATA_DELETE
 from pypmix.wire.messages import decode_commit, decode_get, encode_kval, encode_status
 from pypmix.wire.modex import decode_modex
@@ -42,15 +42,10 @@ MAX_ASKED_BYTES = 512
 """Bounds of the requests that are remembered with their meaning; the readers of one value send equal requests."""
 
 
-def _group_names(names: Iterable[str], kind: int, release: Release) -> list[bytes]:
+def _group_names(names: Iterable[str], kind: int, rule: int) -> list[bytes]:
     """Return what says in which groups a proc is, nothing where it is in none."""
     array = Value(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(names)))
-    return [encode_kval(kind, keys.GROUP_NAMES, array, release)] if names else []
-
-
-def _unknown(stored: Stored) -> bool:
-    """Tell whether a strange value is of a type that is not known here: its reader may know it."""
-    return type_of_kval(stored[1], stored[2]) != codes.REGEX
+    return [encode_kval(kind, keys.GROUP_NAMES, array, rule)] if names else []
 
 
 def is_true(info: Info) -> bool:
@@ -292,10 +287,11 @@ class Modex:
                     return
                 exists = exists or there
         if not exists and isinstance(place, Process) and asked.key in self._store.resources and not asked.qualifiers:
-            pack = place.namespace.pack(peer.buffer_type, peer.release)
+            pack = place.namespace.pack(peer.buffer_type, peer.release, peer.rule)
             value = self._store.resources[asked.key].value
-            kval = encode_kval(peer.buffer_type, asked.key, value, peer.release)
-            data = pack.rank_object(place.proc, "", [*place.kvals(peer.buffer_type, asked.seen(place)), kval])
+            kval = encode_kval(peer.buffer_type, asked.key, value, peer.rule)
+            kvals = [*place.kvals(peer.buffer_type, asked.seen(place), peer.rule), kval]
+            data = pack.rank_object(place.proc, "", kvals)
             peer.send(tag, encode_status(peer.buffer_type, statuses.SUCCESS) + data)
             return
         if (
@@ -453,9 +449,9 @@ class Modex:
         """
         kind = peer.buffer_type
         scope = asked.seen(process)
-        strange = process.strange(asked.key)
-        if strange is not None and (strange[2] != kind or not (peer.pypmix or _unknown(strange))):
-            # It cannot be packed for this reader, or would be the end of it.
+        unknown = process.unknown(asked.key)
+        if process.marks(asked.key) & peer.unfit or (unknown is not None and unknown[2] != kind):
+            # It cannot be packed for this reader, or the reader cannot decode it.
             peer.status(tag, statuses.ERR_UNKNOWN_DATA_TYPE)
             return
         parts = [encode_status(kind, statuses.SUCCESS)]
@@ -463,14 +459,14 @@ class Modex:
         own = process.namespace is peer.process.namespace
         kvals: list[bytes] = []
         if much and peer.pypmix and asked.put:
-            kvals = process.part(kind, scope, asked.key, asked.qualifiers)
-        elif strange is not None or asked.alias is not None or not own:
-            kvals = process.kvals(kind, scope, asked.key)
+            kvals = process.part(kind, scope, peer.rule, asked.key, asked.qualifiers)
+        elif unknown is not None or asked.alias is not None or not own:
+            kvals = process.kvals(kind, scope, peer.rule, asked.key)
         if own and not kvals:
-            parts.append(process.object(kind, scope))
+            parts.append(process.object(kind, scope, peer.rule))
         elif asked.alias is None or not much:
             # Twice, by two names, may be more than the reader takes.
-            pack = process.namespace.pack(kind, peer.release)
+            pack = process.namespace.pack(kind, peer.release, peer.rule)
             parts += () if own else (pack.job_object(),)
             parts.append(object_of(kind, process.proc, kvals) if own else pack.rank_object(process.proc, "", kvals))
         if peer.bundle is not None and not asked.scope and not much:
@@ -496,7 +492,7 @@ class Modex:
             scope = SCOPE_LOCAL if member.local else SCOPE_REMOTE
             if member.size > left:
                 return []
-            data = member.object(peer.buffer_type, scope)
+            data = member.object(peer.buffer_type, scope, peer.rule)
             left -= len(data)
             if left < 0:
                 return []
@@ -504,7 +500,7 @@ class Modex:
         return found
 
     def _get_job(self, peer: Peer, tag: int, namespace: Namespace, key: str, alias: str = "") -> None:
-        pack = namespace.pack(peer.buffer_type, peer.release)
+        pack = namespace.pack(peer.buffer_type, peer.release, peer.rule)
         data = pack.job_object(key, alias)
         if not data:
             raise NotFound(f"the job info of {namespace.name} has no {key or 'data'}")
@@ -514,9 +510,9 @@ class Modex:
 
     def _get_rank(self, peer: Peer, tag: int, asked: Asked, target: Process, more: list[bytes] | None = None) -> None:
         kind, key = peer.buffer_type, asked.key
-        pack = target.namespace.pack(kind, peer.release)
+        pack = target.namespace.pack(kind, peer.release, peer.rule)
         if more is None:
-            more = self._told(target, key, kind, peer.release) if key else target.kvals(kind, asked.seen(target))
+            more = self._told(target, key, peer) if key else target.kvals(kind, asked.seen(target), peer.rule)
         data = pack.rank_object(target.proc, key, more)
         if not data:
             raise NotFound(f"{target.proc} has no {key or 'data'}")
@@ -541,7 +537,7 @@ class Modex:
                 data = info.value.data if isinstance(info, Info) and info.key == keys.QUERY_GROUP_NAMES else None
                 if isinstance(data, DataArray) and data.type == codes.STRING:
                     names += data.items
-            found = _group_names(dict.fromkeys(names), peer.buffer_type, peer.release)
+            found = _group_names(dict.fromkeys(names), peer.buffer_type, peer.rule)
             try:
                 self._get_rank(peer, tag, asked, target, found)
             except PMIxError as problem:
@@ -551,15 +547,16 @@ class Modex:
         whose = Info(keys.EVENT_CUSTOM_RANGE, Value(codes.PROC, target.proc))
         self._host.upcall(QueryInfo((Query((keys.QUERY_GROUP_NAMES,), (range, whose)),)), answer, peer.process)
 
-    def _told(self, target: Process, key: str, kind: int, release: Release) -> list[bytes]:
+    def _told(self, target: Process, key: str, peer: Peer) -> list[bytes]:
         """Return what the host tells of a proc under a reserved key besides the job info."""
+        kind, rule = peer.buffer_type, peer.rule
         if key == keys.GROUP_NAMES:
-            return _group_names(self._store.groups_of(target.proc), kind, release)
+            return _group_names(self._store.groups_of(target.proc), kind, rule)
         if key == keys.PSET_NAMES:
             names = self._store.psets_of(target.proc)
-            return [encode_kval(kind, key, Value(codes.STRING, ",".join(names)))] if names else []
+            return [encode_kval(kind, key, Value(codes.STRING, ",".join(names)), rule)] if names else []
         value = target.internal.get(key)
-        return [] if value is None else [encode_kval(kind, key, value, release)]
+        return [] if value is None else [encode_kval(kind, key, value, rule)]
 
     def refresh_cache(self, peer: Peer, tag: int, payload: bytes) -> None:
         """Send all values of a rank to a client that takes its own for outdated."""
@@ -573,5 +570,5 @@ class Modex:
             self._wait(peer, tag, asked, target, self._send_all)
 
     def _send_all(self, peer: Peer, tag: int, asked: Asked, target: Process) -> None:
-        kvals = target.kvals(peer.buffer_type, asked.seen(target))
+        kvals = target.kvals(peer.buffer_type, asked.seen(target), peer.rule)
         peer.send(tag, b"".join((encode_status(peer.buffer_type, statuses.SUCCESS), *kvals)))

@@ -19,6 +19,7 @@ from pypmix.standard.types import Proc
 from pypmix.wire.additions import encode_late, greeted
 from pypmix.wire.frames import HEADER, MAX_MESSAGE, FrameReader, frame
 from pypmix.wire.messages import encode_status, request_layout
+from pypmix.wire.readers import mark_of, rule_for, rule_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -205,6 +206,8 @@ class Peer:
 
     Attributes:
         backlog: Messages that have come and wait for their turn.
+        rule: What it can decode; see `pypmix.wire.readers`.
+        unfit: The mark of packed values that it cannot decode; 0 for none.
         most: How long a message it takes.
         denied: The status of a refused commit that its fence is to end with.
         pypmix: Whether its client runs pypmix without a library.
@@ -229,7 +232,9 @@ class Peer:
         "pypmix",
         "reader",
         "release",
+        "rule",
         "server",
+        "unfit",
         "waiting",
     )
 
@@ -240,6 +245,8 @@ class Peer:
         self.release = release
         self.buffer_type = hello.buffer_type
         self.pypmix = self.own = greeted(hello.infos)
+        self.rule = rule_for(release) if self.pypmix else rule_of(release, client=True)
+        self.unfit = mark_of(self.rule)
         self.form = server.form(self.buffer_type, release)
         self.reader = FrameReader(server.limits.message, skips=True)
         self._pending = 0

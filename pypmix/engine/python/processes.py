@@ -15,7 +15,7 @@ from pypmix.wire.codec import Packer, Unpacker
 from pypmix.wire.decode import context_of
 from pypmix.wire.jobinfo import encode_jobinfo
 from pypmix.wire.messages import encode_get_object, encode_kval, split_kvals
-from pypmix.wire.modex import STRANGE
+from pypmix.wire.readers import HAS_TYPELESS, IS_UNKNOWN, MARKS, TYPELESS, mark_of, marks_of, rule_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,19 +40,19 @@ Name = str | tuple[str, Qualifiers]
 """The name of a stored value: its key, with its qualifiers where it has some."""
 
 Stored = tuple[int, bytes, int, "Release"]
-"""A committed value: its scope, its KVAL as it came, and the buffer type and the release of who sent it."""
+"""A committed value: its scope with its marks, its KVAL as it came, and the buffer type and release of who sent it."""
 
 
-def _packed(stored: Stored, buffer_type: int) -> bytes:
-    """Return the KVAL for a reader; empty where a value of unknown type cannot be packed anew."""
-    _, raw, kind, release = stored
-    if buffer_type == kind:
+def _packed(stored: Stored, buffer_type: int, rule: int) -> bytes:
+    """Return the KVAL for a reader who can decode it; empty if a value of unknown type cannot be packed anew."""
+    marks, raw, kind, release = stored
+    if buffer_type == kind and not (marks & HAS_TYPELESS and rule & TYPELESS != rule_for(release)):
         return raw
     try:
         kval = Unpacker(raw, kind, release).one(codes.KVAL)
     except RemoteProtocolError:
         return b""
-    return encode_kval(buffer_type, kval.key, kval.value)
+    return encode_kval(buffer_type, kval.key, kval.value, rule)
 
 
 _NOTHING: dict[str, Value] = {}
@@ -106,7 +106,7 @@ class Process:
         self.size = 0
         self.data: dict[Name, Stored] = {}
         self.internal: dict[str, Value] = _NOTHING
-        self._objects: dict[tuple[int, int], bytes] = {}
+        self._objects: dict[tuple[int, int, int], bytes] = {}
 
     def find(self, key: str, qualifiers: Qualifiers, scope: int) -> tuple[bool, bool]:
         """Tell whether a value is there that a reader of this scope may see, and whether there is one at all."""
@@ -122,46 +122,60 @@ class Process:
         ]
         return any(scope & other for other in found), bool(found)
 
-    def object(self, buffer_type: int, scope: int) -> bytes:
+    def object(self, buffer_type: int, scope: int, rule: int) -> bytes:
         """Return all that a reader of this scope may see, as an object of a reply; empty if there is nothing."""
-        found = self._objects.get((buffer_type, scope))
+        found = self._objects.get((buffer_type, scope, rule))
         if found is None:
-            kvals = self.kvals(buffer_type, scope)
+            kvals = self.kvals(buffer_type, scope, rule)
             found = object_of(buffer_type, self.proc, kvals) if kvals else b""
             if len(found) <= MUCH:
-                self._objects[buffer_type, scope] = found
+                self._objects[buffer_type, scope, rule] = found
         return found
 
-    def part(self, buffer_type: int, scope: int, key: str, qualifiers: Qualifiers) -> list[bytes]:
+    def part(self, buffer_type: int, scope: int, rule: int, key: str, qualifiers: Qualifiers) -> list[bytes]:
         """Return the packed KVALs of what `find` finds."""
         if not qualifiers:
             value = self.internal.get(key)
             if value is not None:
-                return [encode_kval(buffer_type, key, value)]
-            return [_packed(self.data[key], buffer_type)]
+                return [encode_kval(buffer_type, key, value, rule)]
+            return [_packed(self.data[key], buffer_type, rule)]
         return [
-            _packed(stored, buffer_type)
+            _packed(stored, buffer_type, rule)
             for name, stored in self.data.items()
-            if not isinstance(name, str) and name[0] == key and qualifiers <= name[1] and stored[0] & scope
+            if not isinstance(name, str)
+            and name[0] == key
+            and qualifiers <= name[1]
+            and stored[0] & scope
+            and not stored[0] & (mark_of(rule) | IS_UNKNOWN)
         ]
 
-    def kvals(self, buffer_type: int, scope: int, key: str = "") -> list[bytes]:
-        """Return the packed KVALs of `object`; with that of a strange value last, if it is what is asked for."""
+    def kvals(self, buffer_type: int, scope: int, rule: int, key: str = "") -> list[bytes]:
+        """Return the packed KVALs of `object`, and last that of `key` if it is of an unknown type."""
+        left_out = mark_of(rule) | IS_UNKNOWN
         found = [
-            _packed(stored, buffer_type) for stored in self.data.values() if scope & stored[0] and stored[0] < STRANGE
+            _packed(stored, buffer_type, rule)
+            for stored in self.data.values()
+            if scope & stored[0] and not stored[0] & left_out
         ]
         for name, value in self.internal.items():
-            if not name.startswith(RESERVED_PREFIX):
-                found.append(encode_kval(buffer_type, name, value))
-        asked = self.strange(key)
+            if not name.startswith(RESERVED_PREFIX) and not marks_of(*value) & left_out:
+                found.append(encode_kval(buffer_type, name, value, rule))
+        asked = self.unknown(key)
         if asked is not None and asked[0] & scope:
-            found.append(_packed(asked, buffer_type))
+            found.append(_packed(asked, buffer_type, rule))
         return found
 
-    def strange(self, key: str) -> Stored | None:
-        """Return a committed value that is sent only on request; None if there is none of that key."""
+    def unknown(self, key: str) -> Stored | None:
+        """Return a value of an unknown type, which is sent only on request; None if there is none of that key."""
         stored = self.data.get(key)
-        return stored if stored is not None and stored[0] & STRANGE else None
+        return stored if stored is not None and stored[0] & IS_UNKNOWN else None
+
+    def marks(self, key: str) -> int:
+        """Return the marks of the value of a key; 0 if there is none."""
+        value = self.internal.get(key)
+        if value is not None:
+            return marks_of(*value)
+        return self.data[key][0] & MARKS if key in self.data else 0
 
     def keep(self, key: str, value: Value) -> None:
         """Store what the host tells of a proc."""
@@ -182,13 +196,13 @@ class Process:
         """
         staged: dict[Name, Stored] = {}
         deleted: list[tuple[int, str]] = []
-        strange: set[str] = set()
         merged = _merged(blocks)
         context = context_of(release, sum([len(block) for _, block in merged]))
         for scope, block in merged:
             if not 0 < DELETES.get(scope, scope) <= SCOPE_GLOBAL:
                 raise PMIxError(f"values cannot be committed with scope {scope}", status=statuses.ERR_BAD_PARAM)
-            for key, raw in split_kvals(block, buffer_type, release, context, strange):
+            marks: list[int] = []
+            for (key, raw), mark in zip(split_kvals(block, buffer_type, release, context, marks), marks, strict=True):
                 if not key:
                     raise PMIxError("a key is empty", status=statuses.ERR_BAD_PARAM)
                 if scope in DELETES:
@@ -202,7 +216,7 @@ class Process:
                     name = _qualified(raw, buffer_type, release)
                 other = staged.get(name)
                 seen = scope if other is None else scope | other[0]
-                staged[name] = seen | STRANGE if key in strange else seen, raw, buffer_type, release
+                staged[name] = seen | mark, raw, buffer_type, release
         size = self._size_with(staged, deleted, limits)
         for scope, key in deleted:
             self._delete(key, DELETES[scope])
@@ -269,7 +283,7 @@ class Process:
         stored = self.data.get(key)
         if stored is not None:
             left = stored[0] & ~scope
-            if left & ~STRANGE:
+            if left & ~MARKS:
                 self.data[key] = left, *stored[1:]
             else:
                 del self.data[key]
@@ -284,8 +298,8 @@ class JobPack:
 
     __slots__ = ("_buffer_type", "_job", "_name", "_ranks", "_release", "reply")
 
-    def __init__(self, job: JobInfo, buffer_type: int, release: Release) -> None:
-        self.reply = encode_jobinfo(job, buffer_type, release)
+    def __init__(self, job: JobInfo, buffer_type: int, release: Release, rule: int) -> None:
+        self.reply = encode_jobinfo(job, buffer_type, release, rule)
         self._name = job.nspace
         self._buffer_type = buffer_type
         self._release = release
@@ -354,7 +368,7 @@ class Namespace:
         self.job = job
         self.internal: dict[str, Info] = {}
         self._resources = {} if resources is None else resources
-        self._packs: dict[tuple[int, Release], JobPack] = {}
+        self._packs: dict[tuple[int, Release, int], JobPack] = {}
         size = next((info.value.data for info in job.job if info.key == keys.JOB_SIZE), 0)
         if not isinstance(size, int) or not 0 <= size <= MAX_RANKS:
             raise ValueError(f"the job size of {job.nspace} lies between 0 and {MAX_RANKS}, not {size!r}")
@@ -368,9 +382,9 @@ class Namespace:
         """Add an unregistered proc; the job info stays as it is."""
         self.processes[rank] = Process(self, rank)
 
-    def pack(self, buffer_type: int, release: Release) -> JobPack:
+    def pack(self, buffer_type: int, release: Release, rule: int) -> JobPack:
         """Return the job info for a client."""
-        found = self._packs.get((buffer_type, release))
+        found = self._packs.get((buffer_type, release, rule))
         if found is None:
             if len(self._packs) >= MAX_PACKS:
                 self._packs.clear()
@@ -379,7 +393,7 @@ class Namespace:
                 said = {info.key for info in job.job}
                 more = [info for key, info in {**self._resources, **self.internal}.items() if key not in said]
                 job = job.replace(job=(*job.job, *more))
-            found = self._packs[buffer_type, release] = JobPack(job, buffer_type, release)
+            found = self._packs[buffer_type, release, rule] = JobPack(job, buffer_type, release, rule)
         return found
 
     def changed(self) -> None:

@@ -42,9 +42,10 @@ from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.logtext import indented
 from pypmix.standard.ops import ClientAborted, ClientFinalized, ClientLost
-from pypmix.wire.codec import PLAIN
+from pypmix.wire.codec import NEWEST, PLAIN
 from pypmix.wire.frames import TAG_DYNAMIC, TAG_HEARTBEAT
 from pypmix.wire.messages import Command, peek_command
+from pypmix.wire.readers import rule_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class Server(Node):
         """See `ServerSession.register_nspace`."""
         namespace = self.store.add(job, local)
         try:
-            namespace.pack(1, (7, 0, 0))
+            namespace.pack(1, NEWEST, rule_for(NEWEST))
         except BaseException:
             self.store.remove(job.nspace)
             raise
@@ -431,7 +432,7 @@ class Server(Node):
         self.log(peer.process.proc, f"{what} failed because of a fault here:", indented(traced(error)))
 
     def _job_info(self, peer: Peer, tag: int, payload: bytes) -> None:
-        peer.send(tag, peer.process.namespace.pack(peer.buffer_type, peer.release).reply)
+        peer.send(tag, peer.process.namespace.pack(peer.buffer_type, peer.release, peer.rule).reply)
 
     def _abort(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.ABORT, payload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pypmix.standard import codes, keys
 from pypmix.standard.jobinfo import known_infos
 from pypmix.standard.types import DataArray, Info, Value
+from pypmix.wire.readers import fit_infos, rule_of_library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 def infos_of(job: JobInfo, release: Release) -> list[Info]:
     """Return a job's info for a library of this release.
 
-    Infos whose keys it does not know are left out, because one of them makes it drop all that follows. The maps of
+    Infos whose keys it does not know are left out, because one of them makes it drop all that follows, and those that
+    it cannot decode. The maps of
     nodes and procs are not given: what a library makes of them is in the arrays of the nodes and procs already, and
     it would add guesses of its own to these.
     """
@@ -29,7 +31,7 @@ def infos_of(job: JobInfo, release: Release) -> list[Info]:
     for rank, group in job.procs:
         first = Info.unchecked(keys.RANK, Value.unchecked(codes.PROC_RANK, rank), 0)
         found.append(_array(keys.PROC_INFO_ARRAY, [first, *known_infos(group, release)]))
-    return found
+    return list(fit_infos(found, rule_of_library(release)))
 
 
 def size_of(job: JobInfo) -> int:

@@ -17,6 +17,7 @@ from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_PROC_LOCAL
 from pypmix.standard.ops.publishing import PERSIST_APP, RANGE_SESSION
 from pypmix.standard.record import Record
 from pypmix.standard.types import MAX_NSLEN, Info, Pdata, Proc, check_name
+from pypmix.wire.readers import bit_of, fit_infos, unfit_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,14 +78,16 @@ class Row(Record):
 
 
 def _infos(node: Node, _upcall: object, result: object, given: Any) -> int:
-    given.infos, given.ninfos = node.marshal.infos(returned(result, Info))
+    given.infos, given.ninfos = node.marshal.infos(fit_infos(returned(result, Info), node.marshal.rule))
     return statuses.SUCCESS
 
 
 def _found(node: Node, upcall: Upcall, result: object, given: Any) -> int:
-    data = returned(result, Pdata)
+    found = returned(result, Pdata)
+    unfit = bit_of(node.marshal.rule)
+    data = tuple([item for item in found if not unfit_for(item.value) & unfit])
     if not data:
-        return statuses.ERR_NOT_FOUND
+        return statuses.ERR_UNKNOWN_DATA_TYPE if found else statuses.ERR_NOT_FOUND
     node.marshal.fill(given.items, codes.PDATA, data)
     op: Any = upcall.op
     partial = len(data) < len(op.keys) and node.release >= PARTIAL_LOOKUP
@@ -96,8 +99,11 @@ def _answers(node: Node, upcall: Upcall, result: object, given: Any) -> int:
     found = completed(node, upcall.requestor, queries, returned(result, Info))
     if not found:
         return statuses.ERR_NOT_FOUND
-    given.infos, given.ninfos = node.marshal.infos(found)
-    partial = len(found) < sum([len(query.keys) for query in queries]) and node.release >= PARTIAL_QUERY
+    fit = fit_infos(found, node.marshal.rule)
+    if not fit:
+        return statuses.ERR_UNKNOWN_DATA_TYPE
+    given.infos, given.ninfos = node.marshal.infos(fit)
+    partial = len(fit) < sum([len(query.keys) for query in queries]) and node.release >= PARTIAL_QUERY
     return statuses.ERR_PARTIAL_SUCCESS if partial else statuses.SUCCESS
 
 

@@ -35,6 +35,7 @@ from pypmix.standard.ops.core import returned
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import DeviceDistance, Info, Pdata, Value
 from pypmix.wire.messages import Command, reply_layout
+from pypmix.wire.readers import fit_infos, marks_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,9 +72,10 @@ def _infos(_op: Op[Any], result: object, _peer: Peer) -> Fields:
 
 
 def _found(op: Lookup, result: object, peer: Peer) -> Fields:
-    data = returned(result, Pdata)
+    found = returned(result, Pdata)
+    data = tuple([item for item in found if not marks_of(*item.value) & peer.unfit])
     if not data:
-        return {"status": statuses.ERR_NOT_FOUND}
+        return {"status": statuses.ERR_UNKNOWN_DATA_TYPE if found else statuses.ERR_NOT_FOUND}
     partial = len(data) < len(op.keys) and peer.release >= PARTIAL_LOOKUP
     return {"status": statuses.ERR_PARTIAL_SUCCESS if partial else statuses.SUCCESS, "data": data}
 
@@ -215,7 +217,7 @@ class Asking(Topic):
         """Send the reply that results from what the host has returned."""
         try:
             layout = reply_layout(command, peer.release)
-            payload = layout.encode(peer.buffer_type, peer.release, **{"status": statuses.SUCCESS, **fields()})
+            payload = layout.encode_fit(peer.buffer_type, peer.rule, **{"status": statuses.SUCCESS, **fields()})
         except Exception as problem:
             # Hosts are other people's code: what they return may be anything.
             self.server.host.log(f"the host answered {op.name} of {peer.process.proc} with nonsense: {problem!r}")
@@ -243,7 +245,7 @@ class Asking(Topic):
         if len(queries) == 1 and queries[0].keys == (CONNECT_MADE,):
             infos = self.server.connecting.made(peer.process, queries[0].qualifiers)
             layout = reply_layout(Command.QUERY, peer.release)
-            peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, infos=infos))
+            peer.send(tag, layout.encode_fit(peer.buffer_type, peer.rule, status=statuses.SUCCESS, infos=infos))
             return
         if self.server.store.groups:
             native = self.server.store.native
@@ -292,17 +294,20 @@ class Asking(Topic):
                     found.append(Info.unchecked(key, value, 0))
         if not found:
             return {"status": status_of(error) if error else statuses.ERR_NOT_FOUND}
-        partial = len(found) < slots and peer.release >= PARTIAL_QUERY
-        return {"status": statuses.ERR_PARTIAL_SUCCESS if partial else statuses.SUCCESS, "infos": tuple(found)}
+        fit = fit_infos(found, peer.rule)
+        if not fit:
+            return {"status": statuses.ERR_UNKNOWN_DATA_TYPE}
+        partial = len(fit) < slots and peer.release >= PARTIAL_QUERY
+        return {"status": statuses.ERR_PARTIAL_SUCCESS if partial else statuses.SUCCESS, "infos": fit}
 
     def _resolve_peers(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.RESOLVE_PEERS, payload)
         procs = self.knowledge.peers(peer.process, fields["node"], fields["nspace"])
         layout = reply_layout(Command.RESOLVE_PEERS, peer.release)
-        peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, procs=procs))
+        peer.send(tag, layout.encode(peer.buffer_type, peer.rule, status=statuses.SUCCESS, procs=procs))
 
     def _resolve_nodes(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.RESOLVE_NODE, payload)
         nodes = ",".join(self.knowledge.nodes(fields["nspace"]))
         layout = reply_layout(Command.RESOLVE_NODE, peer.release)
-        peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, nodes=nodes))
+        peer.send(tag, layout.encode(peer.buffer_type, peer.rule, status=statuses.SUCCESS, nodes=nodes))

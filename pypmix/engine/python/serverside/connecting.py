@@ -498,7 +498,7 @@ class _Connect(_Joint):
             if told and not peer.pypmix:
                 self.connecting.keep(process, infos, made)
                 told = False
-            form = peer.buffer_type, peer.release, told, process.namespace
+            form = peer.buffer_type, peer.release, peer.rule, told, process.namespace
             payload = packed.get(form)
             if payload is None:
                 packer = Packer(peer.buffer_type)
@@ -506,7 +506,7 @@ class _Connect(_Joint):
                     packer.pack(codes.BYTE_OBJECT, encode_connected(peer.buffer_type, made.nspace, made.procs))
                 for name, namespace in spaces.items():
                     if namespace is not None and name != process.namespace.name:
-                        packer.pack(codes.BYTE_OBJECT, namespace.pack(peer.buffer_type, peer.release).reply)
+                        packer.pack(codes.BYTE_OBJECT, namespace.pack(peer.buffer_type, peer.release, peer.rule).reply)
                 payload = packed[form] = encode_status(peer.buffer_type, statuses.SUCCESS) + packer.bytes()
             peer.send(tag, payload)
 

@@ -26,9 +26,10 @@ from pypmix.standard.ops.events import (
 )
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION, RANGES
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info
-from pypmix.wire.encode import rule_for
+from pypmix.wire.codec import NEWEST
 from pypmix.wire.frames import TAG_NOTIFY, frame
 from pypmix.wire.messages import EVENT, Command
+from pypmix.wire.readers import rule_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from pypmix.engine.python.node import Node, Peer
     from pypmix.engine.python.processes import Namespace, Process
-    from pypmix.standard.releases import Release
     from pypmix.standard.types import Proc
 
 DEFAULT = -(2**31)
@@ -110,7 +110,7 @@ class _Event:
         self._wholes = [target for target in self.targets or () if target[1] == RANK_WILDCARD]
         self.nspace = notification.source[0] if notification.range == RANGE_NAMESPACE else None
         self._packed: dict[tuple[int, int], bytes] = {}
-        self.size = len(self.packed(1, (7, 0, 0)))
+        self.size = len(self.packed(1, rule_for(NEWEST)))
 
     def concerns(self, proc: Proc) -> bool:
         """Tell whether a proc is in the event's range."""
@@ -127,15 +127,15 @@ class _Event:
             return all(proc[0] == nspace for proc in self.targets)
         return self.nspace == nspace
 
-    def packed(self, buffer_type: int, release: Release) -> bytes:
-        """Return the message that brings it to a client."""
-        form = buffer_type, rule_for(release)
+    def packed(self, buffer_type: int, rule: int) -> bytes:
+        """Return the message that brings it to a client, without the infos that the client cannot decode."""
+        form = buffer_type, rule
         found = self._packed.get(form)
         if found is None:
             code, source, range, infos = (getattr(self.notification, field) for field in Notification.__match_args__)
-            message = EVENT.encode(
+            message = EVENT.encode_fit(
                 buffer_type,
-                release,
+                rule,
                 code=code,
                 source=source,
                 infos=infos,
@@ -514,7 +514,7 @@ class Events(Topic):
 
     def _send(self, peer: Peer, event: _Event) -> None:
         if peer.open and not peer.finalized and (peer.own or not event.own):
-            peer.link.send(event.packed(peer.buffer_type, peer.release))
+            peer.link.send(event.packed(peer.buffer_type, peer.rule))
 
     def _expire(self) -> None:
         self.recent.expire(self.server.clock.now() - EVENT_SECONDS)

@@ -339,9 +339,9 @@ class Forming(Topic):
             form = peer.buffer_type, peer.release, peer.pypmix, peer.own, process.namespace
             payload = packed.get(form)
             if payload is None:
-                payload = packed[form] = reply_layout(Command.GROUP_CONSTRUCT, peer.release).encode(
+                payload = packed[form] = reply_layout(Command.GROUP_CONSTRUCT, peer.release).encode_fit(
                     peer.buffer_type,
-                    peer.release,
+                    peer.rule,
                     status=statuses.ERR_PARTIAL_SUCCESS
                     if outcome.partial and _takes_partial(peer)
                     else statuses.SUCCESS,
@@ -355,8 +355,8 @@ class Forming(Topic):
     def _foreign(self, peer: Peer, process: Process, members: tuple[Proc, ...]) -> tuple[bytes, ...]:
         """Return the job info of the nspaces that a member may not know."""
         names = dict.fromkeys([each.nspace for each in members if each.nspace != process.namespace.name])
-        spaces = [self.server.store.get(name) for name in names]
-        return tuple([space.pack(peer.buffer_type, peer.release).reply for space in spaces if space is not None])
+        spaces = [space for name in names if (space := self.server.store.get(name)) is not None]
+        return tuple([space.pack(peer.buffer_type, peer.release, peer.rule).reply for space in spaces])
 
     def _keep(self, member: Proc, items: tuple[Info, ...], context_id: int, group: Group) -> None:
         """Keep what a member has said of itself in a group for those who ask by the context id."""

@@ -103,7 +103,7 @@ class _Pull:
     def _send(self, output: Output, data: bytes) -> None:
         peer = self.peer
         fields = {"source": output.source, "channel": output.channel, "handler": self.local_id, "infos": output.infos}
-        peer.send(TAG_IOF, IOF.encode(peer.buffer_type, peer.release, data=data, **fields))
+        peer.send(TAG_IOF, IOF.encode_fit(peer.buffer_type, peer.rule, data=data, **fields))
 
 
 class _Cache:
@@ -235,7 +235,7 @@ class Forwarding(Topic):
                 refuse(peer, tag, error)
                 return
             layout = reply_layout(Command.IOF_PULL, peer.release)
-            reply = layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, remote_id=pull.number)
+            reply = layout.encode(peer.buffer_type, peer.rule, status=statuses.SUCCESS, remote_id=pull.number)
             peer.send(tag, reply)
             # Where its client has gone meanwhile, what is kept is for others.
             if pull.number in self._pulls.get(peer, ()):

@@ -72,9 +72,9 @@ class Spawning(Topic):
             namespace = self.server.store.get(nspace)
             if namespace is None:
                 layout = reply_layout(Command.SPAWNNB, peer.release)
-                peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, nspace=nspace))
+                peer.send(tag, layout.encode(peer.buffer_type, peer.rule, status=statuses.SUCCESS, nspace=nspace))
             else:
-                job = namespace.pack(peer.buffer_type, peer.release).reply
+                job = namespace.pack(peer.buffer_type, peer.release, peer.rule).reply
                 peer.send(tag, encode_status(peer.buffer_type, statuses.SUCCESS) + job)
             self.server.forwarding.spawned(peer, nspace, channels, op.directives)
 
