@@ -369,7 +369,8 @@ class Client(ClientBase, Operations):
         """`PMIx_Abort`: ask the host to end procs; returns when the request is accepted.
 
         Args:
-            code: The exit status to report, a 32-bit int.
+            code: The exit status to report, a 32-bit int. An abort is never a success: `pypmix run` ends with the
+                low byte of the status, and with 1 where that is 0.
             message: What the host prints.
             procs: Whom to end; all of the job by default.
 

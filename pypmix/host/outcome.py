@@ -37,8 +37,8 @@ class Outcome(Record):
 
 
 def exit_code(status: int) -> int:
-    """Return the exit code that stands for an abort status: its low byte, and never 0 for a failure."""
-    return status & 0xFF or (1 if status else 0)
+    """Return the exit code of an abort with a status: its low byte, and never 0, since an abort is not a success."""
+    return status & 0xFF or 1
 
 
 def signal_text(signum: int) -> str:

@@ -1,4 +1,4 @@
-"""What readers of a release can decode: its rule for arrays without a type, and the data types that it lacks.
+"""The types that readers of a release can decode: its rule for arrays without a type, and the data types that it lacks.
 
 A libpmix that gets a type that it does not know, or that its own code mishandles, ends its process, drops the rest of
 the message, or hands over an empty value with a success. So nothing is sent to a reader that its release cannot decode:
@@ -127,7 +127,7 @@ _FLOORS: tuple[Release, ...] = ((0, 0, 0), (6, 0, 0), (6, 1, 0), (7, 0, 0))
 _GENERATION = 2
 """Where in a rule the reader's generation is, counted from 1; 0 is a reader that decodes everything."""
 _LIBRARY = len(_FLOORS)
-"""What is added to the generation of a library that packs by itself, in its own encoding."""
+"""Added to the generation of a library that packs by itself, in its own encoding."""
 _CLIENT = 0x40
 """The bit of a rule that says that the reader is a client of a server here."""
 
@@ -150,7 +150,7 @@ _LIBRARY_VALUES = [_lacking(floor, _VALUES) | _NO_VALUE for floor in _FLOORS]
 _LIBRARY_ELEMENTS = [_lacking(floor, _ELEMENTS) | _NO_ELEMENT for floor in _FLOORS]
 _LACKED_VALUES = [kinds | _BEYOND_ENCODING for kinds in _LIBRARY_VALUES] + _LIBRARY_VALUES
 _LACKED_ELEMENTS = [kinds | _BEYOND_ENCODING for kinds in _LIBRARY_ELEMENTS] + _LIBRARY_ELEMENTS
-"""What each generation lacks: first what it lacks in the encoding that this package speaks, then in its own."""
+"""The types that each generation lacks: first those that it lacks in the encoding that this package speaks, then in its own."""
 
 _NONE: frozenset[int] = frozenset()
 

@@ -234,11 +234,13 @@ def test_a_death_in_a_fence_names_the_dead_and_not_those_who_waited(command: Com
     assert f"pypmix run: rank 1 (pid {pid}) was killed by signal 9 (SIGKILL)" in ended.message
 
 
-@pytest.mark.parametrize("status", [1, 42])
-def test_abort_ends_the_job_with_its_status_and_message(command: Command, status: int) -> None:
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+@pytest.mark.parametrize(("status", "code"), [(0, 1), (1, 1), (42, 42), (256, 1)])
+def test_abort_ends_the_job_with_its_status_and_message(command: Command, status: int, code: int, nodes: int) -> None:
+    """An abort is never a success."""
     text = f"tell('pid')\nme.fence()\nif rank == 1: me.abort({status}, 'the mesh is torn')\nhang()"
-    ended = command("run", "-n", 3, *client(text))
-    assert ended.code == status
+    ended = command("run", "-n", 3, "--nodes", nodes, *client(text))
+    assert ended.code == code
     pid = (command.folder / "pid.1").read_text().strip()
     assert ended.message == (
         f"pypmix run: rank 1 (pid {pid}) called abort with status {status}: the mesh is torn; 2 other ranks were ended"

@@ -32,6 +32,7 @@ change that matters is one assignment or one call of a C function, and `resume` 
 from __future__ import annotations
 
 import sys
+from functools import cached_property
 
 from pypmix.engine.common import SLURM, meant
 from pypmix.engine.faults import fault, struck
@@ -346,9 +347,6 @@ class Client:
         self.store = store
         self.server = server
         self.release: Release = server.release if server else (0, 0, 0)
-        own = server is None or server.adapts
-        self.rule = rule_for(self.release) if own else rule_of(self.release)
-        """What the server can decode; see `pypmix.wire.readers`."""
         self.engine = f"{ENGINE} {release_text(self.release)}" if server else ENGINE
         self.buffer_type = server.buffer_type if server else 1
         self.adapts = server is not None and server.adapts
@@ -393,6 +391,12 @@ class Client:
         self.misdirected = False
         """Whether the job info came in the form of another data store; connecting anew helps."""
         self._may_stop = False
+
+    @cached_property
+    def rule(self) -> int:
+        """The rule of what the server can decode; see `pypmix.wire.readers`."""
+        own = self.server is None or self.adapts
+        return rule_for(self.release) if own else rule_of(self.release)
 
     # What the caller wants
 

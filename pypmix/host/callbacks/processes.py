@@ -168,7 +168,7 @@ class Launched:
         """End processes: SIGTERM, and SIGKILL after the grace; returns when they have ended."""
         if status is not None and self.status is None:
             self.status = status
-            self.running.decide(exit_code(status), f"the host has ended it with status {status}")
+            self.running.decide(exit_code(status) if status else 0, f"the host has ended it with status {status}")
         for signum, patience in ((signal.SIGTERM, self.host.grace), (signal.SIGKILL, REAP)):
             self.send(signum, ranks)
             if await self._until(lambda: not any(rank.alive for rank in ranks), patience):
