@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 HEADER = struct.Struct("!iIII")
 """Index of the peer, tag, bytes of payload, padding."""
 
+LONGEST = 0xFFFFFFFF
+"""The longest payload that a header can announce, in bytes."""
+
 MAX_MESSAGE = 32 << 20
 """The most bytes that natives of 6.0 and later accept as the payload of one message."""
 

@@ -150,7 +150,7 @@ _LIBRARY_VALUES = [_lacking(floor, _VALUES) | _NO_VALUE for floor in _FLOORS]
 _LIBRARY_ELEMENTS = [_lacking(floor, _ELEMENTS) | _NO_ELEMENT for floor in _FLOORS]
 _LACKED_VALUES = [kinds | _BEYOND_ENCODING for kinds in _LIBRARY_VALUES] + _LIBRARY_VALUES
 _LACKED_ELEMENTS = [kinds | _BEYOND_ENCODING for kinds in _LIBRARY_ELEMENTS] + _LIBRARY_ELEMENTS
-"""The types that each generation lacks: first those that it lacks in the encoding that this package speaks, then in its own."""
+"""The types that each generation lacks: in the encoding that this package speaks, then in its own."""
 
 _NONE: frozenset[int] = frozenset()
 

@@ -74,7 +74,7 @@ from pypmix.standard.types import Info, Proc, Value
 from pypmix.wire.additions import decode_late, split_reason
 from pypmix.wire.codec import PLAIN as PLAIN_BUFFER
 from pypmix.wire.codec import Unpacker, encode_kval, kvals
-from pypmix.wire.frames import MAX_MESSAGE, TAG_DATA_DELETE, FrameReader, frame, tags
+from pypmix.wire.frames import LONGEST, MAX_MESSAGE, MAX_SKIPPED, TAG_DATA_DELETE, FrameReader, frame, tags
 from pypmix.wire.handshake import Hello, ReplyReader, encode_hello
 from pypmix.wire.messages import (
     PLAIN_SUCCESS,
@@ -355,7 +355,7 @@ class Client:
         """Whether Slurm's plugin is the server's host; see `pypmix.engine.slurm`."""
         self.out: tuple[bytes, list[int]] = (b"", [])
         """The bytes to send, and the lengths of their beginnings that the transport has sent already."""
-        self.intake = _Intake(FrameReader())
+        self.intake = _Intake(self._reader())
         self.finished: list[Call] = []
         """Ended calls whose `done` the transport is to call."""
         self.collected = False
@@ -586,7 +586,7 @@ class Client:
         old = self.intake
         if self._opening is not None or self.closed is not None or not old.chunks:
             return
-        new = _Intake(FrameReader())
+        new = _Intake(self._reader())
         new.chunks = old.chunks
         handled = new.handled = old.handled
         try:
@@ -694,9 +694,10 @@ class Client:
     def request(self, call: Call, payload: bytes) -> None:
         """Send a request, to whose answer the call listens from now on."""
         old = call.tag
-        if len(payload) > MAX_MESSAGE and self.release >= (6, 0, 0):
+        most = MAX_SKIPPED if self.adapts else MAX_MESSAGE if self.release >= (6, 0, 0) else LONGEST
+        if len(payload) > most:
             raise LocalProtocolError(
-                f"a message of {len(payload)} bytes is longer than this server accepts, {MAX_MESSAGE}",
+                f"a message of {len(payload)} bytes is longer than this server accepts, {most}" + _largest(call),
                 operation=call.op.name,
                 engine=self.engine,
                 procs=self._procs_of(call.op),
@@ -716,6 +717,10 @@ class Client:
     def send(self, payload: bytes, tag: int = 0) -> None:
         """Send a message, and ignore an answer."""
         self._push(frame(self._pindex, tag or self._free_tag(), payload))
+
+    def _reader(self) -> FrameReader:
+        """Return what cuts the server's messages: one of this engine keeps to the limits of who has started it."""
+        return FrameReader(LONGEST if self.adapts else MAX_MESSAGE)
 
     def _free_tag(self) -> int:
         for tag in self._tags:
@@ -1088,6 +1093,8 @@ class Client:
     def _committed(self, call: Call, op: Commit, status: int) -> None:
         if status in SUCCESSES:
             self.store.delivered(call.sent)
+        elif status == statuses.ERR_OUT_OF_RESOURCE:
+            call.reason = (call.reason or "it is more than the server takes") + _largest(call)
         self.settle(call, status)
 
     # Fence
@@ -1399,6 +1406,15 @@ def _told(function: Callable[[Any], None], argument: object) -> Call:
     call = Call(_TOLD, lambda result, _error: function(result))
     call.outcome = argument, None
     return call
+
+
+def _largest(call: Call) -> str:
+    """Return the largest value of a commit, for the end of a sentence; empty for other calls."""
+    sizes = {key: len(packed) for _, values in call.sent for key, packed in values.items()}
+    if not sizes:
+        return ""
+    key = max(sizes, key=sizes.__getitem__)
+    return f"; the largest value of this commit is that of {key!r}, {sizes[key]} bytes"
 
 
 def _timeout_of(op: Op[Any], wanted: str = keys.TIMEOUT) -> int:

@@ -17,7 +17,7 @@ from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.logtext import Limit, printable
 from pypmix.standard.types import Proc
 from pypmix.wire.additions import encode_late, greeted
-from pypmix.wire.frames import HEADER, MAX_MESSAGE, FrameReader, frame
+from pypmix.wire.frames import HEADER, LONGEST, MAX_MESSAGE, FrameReader, frame
 from pypmix.wire.messages import encode_status, request_layout
 from pypmix.wire.readers import mark_of, rule_for, rule_of
 
@@ -252,7 +252,7 @@ class Peer:
         self._pending = 0
         self.denied = 0
         self.backlog: deque[tuple[int, bytes]] = deque()
-        self.most = MAX_MESSAGE if self.pypmix or release >= OLD_READERS else 0xFFFFFFFF
+        self.most = LONGEST if self.pypmix or release < OLD_READERS else MAX_MESSAGE
         self.open = True
         self.finalized = False
         self.plan: Plan | None = None
