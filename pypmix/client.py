@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from pypmix.clientbase import ClientBase
 from pypmix.lazy import TOPICS, late
 from pypmix.requests import MISSING, Forked, abort_op, anew, fence_op, get_op, not_found, put_op, target, waited
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
-from pypmix.standard.ops import SCOPE_GLOBAL, Commit, Finalize
-from pypmix.standard.types import Proc
+from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, Commit, Finalize
+from pypmix.standard.types import RANK_WILDCARD, Proc
 from pypmix.standard.values import infos, to_python
 from pypmix.waits import Port, later, shielded
 
@@ -241,6 +243,11 @@ class Client(ClientBase, Operations):
                 return self._pset_names(op) if op.key == keys.PSET_NAMES else self._group_names(op)
             return self._port.run(op)
         except PMIxError as error:
+            if proc is None and isinstance(error, NotFound) and op.key.startswith(RESERVED_PREFIX):
+                # Most keys of the Standard are of the job, and few callers know which.
+                with suppress(NotFound):
+                    job = Proc.unchecked(self._session.proc[0], RANK_WILDCARD)
+                    return self._asked(key, job, wait, optional, refresh, scope, info)
             other = not_found(op, wait, error)
             if other is error:
                 raise
@@ -314,6 +321,7 @@ class Client(ClientBase, Operations):
         Args:
             key: A key, or an attribute such as `attrs.JOB_SIZE`.
             proc: A proc, a rank of the caller's job (its own by default), or a job, which `Rank.WILDCARD` means too.
+                A key of the Standard that the caller itself has not is looked for in its job by default.
             default: Returned instead of raising `NotFound`.
             timeout: Seconds to wait until the proc commits the key; by default up to the server (some 2 s).
             wait: False not to wait at all; a number is the same as `timeout`.

@@ -652,6 +652,7 @@ def _joining(cluster: str, folder: str, address: str, engine: str) -> Joining | 
 
 def _check_nspace(nspace: str) -> str:
     """Return what nspaces begin with, if they can."""
-    if any(c in nspace for c in ":/@") or len(nspace) > MAX_NSLEN // 2:
+    # A URI ends its name at a semicolon, and carries no bytes that are not text.
+    if any(c in ":/@;" or 0xD800 <= ord(c) < 0xE000 for c in nspace) or len(nspace) > MAX_NSLEN // 2:
         raise ValueError(f"the nspaces of jobs cannot begin with {nspace!r:.80}")
     return check_name(nspace, MAX_NSLEN // 2, "an nspace")

@@ -143,7 +143,8 @@ class Events(Asks):
         """
         for code in codes:
             if callable(code):
-                raise TypeError("`on` is called before it decorates, as in `@me.on()` or `@me.on(EventCode.JOB_END)`")
+                advice = "as in `@me.on()` or `@me.on(EventCode.EVENT_JOB_END)`"
+                raise TypeError(f"`on` is called before it decorates, {advice}")
             event_code(code)
         options: dict[str, Any] = {
             "order": order,

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 import pypmix
-from pypmix import NotInitialized, Proc, Unreachable
+from pypmix import NotFound, NotInitialized, Proc, Unreachable
 
 
 @pytest.mark.needs("one node", "the node's own name", "the procs of the node")
@@ -101,3 +101,10 @@ def test_a_server_that_is_not_there_is_unreachable(alone):
     assert isinstance(error, Unreachable)
     assert isinstance(error, pypmix.PMIxError)
     assert "127.0.0.1" in str(error)
+
+
+def test_keys_of_the_job_need_no_proc(run):
+    for size, other, local_rank, error in run("identity.without_a_proc", ranks=2):
+        assert (size, other) == (2, 2)
+        assert local_rank in (0, 1)
+        assert isinstance(error, NotFound)

@@ -83,7 +83,11 @@ def _beside(folder: str, port: int) -> tuple[socket.socket | None, str]:
     A folder that is this user's alone keeps all others away, and the kernel says of a connection whose it is.
     """
     path = os.path.join(folder, f"pypmix-{os.getpid()}-{port}")
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError:
+        # A sandbox may allow no such sockets.
+        return None, ""
     try:
         found = os.stat(folder)
         if is_own(found.st_uid) and not found.st_mode & 0o077:

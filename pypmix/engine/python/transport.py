@@ -102,7 +102,11 @@ def connect(
 
 def connect_local(path: str) -> _socket.socket | None:
     """Return a connection to a Unix-domain socket, None where this process cannot reach it: in a container, for one."""
-    sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    except OSError:
+        # A sandbox may allow no such sockets.
+        return None
     try:
         sock.settimeout(CONNECT_WAIT)
         sock.connect(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lib.aio import Client, hear, tell
-from pypmix import PMIxError, Proc, Rank, attrs
+from pypmix import NotFound, PMIxError, Proc, Rank, attrs
 
 
 async def hello(me):
@@ -122,3 +122,14 @@ async def used_after_close():
     except PMIxError as error:
         errors["rank"] = error
     return errors
+
+
+async def without_a_proc(me):
+    """What a get finds that names no proc: values of the job, then of the caller, then nothing."""
+    try:
+        await me.get("pmix.no.such.key", timeout=2)
+        error = None
+    except NotFound as caught:
+        error = caught
+    size = await me.get(attrs.JOB_SIZE)
+    return size, await me.get(attrs.JOB_SIZE, me.job), await me.get(attrs.LOCAL_RANK), error
