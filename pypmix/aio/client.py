@@ -327,8 +327,7 @@ class Client(ClientBase, Operations):
 
         Args:
             key: A key, or an attribute such as `attrs.JOB_SIZE`.
-            proc: A proc, a rank of the caller's job (its own by default), or a job, which `Rank.WILDCARD` means too.
-                A key of the Standard that the caller itself has not is looked for in its job by default.
+            proc: A proc, a rank of the caller's job, or a job (`Rank.WILDCARD`); by default its own, then its job.
             default: Returned instead of raising `NotFound`.
             timeout: Seconds to wait until the proc commits the key; by default up to the server (some 2 s).
             wait: False not to wait at all; a number is the same as `timeout`.

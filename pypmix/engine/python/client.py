@@ -719,7 +719,7 @@ class Client:
         self._push(frame(self._pindex, tag or self._free_tag(), payload))
 
     def _reader(self) -> FrameReader:
-        """Return what cuts the server's messages: one of this engine keeps to the limits of who has started it."""
+        """Return what cuts the server's messages: one of this engine keeps to its own limits."""
         return FrameReader(LONGEST if self.adapts else MAX_MESSAGE)
 
     def _free_tag(self) -> int:
