@@ -34,6 +34,13 @@ def shielded(limit: float | None = LIMIT) -> _Plain:
     return _plain
 
 
+def pause(seconds: float) -> None:
+    """Wait some time."""
+    from time import sleep
+
+    sleep(seconds)
+
+
 def settled(value: Any) -> Any:
     """Return a value."""
     return value

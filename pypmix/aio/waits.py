@@ -34,6 +34,11 @@ def shielded(limit: float | None = LIMIT) -> anyio.CancelScope:
     return anyio.move_on_after(limit, shield=True)
 
 
+async def pause(seconds: float) -> None:
+    """Wait some time."""
+    await anyio.sleep(seconds)
+
+
 async def settled(value: Any) -> Any:
     """Return a value, which may be one to be awaited."""
     return await value if hasattr(value, "__await__") else value

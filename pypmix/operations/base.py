@@ -48,6 +48,8 @@ class Asks:
 
         def put(self, key: Key, value: object, scope: int = ...) -> None: ...
 
+        def commit(self) -> None: ...
+
         def fence(
             self,
             procs: Procs = None,

@@ -9,7 +9,7 @@ from weakref import WeakSet
 from pypmix.connection import ConnectionView
 from pypmix.engine.common import ignore
 from pypmix.operations.base import Asks
-from pypmix.operations.exchanging import Among, Exchanging
+from pypmix.operations.exchanging import Addressed, Among, Exchanging
 from pypmix.requests import MISSING
 from pypmix.requests.connecting import connect_op, disconnect_op
 from pypmix.requests.exchanging import Steps
@@ -27,16 +27,13 @@ if TYPE_CHECKING:
     from pypmix.waits import Port
 
 
-class _Participants(Among):
-    def __init__(self, client: Asks, steps: Steps, connection: Connection) -> None:
-        super().__init__(client, steps)
-        self._connection = connection
+class _Participants(Addressed):
+    # Those that connect with `early_termination` continue without the ones that end; others get an error before.
+    ft = True
 
     def members(self) -> tuple[Proc, ...]:
-        return tuple(self._connection)
-
-    def fence(self, collect: bool, timeout: float | None) -> None:
-        self._connection.fence(collect=collect, timeout=timeout)
+        # A rank in a connection is never given to another one.
+        return tuple(self.steps.order)
 
 
 class Connection(ConnectionView, Exchanging):
@@ -89,8 +86,7 @@ class Connection(ConnectionView, Exchanging):
         self._client.fence(whole, collect=collect, timeout=timeout, commit=commit, info=info)
 
     def _among(self) -> Among:
-        self._whole("collective")
-        return _Participants(self._client, self._steps, self)
+        return _Participants(self._client, self._port, self._steps, self._whole("collective"))
 
     def get(
         self,

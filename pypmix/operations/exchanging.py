@@ -1,19 +1,33 @@
 # Made from pypmix/aio/operations by native/blocking.py: change it there.
-"""Values for all: `bcast`, `allgather`, `gather`, `scatter` and `barrier` of a client, a group and a connection."""
+"""Values for all: `bcast`, `allgather`, `gather`, `scatter` and `barrier` of a client, a group and a connection.
+
+Every call is a step: a put, a collecting fence, and gets. Who takes part in a step is decided once, by its fence: the
+members of a group or a connection may leave or end at any time, and each rank receives that news at another moment. So
+nothing after the fence depends on the membership that a rank knows. A server of the Python engine returns the
+participants with the fence. With other servers they are the members that have put something for this step: that is the
+same for all, since a member puts before it fences. All ranks then read the heads of all participants, so that they see
+the same mistakes. In a job, which loses no member without an error for all, each rank reads only what it needs.
+"""
 
 from __future__ import annotations
 
+from pypmix.engine.collective.rules import checksum
+from pypmix.engine.groups.talk import size as size_info
 from pypmix.operations.base import Asks
-from pypmix.requests.exchanging import GET_SECONDS, PIECE, Collective, Steps, steps_of
-from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError
+from pypmix.requests import fence_op
+from pypmix.requests.exchanging import GET_SECONDS, PIECE, Collective, Steps, Values, decode_piece, steps_of
+from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError, RemoteProtocolError
+from pypmix.standard.ops import FENCE_PARTICIPANTS
+from pypmix.standard.types import Info, Proc
+from pypmix.waits import pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from pypmix.requests.exchanging import Codec, Piece
-    from pypmix.standard.types import Proc
+    from pypmix.waits import Port
 
 _LEAST = 4096
 """The bytes of each rank's value that go with one fence of a scatter, however many ranks there are.
@@ -21,9 +35,22 @@ _LEAST = 4096
 What is longer does not stay with the servers when all have read it.
 """
 
+_NEWS_SECONDS = 5.0
+"""Seconds in which the news must arrive that a member has left or ended without which a fence has succeeded."""
+
+_NEWS_PAUSE = 0.02
+
 
 class Among:
-    """The participants of collective calls, and what these calls need of them; `_among` of each class makes one."""
+    """The participants of collective calls, and what these calls need of them; `_among` of each class makes one.
+
+    Attributes:
+        changes: Whether members may leave or end without an error for all.
+        ft: Whether the others continue without them.
+    """
+
+    changes = False
+    ft = False
 
     def __init__(self, client: Asks, steps: Steps) -> None:
         self.client = client
@@ -33,9 +60,12 @@ class Among:
         """Return the participants by rank, as the caller knows them now."""
         raise NotImplementedError
 
-    def fence(self, collect: bool, timeout: float | None) -> None:
-        """Wait for all participants."""
+    def fence(self, collect: bool, timeout: float | None) -> frozenset[Proc] | None:
+        """Wait for all participants; return those that have come, or None if the server does not report them."""
         raise NotImplementedError
+
+    def attend(self) -> None:
+        """From now on take in what arrives also while nothing is waited for."""
 
 
 class Job(Among):
@@ -47,157 +77,282 @@ class Job(Among):
     def members(self) -> tuple[Proc, ...]:
         return tuple(self.client.job)
 
-    def fence(self, collect: bool, timeout: float | None) -> None:
+    def fence(self, collect: bool, timeout: float | None) -> frozenset[Proc] | None:
         self.client.fence(collect=collect, timeout=timeout)
+        return None
+
+
+class Addressed(Among):
+    """The members of a group or a connection, which has an address; a subclass has `members`.
+
+    Args:
+        client: The client.
+        port: The way to its session.
+        steps: The steps of these members.
+        address: The group or connection.
+        directives: Further directives for each fence.
+    """
+
+    changes = True
+
+    def __init__(
+        self, client: Asks, port: Port, steps: Steps, address: Proc, directives: tuple[Info, ...] = ()
+    ) -> None:
+        super().__init__(client, steps)
+        self._port = port
+        self._address = address
+        self._directives = directives
+
+    def fence(self, collect: bool, timeout: float | None) -> frozenset[Proc] | None:
+        if not collect:
+            self.client.fence(self._address, timeout=timeout, info=self._directives)
+            return None
+        expected = self.steps.participants
+        ask = size_info(FENCE_PARTICIPANTS, checksum(expected))
+        self.client.commit()
+        found = self._port.run(fence_op((self._address,), True, timeout, (*self._directives, ask)))
+        return expected if found is not None and not found else found
+
+    def attend(self) -> None:
+        self._port.attend()
 
 
 class Transfer:
-    """One collective call under way.
+    """One collective call in progress.
 
     Args:
         among: The participants.
         call: The operation.
-        root: The root's rank; None where there is none.
+        root: The root, as its rank or as a proc; None if there is no root.
         codec: The codec of all values.
         timeout: Seconds for each wait.
 
     Raises:
         IndexError: There is no such rank.
-        TypeError: The rank or the codec is none.
+        ValueError: The proc is not, and never was, a member.
+        TypeError: The root is neither a rank nor a proc, or the codec is not a codec.
     """
 
-    def __init__(self, among: Among, call: str, root: int | None, codec: Codec | None, timeout: float | None) -> None:
+    def __init__(
+        self, among: Among, call: str, root: int | Proc | None, codec: Codec | None, timeout: float | None
+    ) -> None:
         self._among = among
         self._client = among.client
-        self._steps = among.steps
+        self._steps = steps = among.steps
         self._timeout = timeout
         self._members = among.members()
-        self._counts: dict[Proc, int] = {}
+        self._order: Sequence[Proc] = steps.know(self._members) if among.changes else self._members
         self._renews = self._client.supports("get.refresh")
-        own = proc = self._client.proc
+        self._own = self._client.proc
+        self._root: Proc | None = None
+        self._no_root: IndexError | None = None
+        self._participants = frozenset(self._members)
+        name = ""
         if root is not None:
-            if not isinstance(root, int) or isinstance(root, bool):
-                raise TypeError(f"the root of {call} is a rank, an int, not {type(root).__name__}")
-            if not 0 <= root < len(self._members):
-                raise IndexError(f"the root of {call} is a rank from 0 to {len(self._members) - 1}, not {root}")
-            proc = self._members[root]
-        self._call = Collective(call, own, None if root is None else proc, codec)
-        self._root = proc
-        self.rooted = proc == own
+            self._root = self._find_root(call, root)
+            name = f"rank {root}" if self._root is None else str(self._root)
+        self._call = Collective(call, self._own, name or None, codec)
+        self.rooted = self._root == self._own
         # The root compares itself with one of the others, as they do with it.
-        self._after = self._members[((root or 0) + 1) % len(self._members)]
+        at = 0 if self._root is None or self._root not in self._members else self._members.index(self._root)
+        self._after = self._members[(at + 1) % len(self._members)]
+
+    def _find_root(self, call: str, root: int | Proc) -> Proc | None:
+        """Return the root; None if the caller knows of a departure that has taken away this rank.
+
+        The others may not know it, and wait for the caller: so the call is made, and fails for all.
+        """
+        if isinstance(root, Proc):
+            if root not in self._order:
+                raise ValueError(f"the root of {call} is not a member: {root}")
+            return root
+        if not isinstance(root, int) or isinstance(root, bool):
+            raise TypeError(f"the root of {call} is a rank, an int, or a Proc, not {type(root).__name__}")
+        if 0 <= root < len(self._members):
+            return self._members[root]
+        error = IndexError(f"the root of {call} is a rank from 0 to {len(self._members) - 1}, not {root}")
+        if not 0 <= root < len(self._order):
+            raise error
+        self._no_root = error
+        return None
 
     def bcast(self, value: object) -> Any:
         """Return what the root gives."""
         call, root = self._call, self._root
         if self.rooted:
             call.give(value)
-        return call.value((self._all((root, self._after) if self.rooted else (root,)))[root])
+        heads = self._begin(call.given[0], sources=(self._after if self.rooted else root,))
+        assert root is not None
+        if self.rooted:
+            for index in range(1, call.pieces()):
+                self._step(call.piece(self._steps.done, index, call.given[0]))
+            return call.value(call.given[0])
+        parts = [heads[root].data]
+        for index in range(1, heads[root].pieces):
+            step = self._step(None)
+            self._check_root()
+            parts.append((self._read(root, step, index)).data)
+        return call.value(b"".join(parts))
 
-    def allgather(self, value: object) -> list[Any]:
+    def allgather(self, value: object) -> Values:
         """Return what all give, by rank."""
-        self._call.give(value)
-        found = self._all(None)
-        return [self._call.value(found[proc]) for proc in self._members]
+        call, own = self._call, self._own
+        call.give(value)
+        heads = self._begin(call.given[0], sources=self._members)
+        parts = {proc: [head.data] for proc, head in heads.items()}
+        pieces = {proc: head.pieces for proc, head in heads.items()}
+        pieces[own], parts[own] = call.pieces(), call.given
+        index = 1
+        while index < max(pieces.values()):
+            step = self._step(call.piece(self._steps.done, index, call.given[0]) if index < pieces[own] else None)
+            for proc in [proc for proc, count in pieces.items() if proc != own and index < count]:
+                if proc in self._participants:
+                    parts[proc].append((self._read(proc, step, index)).data)
+                else:
+                    # It has left or ended before it had given all of its value.
+                    del pieces[proc], parts[proc]
+            index += 1
+        return self._values(parts)
 
-    def scatter(self, given: Sequence[object] | None) -> Any:
+    def scatter(self, given: Sequence[object] | Mapping[Proc, object] | None) -> Any:
         """Return what the root gives to the caller."""
-        call, root, size = self._call, self._root, len(self._members)
+        call, root, own, size = self._call, self._root, self._own, len(self._members)
         share = max(_LEAST, PIECE // size)
         if self.rooted:
-            call.give_each(() if given is None else given, size)
-        here = self._members.index(call.own)
-        own = call.given[here % len(call.given)]
+            call.give_each(() if given is None else given, self._members)
+        values = dict(zip(self._members, call.given * (size // len(call.given)), strict=True)) if self.rooted else {}
+        pieces = call.pieces(share)
+        each = {proc: call.piece(self._steps.done, 0, data, share) for proc, data in values.items()}
+        heads = self._begin(b"", each, sources=(self._after if self.rooted else root,), share=share)
+        assert root is not None
         parts: list[bytes] = []
-        index, pieces = 0, call.pieces(share) if self.rooted else 1
-        while index < pieces:
-            each: list[bytes] = []
-            if self.rooted:
-                values = call.given * (size // len(call.given))
-                each = [call.piece(self._steps.done, index, data, share) for data in values]
-            # What is for all tells those who take the caller for the root that it is not.
-            step = self._step(None if index else call.piece(self._steps.done, 0, b"", share), each)
-            if not self.rooted:
-                found = self._read(root, step, index, self._steps.key(step, self._renews, here))
-                parts.append(found.data)
-                pieces = found.pieces
-            elif not index and self._after != call.own:
-                self._read(self._after, step, 0)
-            index += 1
-        if call.problem is not None:
-            raise call.problem
-        return call.value(own if self.rooted else b"".join(parts))
-
-    def gather(self, value: object) -> list[Any] | None:
-        """Return what all give, by rank, at the root; None elsewhere."""
-        call, root = self._call, self._root
-        call.give(value)
-        own = call.given[0]
-        # Only the root reads values, so that what is beyond the first piece is between it and who gives it.
-        step = self._step(call.piece(self._steps.done, 0, b"" if self.rooted else own))
         if not self.rooted:
-            try:
-                self._read(root, step, 0)
-            finally:
-                for index in range(1, call.pieces()):
-                    key = self._more(step, index)
-                    self._client.put(key, call.piece(step, index, own))
-                    self._steps.add(key)
-                    self._client.fence((call.own, root), collect=True, timeout=self._timeout)
-            if call.problem is not None:
-                raise call.problem
-            return None
+            pieces = heads[root].pieces
+        for index in range(pieces):
+            step = self._steps.done - 1
+            if index:
+                each = {proc: call.piece(step + 1, index, data, share) for proc, data in values.items()}
+                step = self._step(None, each)
+                self._check_root()
+            if not self.rooted:
+                parts.append((self._read(root, step, index, self._key(step, root, own))).data)
+        return call.value(values[own] if self.rooted else b"".join(parts))
+
+    def gather(self, value: object) -> Values | None:
+        """Return what all give, by rank, at the root; None elsewhere."""
+        call, root, own = self._call, self._root, self._own
+        call.give(value)
+        given = call.given[0]
+        # Only the root reads values, so that what is beyond the first piece is between it and the giver. If all read
+        # the heads, the first piece has a key of its own.
+        apart = self._among.changes
+        each = {root: call.piece(self._steps.done, 0, given)} if apart and root is not None else {}
         problems: list[PMIxError] = []
-        parts: dict[Proc, list[bytes]] = {call.own: [own]}
-        for proc in self._members:
-            if proc != call.own:
-                try:
-                    first = self._share(proc, step, 0)
-                    if first is not None:
-                        parts[proc] = self._rest(first, proc, step)
-                except PMIxError as error:
+        heads = self._begin(
+            b"" if self.rooted or apart else given,
+            each,
+            sources=self._members if self.rooted else (root,),
+            problems=problems if self.rooted else None,
+        )
+        assert root is not None
+        step = self._steps.done - 1
+        if not self.rooted:
+            self._give_rest(root, step)
+            return None
+        parts: dict[Proc, list[bytes]] = {own: [given]}
+        for proc, head in heads.items():
+            try:
+                first = self._read(proc, step, 0, self._key(step, proc, root)) if apart else head
+                parts[proc] = [first.data]
+                for index in range(1, first.pieces):
+                    self._client.fence((proc, root), collect=True, timeout=self._timeout)
+                    parts[proc].append((self._read(proc, step, index, self._more(step, index))).data)
+            except PMIxError as error:
+                parts.pop(proc, None)
+                if not (self._among.ft and isinstance(error, PartialSuccess)):
                     problems.append(error)
-        if call.problem is not None or problems:
-            raise call.problem or problems[0]
-        return [call.value(b"".join(parts[proc])) for proc in self._members if proc in parts]
+        if problems:
+            raise problems[0]
+        return self._values(parts)
 
-    def _rest(self, first: Piece, proc: Proc, step: int) -> list[bytes]:
-        """Read what a rank gives to a gather after its first piece."""
-        parts = [first.data]
-        for index in range(1, first.pieces):
-            self._client.fence((proc, self._root), collect=True, timeout=self._timeout)
-            parts.append((self._read(proc, step, index, self._more(step, index))).data)
-        return parts
+    def _give_rest(self, root: Proc, step: int) -> None:
+        """Give the root of a gather what is beyond the first piece."""
+        given = self._call.given[0]
+        for index in range(1, self._call.pieces()):
+            key = self._more(step, index)
+            self._client.put(key, self._call.piece(step, index, given))
+            self._steps.add(key)
+            try:
+                self._client.fence((self._own, root), collect=True, timeout=self._timeout)
+            except PartialSuccess:
+                if not self._among.ft:
+                    raise
+                # The root has ended, and the others have no error either.
+                return
 
-    def _all(self, sources: tuple[Proc, ...] | None) -> dict[Proc, bytes]:
-        """Exchange what all give, piece by piece; return what the sources have given, all members by default."""
+    def _values(self, parts: Mapping[Proc, list[bytes]]) -> Values:
+        procs = [proc for proc in self._order if proc in parts]
+        return Values([self._call.value(b"".join(parts[proc])) for proc in procs], procs)
+
+    def _begin(
+        self,
+        data: bytes,
+        each: Mapping[Proc, bytes] | None = None,
+        *,
+        sources: Iterable[Proc | None],
+        share: int = PIECE,
+        problems: list[PMIxError] | None = None,
+    ) -> dict[Proc, Piece]:
+        """Take the first step, and return the heads of others.
+
+        Args:
+            data: What the caller gives to all.
+            each: What it gives to some alone, as pieces.
+            sources: The procs whose heads are read in a job.
+            share: The bytes of a piece.
+            problems: Takes the errors of others in a job, if these are to be raised later.
+
+        Raises:
+            PMIxError: A participant has made another call or could not give its value, or the root has gone.
+        """
         call = self._call
-        parts: dict[Proc, list[bytes]] = {}
-        index, pieces = 0, call.pieces()
-        while index < pieces:
-            step = self._step(call.piece(self._steps.done, index, call.given[0]) if index < call.pieces() else None)
-            for proc in self._members if sources is None else sources:
-                if proc == call.own:
-                    parts[proc] = call.given
-                elif not index or index < self._counts[proc]:
-                    found = self._read(proc, step, index) if sources else self._share(proc, step, index)
-                    if found is None:
-                        self._counts.pop(proc, None)
-                        self._members = tuple([member for member in self._members if member != proc])
-                        continue
-                    self._counts[proc] = found.pieces
-                    parts.setdefault(proc, []).append(found.data)
-                    pieces = max(pieces, found.pieces)
-            index += 1
         if call.problem is not None:
-            raise call.problem
-        return {proc: b"".join(found) for proc, found in parts.items()}
+            data = call.given[0]
+        step = self._step(call.piece(self._steps.done, 0, data, share), each)
+        changes = self._among.changes
+        wanted = [proc for proc in self._order if proc in self._participants] if changes else sources
+        heads: dict[Proc, Piece] = {}
+        problem: Exception | None = call.problem or self._no_root
+        for proc in wanted:
+            if proc is None or proc == self._own:
+                continue
+            try:
+                heads[proc] = self._read(proc, step, 0)
+            except PMIxError as error:
+                if problems is None or changes:
+                    problem = problem or error
+                    break
+                problems.append(error)
+        if problem is not None:
+            raise problem
+        self._check_root()
+        return heads
 
-    def _step(self, piece: bytes | None, each: Sequence[bytes] = ()) -> int:
-        """Put a piece for all, or one for each rank, and wait for all; return the number of the step."""
+    def _check_root(self) -> None:
+        """Raise an error if the root has left or ended before it came to the last step.
+
+        Raises:
+            PartialSuccess: It has.
+        """
+        root = self._root
+        if self._among.changes and root is not None and root not in self._participants:
+            raise self._call.gone(root)
+
+    def _step(self, piece: bytes | None, each: Mapping[Proc, bytes] | None = None) -> int:
+        """Put a piece for all, or one for each of some procs, and wait for all; return the number of the step."""
         steps, client = self._steps, self._client
         step = steps.done
-        pieces = {steps.key(step, self._renews, whom): one for whom, one in enumerate(each)}
+        pieces = {self._key(step, self._own, whom): one for whom, one in (each or {}).items()}
         if piece is not None:
             pieces[steps.key(step, self._renews)] = piece
         for key, one in pieces.items():
@@ -207,35 +362,60 @@ class Transfer:
             if key not in pieces:
                 client.put(key, b"")
         try:
-            self._among.fence(True, self._timeout)
+            found = self._among.fence(True, self._timeout)
         except OperationTimeout:
             raise
         except PMIxError:
             steps.done += 1
             raise
         steps.done += 1
+        if self._among.changes:
+            # Those that have given nothing to the first step are not waited for in the next ones.
+            self._participants = self._find_participants(step) if found is None else found
+            steps.participants = self._participants
         return step
 
-    def _share(self, proc: Proc, step: int, index: int) -> Piece | None:
-        """Return the piece of a member; None of one that was lost, or has left, before it came to the fence.
+    def _find_participants(self, step: int) -> frozenset[Proc]:
+        """Return the members that have put something for a step, where the server does not report them.
 
-        Who came counts even if it has left by now: all others have got its piece, and have to return the same.
+        Raises:
+            PartialSuccess: A member that has neither left nor ended has put nothing: it has made another call.
         """
-        left = proc not in self._among.members()
-        try:
-            return self._read(proc, step, index, left=left)
-        except PartialSuccess:
-            if proc in self._among.members():
-                raise
-            return None
+        if not self._among.ft and len(self._steps.participants) == len(self._members):
+            # The fence would have failed without one of them.
+            return self._steps.participants
+        found = {self._own}
+        for proc in self._steps.participants:
+            if proc != self._own and self._has_come(proc, step):
+                found.add(proc)
+        return frozenset(found)
 
-    def _read(self, proc: Proc, step: int, index: int, key: str = "", left: bool = False) -> Piece:
+    def _has_come(self, proc: Proc, step: int) -> bool:
+        key = self._steps.key(step, self._renews)
+        wait = self._timeout or GET_SECONDS if proc in self._among.members() else False
+        try:
+            if decode_piece(self._client.get(key, proc, wait=wait)).step >= step:
+                return True
+        except (NotFound, OperationTimeout, RemoteProtocolError):
+            pass
+        self._among.attend()
+        for _ in range(round(_NEWS_SECONDS / _NEWS_PAUSE)):
+            if proc not in self._among.members():
+                return False
+            pause(_NEWS_PAUSE)
+        raise self._call.lost(proc, key)
+
+    def _read(self, proc: Proc, step: int, index: int, key: str = "") -> Piece:
         key = key or self._steps.key(step, self._renews)
         try:
-            data = self._client.get(key, proc, wait=False if left else self._timeout or GET_SECONDS)
-            return self._call.read(proc, data, step, index, left)
+            data = self._client.get(key, proc, wait=self._timeout or GET_SECONDS)
         except (NotFound, OperationTimeout) as error:
-            raise self._call.lost(proc, key, error) from error
+            raise self._call.lost(proc, key, error.engine) from error
+        return self._call.read(proc, data, step, index)
+
+    def _key(self, step: int, giver: Proc, whom: Proc) -> str:
+        """Return the key of what one proc gives to another one alone."""
+        return self._steps.key(step, self._renews, whom, giver)
 
     def _more(self, step: int, index: int) -> str:
         """Return the key of a further piece of a gather."""
@@ -250,7 +430,7 @@ class Exchanging:
         raise NotImplementedError
 
     def bcast(
-        self, value: object = None, root: int = 0, *, codec: Codec | None = None, timeout: float | None = None
+        self, value: object = None, root: int | Proc = 0, *, codec: Codec | None = None, timeout: float | None = None
     ) -> Any:
         """Give a value of one rank to all; all ranks have to call it.
 
@@ -259,7 +439,8 @@ class Exchanging:
 
         Args:
             value: What the root gives: bytes, or what `put` takes. The others leave it out.
-            root: The rank that gives it, the same at all.
+            root: The rank that gives it, or its proc; the same at all. While members of a group leave or end, the same
+                rank may be another proc for some members: then the call fails for all. A proc is always the same.
             codec: Turns objects into bytes and back, the same at all: an object with `dumps` and `loads`, such as the
                 modules `json`, `marshal` and `pickle`. By default values keep their PMIx types, and nothing else is
                 taken. Only unpickle what comes from programs that you trust.
@@ -273,11 +454,12 @@ class Exchanging:
             TypeError, OverflowError: The value is not one of PMIx, and there is no codec. The others are told.
             PMIxError: A rank could not give its value, has called something else, or names another root or no codec.
             OperationTimeout: Not all had come in time; `missing` names them if the server tells.
-            PartialSuccess: A rank ended without coming.
+            PartialSuccess: A rank ended without coming; in a group that continues without members that fail, it was
+                the root.
         """
         return Transfer(self._among(), "bcast", root, codec, timeout).bcast(value)
 
-    def allgather(self, value: object, *, codec: Codec | None = None, timeout: float | None = None) -> list[Any]:
+    def allgather(self, value: object, *, codec: Codec | None = None, timeout: float | None = None) -> Values:
         """Give the values of all ranks to all; all ranks have to call it. See `bcast` for what they have in common.
 
         Args:
@@ -286,23 +468,24 @@ class Exchanging:
             timeout: Seconds to wait for the others at each piece; no limit by default.
 
         Returns:
-            The values by rank; in a group that goes on without members that fail, of those who came.
+            The values by rank; in a group that continues without members that fail, of those that took part: the same
+            at all ranks. `procs` of the list names them.
         """
         return Transfer(self._among(), "allgather", None, codec, timeout).allgather(value)
 
     def gather(
-        self, value: object, root: int = 0, *, codec: Codec | None = None, timeout: float | None = None
-    ) -> list[Any] | None:
+        self, value: object, root: int | Proc = 0, *, codec: Codec | None = None, timeout: float | None = None
+    ) -> Values | None:
         """Give the values of all ranks to one; all ranks have to call it. See `bcast` for what they have in common.
 
         Args:
             value: What this rank gives.
-            root: The rank that gets them, the same at all.
+            root: The rank that gets them, or its proc, the same at all; see `bcast`.
             codec: As for `bcast`.
             timeout: Seconds to wait for the others at each piece; no limit by default.
 
         Returns:
-            The values by rank at the root, None at the others.
+            The values by rank at the root, with `procs` as for `allgather`; None at the others.
 
         Raises:
             NotSupported: A value is above 1 MiB, and the server ends no fence of some procs of several nodes (Slurm).
@@ -311,8 +494,8 @@ class Exchanging:
 
     def scatter(
         self,
-        values: Sequence[object] | None = None,
-        root: int = 0,
+        values: Sequence[object] | Mapping[Proc, object] | None = None,
+        root: int | Proc = 0,
         *,
         codec: Codec | None = None,
         timeout: float | None = None,
@@ -320,8 +503,9 @@ class Exchanging:
         """Give each rank a value of its own from one; all ranks have to call it. See `bcast` for the rest.
 
         Args:
-            values: What the root gives, one for each rank in order. The others leave it out.
-            root: The rank that gives them, the same at all.
+            values: What the root gives, one for each rank in order, or by proc. The others leave it out. In a group a
+                sequence is for the members that the root knows when it calls.
+            root: The rank that gives them, or its proc, the same at all; see `bcast`.
             codec: As for `bcast`.
             timeout: Seconds to wait for the others at each piece; no limit by default.
 
@@ -341,6 +525,7 @@ class Exchanging:
 
         Raises:
             OperationTimeout: Not all had come in time; `missing` names them if the server tells.
-            PartialSuccess: A rank ended without coming.
+            PartialSuccess: A rank ended without coming; in a group that continues without members that fail, it was
+                the root.
         """
         self._among().fence(False, timeout)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pypmix.engine.common import ignore
 from pypmix.group import Change, GroupView, change_of
 from pypmix.operations.base import Asks
-from pypmix.operations.exchanging import Among, Exchanging
+from pypmix.operations.exchanging import Addressed, Among, Exchanging
 from pypmix.operations.streams import Stream
 from pypmix.requests import MISSING, target
 from pypmix.requests.exchanging import Steps, forget_steps, steps_of
@@ -100,16 +100,14 @@ class Changes(Stream[Change]):
             self._box.put(change)
 
 
-class _Members(Among):
-    def __init__(self, client: Asks, steps: Steps, group: Group) -> None:
-        super().__init__(client, steps)
+class _Members(Addressed):
+    def __init__(self, client: Asks, steps: Steps, group: Group, ft: bool) -> None:
+        super().__init__(client, group.port, steps, group.address, (GROUP_FT_COLLECTIVE(True),) if ft else ())
         self._group = group
+        self.ft = ft
 
     def members(self) -> tuple[Proc, ...]:
         return self._group.state().members
-
-    def fence(self, collect: bool, timeout: float | None) -> None:
-        self._group.fence(collect=collect, timeout=timeout)
 
 
 class Group(GroupView, Exchanging):
@@ -291,7 +289,7 @@ class Group(GroupView, Exchanging):
         if not self._steps.members.issuperset(now):
             # New members do not know how often the others have called.
             self._steps = steps_of(own, self._name, now)
-        return _Members(self._client, self._steps, self)
+        return _Members(self._client, self._steps, self, self._ft)
 
     def changes(self, since: int | None = None, buffer: int = 1024) -> Changes:
         """Follow what happens to the group: a stream of `Joined`, `Left`, `MemberFailed`, `LeaderFailed`,

@@ -24,14 +24,16 @@ Nothing here waits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import Struct
 from struct import error as StructError
 from time import monotonic
 from zlib import crc32
 
 from pypmix.data import DataBuffer
+from pypmix.psets import ProcSet
 from pypmix.standard import codes
-from pypmix.standard.errors import NotFound, PartialSuccess, PMIxError, RemoteProtocolError
+from pypmix.standard.errors import PartialSuccess, PMIxError, RemoteProtocolError
 from pypmix.standard.record import Record
 from pypmix.standard.types import Proc, Value
 from pypmix.standard.values import from_python, to_python
@@ -160,7 +162,10 @@ class Steps:
     """
 
     def __init__(self, name: str, members: Iterable[Proc] = ()) -> None:
-        self.members = frozenset(members)
+        self.order: list[Proc] = [*dict.fromkeys(members)]
+        """The members by rank, those that have left or ended too."""
+        self.participants = self.members = frozenset(self.order)
+        """`participants` are those of the last step."""
         self.base = f"pypmix.values.{name}"
         if self.members:
             # Others of the same name may have been before, and libraries keep what they have read of them.
@@ -180,9 +185,22 @@ class Steps:
         if key not in self._keys[-1]:
             self._keys[-1].append(key)
 
-    def key(self, step: int, renews: bool, whom: int | None = None) -> str:
-        """Return the key of a step, or of what is in it for one rank alone."""
-        return f"{self.base}.{step % 2 if renews else step}" + ("" if whom is None else f".{whom}")
+    def know(self, members: Iterable[Proc]) -> list[Proc]:
+        """Take in who the members are now; return all of them by rank, those that have left or ended too."""
+        self.order += [proc for proc in members if proc not in self.order]
+        return self.order
+
+    def key(self, step: int, renews: bool, whom: Proc | None = None, giver: Proc | None = None) -> str:
+        """Return the key of a step, or of what one proc, the giver, has in it for another one alone."""
+        key = f"{self.base}.{step % 2 if renews else step}"
+        if whom is None:
+            return key
+        if giver is not None and whom.nspace == giver.nspace:
+            return f"{key}.{whom.rank}"
+        from hashlib import blake2b
+
+        # Two names may be longer than a key.
+        return f"{key}.{blake2b(whom.nspace.encode(), digest_size=8).hexdigest()}.{whom.rank}"
 
 
 _all: dict[tuple[Proc, str], dict[frozenset[Proc], Steps]] = {}
@@ -200,17 +218,29 @@ def forget_steps(proc: Proc, name: str) -> None:
         steps.over = True
 
 
+class Values(list["Any"]):
+    """The values of the ranks that took part in a collective call.
+
+    Attributes:
+        procs: The ranks, in the same order.
+    """
+
+    def __init__(self, values: Iterable[Any], procs: Iterable[Proc]) -> None:
+        super().__init__(values)
+        self.procs = ProcSet.unchecked(tuple(procs))
+
+
 class Collective:
     """One collective call of a rank: what it gives, and what it makes of what the others give.
 
     Args:
         call: The operation.
         own: The rank itself.
-        root: The root; None where there is none.
+        root: The root, or what else the rank calls it; None if there is no root.
         codec: The codec of all values.
     """
 
-    def __init__(self, call: str, own: Proc, root: Proc | None, codec: Codec | None) -> None:
+    def __init__(self, call: str, own: Proc, root: Proc | str | None, codec: Codec | None) -> None:
         if codec is not None and not (
             callable(getattr(codec, "dumps", None)) and callable(getattr(codec, "loads", None))
         ):
@@ -219,7 +249,6 @@ class Collective:
             )
         self.call = call
         self.own = own
-        self.root = root
         self.codec = codec
         self.problem: Exception | None = None
         self.given: list[bytes] = [b""]
@@ -233,9 +262,15 @@ class Collective:
         except Exception as error:
             self.fail(error)
 
-    def give_each(self, values: Sequence[object], size: int) -> None:
-        """Give each rank a value of its own; what is wrong with them is raised when the others have been told."""
+    def give_each(self, values: Sequence[object] | Mapping[Proc, object], procs: Sequence[Proc]) -> None:
+        """Give each proc a value of its own; what is wrong with them is raised when the others have been told."""
+        size = len(procs)
         try:
+            if isinstance(values, Mapping):
+                missing = [proc for proc in procs if proc not in values]
+                if missing:
+                    raise ValueError(f"scatter takes a value for each rank, and {missing[0]} has none")
+                values = [values[proc] for proc in procs]
             if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
                 raise TypeError(f"scatter takes a sequence with a value for each rank, not {type(values).__name__}")
             if len(values) != size:
@@ -259,23 +294,17 @@ class Collective:
         coded, failed = self.codec is not None, self.problem is not None
         return Piece(self.call, step, index, self.pieces(share), self._root, part, coded, failed).encode()
 
-    def read(self, proc: Proc, data: object, step: int, index: int, left: bool = False) -> Piece:
+    def read(self, proc: Proc, data: object, step: int, index: int) -> Piece:
         """Return the piece that a rank has given in a step.
-
-        Args:
-            left: It takes part no more, so that what it gave in an earlier step may be the last.
 
         Raises:
             PMIxError: It is at another step, has made another call, or could not give its value.
-            NotFound: It has left before this step.
         """
         try:
             found = decode_piece(data)
         except RemoteProtocolError as error:
             error.operation, error.procs = self.call, (proc,)
             raise
-        if left and found.step < step:
-            raise NotFound(f"it has left before step {step + 1}", operation=self.call, procs=(proc,))
         if found.step != step:
             raise self._disagree(
                 proc,
@@ -300,15 +329,20 @@ class Collective:
         """Return the value of all pieces."""
         return decode_value(data, self.codec)
 
-    def lost(self, proc: Proc, key: str, error: PMIxError) -> PMIxError:
+    def lost(self, proc: Proc, key: str, engine: str = "") -> PMIxError:
         """Return the error where a rank has come to the fence, or is a member still, and has given nothing."""
         return PartialSuccess(
             f"it has given nothing under {key!r}: it has ended, or made another call",
             operation=self.call,
             procs=(proc,),
-            engine=error.engine,
+            engine=engine,
             missing=(proc,),
         )
+
+    def gone(self, root: Proc) -> PMIxError:
+        """Return the error where the root has left or ended before it came."""
+        text = "the root has left, or has ended, without coming"
+        return PartialSuccess(text, operation=self.call, procs=(root,), missing=(root,))
 
     def _both(self, found: Piece) -> tuple[tuple[str, str], tuple[str, str]]:
         return (found.call, found.root), (self.call, self._root)

@@ -6,7 +6,7 @@ nothing for anybody else. Natives ignore what follows the fields that they know,
 
 from __future__ import annotations
 
-from pypmix.standard import codes
+from pypmix.standard import codes, statuses
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import Info, Value
 from pypmix.wire.codec import Packer, Unpacker
@@ -91,6 +91,23 @@ def decode_late(data: bytes, buffer_type: int) -> tuple[Proc, ...] | None:
     if not unpacker.more():
         return None
     return tuple(unpacker.unpack(codes.PROC, MAX_MISSING)) if unpacker.one(codes.SIZE) else ()
+
+
+def encode_participants(buffer_type: int, procs: Sequence[Proc]) -> bytes:
+    """Return the answer to a fence that has succeeded, with the procs that took part; none are the expected ones."""
+    packer = Packer(buffer_type).pack(codes.STATUS, statuses.SUCCESS).pack(codes.SIZE, len(procs))
+    return packer.pack(codes.PROC, *procs).bytes() if procs else packer.bytes()
+
+
+def decode_participants(data: bytes, buffer_type: int) -> frozenset[Proc] | None:
+    """Return the procs that took part in a fence; none if they are the expected ones, and None if the answer is silent.
+
+    Raises:
+        RemoteProtocolError: The answer does not parse.
+    """
+    unpacker = Unpacker(data, buffer_type)
+    unpacker.skip(codes.STATUS)
+    return frozenset(unpacker.counted(codes.PROC)) if unpacker.more() else None
 
 
 def encode_connected(buffer_type: int, nspace: str, procs: Sequence[Proc]) -> bytes:

@@ -27,6 +27,7 @@ PROMISES = (
     Promise("values: any size", CALLS, "values of any size, in pieces"),
     Promise("values: mistakes are told", CALLS, "another root, call or codec is an error at those it concerns"),
     Promise("values: groups side by side", CALLS, "calls among the members of several groups, and of the job"),
+    Promise("values: members go", CALLS, "members leave or die: all survivors of a call have the same outcome"),
     Promise("values: old ones go", CALLS, "servers keep the values of the last two calls"),
 )
 

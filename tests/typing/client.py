@@ -50,6 +50,7 @@ from pypmix import (
     aio,
     attrs,
 )
+from pypmix.requests.exchanging import Values
 
 
 def connections() -> None:
@@ -339,8 +340,8 @@ class Doubled:
 
 def given(me: Client) -> None:
     assert_type(me.bcast(b"id", 0, timeout=5), Any)
-    assert_type(me.allgather({"a": 1}, codec=json), list[Any])
-    assert_type(me.gather(1, codec=pickle), list[Any] | None)
+    assert_type(me.allgather({"a": 1}, codec=json), Values)
+    assert_type(me.gather(1, codec=pickle), Values | None)
     assert_type(me.scatter([b"a", b"b"], codec=Doubled()), Any)
     assert_type(me.barrier(timeout=1), None)
     assert_type(me.get("key", 0, refresh=True), Any)
@@ -349,5 +350,5 @@ def given(me: Client) -> None:
 
 
 async def given_awaited(me: aio.Client) -> None:
-    assert_type(await me.allgather(1, codec=marshal), list[Any])
+    assert_type(await me.allgather(1, codec=marshal), Values)
     assert_type(await me.barrier(), None)

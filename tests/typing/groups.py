@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, assert_type
+from typing import assert_type
 
 import pypmix.aio.recipes.draft as awaited_draft
 import pypmix.aio.recipes.leadership as awaited
@@ -31,6 +31,7 @@ from pypmix.events import Answer
 from pypmix.recipes import Leadership
 from pypmix.recipes.admission import Admission, request
 from pypmix.recipes.mpi import Communicator
+from pypmix.requests.exchanging import Values
 
 
 def used(me: Client) -> None:
@@ -39,8 +40,8 @@ def used(me: Client) -> None:
         assert_type(group.leader, Proc | None)
         assert_type(group.epoch, int)
         group.fence(ft=False)
-        assert_type(group.allgather(1), list[Any])
-        assert_type(group.gather({}, codec=json), list[Any] | None)
+        assert_type(group.allgather(1), Values)
+        assert_type(group.gather({}, codec=json), Values | None)
         group.leave()
         with group.changes(since=group.epoch) as changes:
             assert_type(changes.next(timeout=5), Change)

@@ -8,13 +8,13 @@ import pickle
 
 import pytest
 
-from pypmix import NotFound, PMIxError, Proc, RemoteProtocolError, uint32
-from pypmix.operations.exchanging import Among, Transfer
+from pypmix import PMIxError, Proc, RemoteProtocolError, uint32
 from pypmix.requests.exchanging import (
     PIECE,
     Collective,
     Piece,
     Steps,
+    Values,
     decode_piece,
     decode_value,
     encode_value,
@@ -22,7 +22,7 @@ from pypmix.requests.exchanging import (
     steps_of,
 )
 
-ME, PEER = Proc("job", 0), Proc("job", 1)
+ME, PEER, OTHER = Proc("job", 0), Proc("job", 1), Proc("job", 2)
 SENT = Piece("scatter", 258, 1, 3, "job:1", b"data", coded=True)
 BYTES = (
     b"\x01\x03\x01" + b"\x02\x01" + bytes(6) + b"\x01\0\0\0" + b"\x03\0\0\0" + b"\x05\0" + b"job:1" + b"data"
@@ -94,7 +94,10 @@ def test_keys_take_turns() -> None:
     steps = Steps("")
     assert [steps.key(step, True) for step in range(3)] == ["pypmix.values..0", "pypmix.values..1", "pypmix.values..0"]
     assert [steps.key(step, False) for step in range(3)] == [f"pypmix.values..{step}" for step in range(3)]
-    assert steps.key(3, True, 7) == "pypmix.values..1.7"
+    assert steps.key(3, True, PEER, ME) == "pypmix.values..1.1"
+    other = steps.key(3, True, Proc("x" * 255, 1), ME)
+    assert other.startswith("pypmix.values..1.") and other.endswith(".1") and len(other) < 64
+    assert other != steps.key(3, True, Proc("y" * 255, 1), ME)
     assert [steps.follow([f"{step}"]) for step in range(4)] == [[], [], ["0"], ["1"]]
 
 
@@ -136,56 +139,19 @@ def test_a_rank_without_a_value_takes_part() -> None:
     assert sent.failed and sent.pieces == 1 and b"TypeError" in sent.data
     for values in ([1], "ab", 7):
         call = Collective("scatter", ME, ME, None)
-        call.give_each(values, 3)  # type: ignore[arg-type]
+        call.give_each(values, (ME, PEER, OTHER))  # type: ignore[arg-type]
         assert isinstance(call.problem, TypeError | ValueError)
 
 
-OTHER = Proc("job", 2)
+def test_parts_by_proc() -> None:
+    call = Collective("scatter", ME, ME, None)
+    call.give_each({PEER: 1, ME: 0}, (ME, PEER))
+    assert [call.value(data) for data in call.given] == [0, 1]
+    call.give_each({PEER: 1}, (ME, PEER))
+    assert isinstance(call.problem, ValueError) and "job:0 has none" in str(call.problem)
 
 
-class Client:
-    """A client of a server that has what the others have put."""
-
-    proc = ME
-
-    def __init__(self, there: dict[Proc, bytes]) -> None:
-        self.there = there
-
-    def supports(self, name: str) -> bool:
-        return True
-
-    def put(self, key: str, value: object) -> None:
-        pass
-
-    def get(self, key: str, proc: Proc, wait: float | bool) -> bytes:
-        if proc not in self.there:
-            raise NotFound("nobody has put it")
-        return self.there[proc]
-
-
-class Team(Among):
-    """Three members; one of them is told as one that has left before the fence returns."""
-
-    left = False
-
-    def members(self) -> tuple[Proc, ...]:
-        return (ME, OTHER) if self.left else (ME, PEER, OTHER)
-
-    def fence(self, collect: bool, timeout: float | None) -> None:
-        self.left = True
-
-
-@pytest.mark.parametrize("call", ["allgather", "gather"])
-@pytest.mark.parametrize(
-    ("step", "values"), [(2, [0, 1, 2]), (0, [0, 2]), (None, [0, 2])], ids=["after the fence", "before it", "at once"]
-)
-def test_a_member_that_has_left_counts_if_it_came(call: str, step: int | None, values: list[int]) -> None:
-    """All others return the same, whenever they hear that it has left."""
-    root = "job:0" if call == "gather" else ""
-    there = {OTHER: Piece(call, 2, 0, 1, root, encode_value(2, None)).encode()}
-    if step is not None:
-        there[PEER] = Piece(call, step, 0, 1, root, encode_value(1, None)).encode()
-    steps = Steps("team")
-    steps.done = 2
-    transfer = Transfer(Team(Client(there), steps), call, 0 if root else None, None, None)  # type: ignore[arg-type]
-    assert getattr(transfer, call)(0) == values
+def test_values_name_their_ranks() -> None:
+    values = Values([1, 2], [ME, OTHER])
+    assert values == [1, 2] and values.procs == (ME, OTHER)
+    assert pickle.loads(pickle.dumps(values)).procs == (ME, OTHER)

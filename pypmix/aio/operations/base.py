@@ -47,6 +47,8 @@ class Asks:
 
         async def put(self, key: Key, value: object, scope: int = ...) -> None: ...
 
+        async def commit(self) -> None: ...
+
         async def fence(
             self,
             procs: Procs = None,

@@ -6,7 +6,7 @@ from contextlib import suppress
 from weakref import WeakSet
 
 from pypmix.aio.operations.base import Asks
-from pypmix.aio.operations.exchanging import Among, Exchanging
+from pypmix.aio.operations.exchanging import Addressed, Among, Exchanging
 from pypmix.connection import ConnectionView
 from pypmix.engine.common import ignore
 from pypmix.requests import MISSING
@@ -26,16 +26,13 @@ if TYPE_CHECKING:
     from pypmix.requests import Infos, Key, Procs
 
 
-class _Participants(Among):
-    def __init__(self, client: Asks, steps: Steps, connection: Connection) -> None:
-        super().__init__(client, steps)
-        self._connection = connection
+class _Participants(Addressed):
+    # Those that connect with `early_termination` continue without the ones that end; others get an error before.
+    ft = True
 
     def members(self) -> tuple[Proc, ...]:
-        return tuple(self._connection)
-
-    async def fence(self, collect: bool, timeout: float | None) -> None:
-        await self._connection.fence(collect=collect, timeout=timeout)
+        # A rank in a connection is never given to another one.
+        return tuple(self.steps.order)
 
 
 class Connection(ConnectionView, Exchanging):
@@ -88,8 +85,7 @@ class Connection(ConnectionView, Exchanging):
         await self._client.fence(whole, collect=collect, timeout=timeout, commit=commit, info=info)
 
     def _among(self) -> Among:
-        self._whole("collective")
-        return _Participants(self._client, self._steps, self)
+        return _Participants(self._client, self._port, self._steps, self._whole("collective"))
 
     async def get(
         self,

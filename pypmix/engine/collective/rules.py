@@ -7,6 +7,8 @@ the level that decides applies the others. Servers that disagreed on one of thes
 
 from __future__ import annotations
 
+from zlib import adler32, crc32
+
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.connecting import CONNECT_OPTIONAL
@@ -51,6 +53,15 @@ def ft_directives(operation: str, infos: Iterable[Info]) -> frozenset[str]:
     """Return which directives that make an operation fault tolerant are set."""
     wanted = FT.get(operation, frozenset())
     return frozenset([info.key for info in infos if info.key in wanted and is_set((info,), info.key)])
+
+
+# Participants
+
+
+def checksum(procs: Iterable[Proc]) -> int:
+    """Return 64 bits by which two sets of procs are compared without sending them."""
+    names = "\0".join(sorted(map(str, procs))).encode()
+    return crc32(names) << 32 | adler32(names)
 
 
 # Member order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.groups.talk import found
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import LostConnection, OperationTimeout, PartialSuccess
+from pypmix.standard.errors import LostConnection, NotFound, OperationTimeout, PartialSuccess
 from pypmix.standard.ops.events import is_set
 
 TYPE_CHECKING = False
@@ -30,6 +30,7 @@ class _Fence:
     Attributes:
         named: The members that are waited for.
         asked: How many fences the engine has under way for it.
+        ft: Whether it goes on without those that leave or end.
     """
 
     def __init__(self, group: str, op: Fence, done: Done[None], named: tuple[Proc, ...]) -> None:
@@ -39,6 +40,7 @@ class _Fence:
         self.named = named
         self.timers: list[Timer] = []
         self.asked = 0
+        self.ft = is_set(op.directives, keys.GROUP_FT_COLLECTIVE)
 
 
 class Fencing:
@@ -69,9 +71,19 @@ class Fencing:
             self._end(fence, error or LostConnection("the session was closed while this was under way"))
 
     def _ask(self, fence: _Fence) -> None:
+        named = fence.named
+
         def ended(_result: object, error: BaseException | None) -> None:
             fence.asked -= 1
-            if error is None or not fence.asked:
+            if fence.ft and isinstance(error, PartialSuccess):
+                # All others have come: a server completes the fences of a participant that ends.
+                error = None
+            if error is not None and fence.asked:
+                return
+            if fence.ft and isinstance(error, NotFound | LostConnection) and fence.named == named:
+                # The server knows already that a participant has ended, and the news of it is on its way.
+                fence.timers.append(self._port.later(LOSS_GRACE, lambda: self._end(fence, error)))
+            else:
                 self._end(fence, error)
 
         fence.asked += 1
@@ -104,7 +116,7 @@ class Fencing:
             if who not in fence.named:
                 continue
             fence.named = tuple([each for each in fence.named if each != who])
-            if is_set(fence.op.directives, keys.GROUP_FT_COLLECTIVE):
+            if fence.ft:
                 # It may have called before, and the others may call later: whichever the others mean ends.
                 self._ask(fence)
             else:

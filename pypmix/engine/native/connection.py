@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         """The groups of a session, as the session and its other topics see them."""
 
         addresses: Addresses
+        adapts: bool
 
         def takes(self, op: Any) -> bool: ...
 

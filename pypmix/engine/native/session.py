@@ -28,6 +28,7 @@ from pypmix.standard.errors import (
 from pypmix.standard.releases import parse_release, release_text
 from pypmix.standard.types import RANGES, RANK_INVALID, RANK_WILDCARD, Info, Proc, Value, decimal
 from pypmix.wire.readers import rule_of, rule_of_library
+from pypmix.standard.types import RANGES, RANK_INVALID, RANK_WILDCARD, DataArray, Info, Proc, Query, Value, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ OURS = frozenset(("connect.nspace", "connect.directives"))
 
 COLLECT = Info(keys.COLLECT_DATA, Value(codes.BOOL, True))
 REFRESH = Info(keys.GET_REFRESH_CACHE, Value(codes.BOOL, True))
+REFRESH_QUERY = Info(keys.QUERY_REFRESH_CACHE, Value(codes.BOOL, True))
 
 _SIGN = {kind: (-low, -low * 2) for kind, (low, _high) in RANGES.items() if low < 0 and kind in INTEGERS}
 
@@ -234,6 +236,9 @@ class NativeSession(Connection):
 
             self.background.start(op, done, get, self._outcome, deadline(op.directives))
         elif kind is ops.Fence:
+            question = self._question(op)
+            if question is not None:
+                done = self._then_ask(question, done)
             procs, nprocs, infos, ninfos, limit = self._fence_arguments(op)
 
             def fence(queue: Any, token: int) -> int:
@@ -455,9 +460,9 @@ class NativeSession(Connection):
             raise self.failed(op.name, status, hint=_HINTS.get(status, ""))
         self._spare.append(call)
 
-    def _fence(self, op: ops.Fence) -> None:
+    def _fence(self, op: ops.Fence) -> frozenset[Proc] | None:
         if self._alone(op):
-            return
+            return None
         if op.procs or op.directives or self.slurm:
             procs, count, infos, ninfos, limit = self._fence_arguments(op)
             call = self.call()
@@ -473,6 +478,29 @@ class NativeSession(Connection):
         self._spare.append(call)
         if op.collect:
             self._collected()
+        question = self._question(op) if op.directives else None
+        return None if question is None else _participants(self.run(question))
+
+    def _question(self, op: ops.Fence) -> Op[tuple[Info, ...]] | None:
+        """Return the query after the participants of a fence, if its caller wants them and the server knows them."""
+        expected = next((info for info in op.directives if info.key == ops.FENCE_PARTICIPANTS), None)
+        group = next((info for info in op.directives if info.key == keys.GROUP_ID), None)
+        if expected is None or group is None or self.groups is None or not self.groups.adapts:
+            return None
+        # The library answers from what it has heard before unless it is told not to.
+        return ops.QueryInfo((Query((ops.FENCE_PARTICIPANTS,), (REFRESH_QUERY, group, expected)),))
+
+    def _then_ask(self, question: Op[Any], done: Done[Any]) -> Done[Any]:
+        def ended(_result: object, error: BaseException | None) -> None:
+            if error is None:
+                self.start(question, answered)
+            else:
+                done(None, error)
+
+        def answered(infos: Any, error: BaseException | None) -> None:
+            done(None if error is not None else _participants(infos), error)
+
+        return ended
 
     def _abort(self, op: ops.Abort) -> None:
         if self.singleton:
@@ -543,6 +571,8 @@ class NativeSession(Connection):
             refuse_fence(self, op)
         directives = op.directives
         limit = deadline(directives) if directives else -1.0
+        if directives and (self.groups is None or not self.groups.adapts):
+            directives = tuple([info for info in directives if info.key != ops.FENCE_PARTICIPANTS])
         asked = op.procs
         if self.slurm:
             from pypmix.engine.slurm import fence_procs
@@ -638,6 +668,12 @@ class NativeSession(Connection):
     def _fence_error(self, op: ops.Fence, status: int) -> PMIxError:
         procs = op.procs or (Proc.unchecked(self.proc[0], RANK_WILDCARD),)
         return self.failed("fence", status, _FENCE_FAILURES.get(status, ""), procs, _HINTS.get(status, ""))
+
+
+def _participants(infos: tuple[Info, ...]) -> frozenset[Proc]:
+    """Return the procs that took part in a fence, from the answer to the query after them; none if as expected."""
+    data = next((info.value.data for info in infos if info.key == ops.FENCE_PARTICIPANTS), None)
+    return frozenset(data.items) if isinstance(data, DataArray) else frozenset()
 
 
 _HINTS = {

@@ -55,6 +55,7 @@ from pypmix.standard.errors import (
 )
 from pypmix.standard.ops import (
     DELETES,
+    FENCE_PARTICIPANTS,
     RESERVED_PREFIX,
     SCOPE_GLOBAL,
     SCOPE_INTERNAL,
@@ -71,7 +72,7 @@ from pypmix.standard.ops import (
 from pypmix.standard.record import Record
 from pypmix.standard.releases import release_text
 from pypmix.standard.types import Info, Proc, Value
-from pypmix.wire.additions import decode_late, split_reason
+from pypmix.wire.additions import decode_late, decode_participants, split_reason
 from pypmix.wire.codec import PLAIN as PLAIN_BUFFER
 from pypmix.wire.codec import Unpacker, encode_kval, kvals
 from pypmix.wire.frames import LONGEST, MAX_MESSAGE, MAX_SKIPPED, TAG_DATA_DELETE, FrameReader, frame, tags
@@ -1125,6 +1126,8 @@ class Client:
             infos = (_COLLECT, *[info for info in infos if info.key != keys.COLLECT_DATA])
         elif op.collect and not any(info.key == keys.COLLECT_DATA for info in infos):
             infos = (_COLLECT, *infos)
+        if infos and not self.adapts:
+            infos = tuple([info for info in infos if info.key != FENCE_PARTICIPANTS])
         call.infos = infos
         self.limit(call, _timeout_of(op))
         self.request(call, encode_fence(self.buffer_type, procs, infos, self.rule))
@@ -1161,7 +1164,7 @@ class Client:
                     self.collected = True
                     self.store.renew(op.procs)
                     break
-            self.end(call)
+            self.end(call, reply[1])
         else:
             self.miss(call, reply, _FENCE_FAILURES.get(reply[0], ""))
 
@@ -1174,6 +1177,13 @@ class Client:
             return status, None
         missing = decode_late(payload, self.buffer_type)
         return status, None if missing is None else frozenset(missing)
+
+    def _read_fence(self, call: Call, payload: bytes) -> Ended:
+        """Return the status of the answer to a fence, and who had not come to one that failed, or has taken part."""
+        reply = self.read_missing(call, payload)
+        if reply is not _ENDED_WELL and reply[0] in SUCCESSES and self.adapts:
+            return reply[0], decode_participants(payload, self.buffer_type)
+        return reply
 
     def miss(self, call: Call, reply: Ended, detail: str) -> None:
         """End a collective that failed; the error names who had not come."""
@@ -1393,7 +1403,7 @@ class Client:
         Open: Operation(lambda client, call, op: None, _read_job, _opened),
         Put: Operation(_put),
         Commit: Operation(_commit, act=_committed),
-        Fence: Operation(_fence, read_missing, _fenced),
+        Fence: Operation(_fence, _read_fence, _fenced),
         Get: Operation(_get, read_get, _got),
         Abort: Operation(_abort),
         Finalize: Operation(_finalize, act=_left),

@@ -10,6 +10,10 @@ remembered by its bytes, and by each `Peer` as its last one, which `Peer.handle`
 plan holds until an nspace comes or goes, or a group's name may mean other procs; then it is not `valid`. A fence that
 names a group, or carries directives about one, is never remembered, since the members may change.
 
+**Participants.** A caller that asks for them (`FENCE_PARTICIPANTS`) gets the procs that took part with its answer, if
+they are not those that it expects. They are the local callers and the procs of the other servers' data: a server
+contributes the data of its callers alone. Clients behind a library ask by a query afterwards (`participants_for`).
+
 **Data after a fence.** A reader whose fence has collected gets the data of the others with its first get (`bundle`), so
 that it does not ask once for each proc.
 """
@@ -19,15 +23,18 @@ from __future__ import annotations
 from functools import partial
 
 from pypmix.engine.collective.machine import Kind
-from pypmix.engine.collective.rules import FENCE, is_ft
+from pypmix.engine.collective.rules import FENCE, checksum, is_ft
+from pypmix.engine.groups.talk import KEPT, keep, number
 from pypmix.engine.python.collectives import DESTRUCTS, NodeMeaning, address_of, timeout_of, with_ft
 from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.node import Plan
 from pypmix.engine.python.sharing import data_of
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
+from pypmix.standard.ops import FENCE_PARTICIPANTS
 from pypmix.standard.ops.hosting import FenceUpcall
 from pypmix.standard.types import RANK_WILDCARD, Proc
+from pypmix.wire.additions import encode_participants
 from pypmix.wire.messages import decode_fence
 
 TYPE_CHECKING = False
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from pypmix.engine.python.processes import Process
     from pypmix.engine.python.serverdata import Cache
     from pypmix.standard.releases import Release
+    from pypmix.standard.types import Info
 
 
 MAX_PLANS = 1024
@@ -114,17 +122,23 @@ class Fences:
 
 
 _ANSWERED_ALIKE = (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS)
+_OURS = frozenset((FENCE_PARTICIPANTS,))
 
 
 class Fence(NodeMeaning):
     """One fence."""
 
-    __slots__ = ("_modex",)
+    __slots__ = ("_modex", "_remote")
 
     def __init__(self, server: Node, modex: Modex, collective: Collective[Process, Call]) -> None:
         self.server = server
         self.collective = collective
         self._modex = modex
+        self._remote: set[Proc] = set()
+        """The procs of other servers that have taken part."""
+
+    def directives(self, without: frozenset[str] = _OURS) -> tuple[Info, ...]:
+        return super().directives(without)
 
     def ask(self) -> None:
         """All procs of this server have called a fence in which others take part: hand it to the host."""
@@ -132,16 +146,17 @@ class Fence(NodeMeaning):
         collective = self.collective
         if collective.collect:
             membership = collective.membership
-            members = sorted(membership.members, key=lambda process: process.proc)
-            here, all = len(members), len(members) + len(membership.others)
+            callers = sorted(collective.arrived, key=lambda process: process.proc)
+            here, all = len(membership.members), len(membership.members) + len(membership.others)
             # All servers together send what one of them may be sent.
-            data = data_of(members, max(1, self.server.limits.collected * here // all))
+            data = data_of(callers, max(1, self.server.limits.collected * here // all))
         self.submit(FenceUpcall(self.procs(), self.directives_and_gone(), data))
 
     def take(self, result: Any) -> int:
         """Take in the data of the other servers' procs."""
         collective = self.collective
-        return self._modex.take_in(result, collective.membership.others, "the data of a fence") or collective.status
+        others = collective.membership.others
+        return self._modex.take_in(result, others, "the data of a fence", self._remote) or collective.status
 
     def ended(self, status: int) -> None:
         """Answer all who have called it."""
@@ -151,7 +166,32 @@ class Fence(NodeMeaning):
         if collective.absent is not None or status not in _ANSWERED_ALIKE:
             self.fail(status)
             return
-        self.succeed(status)
+        if status == statuses.SUCCESS and collective.membership.group:
+            self._succeed_with_participants()
+        else:
+            self.succeed(status)
         if collective.collect:
             for peer, _ in collective.arrived.values():
                 peer.bundle = collective.membership
+
+    def _succeed_with_participants(self) -> None:
+        """Answer the callers, and those that ask with the procs that took part."""
+        collective, said = self.collective, self.collective.said
+        asking = {each for each, (_, infos) in said.items() if number(infos, FENCE_PARTICIPANTS) is not None}
+        if not asking:
+            self.succeed()
+            return
+        group = collective.membership.group.partition("\0")[0]
+        participants = tuple(sorted([*[process.proc for process in collective.arrived], *self._remote]))
+        mark = checksum(participants)
+        for process, (peer, tag) in list(collective.arrived.items()):
+            if process not in asking or peer.denied:
+                peer.status(tag, peer.denied)
+                peer.denied = 0
+                continue
+            expected = number(said[process][1], FENCE_PARTICIPANTS) == mark
+            if peer.pypmix:
+                peer.send(tag, encode_participants(peer.buffer_type, () if expected else participants))
+            else:
+                keep(peer.participants, group, participants, KEPT)
+                peer.status(tag, statuses.SUCCESS)

@@ -381,13 +381,14 @@ class Modex:
         except PMIxError as error:
             waiting.peer.status(waiting.tag, error.code)
 
-    def take_in(self, data: object, procs: Container[Proc], what: str) -> int:
+    def take_in(self, data: object, procs: Container[Proc], what: str, senders: set[Proc] | None = None) -> int:
         """Take in what other servers tell of their procs, whole or not at all; return a status.
 
         Args:
             data: Their blobs.
             procs: Whose data may be among it; what there is of others is passed over.
             what: What it is, for the log.
+            senders: Takes the procs whose data is among it.
         """
         if data is None or data == b"":
             return statuses.SUCCESS
@@ -400,6 +401,8 @@ class Modex:
                 process = self._store.find(proc)
                 if process is not None and not process.local and proc in procs:
                     staged.append((process, named(values)))
+                    if senders is not None:
+                        senders.add(proc)
         except RemoteProtocolError as error:
             self._host.log(f"{what}, as the host has it, does not parse: {error.detail}")
             return error.code

@@ -212,6 +212,7 @@ class Peer:
         denied: The status of a refused commit that its fence is to end with.
         pypmix: Whether its client runs pypmix without a library.
         own: Whether its client runs pypmix, as far as it has shown that: on a library it does so with requests.
+        participants: The procs that took part in the last fence of each group that it has asked for.
         plan: The last fence of procs of this server alone, which it is likely to repeat byte by byte.
     """
 
@@ -227,6 +228,7 @@ class Peer:
         "most",
         "open",
         "own",
+        "participants",
         "plan",
         "process",
         "pypmix",
@@ -256,6 +258,7 @@ class Peer:
         self.open = True
         self.finalized = False
         self.plan: Plan | None = None
+        self.participants: dict[str, tuple[Proc, ...]] = {}
         self.bundle: Membership[Process, Call] | None = None
         self.waiting = 0
 
@@ -316,6 +319,7 @@ class Peer:
         self.denied = 0
         self.backlog.clear()
         self.reader = FrameReader()
+        self.participants = {}
         self.plan = self.bundle = None
 
     def handle(self, messages: Sequence[tuple[int, bytes]]) -> None:

@@ -15,7 +15,7 @@ _HOME = {
         "AllocationRequest Credential GetCredential Heartbeat JobControl Log ProcessMonitor ValidateCredential"
     ),
     ".core": (
-        "DEL_INTERNAL DEL_LOCAL DEL_REMOTE DELETES "
+        "DEL_INTERNAL DEL_LOCAL DEL_REMOTE DELETES FENCE_PARTICIPANTS "
         "RESERVED_PREFIX SCOPE_GLOBAL SCOPE_INTERNAL SCOPE_LOCAL SCOPE_REMOTE Abort Commit Fence Finalize Get Op Put"
     ),
     ".events": ("DeregisterEventHandler DeregisterEvents Notification NotifyEvent RegisterEventHandler RegisterEvents"),

@@ -14,6 +14,7 @@ from pypmix.standard.ops.core import DEL_INTERNAL as DEL_INTERNAL
 from pypmix.standard.ops.core import DEL_LOCAL as DEL_LOCAL
 from pypmix.standard.ops.core import DEL_REMOTE as DEL_REMOTE
 from pypmix.standard.ops.core import DELETES as DELETES
+from pypmix.standard.ops.core import FENCE_PARTICIPANTS as FENCE_PARTICIPANTS
 from pypmix.standard.ops.core import RESERVED_PREFIX as RESERVED_PREFIX
 from pypmix.standard.ops.core import SCOPE_GLOBAL as SCOPE_GLOBAL
 from pypmix.standard.ops.core import SCOPE_INTERNAL as SCOPE_INTERNAL

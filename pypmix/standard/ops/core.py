@@ -119,10 +119,18 @@ class Commit(Op[None]):
     """`PMIx_Commit`: send the values that were put since the last one to the server."""
 
 
-class Fence(Op[None]):
+FENCE_PARTICIPANTS = "pypmix.fence.participants"
+"""In a fence of a group, and in a query after one: the checksum of the procs that the caller expects to take part.
+
+A server of the Python engine returns the procs that took part, or nothing if they are the expected ones.
+"""
+
+
+class Fence(Op["frozenset[Proc] | None"]):
     """`PMIx_Fence`: wait until all procs have called it, and with `collect` exchange what they committed.
 
-    No procs means all of the caller's nspace.
+    No procs means all of the caller's nspace. With `FENCE_PARTICIPANTS` the result is the set of the procs that took
+    part, empty if they are the expected ones; it is None if the server does not report them.
     """
 
     procs: tuple[Proc, ...] = ()

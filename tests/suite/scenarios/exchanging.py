@@ -243,3 +243,40 @@ async def kept(me, rounds):
         found.append(len(value) > 1000)
     await me.barrier(timeout=40)
     return found
+
+
+async def bereft(me, gone, leaves):
+    """A member of a fault-tolerant group leaves or dies, and the others go on at once, each when it comes.
+
+    Returns what each call came to: with a root named by its proc, and by a rank that may be another proc for some.
+    """
+    team = me.group("acme.bereft", me.job.procs, ft=True, timeout=40)
+    await team.construct()
+    if me.rank == gone:
+        if not leaves:
+            os.kill(os.getpid(), signal.SIGKILL)
+        await team.leave()
+        await hear_all("bereft", [rank for rank in range(me.job.size) if rank != gone])
+        return None
+    root, found = me.job[(gone + 1) % me.job.size], []
+    for number in range(3):
+        await sleep(0.02 * ((me.rank + number) % me.job.size))
+        first = me.proc == root
+        parts = {proc: f"for {proc.rank} in {number}" for proc in me.job} if first else None
+        found.append(await team.bcast(number if first else None, root, timeout=20))
+        values = await team.allgather((me.rank, number), codec=json, timeout=20)
+        found += [list(values), [proc.rank for proc in values.procs]]
+        found.append(await team.scatter(parts, root, timeout=20) == f"for {me.rank} in {number}")
+        values = await team.gather(me.rank, root, timeout=20)
+        found.append((values is not None) == first and (values is None or list(values) == found[-2]))
+        listed = [f"for {proc.rank}" for proc in team.members] if first else None
+        found.append(await team.scatter(listed, root, timeout=20) == f"for {me.rank}")
+        by_rank = await outcome(lambda: team.bcast("all", me.job.size - 2, timeout=20))
+        found.append(type(by_rank).__name__ if isinstance(by_rank, Exception) else by_rank)
+    await tell(f"bereft-{me.rank}")
+    return found
+
+
+async def hear_all(name, ranks):
+    for rank in ranks:
+        await hear(f"{name}-{rank}", seconds=60)

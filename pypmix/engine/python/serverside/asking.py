@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pypmix.engine.collective.rules import checksum
 from pypmix.engine.common import Pending
+from pypmix.engine.groups.talk import flag, found, number, procs
 from pypmix.engine.python.node import Topic, fields_of, made, refuse, status_of
 from pypmix.engine.python.serverside.knowledge import Knowledge
 from pypmix.engine.times import HEARTBEAT_SECONDS
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import (
+    FENCE_PARTICIPANTS,
     PERSIST_APP,
     RANGE_SESSION,
     RESERVED_PREFIX,
@@ -133,6 +136,21 @@ QUESTIONS: tuple[tuple[int, Callable[[Fields], Op[Any]], Reply], ...] = (
 """Each command, the operation that it asks for, and the fields of its reply for a result of the host."""
 
 
+def _participants(peer: Peer, qualifiers: tuple[Info, ...]) -> tuple[Info, ...]:
+    """Return the procs that took part in the last fence of a group, or a flag if they are those that the peer expects.
+
+    Raises:
+        NotFound: The peer has not fenced this group, or has not asked for the procs.
+    """
+    group = found(qualifiers, keys.GROUP_ID, str) or ""
+    participants = peer.participants.pop(group, None)
+    if participants is None:
+        raise NotFound(f"no participants of a fence of {group!r} are known")
+    if number(qualifiers, FENCE_PARTICIPANTS) == checksum(participants):
+        return (flag(FENCE_PARTICIPANTS),)
+    return (procs(FENCE_PARTICIPANTS, participants),)
+
+
 class _Asked:
     """A request that the host has before it."""
 
@@ -246,6 +264,11 @@ class Asking(Topic):
             infos = self.server.connecting.made(peer.process, queries[0].qualifiers)
             layout = reply_layout(Command.QUERY, peer.release)
             peer.send(tag, layout.encode_fit(peer.buffer_type, peer.rule, status=statuses.SUCCESS, infos=infos))
+            return
+        if len(queries) == 1 and queries[0].keys == (FENCE_PARTICIPANTS,):
+            infos = _participants(peer, queries[0].qualifiers)
+            layout = reply_layout(Command.QUERY, peer.release)
+            peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, infos=infos))
             return
         if self.server.store.groups:
             native = self.server.store.native
