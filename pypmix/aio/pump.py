@@ -56,13 +56,14 @@ class Pump:
         self._fd = session.fileno()
         session.attach()
         self._waiters: set[Waiter] = set()
+        self._withdrawn: set[Waiter] = set()
         self._reading = False
         self._polling = False
         self._closed = False
         self._server: Waiter | None = None
 
     async def run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
-        """Start an operation and wait for its end; a cancelled wait leaves the operation to itself.
+        """Start an operation and wait for its end; a cancelled wait withdraws the caller from a collective.
 
         Args:
             op: The operation.
@@ -73,12 +74,25 @@ class Pump:
         try:
             await self.wait(waiter)
         except BaseException:
-            if undo is not None and not waiter.done:
-                waiter.late = lambda result: self._take_back(undo(result))
+            if not waiter.done:
+                if undo is not None:
+                    waiter.late = lambda result: self._take_back(undo(result))
+                if not self._closed and self._session.withdraw(waiter.settle):
+                    # Its name and its procs are free again when the answer is here.
+                    self._withdrawn.add(waiter)
+                    background(self._settle_withdrawn, waiter)
             raise
         if waiter.error is not None:
             raise waiter.error
         return waiter.result  # type: ignore[return-value]
+
+    async def _settle_withdrawn(self, waiter: Waiter) -> None:
+        try:
+            await self.wait(waiter)
+        except NotInitialized:
+            pass  # it was closed meanwhile
+        finally:
+            self._withdrawn.discard(waiter)
 
     def _take_back(self, op: Op[None]) -> None:
         try:
@@ -146,6 +160,8 @@ class Pump:
         if self._server is not None:
             self._server.settle(None, None)
         anyio.notify_closing(self._fd)
+        for withdrawn in list(self._withdrawn):
+            withdrawn.settle(None, NotInitialized("the client was closed"))
         for waiter in self._waiters:
             waiter.wake()
         self._session.detach()

@@ -47,6 +47,14 @@ class ClientSession(Protocol):
         Errors of the operation go to `done`; only a closed session raises here.
         """
 
+    def withdraw(self, done: Done[R]) -> bool:
+        """The caller of `submit` no longer waits for `done`: in a collective it is no longer to be counted in.
+
+        Returns:
+            True if the server was asked for that, and is about to answer. That takes a server of the Python engine and
+            a client of it; others count the caller in still.
+        """
+
     def run(self, op: Op[R]) -> R:
         """Carry out an operation, block the calling thread until it has ended, and return its result.
 

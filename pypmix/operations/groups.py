@@ -222,6 +222,9 @@ class Group(GroupView, Exchanging):
         directives = infos(info)
         if self._ft if ft is None else ft:
             directives += (GROUP_FT_COLLECTIVE(True),)
+        elif self._ft:
+            # The group itself says otherwise.
+            directives += (GROUP_FT_COLLECTIVE(False),)
         self._client.fence(self.address, collect=collect, timeout=timeout, commit=commit, info=directives)
 
     def get(

@@ -22,6 +22,9 @@ SOCKET_VARIABLE = "PYPMIX_SERVER_SOCKET"
 
 VERSION = "pypmix.version"
 
+WITHDRAW = 200
+"""The command by which a client gives up waiting for a collective, and names the tag of its request."""
+
 MAX_MISSING = 4096
 """The most procs that an answer names."""
 
@@ -91,6 +94,22 @@ def decode_late(data: bytes, buffer_type: int) -> tuple[Proc, ...] | None:
     if not unpacker.more():
         return None
     return tuple(unpacker.unpack(codes.PROC, MAX_MISSING)) if unpacker.one(codes.SIZE) else ()
+
+
+def encode_withdrawal(buffer_type: int, tag: int) -> bytes:
+    """Return the message by which a client gives up waiting for a collective."""
+    return Packer(buffer_type).pack(codes.COMMAND, WITHDRAW).pack(codes.UINT32, tag).bytes()
+
+
+def decode_withdrawal(data: bytes, buffer_type: int) -> int:
+    """Return the tag of the request that a client gives up.
+
+    Raises:
+        RemoteProtocolError: The message does not parse.
+    """
+    unpacker = Unpacker(data, buffer_type)
+    unpacker.skip(codes.COMMAND)
+    return int(unpacker.one(codes.UINT32))
 
 
 def encode_participants(buffer_type: int, procs: Sequence[Proc]) -> bytes:

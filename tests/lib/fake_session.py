@@ -47,6 +47,9 @@ class FakeSession:
             raise error
         return result
 
+    def withdraw(self, done: Callable[..., None]) -> bool:
+        return False
+
     def submit(self, op: Any, done: Callable[..., None]) -> None:
         if self.hold:
             self._held.append((op, done))

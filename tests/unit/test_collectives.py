@@ -427,3 +427,42 @@ def test_a_step_that_the_table_does_not_have_is_an_error_that_says_which(world):
     with pytest.raises(IllegalStep, match="life: 'all have come who may' cannot happen in the state 'asks the host'"):
         collective.step(Life.COMPLETES)
     assert collective.state == Life.ASKS
+
+
+def test_the_limit_that_is_over_first_counts(world):
+    world.join((0, 1, 2), 0, "a", timeout=10)
+    world.clock.advance(1)
+    world.join((0, 1, 2), 1, "b", timeout=2)
+    world.clock.advance(1.9)
+    assert not world.ended
+    world.clock.advance(0.1)
+    assert world.tickets() == [(statuses.ERR_TIMEOUT, ["a", "b"])] and world.times == [3.0]
+
+
+def test_a_caller_that_gives_up_is_waited_for_again(world):
+    world.join((0, 1, 2), 0, "a")
+    world.join((0, 1, 2), 1, "b")
+    assert world.tracker.retract(world.members[0], "a")
+    assert not world.tracker.retract(world.members[0], "a")
+    world.join((0, 1, 2), 2, "c")
+    assert not world.ended
+    world.join((0, 1, 2), 0, "again")
+    assert world.tickets() == [(statuses.SUCCESS, ["again", "b", "c"])]
+
+
+def test_nothing_is_left_of_the_only_caller_that_gives_up(world):
+    world.join((0, 1), 0, "a", timeout=3)
+    assert world.tracker.retract(world.members[0], "a")
+    assert not world.tracker.pending()
+    world.clock.advance(5)
+    assert not world.ended
+
+
+def test_it_is_too_late_to_give_up_what_is_above(world):
+    members = [world.members[0]]
+    above = world.tracker.membership(world.kinds["fence"], members, others=[Proc("job", 9)])
+    world.tracker.join(above, world.members[0], "a", said=((), ()))
+    assert len(world.asked) == 1
+    assert not world.tracker.retract(world.members[0], "a")
+    world.asked[0].finish(statuses.SUCCESS)
+    assert world.tickets() == [(statuses.SUCCESS, ["a"])]

@@ -31,6 +31,9 @@ class Session:
     def poll(self) -> None:
         os.eventfd_read(self.fd)
 
+    def withdraw(self, done: Any) -> bool:
+        return False
+
     def submit(self, op: Any, done: Any) -> None:
         if self.closed:
             raise NotInitialized("the client is finalized")

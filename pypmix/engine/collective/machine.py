@@ -292,6 +292,7 @@ class Collective(Generic[M, T]):
         reason: Why, in the words of the level above.
         opener: The first caller.
         since: When that was.
+        due: When the first time limit of a caller is over; None as long as no caller has one.
     """
 
     __slots__ = (
@@ -300,6 +301,7 @@ class Collective(Generic[M, T]):
         "arrived",
         "awaited",
         "collect",
+        "due",
         "ended_in",
         "ft",
         "gone",
@@ -327,6 +329,7 @@ class Collective(Generic[M, T]):
         self.reason = ""
         self.opener = opener
         self.since = since
+        self.due: float | None = None
         self._timer: Timer | None = None
         self.meaning: Meaning[M, T] = membership.kind.means(self)
 
@@ -386,8 +389,11 @@ class Collective(Generic[M, T]):
             self.collect = True
         if ft:
             self.ft = True
-        if timeout > 0 and self._timer is None and (self.awaited or self.membership.asks):
-            self.time(timeout, self._overdue)
+        if timeout > 0 and (self.awaited or self.membership.asks):
+            due = self.membership.tracker.clock.now() + timeout
+            if self.due is None or due < self.due:
+                self.due = due
+                self.time(timeout, self._overdue)
         if not self.awaited:
             if self.membership.asks:
                 self._complete()
@@ -680,8 +686,8 @@ class Collectives(Generic[M, T]):
             member: The caller.
             call: What the owner needs to answer it.
             collect: Whether the member asks for the others' data.
-            timeout: Seconds after which to give up; 0 waits for ever. The first that is given counts, for all who take
-                part, and goes on counting when the one that has given it is lost.
+            timeout: Seconds after which to give up; 0 waits for ever. The one that is over first counts, for all who
+                take part, and goes on counting when the one that has given it is lost.
             said: The procs and the directives, where they are needed later.
             ft: Whether the member says that it is to go on without those who end or leave.
 
@@ -769,6 +775,21 @@ class Collectives(Generic[M, T]):
                 collective.take_back(member)
                 collective.awaited += 1
                 collective.settle()
+
+    def retract(self, member: M, call: T) -> bool:
+        """A member gives up waiting: take its contribution back, and wait for it again.
+
+        Returns:
+            False if that is too late. An operation that all members of this place have called is with the level above,
+            which decides it for all: the member is counted in.
+        """
+        for collective in list(self.running):
+            if collective.awaited and collective.arrived.get(member) == call:
+                collective.take_back(member)
+                collective.awaited += 1
+                collective.settle()
+                return True
+        return False
 
     def pending(self) -> list[Pending]:
         """Return what is under way, oldest first."""

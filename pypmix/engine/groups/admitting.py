@@ -264,7 +264,7 @@ class Admitting:
             infos.append(proc(keys.GROUP_LEADER, state.leader))
         if group.notifies:
             infos.append(flag(keys.GROUP_NOTIFY_TERMINATION))
-        if group.goes_on:
+        if group.ft:
             infos.append(flag(keys.GROUP_FT_COLLECTIVE))
         departed = group.membership.departed
         left = [each for each in departed if each not in group.membership and not self._standing.has_ended(each)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pypmix.engine.groups.talk import found
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import LostConnection, NotFound, OperationTimeout, PartialSuccess
-from pypmix.standard.ops.events import is_set
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,14 +32,14 @@ class _Fence:
         ft: Whether it goes on without those that leave or end.
     """
 
-    def __init__(self, group: str, op: Fence, done: Done[None], named: tuple[Proc, ...]) -> None:
+    def __init__(self, group: str, op: Fence, done: Done[None], named: tuple[Proc, ...], ft: bool) -> None:
         self.group = group
         self.op = op
         self.done: Done[None] | None = done
         self.named = named
         self.timers: list[Timer] = []
         self.asked = 0
-        self.ft = is_set(op.directives, keys.GROUP_FT_COLLECTIVE)
+        self.ft = ft
 
 
 class Fencing:
@@ -56,9 +55,13 @@ class Fencing:
     def fence(self, group: str, op: Fence, done: Done[None]) -> None:
         """Carry out a fence of all who are in a group.
 
-        Who leaves it, or ends, before it has called is not waited for with `FT_COLLECTIVE`; otherwise the fence fails.
+        Who leaves it, or ends, before it has called is not waited for if the fence or the group has `FT_COLLECTIVE`;
+        otherwise the fence fails.
         """
-        fence = _Fence(group, op, done, tuple(sorted(self._agent.standing.members(group))))
+        standing = self._agent.standing
+        given = found(op.directives, keys.GROUP_FT_COLLECTIVE, bool)
+        ft = standing.is_ft(group) if given is None else given
+        fence = _Fence(group, op, done, tuple(sorted(standing.members(group))), ft)
         self._fences.append(fence)
         limit = found(op.directives, keys.TIMEOUT, int) or 0
         if limit > 0:

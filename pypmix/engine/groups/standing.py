@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 
-from pypmix.engine.collective.rules import DESTRUCT, is_ft
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.membership import Admission, Membership
 from pypmix.engine.groups.states import Standing as States
@@ -94,7 +93,7 @@ class Group:
         infos: The infos that came with the result of the construct.
         said: The infos of each member that was admitted later.
         notifies: Whether its members have asked for events of failures.
-        goes_on: Whether a destruct succeeds without members that have ended.
+        ft: Whether its operations continue without members that leave or end.
         leaving: Whether this process is about to leave.
         stage: The state of its state machine.
     """
@@ -110,7 +109,7 @@ class Group:
         self.infos: tuple[Info, ...] = ()
         self.said: dict[Proc, tuple[Info, ...]] = {}
         self.notifies = False
-        self.goes_on = False
+        self.ft = False
         self.leaving = False
         self.stage = States.START
         self.told: dict[Proc, None] = {}
@@ -221,10 +220,9 @@ class Standing:
         group.context_id, group.leader = context_id, leader
         group.step(States.STANDS if leader is None else States.STANDS_LED)
         group.term = int(leader is not None) if term is None else term
-        group.epoch = epoch
-        group.infos = infos
-        group.notifies = is_set(directives, keys.GROUP_NOTIFY_TERMINATION)
-        group.goes_on = is_ft(DESTRUCT, directives)
+        group.epoch, group.infos = epoch, infos
+        flags = keys.GROUP_NOTIFY_TERMINATION, keys.GROUP_FT_COLLECTIVE
+        group.notifies, group.ft = [is_set(directives, flag) for flag in flags]
         self._groups[name] = group
         if group.membership.admitted:
             _ = self._agent.admitting
@@ -326,7 +324,8 @@ class Standing:
 
     def goes_on(self, name: str) -> bool:
         """Return True if a destruct of a group succeeds without members that have ended."""
-        return name in self._groups and self._groups[name].goes_on
+        group = self._groups.get(name)
+        return group is not None and (group.ft or group.notifies)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the groups that this process is in."""
@@ -339,6 +338,11 @@ class Standing:
     def group(self, name: str) -> Group | None:
         """Return a group that stands."""
         return self._groups.get(name)
+
+    def is_ft(self, name: str) -> bool:
+        """Return True if a group continues without members that leave or end."""
+        group = self._groups.get(name)
+        return group is not None and group.ft
 
     def may_tell(self, group: Group, source: Proc) -> bool:
         """Tell whether a proc may change a group: a member, also one whose end overtook an earlier message of it."""

@@ -219,6 +219,10 @@ class NativeSession(Connection):
         except Exception as error:
             done(None, error)
 
+    def withdraw(self, done: Done[Any]) -> bool:
+        """Return False: the library has no way to take a call back."""
+        return False
+
     def start(self, op: Any, done: Done[Any]) -> None:
         kind = type(op)
         if kind is ops.Get and self._outdated(op.proc, op.key):

@@ -72,7 +72,7 @@ from pypmix.standard.ops import (
 from pypmix.standard.record import Record
 from pypmix.standard.releases import release_text
 from pypmix.standard.types import Info, Proc, Value
-from pypmix.wire.additions import decode_late, decode_participants, split_reason
+from pypmix.wire.additions import decode_late, decode_participants, encode_withdrawal, split_reason
 from pypmix.wire.codec import PLAIN as PLAIN_BUFFER
 from pypmix.wire.codec import Unpacker, encode_kval, kvals
 from pypmix.wire.frames import LONGEST, MAX_MESSAGE, MAX_SKIPPED, TAG_DATA_DELETE, FrameReader, frame, tags
@@ -125,6 +125,9 @@ if TYPE_CHECKING:
         def state(self, name: str) -> GroupState | None:
             """Return how a group stands."""
 
+        def outside(self) -> Iterable[Call]:
+            """Return the operations on groups that the program has asked for."""
+
         def enter(self, step: Callable[[], None]) -> None:
             """Take a step of the machine."""
 
@@ -176,6 +179,15 @@ before all have come. A client in C needs longer than that to close.
 
 TIMEOUT_GRACE = 0.5
 """Seconds that a server gets beyond `PMIX_TIMEOUT` to report it; some releases ignore the directive."""
+
+WITHDRAW_WAIT = 5.0
+"""Seconds that a server of this engine gets to say how a collective has ended that the caller gives up.
+
+Until then the others may count the caller in.
+"""
+
+COLLECTIVES = frozenset(("Fence", "Connect", "Disconnect", "GroupConstruct", "GroupDestruct"))
+"""The operations that a caller can withdraw from."""
 
 _TRUE = Value.unchecked(codes.BOOL, True)
 _COLLECT = Info.unchecked(keys.COLLECT_DATA, _TRUE, 0)
@@ -454,11 +466,39 @@ class Client:
 
     def abandon(self, call: Call) -> None:
         """The caller no longer waits for a call: its reply will be read and dropped."""
+        self.withdraw(call)
         call.done = None
         if call.outcome is None:
             call.outcome = None, None
         if call in self._timed:
             self._timed.remove(call)
+
+    def withdraw(self, call: Call) -> bool:
+        """Ask a server of this engine no longer to count the caller in a collective; return False if it cannot.
+
+        The call ends with the answer: a timeout, or the collective's end if that was first.
+        """
+        if not self.adapts or call.outcome is not None or self.closed is not None:
+            return False
+        group = getattr(call.op, "group", None)
+        meant = [call] if call.tag else []
+        if call.guided and group is not None:
+            # The groups have put it to the server.
+            meant = [each for each in self._calls.values() if getattr(each.op, "group", None) == group]
+        sent = False
+        for each in meant:
+            if type(each.op).__name__ in COLLECTIVES and each.phase != "withdrawn" and each.outcome is None:
+                each.phase = "withdrawn"
+                self.send(encode_withdrawal(self.buffer_type, each.tag))
+                sent = True
+        return sent
+
+    def withdraw_done(self, done: Done[Any]) -> bool:
+        """Withdraw the call whose end `done` is to be called with: its caller no longer waits."""
+        for call in [*self._everyone(), *(self.groups.outside() if self.groups is not None else ())]:
+            if call.done == done:
+                return self.withdraw(call)
+        return False
 
     def tell(self, function: Callable[[Any], None], argument: object) -> None:
         """Have the transport call a function, as it calls `done`: without its lock, and in the right thread."""
@@ -915,6 +955,8 @@ class Client:
             detail = "the server accepted the connection and did not finish the handshake in time"
             hint = "is it alive? `attrs.TIMEOUT` sets how long to wait for it"
             self.fail(call, Unreachable(detail, hint=hint))
+        elif self.withdraw(call):
+            self._wait(call, WITHDRAW_WAIT)
         else:
             detail = f"no answer of the server within {_timeout_of(op, keys.SPAWN_TIMEOUT) or _timeout_of(op)} s"
             self.refuse(call, statuses.ERR_TIMEOUT, detail)

@@ -76,6 +76,9 @@ class NodeMeaning(Meaning["Process", "Call"]):
         if membership.group and membership.kind.name not in (CONSTRUCT, DESTRUCT):
             name = text(keys.GROUP_ID, membership.group.partition("\0")[0])
             infos = (*[i for i in infos if i.key != keys.GROUP_ID], name)
+        if collective.due is not None and any(info.key == keys.TIMEOUT for info in infos):
+            left = max(1, round(collective.due - self.server.clock.now()))
+            infos = (*[i for i in infos if i.key != keys.TIMEOUT], Info(keys.TIMEOUT, Value(codes.INT, left)))
         if collective.lost and collective.status != statuses.SUCCESS:
             infos = (*[i for i in infos if i.key != keys.LOCAL_COLLECTIVE_STATUS], status_info(collective.status))
         return infos
@@ -172,9 +175,14 @@ def address_of(server: Node, procs: tuple[Proc, ...]) -> str:
 
 
 def with_ft(server: Node, group: str, infos: tuple[Info, ...]) -> tuple[Info, ...]:
-    """Return the directives of what is done by a name: under that of a fault tolerant connection all is."""
+    """Return the directives of what is done by a name: by that of a fault-tolerant group or connection all is.
+
+    A caller may say otherwise.
+    """
+    if not group or any(info.key == keys.GROUP_FT_COLLECTIVE for info in infos):
+        return infos
     connection = server.store.connections.get(group)
-    if connection is None or not connection.ft or any(info.key == keys.GROUP_FT_COLLECTIVE for info in infos):
+    if not (server.groups.is_ft(group) if connection is None else connection.ft):
         return infos
     return (*infos, flag(keys.GROUP_FT_COLLECTIVE))
 

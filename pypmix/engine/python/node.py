@@ -115,6 +115,9 @@ if TYPE_CHECKING:
         def formed(self, key: str) -> tuple[Proc, ...]:
             """Return who were the members of a group when it was formed."""
 
+        def is_ft(self, key: str) -> bool:
+            """Return True if a group was formed to continue without members that end."""
+
         def heard(self, event: Notification, process: Process) -> bool:
             """Take in an event of a client that is for this server alone; tell whether it was that."""
 

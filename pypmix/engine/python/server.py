@@ -43,6 +43,8 @@ from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.logtext import indented
 from pypmix.standard.ops import ClientAborted, ClientFinalized, ClientLost
 from pypmix.wire.codec import NEWEST, PLAIN
+from pypmix.wire.additions import WITHDRAW, decode_withdrawal
+from pypmix.wire.codec import PLAIN
 from pypmix.wire.frames import TAG_DYNAMIC, TAG_HEARTBEAT
 from pypmix.wire.messages import Command, peek_command
 from pypmix.wire.readers import rule_for
@@ -120,6 +122,7 @@ class Server(Node):
             Command.GETNB: self.modex.get,
             Command.FINALIZE: self._finalize,
             REFRESH_CACHE: self.modex.refresh_cache,
+            WITHDRAW: self._withdraw,
         }
 
     # Topics
@@ -369,6 +372,12 @@ class Server(Node):
         self.modex.forget(peer)
         for topic in self.topics[:]:
             topic.disconnected(peer)
+
+    def _withdraw(self, peer: Peer, _tag: int, payload: bytes) -> None:
+        """A client gives up waiting for a collective; the answer is that of its request, as is the end of any other."""
+        tag = decode_withdrawal(payload, peer.buffer_type)
+        if self.collectives.retract(peer.process, (peer, tag)):
+            peer.status(tag, statuses.ERR_TIMEOUT)
 
     def _depart(self, process: Process, lost: bool) -> None:
         """A proc takes part in nothing any more, and commits nothing any more."""

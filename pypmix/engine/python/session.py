@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
         def poll(self) -> None: ...
 
+        def withdraw(self, done: Done[Any], /) -> bool: ...
+
         def close(self) -> None: ...
 
         def forked(self) -> None: ...
@@ -125,6 +127,9 @@ class Session:
     def poll(self) -> None:
         if self._connection is not None:
             self._connection.poll()
+
+    def withdraw(self, done: Done[Any]) -> bool:
+        return self._connection is not None and self._connection.withdraw(done)
 
     def supports(self, feature: str) -> bool:
         if self.singleton:

@@ -172,6 +172,10 @@ class ToolSession:
     def connected(self) -> bool:
         return self._primary is not None and self._primary.connected
 
+    def withdraw(self, done: Done[Any]) -> bool:
+        """Return False: a tool withdraws from no collective."""
+        return False
+
     def submit(self, op: Op[R], done: Done[R]) -> None:
         kind = type(op)
         if kind in self._OWN:

@@ -322,6 +322,13 @@ class Connection:
             self._arrange()
         self._deliver(True)
 
+    def withdraw(self, done: Done[Any]) -> bool:
+        """See `ClientSession.withdraw`."""
+        withdrawn: list[bool] = []
+        if os.getpid() == self._pid and not self._inside():
+            self.enter(lambda: withdrawn.append(self._machine.withdraw_done(done)))
+        return withdrawn == [True]
+
     def enter(self, step: Callable[[], None]) -> None:
         """Take a step of the machine; for those whom it has told something and who have an answer."""
         if os.getpid() != self._pid:

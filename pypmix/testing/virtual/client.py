@@ -87,6 +87,12 @@ class VirtualConnection:
         self._after()
         self._deliver()
 
+    def withdraw(self, done: Done[Any]) -> bool:
+        """See `ClientSession.withdraw`."""
+        withdrawn: list[bool] = []
+        self.enter(lambda: withdrawn.append(self._machine.withdraw_done(done)))
+        return withdrawn == [True]
+
     def enter(self, step: Callable[[], None]) -> None:
         """Take a step of the machine; what comes of it is told in the loop."""
         self._machine.look(self._loop.time())

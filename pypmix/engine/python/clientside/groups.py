@@ -89,6 +89,9 @@ class GroupPort:
         else:
             self._steps.begin(call, self.agent.start, op, ended)
 
+    def outside(self) -> Iterable[Call]:
+        return list(self._outside)
+
     def _fail(self, whose: object, error: PMIxError) -> None:
         for call in [each for each in self._outside if whose is None or each is whose]:
             self._outside.discard(call)

@@ -266,6 +266,10 @@ class Groups(Constructing):
         """Return who were the members of a group when it was formed."""
         return self.records.get(key).formed
 
+    def is_ft(self, key: str) -> bool:
+        """Return True if a group was formed to continue without members that end."""
+        return self.records.get(key).ft
+
     def is_made(self, name: str) -> bool:
         """Tell whether a group of this name is under way here."""
         return name in self.under_way

@@ -1,0 +1,97 @@
+"""Collectives that one caller gives up, while the others wait on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from lib.aio import hear, tell
+from pypmix import OperationTimeout, PMIxError, Proc, Rank
+
+
+def collective(me, kind, connection):
+    procs = me.job.procs
+    return {
+        "fence": lambda limit: me.fence(procs, timeout=limit),
+        "connect": lambda limit: me.connect(procs, timeout=limit),
+        "disconnect": lambda limit: me.disconnect(connection, timeout=limit),
+        "construct": lambda limit: me.group_construct("acme.up", procs, timeout=limit),
+        "destruct": lambda limit: me.group_destruct("acme.up", timeout=limit),
+    }[kind]
+
+
+async def limits(me, kind, first):
+    """Rank 0 has a short limit and rank 1 a long one; rank 2 comes when both have given up. Then all call once more."""
+    connection = await me.connect(me.job.procs, timeout=40) if kind == "disconnect" else None
+    if kind == "destruct":
+        await me.group_construct("acme.up", me.job.procs, timeout=40)
+    call = collective(me, kind, connection)
+    await me.fence(timeout=40)
+    outcome = None
+    if me.rank < 2:
+        if me.rank != first:
+            await hear(f"calls-{first}", seconds=40)
+        await tell(f"calls-{me.rank}")
+        try:
+            await call(2 if me.rank == 0 else 60)
+        except OperationTimeout as error:
+            outcome = sorted(proc.rank for proc in error.missing or ())
+        await tell(f"over-{me.rank}")
+    else:
+        for rank in (0, 1):
+            await hear(f"over-{rank}", seconds=40)
+    if kind == "construct":
+        # A library may not get over the failure of the first one.
+        await me.group_construct("acme.again", me.job.procs, timeout=40)
+    else:
+        await call(40)
+    await me.fence(timeout=40)
+    return outcome
+
+
+async def cancelled(me, kind):
+    """A task of rank 0 is cancelled while it waits; the others wait for its next call."""
+    connection = await me.connect(me.job.procs, timeout=40) if kind == "disconnect" else None
+    if kind == "destruct":
+        await me.group_construct("acme.up", me.job.procs, timeout=40)
+    call = collective(me, kind, connection)
+    await me.fence(timeout=40)
+    found = []
+    if me.rank == 0:
+        task = asyncio.create_task(call(60))
+        await asyncio.sleep(0.3)
+        task.cancel()
+        await asyncio.wait([task])
+        # What the others call now, they call after the withdrawal: it came first.
+        await me.put("given up", True)
+        await me.commit()
+        await tell("cancelled")
+        for rank in range(1, me.job.size):
+            await hear(f"calls-{rank}", seconds=40)
+        found = [os.path.exists(f"over-{rank}") for rank in range(1, me.job.size)]
+    else:
+        await hear("cancelled", seconds=40)
+        await tell(f"calls-{me.rank}")
+    try:
+        await call(40)
+    except PMIxError as error:
+        found.append(str(error))
+    await tell(f"over-{me.rank}")
+    # The next collective of all is the next one of each.
+    for _ in range(2):
+        await me.fence(me.job.procs, timeout=20)
+    return found
+
+
+async def address(me):
+    """A member leaves while the others fence its group by the address."""
+    await me.group_construct("acme.address", me.job.procs, ft=True, timeout=40)
+    if me.rank == 2:
+        for rank in (0, 1):
+            await hear(f"fences-{rank}", seconds=40)
+        await me.group_leave("acme.address")
+    else:
+        await tell(f"fences-{me.rank}")
+        await me.fence([Proc("acme.address", Rank.WILDCARD)], timeout=20)
+    await me.fence(timeout=40)
+    return True

@@ -1,0 +1,34 @@
+"""Collectives that end for one caller by its limit or its cancellation: the others never count it in."""
+
+from __future__ import annotations
+
+import pytest
+
+from lib import promises
+
+KINDS = ["fence", "connect", "disconnect", "construct", "destruct"]
+ours = pytest.mark.servers("python-server", "python-server-2-nodes")
+
+
+@ours
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_smallest_limit_ends_it_for_all(run, kind, first):
+    found = run("giving_up.limits", ranks=3, kind=kind, first=first)
+    assert all(isinstance(outcome, list) for outcome in found[:2]), found
+    assert found[2] is None
+
+
+@ours
+@pytest.mark.clients("python-client")
+@pytest.mark.forms("asyncio")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cancelled_caller_is_not_counted_in(run, kind):
+    found = run("giving_up.cancelled", ranks=3, kind=kind)
+    assert found == [[False, False], [], []], found
+
+
+@pytest.mark.servers(*promises.PROVEN_ON)
+@pytest.mark.needs("groups")
+def test_a_group_named_by_its_address_is_as_fault_tolerant(run):
+    assert run("giving_up.address", ranks=3, abandons=True) == [True] * 3
