@@ -227,8 +227,9 @@ def test_a_fence_goes_on_without_members_where_the_group_was_formed_so(me: Clien
         g.fence(ft=False)
     with me.group("h", [PEER, ME]) as h:
         h.fence(ft=True)
-    wants = [[info.key for info in op.directives] for op in session.asked(Fence)]
-    assert wants == [["pmix.grp.ftcoll"], [], ["pmix.grp.ftcoll"]]
+    wants = [[(info.key, info.value.data) for info in op.directives] for op in session.asked(Fence)]
+    # The server knows that the group is fault tolerant, and has to be told otherwise.
+    assert wants == [[("pmix.grp.ftcoll", each)] for each in (True, False, True)]
 
 
 def test_a_group_in_a_fence_of_the_client_is_its_name(me: Client, session: Groups) -> None:
