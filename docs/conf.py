@@ -26,7 +26,6 @@ extensions = [
     "sphinx_copybutton",
     "differences",
     "drawings",
-    "examples",
     "promises",
     "site_files",
     "standard_links",

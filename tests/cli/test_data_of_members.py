@@ -6,7 +6,8 @@ import json
 import sys
 
 import pytest
-from cli.command import Command
+
+from lib.command import Command
 
 PROGRAM = """
 import json

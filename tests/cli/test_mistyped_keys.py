@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-from cli.command import Command
 
 from lib import machine
+from lib.command import Command
 
 SYNC = """
 import pypmix, sys

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli.command import Command
 
 from lib import machine
+from lib.command import Command
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from cli.command import LIMIT, Command
 
 from lib import processes
+from lib.command import LIMIT, Command
 from pypmix.host import launch
 from pypmix.host.signals import PASSED_ON
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import pytest
 
 from lib.command import Command, Ended
-from pypmix.host.cascades import HOLD, MOST, Reader, spans, summary
 from pypmix.host.cascades import HOLD, LIVE, MOST, Reader, spans, summary
 from pypmix.host.output import Stream
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from cli.command import Command
+
+from lib.command import Command
 
 CHAIN = """
 import os, sys

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from lib.command import Command
 from lib import machine
+from lib.command import Command
 from pypmix.cli import bench, reach, show
 from pypmix.cli.app import app
 from pypmix.cli.streams import prepare

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemons.conftest import RANKS, Session
+from lib.daemon_session import RANKS, Session
 
 pytestmark = pytest.mark.timeout(170)
 

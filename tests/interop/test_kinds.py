@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from interop.test_clients import succeeded
 
+from lib.c_programs import succeeded
 from lib.job import scenario_command
 from lib.pairings import Part, require_library
 from pypmix import PMIxError

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = ROOT / "tests" / "pages" / "blocks.toml"
+PROGRAM = re.compile(r"^ *<!-- program: .*? -->\n *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 
 
 class Block(NamedTuple):
@@ -75,8 +76,8 @@ def pages() -> list[str]:
 
 @functools.cache
 def of_page(page: str) -> tuple[Block, ...]:
-    """Return the blocks of a page that are no directives."""
-    text = (ROOT / page).read_text()
+    """Return the blocks of a page, but for directives and programs that other tests run (`docs/_ext/programs.py`)."""
+    text = PROGRAM.sub(lambda match: "\n" * match[0].count("\n"), (ROOT / page).read_text())
     counts: dict[str, int] = {}
     found = []
     for match in re.finditer(r"^( *)```([a-z]+)\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL):
@@ -85,6 +86,11 @@ def of_page(page: str) -> tuple[Block, ...]:
         found.append(Block(page, kind, counts.get(kind, 0), line, textwrap.dedent(match[3])))
         counts[kind] = counts.get(kind, 0) + 1
     return tuple(found)
+
+
+def first_program() -> str:
+    """Return the program of README, which a reader saves as `endpoints.py`."""
+    return next(block.text for block in of_page("README.md") if block.kind == "python")
 
 
 @functools.cache

@@ -6,14 +6,14 @@ from lib.group_member import NEW, Member
 from lib.server_cluster import Cluster
 from lib.server_world import Client, World
 from pypmix.engine.groups import talk
-from pypmix.standard import attrs, keys, statuses
+from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.enums import Range
 from pypmix.standard.errors import NotSupported
 from pypmix.standard.ops.hosting import (
     FenceUpcall,
     GroupUpcall,
 )
-from pypmix.standard.types import RANK_WILDCARD, Proc, Query
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Proc, Query
 from pypmix.wire.additions import greeting
 from pypmix.wire.frames import TAG_NOTIFY
 from pypmix.wire.messages import EVENT, Command, reply_layout, request_layout
@@ -154,3 +154,19 @@ class Several(Cluster):
         said = (talk.text(keys.GROUP_ID, "g"), talk.text(talk.SAYS, talk.REACTION), talk.text(talk.VERDICT, verdict))
         infos = (*said, talk.proc(keys.EVENT_AFFECTED_PROC, failed))
         member.ask(Command.NOTIFY, code=statuses.TALK, range=Range.LOCAL, infos=infos)
+
+
+def invite(party, *ranks, name="g", infos=()):
+    to = DataArray(codes.PROC, job(*ranks[1:]))
+    party.notify(ranks[0], statuses.GROUP_INVITED, *infos, group=name, to=to)
+
+
+def complete(party, rank, *ranks, name="g", infos=()):
+    members = talk.procs(keys.GROUP_MEMBERSHIP, job(*ranks))
+    party.notify(
+        rank, statuses.GROUP_CONSTRUCT_COMPLETE, members, *infos, group=name, to=DataArray(codes.PROC, job(*ranks))
+    )
+
+
+def leader(party, rank, count, *infos):
+    return party.members[rank].construct(talk.size(keys.GROUP_BOOTSTRAP, count), *infos, procs=job(rank))

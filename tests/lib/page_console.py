@@ -50,7 +50,7 @@ def folder(tmp_path: Path, page: str) -> Path:
     for path in (PROGRAMS / Path(page).stem).glob("*"):
         shutil.copy(path, tmp_path)
     (tmp_path / "docs").symlink_to(DOCS)
-    (tmp_path / "endpoints.py").write_text(blocks.of_page("README.md")[0].text)
+    (tmp_path / "endpoints.py").write_text(blocks.first_program())
     return tmp_path
 
 

@@ -65,7 +65,7 @@ def folder(cluster: Cluster, tmp_path: Path, block: Block) -> Iterator[Path]:
         _script(programs / "prterun", f'#!/bin/sh\n{crowded} exec {prterun} {given} "$@"\n')
     for path in (EXAMPLES / "hello.py", EXAMPLES / "clusters" / "meet.py", EXAMPLES / "mpi" / "pool.py"):
         shutil.copy(path, folder)
-    (folder / "endpoints.py").write_text(blocks.of_page("README.md")[0].text)
+    (folder / "endpoints.py").write_text(blocks.first_program())
     (folder / "hosts").write_text(HOSTS)
     (folder / "input.dat").write_text("1 2 3")
     (folder / "FILE").touch(0o600)

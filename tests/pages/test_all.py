@@ -17,7 +17,7 @@ SHOWN = sorted(
     {
         (ROOT / page).parent / path
         for page in blocks.pages()
-        for path in re.findall(r"^```\{literalinclude\} (.*/examples/.*)$", (ROOT / page).read_text(), re.MULTILINE)
+        for path in re.findall(r"^<!-- program: (\S*/examples/[^\s,]+)", (ROOT / page).read_text(), re.MULTILINE)
     }
 )
 

@@ -56,7 +56,7 @@ def wrong(page: Path) -> list[str]:
 
 def offered(folder: Path, name: str) -> list[str]:
     """Return what is wrong with the examples that a page shows: they can be saved, and commands can be copied."""
-    shown = re.findall(r"^```\{literalinclude\} \S*examples/\S*?(\w+\.py)$", (ROOT / "docs" / name).read_text(), re.M)
+    shown = re.findall(r"^<!-- program: \S*examples/\S*?(\w+\.py)", (ROOT / "docs" / name).read_text(), re.M)
     text = (folder / name).with_suffix(".html").read_text()
     saved = re.findall(r'href="[^"]*_downloads/[^"/]*/([^"]*)"', text)
     found = [f"{each} cannot be saved" for each in shown if each not in saved]

@@ -57,26 +57,16 @@ def steps(page: str) -> Iterator[Saved | Block]:
     path = machine.ROOT / page
     text = path.read_text()
     name = ""
-    pattern = r"[Ss]ave this as `([\w.]+)`|^```\{literalinclude\} (\S+)\n|^```console\n(.*?)^```"
+    pattern = r"[Ss]ave this as `([\w.]+)`|^<!-- program: (\S+?) -->\n|^```(console|python)\n(.*?)^```"
     for match in re.finditer(pattern, text, re.MULTILINE | re.DOTALL):
         if match[1]:
             name = match[1]
-        elif match[2]:
+        elif match[2] or (match[3] == "python" and name):
             assert name, f"{page} does not say how to save {match[2]}"
-            yield Saved(name, (path.parent / match[2]).read_text())
+            yield Saved(name, (path.parent / match[2]).read_text() if match[2] else match[4])
             name = ""
-        else:
-            yield Block(page, "console", 0, text.count("\n", 0, match.start()) + 2, match[3])
-
-
-def of_readme() -> list[Saved | Block]:
-    """Return the steps of README, which shows a program first and says below how to install, and how to run it."""
-    text = (machine.ROOT / "README.md").read_text()
-    told = re.search(r"the program at the top, save it as `([\w.]+)` and enter\n?`(.*?)`", text)
-    program = re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert told is not None and program is not None
-    first, *rest = steps("README.md")
-    return [*rest, Saved(told[1], program[1]), entered(told[2]), first]
+        elif match[3] == "console":
+            yield Block(page, "console", 0, text.count("\n", 0, match.start()) + 2, match[4])
 
 
 def of_tutorial() -> list[Saved | Block]:
@@ -146,7 +136,7 @@ def home(root: Path, index: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.timeout(2 * LIMIT + 60)
 def test_a_stranger_gets_to_a_group_that_survives_a_killed_rank(root: Path, home: Path, index: Path) -> None:
-    way = [entered("cd ~/source"), *of_readme(), entered("cd ~/job"), *of_tutorial()]
+    way = [entered("cd ~/source"), *steps("README.md"), entered("cd ~/job"), *of_tutorial()]
     enter = ["unshare", *NAMESPACES, "sh", str(ENTER), str(root), str(home), str(index)]
     bare = subprocess.run([*enter, "sh", "-c", BARE], capture_output=True, text=True, timeout=LIMIT)
     assert bare.returncode == 0 and bare.stdout.strip() != "0", bare.stdout + bare.stderr

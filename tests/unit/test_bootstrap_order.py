@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from lib.group_party import Party, added, job, leader
 from pypmix.host.exchange import deciding
 from pypmix.standard import attrs
 from pypmix.standard.types import Proc
-from unit.test_server_groups import Party, added, job, leader
 
 
 @pytest.mark.parametrize("calls", [(0, 1), (1, 0)])

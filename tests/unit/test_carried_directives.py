@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from lib.exchange_groups import CONTEXT, MEMBERS, P, construct
+from lib.exchange_world import World
 from pypmix.engine.collective.rules import FT
 from pypmix.engine.python.support import CLIENT, FUNCTIONS, SERVER
 from pypmix.host.exchange.deciding import CARRIED
 from pypmix.standard import attrs, codes, keys
+from pypmix.standard.ops.events import procs_in
 from pypmix.standard.types import Info, Value
-from unit.test_exchange_crossing import World
-from unit.test_exchange_groups import CONTEXT, MEMBERS, P, construct, procs_in
 
 ONE_SERVERS = {keys.TIMEOUT, keys.COLLECT_DATA}
 """Directives that the server that is asked takes in itself: its time limit, and its data."""

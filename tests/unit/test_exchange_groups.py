@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lib.exchange_groups import CONTEXT, MEMBERS, P, construct
 from lib.exchange_world import World
 from pypmix.engine.groups import talk
 from pypmix.host.exchange import codec
@@ -25,7 +26,6 @@ from pypmix.standard.ops.hosting import (
     GROUP_GUEST,
     GROUP_LEADER_PROC,
     GROUP_ORDER,
-    GROUP_ROUND,
     GROUP_VERDICT,
 )
 from pypmix.standard.types import DataArray, Info, Proc, Query, Value
@@ -33,12 +33,9 @@ from pypmix.standard.types import DataArray, Info, Proc, Query, Value
 pytestmark = pytest.mark.timeout(30)
 
 ABORT, PARTIAL, TIMEOUT, BAD_PARAM, NOT_FOUND = -165, -52, -24, -27, -46
-MEMBERS = attrs.GROUP_MEMBERSHIP.key
-CONTEXT = attrs.GROUP_ASSIGN_CONTEXT_ID(True)
 OPTIONAL, TOLERANT = attrs.GROUP_OPTIONAL(True), attrs.GROUP_FT_COLLECTIVE(True)
 NOTIFY = attrs.GROUP_NOTIFY_TERMINATION(True)
 STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
-P = [Proc("job", rank) for rank in range(4)]
 """0 is on a, 1 and 2 are on b, 3 is on c."""
 
 
@@ -52,10 +49,6 @@ def one(key, proc):
 
 def status(code):
     return Info(STATUS, Value(codes.STATUS, code))
-
-
-def construct(*infos, number=1, members=P):
-    return GroupUpcall(GROUP_CONSTRUCT, "g", tuple(members), (Info(GROUP_ROUND, Value(codes.SIZE, number)), *infos))
 
 
 def data(end, key):

@@ -7,12 +7,12 @@ from collections import deque
 
 import pytest
 
+from lib.server_world import Client, World
 from pypmix.engine.times import LINGER_SECONDS, TURN_SECONDS
 from pypmix.standard import statuses
 from pypmix.standard.types import Proc
 from pypmix.wire.frames import frame
 from pypmix.wire.messages import encode_fence
-from unit.test_python_server import Client, World
 
 COSTLY = 0.098
 """Seconds that the worst message of 64 KiB takes, as measured."""

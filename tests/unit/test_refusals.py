@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from lib import machine
+from lib.client_wire import Wire
+from lib.group_port import A, B, C, Port, failed
 from pypmix.engine.groups.rules import GATHERING
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import EngineUnavailable, NotSupported
@@ -15,8 +17,6 @@ from pypmix.standard.ops import GroupConstruct, Put, QueryInfo
 from pypmix.standard.ops.core import DEL_GLOBAL, DEL_INTERNAL
 from pypmix.standard.releases import Release
 from pypmix.standard.types import Query, Value
-from unit.test_group_constructing import A, B, C, Port, failed
-from unit.test_python_client_machine import Wire
 
 R42, R50, R70 = (4, 2, 2), (5, 0, 11), (7, 0, 0)
 GONE = Value(codes.UNDEF, None)

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from lib.group_member import ABORT, NEW, OLD, Member, context, group_info, note
-from lib.group_party import EVERYONE, LEAD, NOTIFY, OPTIONAL, REACTS, TOLERANT, Party, Several, added, job
+from lib.group_member import ABORT, MIDDLE, NEW, OLD, Member, context, group_info, note
+from lib.group_party import (
+    EVERYONE,
+    LEAD,
+    NOTIFY,
+    OPTIONAL,
+    REACTS,
+    TOLERANT,
+    Party,
+    Several,
+    added,
+    complete,
+    invite,
+    job,
+    leader,
+)
 from lib.server_world import Client
 from pypmix.engine.groups import talk
 from pypmix.engine.python import serverdata
@@ -26,13 +40,6 @@ from pypmix.standard.ops.hosting import (
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.additions import decode_late
 from pypmix.wire.messages import EVENT, Command, reply_layout
-from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Query, Value
-from pypmix.wire.additions import decode_late, greeting
-from pypmix.wire.frames import TAG_NOTIFY
-from pypmix.wire.messages import EVENT, Command, reply_layout, request_layout
-from unit.crossing import Cluster
-from unit.test_python_server import Client, World
-from unit.test_python_server_groups import ABORT, MIDDLE, NEW, OLD, Member, context, group_info, note
 
 EVERYONE_OF_THE_JOB = Proc("job", RANK_WILDCARD)
 NOT_A_MEMBER = -66
@@ -629,18 +636,6 @@ def test_queries_and_the_names_of_ones_groups():
 # Invitations
 
 
-def invite(party, *ranks, name="g", infos=()):
-    to = DataArray(codes.PROC, job(*ranks[1:]))
-    party.notify(ranks[0], statuses.GROUP_INVITED, *infos, group=name, to=to)
-
-
-def complete(party, rank, *ranks, name="g", infos=()):
-    members = talk.procs(keys.GROUP_MEMBERSHIP, job(*ranks))
-    party.notify(
-        rank, statuses.GROUP_CONSTRUCT_COMPLETE, members, *infos, group=name, to=DataArray(codes.PROC, job(*ranks))
-    )
-
-
 def test_an_invited_group_is_known_when_its_leader_says_so():
     party = Party(3)
     invite(party, 1, 0, 2, infos=(NOTIFY,))
@@ -699,10 +694,6 @@ def test_an_inviter_gets_a_context_id():
 
 
 # Callers that do not know each other
-
-
-def leader(party, rank, count, *infos):
-    return party.members[rank].construct(talk.size(keys.GROUP_BOOTSTRAP, count), *infos, procs=job(rank))
 
 
 def test_leaders_that_know_their_number_and_whom_they_add():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from lib.group_party import Party, complete, invite, job
 from pypmix.engine.groups import talk
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.types import DataArray, Proc
-from unit.test_server_groups import Party, complete, invite, job
 
 
 def complete_by_range(party, rank, *ranks):

@@ -12,10 +12,8 @@ from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import RANK_VALID, Proc, Value
 from pypmix.wire.codec import encode_kval, one_of
 from pypmix.wire.encode import BYTES, flex, key_bytes
-from pypmix.wire.modex import MAGIC, STRANGE, decode_modex, encode_modex
 from pypmix.wire.modex import MAGIC, decode_modex, encode_modex
 from pypmix.wire.readers import IS_UNKNOWN, MARKS
-from wire.strategies import values
 
 
 def kval(key, data="x", buffer_type=1, release=(7, 0, 0)):

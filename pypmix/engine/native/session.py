@@ -26,9 +26,8 @@ from pypmix.standard.errors import (
     error_for,
 )
 from pypmix.standard.releases import parse_release, release_text
-from pypmix.standard.types import RANGES, RANK_INVALID, RANK_WILDCARD, Info, Proc, Value, decimal
-from pypmix.wire.readers import rule_of, rule_of_library
 from pypmix.standard.types import RANGES, RANK_INVALID, RANK_WILDCARD, DataArray, Info, Proc, Query, Value, decimal
+from pypmix.wire.readers import rule_of, rule_of_library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
