@@ -148,6 +148,10 @@ SELECTIONS = (
 )
 
 
+NAME_KEPT = Outcome(
+    "a construct of the name is refused at once",
+    lambda job: [job.ranks[rank].result[3:] for rank in (0, 1)] == [["ERR_EXISTS"]] * 2,
+)
 NOBODY_NAMED = returned(
     "the fence times out, and its error names nobody",
     lambda found: isinstance(found[0][0], OperationTimeout) and found[0][0].missing is None,
@@ -293,12 +297,16 @@ LACKS = (
         f"{HOSTED}4.2.*",
         "*",
         "libpmix keeps a group until all its first members that live destruct it: a server of 4.2",
+        expect=NAME_KEPT,
+        probe="test_groups_reduced.test_its_name_is_free_again_if_a_member_has_left",
     ),
     Lack(
         "a name that a member has left",
         f"{HOSTED}[5-9]*",
         "native*",
         "libpmix keeps a group until all its first members that live destruct it: in the clients",
+        expect=NAME_KEPT,
+        probe="test_groups_reduced.test_its_name_is_free_again_if_a_member_has_left",
     ),
     Lack(
         "a finalize while others wait",

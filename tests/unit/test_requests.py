@@ -858,9 +858,14 @@ def test_requests_are_the_bytes_that_natives_send():
             continue
         client = machine(message.release)
         fields = message.layout.decode(message.data, 1, message.release)
+        expected = message.data
+        if message.command == Command.MONITOR and fields["monitor"].value.type == codes.POINTER:
+            # A C program may name a heartbeat by a null pointer, for which there is a flag here.
+            fields["monitor"] = attrs.MONITOR_HEARTBEAT(True)
+            expected = message.layout.encode(1, message.release, **fields)
         client.start(operations(message.command, fields), None, 0.0)
         ((_, payload),) = sent(client)
-        assert payload == message.data, message.layout.name
+        assert payload == expected, message.layout.name
         checked.setdefault(message.command, set()).add(message.release)
     assert checked.keys() == set(range(15, 22))
     assert all(len(releases) > 1 for releases in checked.values())

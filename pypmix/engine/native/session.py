@@ -349,7 +349,6 @@ class NativeSession(Connection):
             self._kept[name] = op.value
             return
         key = text(name)
-        self._names.add(name)
         kind, data = op.value
         if op.scope in ops.DELETES:
             needed = self.release if op.scope == ops.DEL_INTERNAL else min(self.release, self.server_release)
@@ -377,6 +376,7 @@ class NativeSession(Connection):
                 self.marshal.clear(made)
         if status:
             raise self.failed("put", status, f"the library does not take {name!r}")
+        (self._names.discard if op.scope in ops.DELETES else self._names.add)(name)
 
     def _get(self, op: ops.Get) -> Value:
         proc, key, directives = op.proc, op.key, op.directives
