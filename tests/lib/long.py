@@ -158,7 +158,7 @@ def run(part: Part, folder: Path) -> bool:
     ]
     command = program(part.command)
     if "pytest" in part.command:
-        command += ["--results", str(folder / part.name)]
+        command.append(f"--results={folder / part.name}")
     lines = [[sys.executable, *words] for words in provides if words] + [command]
     environment = {**os.environ, RANDOM: "1", **part.variables}
     return all(subprocess.run(line, cwd=ROOT, env=environment).returncode == 0 for line in lines)

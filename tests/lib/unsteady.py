@@ -77,7 +77,7 @@ def run_alone(config: pytest.Config, tests: Sequence[str], title: str) -> dict[s
         place.mkdir(parents=True, exist_ok=True)
         names = place / "tests.txt"
         names.write_text("\n".join(tests) + "\n")
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", record.OPTION, str(place), f"@{names}"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", f"{record.OPTION}={place}", f"@{names}"]
         with (place / "output.txt").open("ab") as output:
             process = subprocess.Popen(
                 command, cwd=config.rootpath, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
