@@ -89,8 +89,8 @@ def of_page(page: str) -> tuple[Block, ...]:
 
 
 def first_program() -> str:
-    """Return the program of README, which a reader saves as `endpoints.py`."""
-    return next(block.text for block in of_page("README.md") if block.kind == "python")
+    """Return the first program of README and of the front page, which a reader saves as `endpoints.py`."""
+    return (ROOT / "docs" / "examples" / "endpoints.py").read_text()
 
 
 @functools.cache
