@@ -67,7 +67,7 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"pypmix\.(handlers\.F|operations\.(base\.Asks|spawning\.Ends|streams\.T))"),
     ("py:class", r"pypmix\.aio\.operations\.psets\.PsetStream"),
     ("py:(class|obj)", r"(Given|Later|H|P|Connected|Described|Pending|Handler|JobInfo|Output|Upcall)"),
-    ("py:(class|obj)", r"(Launch|Dispatcher|Start|Done|ServerSession|Codec|Among)"),
+    ("py:(class|obj)", r"(Launch|Dispatcher|Start|Done|ServerSession|Codec|Among|Values)"),
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|aio\.Group|Elect|AsyncLeadership|BlockingLeadership)"),
     # Protocols and machines that a carrier, an exchange or a crossing is given by servers.
     ("py:(class|obj)", r"(Address|Call|Alarm|Timer|ServerLike|Op|NodeSession|ForkServers)"),

@@ -468,8 +468,8 @@ class Exchanging:
             timeout: Seconds to wait for the others at each piece; no limit by default.
 
         Returns:
-            The values by rank; in a group that continues without members that fail, of those that took part: the same
-            at all ranks. `procs` of the list names them.
+            The values by rank, the same at all ranks. In a group that continues without members that fail, those of the
+            members that took part. `procs` of the list names them.
         """
         return Transfer(self._among(), "allgather", None, codec, timeout).allgather(value)
 
