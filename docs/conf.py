@@ -48,6 +48,9 @@ copybutton_line_continuation_character = "\\"
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
+# Straight dashes: `--option` in prose stays what is typed.
+smartquotes_action = "qe"
+
 default_role = "code"
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"

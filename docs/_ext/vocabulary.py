@@ -143,12 +143,11 @@ class RunOptions(Directive):
         content = [
             [
                 code(", ".join(option.names) + (f" {option.metavar}" if option.metavar else "")),
-                text("application" if option.per_app else "job"),
-                text(option.help),
+                text(f"{option.help} (for each application)" if option.per_app else option.help),
             ]
             for option in OPTIONS
         ]
-        return [table(["Option", "Of", "Meaning"], [34, 14, 60], content)]
+        return [table(["Option", "Meaning"], [34, 66], content)]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

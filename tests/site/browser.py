@@ -4,8 +4,8 @@ Usage: python tests/site/browser.py FOLDER [--shots FOLDER] [PAGE...]
 
 It needs Chromium: `apt-get install chromium-headless-shell`, or PYPMIX_TEST_BROWSER with the path of one. Without it
 nothing is looked at, which is an error where PYPMIX_TEST_REQUIRE is `all`. It prints each page that is wider than its
-window, each table and code block that is wider than its page, links without text, words that are cut off, pictures that
-are missing, and text of pictures that is too small or hard to read, and exits with 1 if there are any.
+window, each wide table that does not scroll, each code block that is wider than its page, names in tables that are
+broken in the middle, links without text, words that are cut off, pictures that are missing, and text of pictures that is too small or hard to read, and exits with 1 if there are any.
 """
 
 from __future__ import annotations
@@ -53,9 +53,6 @@ LOOK = """
         const far = [...document.querySelectorAll('article *')].find(beyond);
         found.push(`the page is ${root.scrollWidth} wide: ${far ? short(far) : 'outside of the article'}`);
     }
-    for (const table of document.querySelectorAll('.table-wrapper'))
-        if (wide && table.scrollWidth > table.clientWidth + 1)
-            found.push(`a table is ${table.scrollWidth - table.clientWidth} too wide: ${short(table)}`);
     for (const block of document.querySelectorAll('article pre'))
         if (wide && block.scrollWidth > block.clientWidth + 1)
             found.push(`a code block is ${block.scrollWidth - block.clientWidth} too wide: ${short(block)}`);
@@ -64,6 +61,25 @@ LOOK = """
             found.push(`a link without text: ${link.getAttribute('href')}`);
     const scrolls = element =>
         element && (getComputedStyle(element).overflowX === 'auto' || scrolls(element.parentElement));
+    for (const table of document.querySelectorAll('article table')) {
+        const beyond = table.getBoundingClientRect().right - table.closest('article').getBoundingClientRect().right;
+        if (beyond > 1 && !scrolls(table.parentElement))
+            found.push(`a table is ${beyond} too wide and does not scroll: ${short(table)}`);
+    }
+    const lines = (node, start, end) => {
+        const range = document.createRange();
+        range.setStart(node, start);
+        range.setEnd(node, end);
+        return new Set([...range.getClientRects()].map(box => Math.round(box.top))).size;
+    };
+    const broken = [];
+    for (const code of document.querySelectorAll('article table code')) {
+        const walker = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
+        for (let node = walker.nextNode(); node; node = walker.nextNode())
+            for (const name of node.data.matchAll(/\\S+/g))
+                if (lines(node, name.index, name.index + name[0].length) > 1) broken.push(name[0]);
+    }
+    if (broken.length) found.push(`${broken.length} names in tables are broken, such as ${broken[0]}`);
     for (const words of document.querySelectorAll('article a, article p, article code'))
         if (words.getBoundingClientRect().right > innerWidth + 1 && !scrolls(words)) {
             found.push(`words are cut off: ${short(words)}`);
