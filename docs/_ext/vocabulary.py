@@ -143,7 +143,7 @@ class RunOptions(Directive):
         content = [
             [
                 code(", ".join(option.names) + (f" {option.metavar}" if option.metavar else "")),
-                text(f"{option.help} (for each application)" if option.per_app else option.help),
+                text(f"{option.help} Each application may have its own." if option.per_app else option.help),
             ]
             for option in OPTIONS
         ]
