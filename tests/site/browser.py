@@ -5,7 +5,8 @@ Usage: python tests/site/browser.py FOLDER [--shots FOLDER] [PAGE...]
 It needs Chromium: `apt-get install chromium-headless-shell`, or PYPMIX_TEST_BROWSER with the path of one. Without it
 nothing is looked at, which is an error where PYPMIX_TEST_REQUIRE is `all`. It prints each page that is wider than its
 window, each wide table that does not scroll, each code block that is wider than its page, names in tables that are
-broken in the middle, links without text, words that are cut off, pictures that are missing, and text of pictures that is too small or hard to read, and exits with 1 if there are any.
+broken in the middle, links without text, words that are cut off, pictures that are missing, and text of pictures that
+is too small or hard to read, and exits with 1 if there are any.
 """
 
 from __future__ import annotations
