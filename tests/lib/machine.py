@@ -1,7 +1,8 @@
 """What this machine has to test with: libpmix libraries, launchers, a Debian root, a C compiler, the built extension.
 
 More than the folder that `provision.py` fills and the well-known places hold may be named in `PYPMIX_TEST_LIBPMIX`
-(paths separated like those of `PATH`), `PYPMIX_TEST_PRTERUN` and `PYPMIX_TEST_MPIRUN`.
+(paths separated like those of `PATH`), `PYPMIX_TEST_PRTERUN` and `PYPMIX_TEST_MPIRUN`. `PYPMIX_TEST_ROOT` names the
+Debian root whose PMIx takes part; it is `forky` if not given.
 With `PYPMIX_TEST_REQUIRE=all`, as CI sets it, a missing thing fails the tests that need it.
 """
 
@@ -27,6 +28,9 @@ from lib.provision_roots import Root
 
 TESTS = Path(__file__).resolve().parent.parent
 ROOT = TESTS.parent
+
+ROOT_NAME = os.environ.get("PYPMIX_TEST_ROOT") or "forky"
+"""The Debian root whose PMIx takes part."""
 
 SYSTEM_LIBRARIES = ("/usr/lib/*-linux-gnu/libpmix.so.2", "/usr/lib64/libpmix.so.2", "/usr/lib/libpmix.so.2")
 
@@ -119,12 +123,12 @@ def launcher(name: str) -> Launcher | None:
     return next((found for found in launchers() if found.name == name), None)
 
 
-def root(name: str = "forky") -> Root | None:
-    """Return the Debian root with a newer PMIx than the machine's own, None if it was not built."""
+def root(name: str = ROOT_NAME) -> Root | None:
+    """Return the Debian root with a PMIx that the machine does not have, None if it was not built."""
     return provision_roots.root(name)
 
 
-def enter(command: Sequence[str], folder: Path, name: str = "forky") -> list[str]:
+def enter(command: Sequence[str], folder: Path, name: str = ROOT_NAME) -> list[str]:
     """Return the command that runs another one in the Debian root, with its Python where this one's is asked for.
 
     Args:
@@ -143,7 +147,7 @@ def enter(command: Sequence[str], folder: Path, name: str = "forky") -> list[str
 
 
 @functools.cache
-def root_lacking(name: str = "forky") -> str:
+def root_lacking(name: str = ROOT_NAME) -> str:
     """Return what keeps tests out of the Debian root, empty if nothing does."""
     if root(name) is None:
         return f"the Debian {name} root that tests/lib/provision_roots.py builds"

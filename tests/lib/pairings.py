@@ -49,7 +49,10 @@ SERVERS = (
 )
 CLIENTS = ("python-client", "native-4.2.2", "native-5.0.11")
 
-ROOT_RELEASE = machine.leading_release(found.pmix) if (found := machine.root()) else "7.0.0"
+PMIX_OF_ROOTS = {"forky": "7.0.0", "trixie": "5.0.7"}
+"""What the roots have, of which none may have been built."""
+
+ROOT_RELEASE = machine.leading_release(found.pmix) if (found := machine.root()) else PMIX_OF_ROOTS[machine.ROOT_NAME]
 ROOT_SERVER = f"prterun-{ROOT_RELEASE}"
 ROOT_HOSTED = f"{HOSTED}{ROOT_RELEASE}"
 ROOT_CLIENT = f"native-{ROOT_RELEASE}"

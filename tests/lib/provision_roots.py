@@ -1,5 +1,5 @@
-"""Build small Debian roots: PMIx 7 and PRRTE 5 in `forky`, these and torch in `torch`, Slurm 24.11 in `trixie`, Python
-alone in `bookworm`.
+"""Build small Debian roots: PMIx 7 and PRRTE 5 in `forky`, these and torch in `torch`, what Debian 13 has of PMIx,
+Open MPI and Slurm in `trixie`, Python alone in `bookworm`.
 
 Run as `python tests/lib/provision_roots.py NAME...`. Each root has a Python of its own. It is built once, in the folder
 where `provision.py` keeps what it fetches, which all checkouts share; another recipe makes another folder. Needs root,
@@ -19,9 +19,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,14 @@ TIME_LIMIT = 900
 TOOLS = ("debootstrap", "unshare", "setpriv", "apt-get")
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 # a root that is not whole is thrown away, so dpkg need not wait for the disk
-ENVIRONMENT = {"PATH": SYSTEM_PATH, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive", "DPKG_FORCE": "unsafe-io"}
+ENVIRONMENT = {
+    "PATH": SYSTEM_PATH,
+    # PRRTE 3 crashes without it
+    "HOME": "/root",
+    "LC_ALL": "C",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "DPKG_FORCE": "unsafe-io",
+}
 
 PYTHON = """
 import json, os, platform, site, subprocess
@@ -48,7 +56,7 @@ os.makedirs(facts["packages"] + "/pypmix", exist_ok=True)
 """
 """Leaves a mount point for pypmix, where all that it imports is installed."""
 
-ASK_FORKY = """
+ASK_PMIX = """
 import ctypes, glob
 import rich, typer
 library = sorted(glob.glob("/usr/lib/*/libpmix.so.2"))[0]
@@ -62,13 +70,10 @@ facts |= {
 }
 """
 
-ASK_TRIXIE = """
-import glob, subprocess
-for plugin in glob.glob("/usr/lib/*/slurm-wlm/mpi_pmix*.so"):
-    os.remove(plugin)
+ASK_SLURM = """
 facts["slurm"] = subprocess.check_output(["dpkg-query", "-W", "-f", "${Version}", "slurmd"], text=True).split("-")[0]
+facts["plugins"] = os.path.dirname(glob.glob("/usr/lib/*/slurm-wlm/mpi_pmix_v5.so")[0])
 """
-"""Leaves Slurm without its PMIx plugin."""
 
 ASK_BOOKWORM = """
 import ensurepip, venv
@@ -83,12 +88,14 @@ class Recipe(NamedTuple):
 
     Attributes:
         index: What its folder `/index` has wheels of, with all that these need.
+        wheels: What its Python has from where pip finds it, since Debian's is older than pypmix takes.
     """
 
     suite: str
     packages: tuple[str, ...]
     ask: str
     index: tuple[str, ...] = ()
+    wheels: tuple[str, ...] = ()
 
 
 def _requirements() -> tuple[str, ...]:
@@ -99,16 +106,23 @@ def _requirements() -> tuple[str, ...]:
     return tuple(each.partition(";")[0] for each in wanted)
 
 
-# The native server with its libpmix, and what pypmix imports; pypmix itself is mounted where it is used.
-FORKY = ("libprrte-bin", "python3", *("python3-" + each for each in ("anyio", "cffi-backend", "rich", "typer")))
+ANYIO = tuple(each for each in _requirements() if each.startswith("anyio"))
+
+# Python with what pypmix imports; pypmix itself is mounted where it is used.
+PYTHON_PACKAGES = ("python3", *("python3-" + each for each in ("anyio", "cffi-backend", "rich", "typer")))
+
+# The native server with its libpmix.
+FORKY = ("libprrte-bin", *PYTHON_PACKAGES)
 
 RECIPES = {
-    "forky": Recipe("forky", FORKY, PLACE + ASK_FORKY),
-    "torch": Recipe("forky", (*FORKY, "python3-torch"), PLACE + ASK_FORKY),
+    "forky": Recipe("forky", FORKY, PLACE + ASK_PMIX),
+    "torch": Recipe("forky", (*FORKY, "python3-torch"), PLACE + ASK_PMIX),
+    # What a site with Debian stable installs: Open MPI brings PRRTE, and Slurm its PMIx plugin.
     "trixie": Recipe(
         "trixie",
-        ("slurmctld", "slurmd", "slurm-client", "munge", "python3", "python3-anyio", "python3-cffi-backend"),
-        PLACE + ASK_TRIXIE,
+        ("libpmix-bin", "openmpi-bin", "slurmctld", "slurmd", "slurm-client", "munge", *PYTHON_PACKAGES),
+        PLACE + ASK_PMIX + ASK_SLURM,
+        wheels=ANYIO,
     ),
     # A stranger's machine: no compiler, no libpmix, no launcher.
     "bookworm": Recipe("bookworm", ("python3", "python3-venv"), ASK_BOOKWORM, _requirements()),
@@ -121,6 +135,7 @@ class Root(NamedTuple):
     Attributes:
         library: Empty where it has none.
         pmix: The release of PMIx, empty where it has none; `prrte` and `slurm` alike.
+        plugins: The folder of Slurm's plugins, empty where it has none.
     """
 
     folder: Path
@@ -130,6 +145,7 @@ class Root(NamedTuple):
     pmix: str = ""
     prrte: str = ""
     slurm: str = ""
+    plugins: str = ""
 
     def __str__(self) -> str:
         parts = {"PMIx": self.pmix, "PRRTE": self.prrte, "Slurm": self.slurm, "Python": self.python}
@@ -149,7 +165,7 @@ def root(name: str = "forky") -> Root | None:
 
 def _recipe(name: str) -> list[str]:
     recipe = RECIPES[name]
-    return [recipe.suite, *recipe.packages, *recipe.index]
+    return [recipe.suite, *recipe.packages, *recipe.index, *recipe.wheels]
 
 
 def _folder(name: str) -> Path:
@@ -202,7 +218,10 @@ def build(name: str) -> None:
         ask = f"{PYTHON}{RECIPES[name].ask}print(json.dumps(facts))"
         found = json.loads(_inside(["chroot", str(draft), "python3", "-c", ask], stdout=subprocess.PIPE).stdout)
         if RECIPES[name].index:
-            _download(RECIPES[name].index, found["python"], draft / "index")
+            _pip("download", RECIPES[name].index, found["python"], "--dest", draft / "index")
+        if RECIPES[name].wheels:
+            place = draft / found["packages"].lstrip("/")
+            _pip("install", RECIPES[name].wheels, found["python"], "--upgrade", "--target", place)
         shutil.rmtree(draft / "var" / "cache" / "apt")
         (draft / "bytecode").mkdir()
         (draft / "facts.json").write_text(json.dumps({"recipe": _recipe(name), "root": found}, indent=1))
@@ -225,11 +244,29 @@ def _debootstrap(recipe: Recipe, target: Path, output: Any) -> None:
     _inside([*command, recipe.suite, str(target), mirror(), str(SCRIPT)], stdout=output, stderr=subprocess.STDOUT)
 
 
-def _download(wanted: tuple[str, ...], python: str, target: Path) -> None:
-    """Fetch wheels for a Python, which need not be this one."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    fit = ["--only-binary", ":all:", "--python-version", python, "--platform", f"manylinux2014_{os.uname().machine}"]
-    subprocess.run([*command, *fit, "--dest", target, *wanted], check=True, timeout=TIME_LIMIT)
+def _pip(verb: str, wanted: Iterable[str], python: str, *options: str | Path) -> None:
+    """Fetch wheels for a Python, which need not be this one, by `pip download` or `pip install`."""
+    command = [sys.executable, "-m", "pip", verb, "--quiet", "--disable-pip-version-check"]
+    # the newest that a root's own C library takes, first
+    tags = [f"manylinux_2_{minor}_{os.uname().machine}" for minor in (34, 28, 27, 17)]
+    platforms = [f"--platform={tag}" for tag in (*tags, f"manylinux2014_{os.uname().machine}")]
+    fit = ["--only-binary", ":all:", "--python-version", python, *platforms]
+    subprocess.run([*command, *fit, *options, *wanted], check=True, timeout=TIME_LIMIT)
+
+
+def provide_packages(name: str, wanted: Sequence[str]) -> str:
+    """Return a folder of a root, as seen inside of it, with packages for its Python; fetch them first if need be."""
+    with _alone(name):
+        found = root(name)
+        assert found is not None
+        # A part of the root that `enter.sh` shows.
+        place = found.folder / "usr" / "local"
+        folder = place / f"packages-{hashlib.sha256(repr(wanted).encode()).hexdigest()[:8]}"
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=place) as draft:
+                _pip("install", wanted, found.python, "--target", Path(draft) / "packages")
+                (Path(draft) / "packages").rename(folder)
+    return f"/{folder.relative_to(found.folder)}"
 
 
 def _inside(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:

@@ -33,14 +33,16 @@ class Slurm:
     Args:
         cluster: The nodes.
         cgroup: The text of cgroup.conf, which newer releases read in any case; empty for none.
+        plugins: The folder of Slurm's plugins, if it is not where the package has it.
 
     Attributes:
         environment: What commands of Slurm need on a node.
     """
 
-    def __init__(self, cluster: Cluster, cgroup: str = "") -> None:
+    def __init__(self, cluster: Cluster, cgroup: str = "", plugins: str = "") -> None:
         self._cluster = cluster
         self._cgroup = cgroup
+        self._plugins = plugins
         self._folder = cluster.folder / "slurm"
         self.environment = {"SLURM_CONF": str(self._folder / "slurm.conf")}
 
@@ -59,6 +61,7 @@ class Slurm:
         first, *_ = self._cluster
         text = (slurm.COMMON + CONFIGURATION).format(folder=folder, first=first)
         text += "".join(f"NodeName={node.name} NodeAddr={node.address} CPUs={CPUS}\n" for node in self._cluster)
+        text += f"PluginDir={self._plugins}\n" if self._plugins else ""
         Path(self.environment["SLURM_CONF"]).write_text(text)
         if self._cgroup:
             (folder / "cgroup.conf").write_text(self._cgroup)

@@ -1,8 +1,9 @@
-"""Two nodes whose programs, Slurm 24.11 and Python are those of a Debian trixie root: its Slurm has no PMIx plugin."""
+"""Two nodes whose programs, Slurm 24.11 and Python are those of a Debian trixie root."""
 
 from __future__ import annotations
 
 import copy
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from lib import cluster as clusters
 from lib import machine, provision_roots
 from lib.cluster import Cluster, Node
 from lib.slurm_nodes import Slurm
+
+RUN = ("python3", "-m", "pypmix", "run")
+LIMIT = 80.0
+CGROUP = "CgroupPlugin=disabled\n"
 
 HOLD = 'mkdir -m 755 /run/munge; mount --bind "$0/hosts" /etc/hosts; touch "$0/$1.up"; exec sleep infinity'
 
@@ -55,13 +60,41 @@ def in_root(cluster: Cluster, root: provision_roots.Root) -> Cluster:
     return found
 
 
+class Ran:
+    """Runs commands of Slurm on the first node."""
+
+    def __init__(self, trixie: Cluster, slurm: Slurm) -> None:
+        self._first = trixie["n1"]
+        self._environment = {
+            **slurm.environment,
+            "PYTHONPATH": str(machine.ROOT),
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/root",
+            # The checkout cannot be written to, and the Python is another one.
+            "PYTHONPYCACHEPREFIX": "/bytecode",
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+
+    def __call__(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        done: subprocess.CompletedProcess[str] = self._first.run(
+            *words, env=self._environment, timeout=LIMIT, check=check
+        )
+        return done
+
+
 @pytest.fixture(scope="session")
-def trixie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two nodes with the root."""
-    root = provision_roots.root("trixie")
-    if root is None:
+def root() -> provision_roots.Root:
+    """The root that was built."""
+    found = provision_roots.root("trixie")
+    if found is None:
         machine.lacking("the Debian trixie root that tests/lib/provision_roots.py builds")
-    assert root is not None
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def trixie(root: provision_roots.Root, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two nodes with the root."""
     if clusters.lacking():
         machine.lacking(clusters.lacking())
     found = Cluster(2, tmp_path_factory.mktemp("trixie"))
@@ -71,7 +104,12 @@ def trixie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         found.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def slurm(trixie: Cluster) -> Slurm:
-    """Slurm on the nodes."""
-    return Slurm(trixie, "CgroupPlugin=disabled\n").start()
+    """Slurm on the nodes, as Debian has it."""
+    return Slurm(trixie, CGROUP).start()
+
+
+@pytest.fixture
+def ran(trixie: Cluster, slurm: Slurm) -> Ran:
+    return Ran(trixie, slurm)

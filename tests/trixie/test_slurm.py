@@ -1,17 +1,13 @@
-"""`pypmix run` in a job of a newer Slurm, which has no PMIx plugin: inside of salloc and sbatch, and as a step."""
+"""`pypmix run` in a job of a Slurm that has no PMIx plugin: inside of salloc and sbatch, and as a step."""
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
-from lib import machine, provision_roots
+from lib import provision_roots
 from lib.cluster import Cluster
 from lib.slurm_nodes import Slurm
-
-RUN = ("python3", "-m", "pypmix", "run")
-LIMIT = 80.0
+from trixie.conftest import CGROUP, RUN, Ran
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -28,36 +24,18 @@ BY_SLOT = ["0 4 n1 6 4", "1 4 n1 6 4", "2 4 n2 6 4", "3 4 n2 6 4"]
 BY_NODE = ["0 4 n1 6 4", "1 4 n2 6 4", "2 4 n1 6 4", "3 4 n2 6 4"]
 
 
-class Ran:
-    """Runs commands of Slurm on the first node."""
-
-    def __init__(self, trixie: Cluster, slurm: Slurm) -> None:
-        self._first = trixie["n1"]
-        self._environment = {
-            **slurm.environment,
-            "PYTHONPATH": str(machine.ROOT),
-            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-            "HOME": "/root",
-            # The checkout cannot be written to, and the Python is another one.
-            "PYTHONPYCACHEPREFIX": "/bytecode",
-            "PYTHONDONTWRITEBYTECODE": "",
-        }
-
-    def __call__(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        done: subprocess.CompletedProcess[str] = self._first.run(
-            *words, env=self._environment, timeout=LIMIT, check=check
-        )
-        return done
+@pytest.fixture(scope="module")
+def slurm(trixie: Cluster, root: provision_roots.Root) -> Slurm:
+    """Slurm on the nodes, with all of its plugins but that for PMIx."""
+    folder = trixie.folder / "plugins"
+    folder.mkdir()
+    for path in (root.folder / root.plugins.lstrip("/")).iterdir():
+        if not path.name.startswith("mpi_pmix"):
+            (folder / path.name).symlink_to(f"{root.plugins}/{path.name}")
+    return Slurm(trixie, CGROUP, str(folder)).start()
 
 
-@pytest.fixture
-def ran(trixie: Cluster, slurm: Slurm) -> Ran:
-    return Ran(trixie, slurm)
-
-
-def test_it_is_a_newer_slurm_without_the_plugin(ran: Ran) -> None:
-    root = provision_roots.root("trixie")
-    assert root is not None
+def test_it_is_a_newer_slurm_without_the_plugin(ran: Ran, root: provision_roots.Root) -> None:
     assert ran("srun", "--version").stdout.split() == ["slurm-wlm", root.slurm]
     assert root.slurm.startswith("24.")
     listed = ran("srun", "--mpi=list")
