@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 SUCCESSES = frozenset({statuses.SUCCESS, statuses.OPERATION_SUCCEEDED})
 
+# PRRTE 3.0.8 answers a lookup with that of a query.
+PARTIAL_SUCCESSES = frozenset({statuses.ERR_PARTIAL_SUCCESS, statuses.QUERY_PARTIAL_SUCCESS})
+
 
 class PMIxError(Exception):
     """An operation failed; also the base of all of pypmix's own errors.

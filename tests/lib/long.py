@@ -53,6 +53,7 @@ def folders(*names: str) -> tuple[str, ...]:
 
 LEARNING = folders("frameworks/test_torch.py", "frameworks/test_jax.py")
 SESSIONS = folders("faults/test_sessions.py", "faults/test_hostile.py", "faults/test_signals.py")
+STABLE = folders(*(f"suite/test_{name}.py" for name in ("fences", "groups", "modex", "publish")))
 
 PARTS = (
     Part("checks", "style, types and documentation", ("tox", "-e", "lint,types,docs"), ()),
@@ -99,7 +100,25 @@ PARTS = (
         ("pytest", *folders("interop/differential")),
         variables={"PYPMIX_DIFFERENTIAL_RUNS": "200", "PYPMIX_DIFFERENTIAL_FROM": "1000"},
     ),
-    Part("trixie", "a newer Slurm without its PMIx plugin", ("pytest", *folders("trixie")), ("trixie",)),
+    Part("trixie", "Debian 13's Slurm with its PMIx plugin and without", ("pytest", *folders("trixie")), ("trixie",)),
+    Part(
+        "stable",
+        "a part of the shared suite on Debian 13's PRRTE, libpmix and Python",
+        (*PYTEST, "-k", "prterun-5.0.7 or native-server-5.0.7", *STABLE),
+        ("trixie",),
+        variables={"PYPMIX_TEST_ROOT": "trixie"},
+    ),
+    Part(
+        "python313",
+        "unit and wire on Debian 13's Python 3.13",
+        ("python", f"{LIB}/in_root.py", "trixie", "-n", "2", *folders("unit", "wire")),
+        ("trixie",),
+    ),
+    Part(
+        "python314",
+        "unit and wire on Debian forky's Python 3.14",
+        ("python", f"{LIB}/in_root.py", "forky", "-n", "2", *folders("unit", "wire")),
+    ),
     Part("stranger", "README and the tutorial on a bare machine", ("pytest", *folders("stranger")), ("bookworm",)),
     Part("bare", "README's test command on a bare machine", ("python", f"{LIB}/bare.py"), ("bookworm",)),
     Part("sabotage", "tests fail where the package is broken", ("python", "tests/long/sabotage.py")),

@@ -247,7 +247,32 @@ def ended(code: int, pattern: str) -> Outcome:
     )
 
 
+WITHOUT_VALUES = Error(PMIxError, "did not come with the answer", statuses.QUERY_PARTIAL_SUCCESS)
+
 LACKS = (
+    *[
+        Lack(
+            feature,
+            "prterun-5.0.7",
+            "*",
+            "PRRTE 3.0.8 answers a lookup without values unless there is one for each key",
+            expect=WITHOUT_VALUES,
+            probe=f"test_publish.{probe}",
+        )
+        for feature, probe in (
+            ("a lookup of several keys", "test_every_rank_finds_what_all_have_published"),
+            ("a lookup waits for all of its keys", "test_keys_that_come_one_after_the_other"),
+            ("duplicate keys are refused", "test_a_key_that_is_there_already"),
+        )
+    ],
+    Lack(
+        "a range of the proc itself",
+        "prterun-5.0.7",
+        "*",
+        "PRRTE 3.0.8 shows others what was published to PROC_LOCAL",
+        expect=PROC_LOCAL_SHOWN,
+        probe="test_publish.test_ranges",
+    ),
     *[
         Lack(COMMITTED, server, client, "libpmix has none, " + reason, expect=expect, probe=TOO_MUCH)
         for servers, client, reason, expect in (
@@ -606,8 +631,8 @@ LACKS = (
     Lack(
         "refreshed get",
         "prterun*",
-        "native-5.0.8",
-        "libpmix 5.0.8 answers from its cache in spite of the attribute",
+        "native-5.0.[78]",
+        "libpmix 5.0.7 and 5.0.8 answer from the cache in spite of the attribute",
         expect=each_returned(("before", "before")),
         probe="test_modex.test_a_changed_value_is_seen_on_refresh",
     ),

@@ -164,6 +164,7 @@ def test_the_machine_sends_range_and_persistence_as_infos(kind):
         (0, (), NotFound),
         (statuses.ERR_PARTIAL_SUCCESS, (Pdata(OTHER, "a", text("x")),), ("a",)),
         (statuses.ERR_PARTIAL_SUCCESS, (), PartialSuccess),
+        (statuses.QUERY_PARTIAL_SUCCESS, (Pdata(OTHER, "a", text("x")),), ("a",)),
         (statuses.ERR_NOT_FOUND, (), NotFound),
         (-23, (), PermissionDenied),
     ],

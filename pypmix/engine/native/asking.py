@@ -16,7 +16,7 @@ from pypmix.engine.native.connection import arguments
 from pypmix.engine.native.quirks import check_types, deadline
 from pypmix.engine.native.structs import string
 from pypmix.standard import statuses
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import PARTIAL_SUCCESSES, PMIxError
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -188,7 +188,7 @@ class Asking:
         """Return the result of an operation that has ended, or raise its error."""
         row = self.rows[type(op)]
         status = self.fault(op, call)
-        if status and not (row.partial and status == statuses.ERR_PARTIAL_SUCCESS):
+        if status and not (row.partial and status in PARTIAL_SUCCESSES):
             raise self.error(op, status)
         result = row.take(self, call)
         if status and not result:

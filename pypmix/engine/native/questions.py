@@ -6,6 +6,7 @@ from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.asking import Asking, Row, found, items
 from pypmix.engine.native.quirks import FABRIC_ERRORS
 from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import PARTIAL_SUCCESSES
 from pypmix.standard.ops import (
     AllocationRequest,
     ComputeDistances,
@@ -87,8 +88,8 @@ class Topic(Asking):
             {
                 statuses.ERR_NOT_FOUND: "no value of {} is published where this proc may look it up",
                 statuses.ERR_TIMEOUT: "{} was not published in time",
-                statuses.ERR_PARTIAL_SUCCESS: (
-                    "some of the keys are there, but their values did not come with the answer"
+                **dict.fromkeys(
+                    PARTIAL_SUCCESSES, "some of the keys are there, but their values did not come with the answer"
                 ),
             },
             _named,

@@ -6,7 +6,7 @@ import os
 
 from pypmix.engine.python.client import Operation
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.errors import SUCCESSES, NotFound
+from pypmix.standard.errors import PARTIAL_SUCCESSES, SUCCESSES, NotFound
 from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.types import Info, Value
 from pypmix.wire.messages import Command
@@ -26,7 +26,7 @@ _FAILURES = {
 
 _LOOKUP_FAILURES = {
     statuses.ERR_TIMEOUT: "it was not published in time",
-    statuses.ERR_PARTIAL_SUCCESS: "some of the keys are there, but their values did not come with the answer",
+    **dict.fromkeys(PARTIAL_SUCCESSES, "some of the keys are there, but their values did not come with the answer"),
 }
 
 
@@ -58,7 +58,7 @@ def _found(client: Client, call: Call, op: Lookup, reply: dict[str, Any]) -> Non
     status = reply["status"]
     # Some servers answer success with undefined values for keys that are not published.
     data = tuple([item for item in reply["data"] if item.key in op.keys and item.value.type != codes.UNDEF])
-    if data and (status in SUCCESSES or status == statuses.ERR_PARTIAL_SUCCESS):
+    if data and status in SUCCESSES | PARTIAL_SUCCESSES:
         client.end(call, data)
     elif status in SUCCESSES or status == statuses.ERR_NOT_FOUND:
         names = ", ".join(map(repr, op.keys))
