@@ -155,6 +155,8 @@ def test_nothing_else_expects_failures() -> None:
 
 ROWS = (*pairings.LACKS, *promises.LACKS, *hosting.LACKS)
 PROBED = [row for row in ROWS if row.probe]
+# To find out what the machine has starts processes.
+SERVERS = pairings.servers()
 
 
 def named(row: Lack) -> str:
@@ -197,7 +199,7 @@ def test_each_row_is_shown_on_each_server(row: Lack) -> None:
     marks = [getattr(each, "mark", each) for each in marks]
     features = given(marks, "needs", "promise")
     assert row.feature in features
-    for server in pairings.servers():
+    for server in SERVERS:
         about = [
             pairing
             for client in (*pairings.clients(), "c-client")

@@ -12,6 +12,8 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib import machine, provision_roots
@@ -19,12 +21,16 @@ from lib import machine, provision_roots
 LIMIT = 3600.0
 
 
-def requirements() -> list[str]:
-    """Return what the project's tests need, with what the project itself needs."""
+def requirements(python: str) -> list[str]:
+    """Return what the project's tests need on a release of Python, with what the project itself needs."""
     project = tomllib.loads((machine.ROOT / "pyproject.toml").read_text())["project"]
     optional = project["optional-dependencies"]
     wanted = [*project["dependencies"], *optional["compression"], *optional["test"]]
-    return sorted(each for each in wanted if not each.startswith(project["name"]))
+    found = [Requirement(each) for each in wanted if not each.startswith(project["name"])]
+    # pip would ask its own Python for the release
+    release = {"python_version": ".".join(python.split(".")[:2])}
+    fit = [each for each in found if each.marker is None or each.marker.evaluate(release)]
+    return sorted(f"{each.name}{each.specifier}" for each in fit)
 
 
 def main(name: str, arguments: list[str]) -> int:
@@ -32,7 +38,7 @@ def main(name: str, arguments: list[str]) -> int:
     found = provision_roots.root(name)
     if lacking or found is None:
         raise SystemExit(f"this machine lacks {lacking}")
-    packages = provision_roots.provide_packages(name, requirements())
+    packages = provision_roots.provide_packages(name, requirements(found.python))
     with tempfile.TemporaryDirectory(prefix="pypmix-in-root-") as temporary:
         folder = Path(temporary)
         variables = {
