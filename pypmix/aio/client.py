@@ -157,8 +157,9 @@ class Client(ClientBase, Operations):
         """`PMIx_Put`: make a value available to other procs, from the next `commit` (or `fence`) on.
 
         A key that is put again replaces its value at the server at the next commit: a rank that asks then gets the new
-        value, while others may have read the old one for the same round. So use a new key for each value, such as
-        `f"uid.{round}"`, or `bcast`, `allgather`, `gather` and `scatter`, which need none.
+        value, while others may have read the old one for the same round. `bcast`, `allgather`, `gather` and `scatter`
+        do not have this problem. With `put`, use two keys in turn, `f"uid.{round % 2}"`, and a collecting fence in each
+        round. A new key for each round stays with the server for as long as the job runs.
 
         Args:
             key: At most 511 bytes, or an attribute; keys that start with `pmix` are the Standard's.

@@ -6,7 +6,7 @@ from itertools import chain, count
 
 from pypmix.engine.common import Pending
 from pypmix.engine.python.node import reason_of, refuse, status_of
-from pypmix.engine.python.processes import MUCH, Process, named, object_of, qualifiers_of
+from pypmix.engine.python.processes import MUCH, SMALL, Process, named, object_of, qualifiers_of
 from pypmix.engine.python.sharing import Sharing
 from pypmix.engine.times import GET_SECONDS
 from pypmix.standard import codes, keys, statuses
@@ -40,6 +40,9 @@ REFRESH_CACHE = 33
 MAX_ASKED = 4096
 MAX_ASKED_BYTES = 512
 """Bounds of the requests that are remembered with their meaning; the readers of one value send equal requests."""
+
+MAX_SENT = 4096
+"""Of how many procs with much data it is remembered for each reader what it has been sent."""
 
 
 def _group_names(names: Iterable[str], kind: int, rule: int) -> list[bytes]:
@@ -448,7 +451,8 @@ class Modex:
     def _answer(self, peer: Peer, tag: int, asked: Asked, process: Process) -> None:
         """Send all that the reader may see of a proc, and after a collecting fence of the others too.
 
-        Where that is much, pypmix's own readers get the value that they ask for; natives drop what else they wait for.
+        If that is more than `SMALL`, pypmix's own readers get the value that they ask for and what `_news` adds: a get
+        must not cost more with each commit. Natives drop what else they wait for.
         """
         kind = peer.buffer_type
         scope = asked.seen(process)
@@ -461,8 +465,12 @@ class Modex:
         much = process.size > MUCH
         own = process.namespace is peer.process.namespace
         kvals: list[bytes] = []
-        if much and peer.pypmix and asked.put:
+        again = False
+        if process.size > SMALL and peer.pypmix and asked.put:
             kvals = process.part(kind, scope, peer.rule, asked.key, asked.qualifiers)
+            if not asked.qualifiers and not asked.scope and asked.key in process.data:
+                names, again = self._news(peer, process, asked.key)
+                kvals += process.some([name for name in names if name != asked.key], kind, scope, peer.rule)
         elif unknown is not None or asked.alias is not None or not own:
             kvals = process.kvals(kind, scope, peer.rule, asked.key)
         if own and not kvals:
@@ -473,29 +481,67 @@ class Modex:
             parts += () if own else (pack.job_object(),)
             parts.append(object_of(kind, process.proc, kvals) if own else pack.rank_object(process.proc, "", kvals))
         if peer.bundle is not None and not asked.scope and not much:
-            parts += self._bundle(peer, peer.bundle, process)
+            parts += self._bundle(peer, peer.bundle, process, asked.key if again else "")
         peer.bundle = None
         if asked.alias is not None:
             # Its library looks for it under the name that it has asked for.
             parts.append(object_of(kind, asked.alias, kvals))
         peer.send(tag, b"".join(parts))
 
-    def _bundle(self, peer: Peer, membership: Membership[Process, Call], asked: Process) -> list[bytes]:
+    def _news(self, peer: Peer, process: Process, key: str) -> tuple[list[Name], bool]:
+        """Return the names of what an answer brings of a proc with much data, and whether `key` was sent before.
+
+        Each value is sent once without being asked for. A reader that asks for one again has dropped it after a fence,
+        or another reader of its process has it: then the values next to it are likely to be asked for, too.
+        """
+        names = self._unsent(peer, process)
+        again = key not in names
+        if again or process.size_of(names) > MUCH:
+            names = process.near(key)
+        return names, again
+
+    def _unsent(self, peer: Peer, process: Process) -> list[Name]:
+        """Return the names of the values of a proc that a reader has not been sent, and count them as sent."""
+        mark = peer.sent.get(process.proc, 0)
+        if len(peer.sent) >= MAX_SENT:
+            peer.sent.clear()
+        peer.sent[process.proc] = process.written
+        # A lower number is of a job that was registered anew.
+        return process.since(mark if mark <= process.written else 0)
+
+    def _bundle(self, peer: Peer, membership: Membership[Process, Call], asked: Process, key: str) -> list[bytes]:
         """Return the data of those who were in a fence with a reader, unless it is too much.
 
         Its own is left out: it may have put newer values that it has not committed.
+
+        Args:
+            peer: The reader.
+            membership: Those in the fence.
+            asked: The proc whose value it asks for.
+            key: The key that it asks for again; empty if it is new to it.
         """
         left = MUCH
         found = []
+        kind, rule = peer.buffer_type, peer.rule
         for member in chain(membership.members, map(self._store.find, membership.others)):
             if member is None or member is asked or member.namespace is not peer.process.namespace:
                 continue
             if member is peer.process:
                 continue
             scope = SCOPE_LOCAL if member.local else SCOPE_REMOTE
-            if member.size > left:
+            if member.size > SMALL and peer.pypmix:
+                names = self._unsent(peer, member)
+                if key in member.data:
+                    names = member.near(key)
+                if not names or member.size_of(names) > left:
+                    # What is too much is asked for when somebody wants it.
+                    continue
+                kvals = member.some(names, kind, scope, rule)
+                data = object_of(kind, member.proc, kvals) if kvals else b""
+            elif member.size > left:
                 return []
-            data = member.object(peer.buffer_type, scope, peer.rule)
+            else:
+                data = member.object(kind, scope, rule)
             left -= len(data)
             if left < 0:
                 return []

@@ -217,6 +217,7 @@ class Peer:
         own: Whether its client runs pypmix, as far as it has shown that: on a library it does so with requests.
         participants: The procs that took part in the last fence of each group that it has asked for.
         plan: The last fence of procs of this server alone, which it is likely to repeat byte by byte.
+        sent: The number `written` of each proc with much data when its values were last sent.
     """
 
     __slots__ = (
@@ -238,6 +239,7 @@ class Peer:
         "reader",
         "release",
         "rule",
+        "sent",
         "server",
         "unfit",
         "waiting",
@@ -264,6 +266,7 @@ class Peer:
         self.participants: dict[str, tuple[Proc, ...]] = {}
         self.bundle: Membership[Process, Call] | None = None
         self.waiting = 0
+        self.sent: dict[Proc, int] = {}
 
     def received(self, data: bytes) -> None:
         """Take in what has come, and count the time that it takes against the turn of the proc."""

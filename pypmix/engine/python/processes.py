@@ -6,6 +6,8 @@ a reader of the other buffer type makes the server take them apart.
 
 from __future__ import annotations
 
+from itertools import islice
+
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.limits import DEFAULTS
@@ -30,7 +32,14 @@ FLAG_QUALIFIER = 8
 
 
 MUCH = 256 << 10
-"""Bytes of one proc that are packed for its readers once and kept, and that an answer brings without being asked."""
+"""Bytes that an answer brings at most without being asked, and of one proc that are packed once and kept."""
+
+SMALL = 4 << 10
+"""Bytes of one proc that each answer brings whole. Of a proc that has committed more, an answer to a client of pypmix
+brings what the reader has not been sent yet; for a value that was sent before, the values committed next to it."""
+
+_NEAR = 128
+"""The largest number of values that `near` looks at on each side."""
 
 MAX_RANKS = 1 << 20
 MAX_PACKS = 32
@@ -70,6 +79,8 @@ class Process:
         unfinished: How many bytes of unfinished messages its connections hold.
         spent: Seconds of the server that its connections have taken in this turn.
         internal: What the host has stored of it, for the clients of this server.
+        data: What it has committed, in the order of the commits: a value that is committed again moves to the end.
+        written: How many values it has committed, each as often as it was committed.
     """
 
     __slots__ = (
@@ -89,6 +100,7 @@ class Process:
         "stamp",
         "uid",
         "unfinished",
+        "written",
     )
 
     def __init__(self, namespace: Namespace, rank: int, local: bool = True) -> None:
@@ -104,6 +116,7 @@ class Process:
         self.unfinished = 0
         self.spent = 0.0
         self.size = 0
+        self.written = 0
         self.data: dict[Name, Stored] = {}
         self.internal: dict[str, Value] = _NOTHING
         self._objects: dict[tuple[int, int, int], bytes] = {}
@@ -149,14 +162,42 @@ class Process:
             and not stored[0] & (mark_of(rule) | IS_UNKNOWN)
         ]
 
+    def since(self, mark: int) -> list[Name]:
+        """Return the names of the values that were committed after `written` was `mark`, the newest first."""
+        return list(islice(reversed(self.data), max(0, self.written - mark)))
+
+    def near(self, key: str) -> list[Name]:
+        """Return a key and the names of the values committed next to it, at most `SMALL` bytes on each side."""
+        names = list(self.data)
+        place = names.index(key)
+        found: list[Name] = [key]
+        for side in names[place + 1 : place + 1 + _NEAR], names[max(0, place - _NEAR) : place][::-1]:
+            left = SMALL
+            for name in side:
+                left -= len(self.data[name][1])
+                if left < 0:
+                    break
+                found.append(name)
+        return found
+
+    def size_of(self, names: Iterable[Name]) -> int:
+        """Return how many bytes some of the committed values have."""
+        return sum([len(self.data[name][1]) for name in names])
+
+    def some(self, names: Iterable[Name], buffer_type: int, scope: int, rule: int) -> list[bytes]:
+        """Return the packed KVALs of those of some committed values that a reader of this scope may see."""
+        left_out = mark_of(rule) | IS_UNKNOWN
+        data = self.data
+        return [
+            _packed(stored, buffer_type, rule)
+            for stored in [data[name] for name in names]
+            if scope & stored[0] and not stored[0] & left_out
+        ]
+
     def kvals(self, buffer_type: int, scope: int, rule: int, key: str = "") -> list[bytes]:
         """Return the packed KVALs of `object`, and last that of `key` if it is of an unknown type."""
         left_out = mark_of(rule) | IS_UNKNOWN
-        found = [
-            _packed(stored, buffer_type, rule)
-            for stored in self.data.values()
-            if scope & stored[0] and not stored[0] & left_out
-        ]
+        found = self.some(self.data, buffer_type, scope, rule)
         for name, value in self.internal.items():
             if not name.startswith(RESERVED_PREFIX) and not marks_of(*value) & left_out:
                 found.append(encode_kval(buffer_type, name, value, rule))
@@ -220,7 +261,10 @@ class Process:
         size = self._size_with(staged, deleted, limits)
         for scope, key in deleted:
             self._delete(key, DELETES[scope])
+        for name in staged:
+            self.data.pop(name, None)
         self.data.update(staged)
+        self.written += len(staged)
         self.size = size
         self.committed = True
         self._objects.clear()
@@ -271,6 +315,8 @@ class Process:
         if stamp < self.stamp:
             return set()
         gone = self.data.keys() - data.keys()
+        old = self.data
+        self.written += sum([old.get(name) != stored for name, stored in data.items()])
         self.stamp = stamp
         self.data = data
         # Of what was too much to be sent along, nothing has come: it is asked for when somebody wants it.
