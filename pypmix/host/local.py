@@ -309,6 +309,11 @@ class LocalHost(ServingManager):
             self._outcome = job.outcome
         super().job_failed(job)
 
+    def outcome_corrected(self, former: Outcome, outcome: Outcome) -> None:
+        """See `Manager.outcome_corrected`."""
+        if self._outcome is former:
+            self._outcome = outcome
+
     def job_over(self, job: RunningJob) -> None:
         """Nothing of a job is left but its output, perhaps."""
         del self.jobs[job.nspace]

@@ -20,7 +20,6 @@ from pypmix.host.job import Job, Node, check_local_size
 from pypmix.host.loop import Turns
 from pypmix.host.mapping import Mapping
 from pypmix.host.nodes import in_blocks, usable_cpus
-from pypmix.host.outcome import listed
 from pypmix.host.output import Sink
 from pypmix.host.placing import ANYWHERE, placed
 from pypmix.host.running import Launch, RunningJob, patience
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from pypmix.host.job import Application
     from pypmix.host.loop import Cancellable, HostLoop
     from pypmix.host.nodes import HostNode
+    from pypmix.host.outcome import Outcome
     from pypmix.host.placing import Target, Wanted
     from pypmix.host.rank import Rank
     from pypmix.host.terms import Terms
@@ -581,6 +581,9 @@ class Manager:
         """A fault of ours has come between a job and its end."""
         fault("a step of a job", error)
 
+    def outcome_corrected(self, former: Outcome, outcome: Outcome) -> None:
+        """The request that ended a job has arrived after the end of the rank that sent it."""
+
     def job_failed(self, job: RunningJob) -> None:
         """A job is being ended: end those that it has spawned."""
         assert job.outcome is not None
@@ -641,12 +644,8 @@ class Manager:
         """
         for job in list(self.jobs.values()):
             chosen = [rank for rank in named if rank.proc.nspace == job.nspace]
-            if not chosen:
-                continue
-            if {rank for rank in job.ranks if rank.alive}.issubset(chosen):
-                job.end(code, reason + job.others(caller))
-            else:
-                job.end_ranks(chosen, code, f"{reason}; it ended {listed([str(rank) for rank in chosen])}")
+            if chosen:
+                job.abort(chosen, code, reason, caller)
 
     # Processes
 

@@ -91,6 +91,8 @@ if TYPE_CHECKING:
 
         def job_failed(self, job: RunningJob, /) -> None: ...
 
+        def outcome_corrected(self, former: Outcome, outcome: Outcome, /) -> None: ...
+
         def job_over(self, job: RunningJob, /) -> None: ...
 
         def tell_end(self, job: RunningJob, /) -> None: ...
@@ -197,6 +199,8 @@ class RunningJob:
         self.running = 0
         self.outcome: Outcome | None = None
         self._culprit: Rank | None = None
+        self._blamed: Rank | None = None
+        """The rank whose end was judged, whether it has ended the job or not."""
         self._awaits_cause = False
         """Whether a time is set up to which the cause of a failure is waited for."""
         self.partial: Outcome | None = None
@@ -321,9 +325,14 @@ class RunningJob:
                 self.host.loop.later(CAUSE, lambda: self._judge(-1))
             return
         code = culprit.exit_code or 1
+        self._blamed = culprit
         if not self.terms.keep_going:
             self._culprit = culprit
-            self.end(code, culprit.end() + self.others(culprit))
+            reason = culprit.end() + self.others(culprit)
+            if self.partial is not None:
+                # Some ranks were ended on request, which the others may not survive: the request is what counts.
+                code, reason = self.partial.code, f"{self.partial.reason}; then {reason}"
+            self.end(code, reason)
         else:
             self.decide(code, f"{culprit.end()}; the others went on")
 
@@ -450,6 +459,22 @@ class RunningJob:
         for each in launches:
             if not each.over:
                 each.give_up()
+
+    def abort(self, ranks: Sequence[Rank], code: int, reason: str, caller: Rank | None) -> None:
+        """End some ranks, or all, with the outcome that a request gives; see `Manager.end_ranks`."""
+        whole = {rank for rank in self.ranks if rank.alive}.issubset(ranks)
+        reason += self.others(caller) if whole else f"; it ended {listed([str(rank) for rank in ranks])}"
+        # The request was sent before the end of its caller, and has arrived after it.
+        late = caller is not None and caller is self._blamed
+        if late and self.partial is not None:
+            self.partial = Outcome(code, reason)
+        if self.outcome is None and whole:
+            self.end(code, reason)
+        elif self.outcome is None:
+            self.end_ranks(ranks, code, reason)
+        elif late:
+            former, self.outcome = self.outcome, Outcome(code, reason)
+            self.host.outcome_corrected(former, self.outcome)
 
     def end_ranks(self, ranks: Sequence[Rank], code: int, reason: str) -> None:
         """End some ranks, while the others go on."""
