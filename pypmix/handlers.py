@@ -73,6 +73,7 @@ class Handler(Generic[F]):
         self.function = function
         self.id = -1
         self._port = port
+        self._session = port.session
         self._left = False
         self._removed = False
         self._once = False
@@ -95,8 +96,8 @@ class Handler(Generic[F]):
     def remove(self) -> None:
         """`PMIx_Deregister_event_handler`: do not call it any longer.
 
-        No call begins after this has returned, not even for an event that has arrived before; one that has begun goes
-        on. An event that waited for this handler goes to the next one.
+        No call begins after this or the client's `close` has returned, not even for an event that has arrived before;
+        one that has begun goes on. An event that waited for this handler goes to the next one.
         """
         try:
             self._port.run(DeregisterEventHandler(self.id))
@@ -108,7 +109,9 @@ class Handler(Generic[F]):
         """Call the function with an event, and answer."""
         try:
             event = event_of(delivery)
-            answer_of(delivery, None if self._removed else self.function(event))
+            # A client that is closed has another session.
+            over = self._removed or self._port.session is not self._session
+            answer_of(delivery, None if over else self.function(event))
         except BaseException as error:
             # A `sys.exit` too ends nothing but the call: other handlers need the thread, and the event an answer.
             failed(delivery, self.function, error)

@@ -58,7 +58,7 @@ class Handler(Generic[F]):
     async def remove(self) -> None:
         """`PMIx_Deregister_event_handler`: do not call it any longer.
 
-        No call begins after this has returned; one that has begun goes on.
+        No call begins after this or the client's `close` has returned; one that has begun goes on.
         """
         await self.ready()
         await self._port.run(DeregisterEventHandler(self.id))

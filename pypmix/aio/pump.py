@@ -123,7 +123,8 @@ class Pump:
 
     def serve(self) -> None:
         """From now on take in what arrives also while no task waits for anything."""
-        if self._server is None:
+        # A client without a server has no descriptor: nothing arrives.
+        if self._server is None and self._fd >= 0:
             self._server = Waiter()
             background(self.wait, self._server)
 

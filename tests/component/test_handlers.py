@@ -141,3 +141,46 @@ def test_no_call_begins_after_remove_has_returned(me):
     go_on.set()
     assert heard.wait(30)
     assert len(calls) == 1
+
+
+def test_no_call_begins_after_the_client_is_closed(me):
+    """Not for the events that waited meanwhile either."""
+    entered, go_on = threading.Event(), threading.Event()
+    calls = []
+
+    @me.on(LOAD)
+    def slow(event):
+        calls.append(event)
+        entered.set()
+        assert go_on.wait(30)
+
+    for _ in range(20):
+        raise_event(me)
+    assert entered.wait(30)
+    threads = workers()
+    me.close()
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert len(calls) == 1
+
+
+def test_a_handler_of_a_client_without_a_server_is_called_and_nothing_else_is_said(capfd):
+    async def main():
+        calls = []
+        async with pypmix.aio.Client(engine="python", env={}) as me:
+
+            @me.on(LOAD)
+            def called(event):
+                calls.append(event)
+
+            await called.ready()
+            await me.notify(LOAD, range=Range.PROC_LOCAL)
+            async with asyncio.timeout(30):
+                while not calls:
+                    await asyncio.sleep(0.01)
+        return len(calls)
+
+    assert asyncio.run(main()) == 1
+    assert capfd.readouterr() == ("", "")
