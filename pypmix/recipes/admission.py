@@ -98,7 +98,7 @@ def _ask(port: Port, name: str, asking: Asking, box: Mailbox[Notification | Base
             message = asking.silent()
             continue
         if isinstance(item, BaseException):
-            raise item
+            raise asking.explain(item)
         message = None if item is None else asking.take(item)
     return asking.results
 

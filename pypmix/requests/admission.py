@@ -30,7 +30,7 @@ from pypmix.engine.groups.talk import (
 )
 from pypmix.events import Answer, Event
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.errors import NotFound, NotSupported, PMIxError, error_for
+from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError, error_for
 from pypmix.standard.ops import GroupChange, GroupLeave, Notification, NotifyEvent, RegisterEventHandler
 from pypmix.standard.ops.groups import DESTRUCTED
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
@@ -192,6 +192,14 @@ class Asking:
             self._asked = None
             raise error_for(status)(reason, operation="group_request", status=status, procs=(event.source,))
         return None
+
+    def explain(self, error: BaseException) -> BaseException:
+        """Return the error of a request whose wait to be admitted has failed."""
+        unknown = self._sought and self._asked is None and not self._mute
+        if isinstance(error, OperationTimeout) and unknown:
+            # Neither the server nor any process has named a member.
+            return NotFound(f"no process is in a group {self._name!r}", operation="group_request")
+        return error
 
     def withdrawals(self) -> list[Op[None]]:
         """Return what takes the request back."""

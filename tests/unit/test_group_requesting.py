@@ -281,6 +281,15 @@ def test_there_may_be_no_such_group(make: Make) -> None:
     assert team.world[5].agent.standing.idle
 
 
+def test_a_group_that_nobody_knows_is_not_found_within_a_short_limit_either(make: Make) -> None:
+    team = make(knows=False, speaks=False)
+    ticket = team.ask(5, timeout=1)
+    team.run()
+    assert isinstance(ticket.error, NotFound)
+    assert ticket.at is not None and 1 <= ticket.at < 1.1
+    assert team.world[5].agent.standing.idle
+
+
 def test_programs_on_other_libraries_do_not_answer(make: Make) -> None:
     team = make(speaks=False)
     ticket = team.ask(5)

@@ -99,7 +99,7 @@ async def _ask(
             message = asking.silent()
             continue
         if isinstance(item, BaseException):
-            raise item
+            raise asking.explain(item)
         message = None if item is None else asking.take(item)
     return asking.results
 
