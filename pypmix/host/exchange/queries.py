@@ -166,7 +166,8 @@ class GroupQueries:
             return any(among(proc, custom) for proc in members)
         if reach == RANGE_LOCAL:
             return any(self._places.where(proc) == self._exchange.name for proc in members)
-        if reach == RANGE_NAMESPACE and requestor is not None:
+        # libpmix names its server in the place of the client that asks: whose job is meant is not known then.
+        if reach == RANGE_NAMESPACE and requestor is not None and self._places.where(requestor) is not None:
             return any(proc.nspace == requestor.nspace for proc in members)
         return True
 
