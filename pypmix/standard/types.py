@@ -634,7 +634,7 @@ def checked_array(data: object, element: int | None) -> DataArray:
         if data.type == codes.PROC and isinstance(data.items, tuple) and {*map(type, data.items)} == _JUST_PROCS:
             # Procs are sound, and groups have many of them.
             return data
-        return DataArray(int(data.type), tuple([check(data.type, item) for item in data.items]))
+        return DataArray(int(data.type), _checked_items(int(data.type), data.items))
     if isinstance(data, dict):
         if element is None or element == codes.INFO:
             return DataArray(codes.INFO, infos(data))
@@ -648,16 +648,36 @@ def checked_array(data: object, element: int | None) -> DataArray:
         raise _mismatch(codes.DATA_ARRAY, data)
     if element is None:
         if not data:
-            raise TypeError("the element type of an empty array cannot be inferred: use array(DataType.X, [])")
-        element = from_python(data[0]).type
-    items = []
-    for item in data:
-        if isinstance(item, Value) and element != codes.VALUE:
-            if item.type != element:
-                raise TypeError(f"an array of {type_name(element)} cannot hold a {type_name(item.type)}")
-            item = item.data
-        items.append(check(element, item))
-    return DataArray(int(element), tuple(items))
+            raise TypeError("the element type of an empty array cannot be inferred: use array(DataType.INT64, [])")
+        element = _checked_items(codes.VALUE, data[:1])[0].type
+    return DataArray(int(element), _checked_items(int(element), data))
+
+
+def _checked_items(element: int, data: Iterable[object]) -> tuple[Any, ...]:
+    """Return the items of an array in the form that values of its type hold; errors name the item's place."""
+    items: list[Any] = []
+    try:
+        for item in data:
+            if isinstance(item, Value) and element != codes.VALUE:
+                if item.type != element:
+                    raise TypeError(f"an array of {type_name(element)} cannot hold a {type_name(item.type)}")
+                item = item.data
+            items.append(check(element, item))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise at_place(error, f"[{len(items)}]") from None
+    return tuple(items)
+
+
+def at_place(error: TypeError | ValueError | OverflowError, place: str) -> Exception:
+    """Return an error of the same kind whose text begins with a place, followed by the inner place if it has one.
+
+    Args:
+        error: A refusal of a value.
+        place: The place in a value, such as `[0]`, or the key of one.
+    """
+    text = str(error)
+    kind = next(kind for kind in (TypeError, OverflowError, ValueError) if isinstance(error, kind))
+    return kind(place + text if text.startswith("[") else f"{place}: {text}")
 
 
 def from_python(data: object) -> Value:
@@ -831,6 +851,14 @@ def info(key: object, value: object, flags: int = 0) -> Info:
     return Info(key.key, key.value(value), flags)
 
 
+def _entry(key: object, value: object) -> Info:
+    """Return the info of a mapping's entry; errors name the key."""
+    try:
+        return info(key, value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise at_place(error, f"[{str(key)!r:.80}]") from None
+
+
 def infos(given: Infos) -> tuple[Info, ...]:
     """Return what a call was given as info: infos, or a mapping of keys to values, as a tuple of infos."""
     if not given:
@@ -838,7 +866,7 @@ def infos(given: Infos) -> tuple[Info, ...]:
     if isinstance(given, Info):
         return (given,)
     if hasattr(given, "items"):
-        return tuple([info(key, value) for key, value in given.items()])
+        return tuple([_entry(key, value) for key, value in given.items()])
     found = tuple(given)
     for item in found:
         if not isinstance(item, Info):
