@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import sys
 from argparse import ArgumentError, ArgumentTypeError, Namespace
 
 from pypmix._version import __version__
-from pypmix.cli.parser import USAGE, Parser, UsageError, add_help
+from pypmix.cli.parser import USAGE, Parser, UsageError, add_help, did_you_mean, unknown_option
 from pypmix.cli.reach import Reach, add_reach
 from pypmix.cli.streams import prepare
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     Carry = Callable[[Namespace], int | None]
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 JSON = "Print JSON instead of text."
 UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Why standard output cannot be written."""
+
+ROOT_OPTIONS = ("--version", "-h", "--help")
+"""The options of `pypmix` without a command."""
 
 LAUNCHING = ("conform",)
 """The commands behind whose `--` stands the command line of a launcher."""
@@ -40,12 +44,14 @@ def app(words: Sequence[str]) -> int:
             # Read by its own parser, so that an error names the command.
             command = f"pypmix {words[0]}"
             mine, behind = _behind(words)
-            given = commands[words[0]].parse_intermixed_args(mine)
+            given = _parsed(commands[words[0]], mine)
             given.behind = behind
             carry: Carry = given.carry
             code = carry(given) or 0
             sys.stdout.flush()
             return code
+        if words and words[0] not in ROOT_OPTIONS:
+            raise _no_command(words, commands)
         if words:
             parser.parse_args(words)
         parser.print_help()
@@ -63,6 +69,32 @@ def app(words: Sequence[str]) -> int:
             return 128 + signal.SIGPIPE
         print(f"{command}: its output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
+
+
+def _parsed(parser: Parser, words: Sequence[str]) -> Namespace:
+    given, unknown = parser.parse_known_intermixed_args(words)
+    if not unknown:
+        return given
+    if unknown[0].startswith("-"):
+        raise unknown_option(unknown[0], [name for action in parser.actions for name in action.option_strings])
+    raise UsageError(f"unrecognized arguments: {' '.join(unknown):.200}")
+
+
+def _no_command(words: Sequence[str], commands: Iterable[str]) -> UsageError:
+    """Return the error of a command line that does not begin with a command."""
+    from pypmix.cli.options import OPTIONS
+
+    word, known = words[0], ["run", *commands]
+    name = word.partition("=")[0]
+    if any(name == each or (name.startswith(each) and len(each) == 2) for option in OPTIONS for each in option.names):
+        return UsageError(f"{name} is an option of `pypmix run`: did you mean `pypmix run {' '.join(words):.200}`?")
+    if word.startswith("-"):
+        return unknown_option(word, ROOT_OPTIONS)
+    if hint := did_you_mean(word, known):
+        return UsageError(f"there is no command {word:.80}{hint}")
+    if shutil.which(word):
+        return UsageError(f"{word:.80} is not a command of pypmix: did you mean `pypmix run {' '.join(words):.200}`?")
+    return UsageError(f"there is no command {word:.80}: the commands are {', '.join(known)}")
 
 
 def _behind(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:

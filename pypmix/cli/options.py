@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from pypmix.cli.parser import Parser, Read, UsageError, add_help
+from pypmix.cli.parser import Parser, Read, UsageError, add_help, unknown_option
 from pypmix.engine.select import ENGINES, SERVER_ENGINES
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host.job import Application
@@ -687,7 +687,7 @@ def _options(parser: Parser, words: list[str]) -> tuple[dict[str, Any], list[str
         metavar = next(option.metavar for option in OPTIONS if name in option.names)
         raise UsageError(f"{name} needs a value: {name} {metavar}" if metavar else f"{name} takes no value") from None
     if unknown:
-        raise UsageError(f"there is no option {unknown[0].partition('=')[0]}")
+        raise unknown_option(unknown[0], [name for option in OPTIONS for name in option.names])
     given: dict[str, Any] = {field: "--" if value == DASHES else value for field, value in vars(found).items()}
     program: list[str] = given.pop("program")
     if program[:1] == [DASHES]:

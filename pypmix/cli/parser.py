@@ -7,7 +7,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any, NoReturn
 
 USAGE = 2
@@ -58,6 +58,28 @@ class Parser(argparse.ArgumentParser):
             super().print_help(file)
         except BrokenPipeError:
             return
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint at the known word that is most like `word`, empty if none is."""
+    import difflib
+
+    # The dashes, which all options begin with, would make any two of them alike.
+    names = {name.lstrip("-"): name for name in sorted(known, reverse=True)}
+    close = difflib.get_close_matches(word.lstrip("-"), names, 1, 0.66)
+    return f"; did you mean {names[close[0]]}?" if close else ""
+
+
+def unknown_option(word: str, known: Iterable[str]) -> UsageError:
+    """Return the error of an option that a command does not have.
+
+    Args:
+        word: The option as it was given, perhaps with `=` and a value.
+        known: The names of the command's options.
+    """
+    name = word.partition("=")[0]
+    # Options of one letter are all alike.
+    return UsageError(f"there is no option {name}{did_you_mean(name, known) if name.startswith('--') else ''}")
 
 
 def add_help(group: Any) -> None:

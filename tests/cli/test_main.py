@@ -80,6 +80,23 @@ def test_each_command_has_a_help(command: Command, name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("-n 2 python x", "-n is an option of `pypmix run`: did you mean `pypmix run -n 2 python x`?"),
+        ("-n2 sh", "-n2 is an option of `pypmix run`: did you mean `pypmix run -n2 sh`?"),
+        ("--timeout=3 sh", "--timeout is an option of `pypmix run`: did you mean `pypmix run --timeout=3 sh`?"),
+        ("sh x.sh", "sh is not a command of pypmix: did you mean `pypmix run sh x.sh`?"),
+        ("rnu a", "there is no command rnu; did you mean run?"),
+        ("doktor", "there is no command doktor; did you mean doctor?"),
+        ("--vresion", "there is no option --vresion; did you mean --version?"),
+    ],
+)
+def test_a_line_without_a_command_gets_the_likely_one(command: Command, line: str, text: str) -> None:
+    ended = command(*line.split())
+    assert (ended.code, ended.err.decode()) == (2, f"pypmix: {text}\nTry 'pypmix --help'.\n")
+
+
+@pytest.mark.parametrize(
     ("words", "text"),
     [
         (["ps", "x"], "pypmix ps: unrecognized arguments: x"),
@@ -89,7 +106,8 @@ def test_each_command_has_a_help(command: Command, name: str) -> None:
         (["conform", "--timeout", "long"], "pypmix conform: argument --timeout: 'long' is not a number of seconds"),
         (["grow", "--nodes", "few"], "pypmix grow: argument --nodes: 'few' is not a number"),
         (["events", "--count", "0"], "pypmix events: argument --count: 0 is less than 1"),
-        (["publish", "x=1", "--rang", "local"], "pypmix publish: unrecognized arguments: --rang"),
+        (["publish", "x=1", "--rang", "local"], "pypmix publish: there is no option --rang; did you mean --range?"),
+        (["ps", "--jsno"], "pypmix ps: there is no option --jsno; did you mean --json?"),
     ],
 )
 def test_a_mistake_names_the_command_and_where_its_help_is(command: Command, words: list[str], text: str) -> None:
