@@ -110,7 +110,7 @@ class Server:
         check_text("engine", engine)
         check_text("hostname", hostname)
         if nspace is not None:
-            check_name(nspace, MAX_NSLEN, "the server's nspace")
+            check_nspace(nspace, MAX_NSLEN, "the server's nspace")
         if type(rank) is not int:
             raise TypeError(f"the server's rank must be an int, not {type(rank).__name__}")
         if not 0 <= rank < RANK_VALID:

@@ -22,10 +22,11 @@ from pypmix.host.serving import ServingManager
 from pypmix.host.signals import ENDING, LOOK, Signals
 from pypmix.host.terms import GRACE, Terms
 from pypmix.host.tools import rendezvous_file
+from pypmix.requests.serving import check_nspace
 from pypmix.server import Server
 from pypmix.standard.limits import Limits
 from pypmix.standard.logtext import printable_lines
-from pypmix.standard.types import MAX_NSLEN, check_name
+from pypmix.standard.types import MAX_NSLEN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -657,7 +658,8 @@ def _joining(cluster: str, folder: str, address: str, engine: str) -> Joining | 
 
 def _check_nspace(nspace: str) -> str:
     """Return what nspaces begin with, if they can."""
-    # A URI ends its name at a semicolon, and carries no bytes that are not text.
-    if any(c in ":/@;" or 0xD800 <= ord(c) < 0xE000 for c in nspace) or len(nspace) > MAX_NSLEN // 2:
+    if any(c in ":/@" for c in nspace) or len(nspace) > MAX_NSLEN // 2:
         raise ValueError(f"the nspaces of jobs cannot begin with {nspace!r:.80}")
-    return check_name(nspace, MAX_NSLEN // 2, "an nspace")
+    if nspace:
+        check_nspace(nspace, MAX_NSLEN // 2, "the beginning of the nspaces of jobs")
+    return nspace

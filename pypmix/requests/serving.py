@@ -69,9 +69,15 @@ def check_proc(proc: object) -> None:
         raise TypeError(f"a proc is a Proc, not {type(proc).__name__}")
 
 
-def check_nspace(nspace: str) -> None:
-    if not check_name(nspace, MAX_NSLEN, "an nspace"):
-        raise ValueError("an nspace must not be empty")
+def check_nspace(nspace: str, limit: int = MAX_NSLEN, what: str = "an nspace") -> None:
+    """Refuse an nspace of a server or a job that no URI can carry.
+
+    A URI (`nspace.rank;address`) is one line of text and ends its name at a semicolon.
+    """
+    if not check_name(nspace, limit, what):
+        raise ValueError(f"{what} must not be empty")
+    if ";" in nspace or not nspace.isprintable():
+        raise ValueError(f"{what} cannot be {nspace!r:.80}: it must be printable text without a semicolon")
 
 
 def identity(what: str, number: int) -> int:

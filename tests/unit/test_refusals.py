@@ -109,7 +109,9 @@ def test_the_attributes_of_a_library_that_crashes_of_the_question() -> None:
 def test_keys_that_a_library_or_its_server_cannot_delete(library: Release, server: Release) -> None:
     from pypmix.engine.native.session import NativeSession
 
-    session: Any = SimpleNamespace(release=library, server_release=server, named=lambda error, name: error)
+    session: Any = SimpleNamespace(
+        release=library, server_release=server, named=lambda error, name: error, _names=set()
+    )
     with pytest.raises(NotSupported, match="deleting keys needs libpmix and a server of release 7.0"):
         NativeSession._put(session, Put("acme.k", GONE, DEL_GLOBAL))
     if library < R70:
