@@ -427,10 +427,10 @@ def _completion(given: Namespace) -> int:
     return 0
 
 
-def _ps(given: Namespace) -> None:
+def _ps(given: Namespace) -> int:
     from pypmix.cli.ps import ps
 
-    ps(_reach(given), given.json)
+    return ps(_reach(given), given.json)
 
 
 def _top(given: Namespace) -> None:

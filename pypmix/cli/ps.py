@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from pypmix.cli.reach import Reach, chosen, expected
+from pypmix.cli.reach import Reach, chosen, command_lines, expected, shown_command
 from pypmix.cli.show import as_json, table
 from pypmix.standard import attrs
 from pypmix.standard.attr import Attr
@@ -14,29 +14,52 @@ from pypmix.standard.errors import LostConnection, PMIxError, Unreachable
 from pypmix.standard.types import Proc, ProcInfo
 from pypmix.tool import Tool
 
+HEADINGS = ("JOB", "RANK", "PID", "STATE", "NODE", "PROGRAM")
+JOB_WIDTH = 24
+"""The most columns of a job's name on a terminal; pipes and JSON get it whole."""
+
 _TABLES = (attrs.QUERY_PROC_TABLE, attrs.QUERY_LOCAL_PROC_TABLE)
 
 
-def ps(reach: Reach, json: bool) -> None:
-    """Print the jobs of the server that is meant, or of all that are found."""
+def ps(reach: Reach, json: bool) -> int:
+    """Print the jobs of the server that is meant, or of all that are found; return 1 if there is no server."""
     with reach.failures():
         servers, end = _servers(reach)
         kept_out = None if end is None or expected(end) else end
         if not (servers or kept_out or json):
             reach.say("no server of this user runs on this node")
-        sys.stdout.write(as_json({"servers": servers}) + "\n" if json else _text(servers))
+        if servers or json:
+            sys.stdout.write(as_json({"servers": servers}) + "\n" if json else _text(servers))
         if kept_out:
             raise kept_out
+    return 0 if servers else 1
 
 
 def _text(servers: list[dict[str, Any]]) -> str:
-    rows: list[tuple[str, ...]] = [
-        (job["nspace"], str(proc["rank"]), str(proc["pid"]), proc["state"], proc["node"], proc["executable"])
+    return table(HEADINGS, proc_rows(servers))
+
+
+def proc_rows(servers: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the rows of a table of all procs; on a terminal the long names of jobs are shortened."""
+    short = sys.stdout.isatty()
+    return [
+        (
+            _short(job["nspace"]) if short else job["nspace"],
+            str(proc["rank"]),
+            str(proc["pid"]),
+            proc["state"],
+            proc["node"],
+            shown_command(proc["command"]) or proc["executable"],
+        )
         for server in servers
         for job in server["jobs"]
         for proc in job["procs"]
     ]
-    return table(("JOB", "RANK", "PID", "STATE", "NODE", "PROGRAM"), rows)
+
+
+def _short(nspace: str) -> str:
+    """Return a job's name as a narrow terminal can show it: without its middle, which is made up at random."""
+    return nspace if len(nspace) <= JOB_WIDTH else f"{nspace[: JOB_WIDTH - 8]}…{nspace[-7:]}"
 
 
 def _servers(reach: Reach) -> tuple[list[dict[str, Any]], PMIxError | None]:
@@ -77,6 +100,7 @@ def look(tool: Tool) -> dict[str, Any]:
 
 def _procs(tool: Tool, nspace: str) -> list[dict[str, Any]]:
     rows: list[object] = next((rows for rows in (_ask(tool, key, nspace) for key in _TABLES) if rows), [])
+    commands = [line for size, line in command_lines(tool, nspace) for _ in range(size)] if rows else []
     found = []
     for row in rows:
         if isinstance(row, ProcInfo):
@@ -88,6 +112,7 @@ def _procs(tool: Tool, nspace: str) -> list[dict[str, Any]]:
                     "state": state.name,
                     "node": row.hostname or "",
                     "executable": row.executable or "",
+                    "command": commands[row.proc.rank] if row.proc.rank < len(commands) else "",
                     # Native servers know it perhaps, but the tables that they send hold none.
                     "exit_code": _ask(tool, attrs.EXIT_CODE, proc=row.proc)
                     if state >= ProcState.UNTERMINATED

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 
 from pypmix.cli.parser import UsageError
 from pypmix.engine.select import requested
 from pypmix.standard import attrs, statuses
-from pypmix.standard.errors import PMIxError, Unreachable
+from pypmix.standard.errors import LostConnection, PMIxError, Unreachable
 from pypmix.standard.logtext import printable_lines
 from pypmix.standard.record import Record
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from pypmix.standard.types import Info
+    from pypmix.standard.types import Info, Proc
     from pypmix.tool import Tool
 
 
@@ -27,6 +28,15 @@ CHOSEN = ("PMIX_LAUNCHER_RNDZ_URI", "PMIX_LAUNCHER_RNDZ_FILE", "PMIX_NAMESPACE")
 
 ANSWER_SECONDS = 10
 """The time in which a server has to let a tool in: one that is stopped never does, and others can still be shown."""
+
+
+MOST_APPS = 100
+"""The most applications of a job whose command lines are asked for."""
+
+LONGEST_CHOICE = 100
+"""The most characters of one server in a list of several."""
+
+_INTERPRETER = re.compile(r"python[\d.]*t?")
 
 
 def add_reach(parser: argparse.ArgumentParser) -> None:
@@ -121,10 +131,12 @@ class Reach(Record):
             return
         # Servers of one session know the same jobs.
         if any(not found & jobs[first] for server, found in jobs.items() if server != first):
-            listed = [
-                f"--nspace {server.nspace}  ({', '.join(sorted(found)) or 'no job'})" for server, found in jobs.items()
-            ]
-            text = "\n  ".join(["there are several servers of this user; name one:", *listed])
+            told: dict[frozenset[str], str] = {}
+            for server, found in jobs.items():
+                tool.set_server(server)
+                # Servers of one session are one choice; those without a job are one each.
+                told.setdefault(frozenset(found or {str(server)}), _choice(tool, server, found))
+            text = "\n  ".join(["there are several servers of this user; name one:", *told.values()])
             raise UsageError(printable_lines(text))
         tool.set_server(first)
         for server in jobs:
@@ -166,6 +178,44 @@ def chosen() -> bool:
 def expected(error: PMIxError) -> bool:
     """Tell whether there is no server, or only what dead ones have left behind, and not one that keeps a tool out."""
     return error.status == statuses.ERR_UNREACH
+
+
+def command_lines(tool: Tool, nspace: str) -> list[tuple[int, str]]:
+    """Return the number of ranks and the command line of each application of a job, as far as its server knows them."""
+    found: list[tuple[int, str]] = []
+    while True:
+        which = [attrs.APPNUM(len(found))]
+        try:
+            line = tool.query(attrs.APP_ARGV, nspace=nspace, info=which, default="")
+            size = tool.query(attrs.APP_SIZE, nspace=nspace, info=which, default=0) if line else 0
+        except (LostConnection, Unreachable):
+            raise
+        except PMIxError:
+            return found
+        if not size or len(found) == MOST_APPS:
+            return found
+        found.append((size, line))
+
+
+def shown_command(line: str) -> str:
+    """Return a command line as tables show it: without the interpreter and the folders of its program."""
+    words = line.split()
+    if len(words) > 1 and _INTERPRETER.fullmatch(os.path.basename(words[0])):
+        del words[0]
+        while len(words) > 1 and words[0].startswith("-") and words[0] not in ("-c", "-m"):
+            del words[: 2 if words[0] in ("-W", "-X") else 1]
+    return " ".join([os.path.basename(words[0]) or words[0], *words[1:]]) if words else ""
+
+
+def _choice(tool: Tool, server: Proc, jobs: set[str]) -> str:
+    """Return the line of one server in a list of several: the option that names it, and what it runs."""
+    try:
+        pid = tool.query(attrs.SERVER_PIDINFO, default=0)
+    except PMIxError:
+        pid = 0
+    lines = [shown_command(line) for job in sorted(jobs) for _, line in command_lines(tool, job)]
+    option = f"--pid {pid}" if pid else f"--nspace {server.nspace}"
+    return f"{option}  {' : '.join(lines) or ', '.join(sorted(jobs)) or 'no job'}"[:LONGEST_CHOICE]
 
 
 def _jobs(tool: Tool) -> set[str]:

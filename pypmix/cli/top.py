@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import shutil
 import signal
 import sys
@@ -10,7 +12,7 @@ import textwrap
 import time
 from typing import Any, NoReturn
 
-from pypmix.cli.ps import look
+from pypmix.cli.ps import HEADINGS, look, proc_rows
 from pypmix.cli.reach import Reach, expected
 from pypmix.cli.show import as_json, table
 from pypmix.cli.streams import styled
@@ -21,7 +23,6 @@ from pypmix.standard.logtext import printable
 from pypmix.standard.types import Proc, ProcInfo
 from pypmix.tool import Tool
 
-HEADINGS = ("JOB", "RANK", "PID", "STATE", "NODE", "PROGRAM")
 ENDED = "the server is gone"
 
 
@@ -114,12 +115,7 @@ def _text(servers: list[dict[str, Any]], rows: int | None = None) -> str:
     """Return all as text; with `rows`, the procs that no more fit are only counted."""
     nodes = {proc["node"] for server in servers for job in server["jobs"] for proc in job["procs"]}
     lines = [printable(waiting(item, len(nodes) > 1)) for server in servers for item in server["pending"] or ()]
-    procs: list[tuple[str, ...]] = [
-        (job["nspace"], str(proc["rank"]), str(proc["pid"]), proc["state"], proc["node"], proc["executable"])
-        for server in servers
-        for job in server["jobs"]
-        for proc in job["procs"]
-    ]
+    procs = proc_rows(servers)
     room = len(procs) if rows is None else max(1, rows - len(lines) - 4)
     text = table(HEADINGS, procs[:room])
     if len(procs) > room:
@@ -137,6 +133,7 @@ def _live(reach: Reach, tool: Tool, servers: list[Proc], interval: float) -> Non
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGTSTP, _pause)
     try:
+        _keys.take()
         sys.stdout.write(ENTER)
         while True:
             size = shutil.get_terminal_size()
@@ -145,18 +142,76 @@ def _live(reach: Reach, tool: Tool, servers: list[Proc], interval: float) -> Non
             lines = [part for line in text.splitlines() for part in _folded(line, size.columns)]
             sys.stdout.write(REDRAW + "\n".join([f"{line}\x1b[K" for line in lines[: size.lines]]) + "\x1b[J")
             sys.stdout.flush()
-            time.sleep(interval)
+            if _keys.pressed("q", interval):
+                return
     except KeyboardInterrupt:
         return
     except (LostConnection, Unreachable):
         pass
     finally:
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        _keys.give_back()
         sys.stdout.write(LEAVE)
         sys.stdout.flush()
         # A second Ctrl-C is not to wait for the server.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     reach.say(ENDED)
+
+
+class _Keys:
+    """Single keys of the terminal that standard input is, if it is one."""
+
+    def __init__(self) -> None:
+        self._before: list[Any] | None = None
+
+    def take(self) -> None:
+        """Let keys come one by one and unseen; Ctrl-C and Ctrl-Z stay what they are."""
+        import termios
+
+        if _in_background():
+            # It would be stopped for it.
+            return
+        with contextlib.suppress(termios.error, OSError):
+            self._before = termios.tcgetattr(0)
+            mode = termios.tcgetattr(0)
+            mode[3] &= ~(termios.ICANON | termios.ECHO)
+            termios.tcsetattr(0, termios.TCSANOW, mode)
+
+    def give_back(self) -> None:
+        """Let the terminal be as it was before."""
+        import termios
+
+        if self._before is not None:
+            with contextlib.suppress(termios.error, OSError):
+                termios.tcsetattr(0, termios.TCSANOW, self._before)
+            self._before = None
+
+    def pressed(self, key: str, seconds: float) -> bool:
+        """Wait for a key, and return True if this one was pressed before the time was over."""
+        if self._before is None:
+            time.sleep(seconds)
+            return False
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if select.select([0], [], [], left)[0]:
+                typed = os.read(0, 64)
+                if key.encode() in typed:
+                    return True
+                if not typed:
+                    self._before = None
+                    time.sleep(max(0.0, end - time.monotonic()))
+        return False
+
+
+def _in_background() -> bool:
+    try:
+        return os.tcgetpgrp(0) != os.getpgrp()
+    except OSError:
+        # It is not a terminal, or that of another session.
+        return False
+
+
+_keys = _Keys()
 
 
 def _end(number: int, _frame: object) -> NoReturn:
@@ -166,10 +221,12 @@ def _end(number: int, _frame: object) -> NoReturn:
 def _pause(number: int, _frame: object) -> None:
     """Lend the terminal to the shell while the command is stopped."""
     # Not by way of the stream: the signal may have come in the middle of a write to it.
+    _keys.give_back()
     os.write(1, LEAVE.encode())
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     signal.signal(number, _pause)
+    _keys.take()
     os.write(1, ENTER.encode())
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 
@@ -380,12 +382,64 @@ def test_nobody_is_there(command: Command, words: list[str]) -> None:
     assert "Traceback" not in message
 
 
-def test_ps_without_a_server_is_an_empty_list(command: Command) -> None:
-    ended = succeeded(command("ps"))
-    assert ended.lines == ["JOB  RANK  PID  STATE  NODE  PROGRAM"]
+def test_ps_without_a_server_has_found_nothing(command: Command) -> None:
+    ended = command("ps")
+    assert (ended.code, ended.lines) == (1, [])
     assert b"no server of this user runs on this node" in ended.err
-    ended = succeeded(command("ps", "--json"))
-    assert json.loads(ended.out) == {"servers": []} and ended.err == b""
+    ended = command("ps", "--json")
+    assert (ended.code, json.loads(ended.out), ended.err) == (1, {"servers": []}, b"")
+
+
+def test_the_program_of_a_rank_is_its_script(command: Command, ours: Running) -> None:
+    for words in (["ps"], ["top", "--once"]):
+        lines = succeeded(command(*words)).lines
+        assert [line.split()[5:] for line in lines if line.startswith(ours.nspace)] == [
+            ["rank.py", str(command.folder)]
+        ] * 2
+    (server,) = json.loads(succeeded(command("ps", "--json")).out)["servers"]
+    line = f"{sys.executable} {command.folder / 'rank.py'} {command.folder}"
+    assert {proc["command"] for job in server["jobs"] for proc in job["procs"]} == {line}
+
+
+def test_the_programs_of_several_applications(command: Command) -> None:
+    command.environment["PYTHONPATH"] += f":{command.folder}"
+    running = Running(command, "pypmix", "-n", "1", sys.executable, "-X", "dev", "-m", "rank", str(command.folder), ":")
+    try:
+        lines = succeeded(command("ps")).lines
+        assert [line.split()[5] for line in lines[1:]] == ["-m", "rank.py", "rank.py"]
+    finally:
+        running.end()
+
+
+def on_a_terminal(command: Command, *words: str, typed: bytes = b"", until: bytes = b"PROGRAM") -> tuple[str, int]:
+    """Run a command on a terminal of 80 columns; type when some output has come, and return all and the exit code."""
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    process = command.start(*words, stdin=theirs, stdout=theirs, env={**command.environment, "TERM": "xterm"})
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):
+        while select.select([ours], [], [], 20)[0] and (part := os.read(ours, 4096)):
+            shown += part
+            if typed and until in shown:
+                os.write(ours, typed)
+                typed = b""
+    os.close(ours)
+    return shown.decode(), command.end(process).code
+
+
+def test_a_table_fits_a_terminal_of_80_columns(command: Command, ours: Running) -> None:
+    shown, code = on_a_terminal(command, "ps")
+    rows = [line for line in shown.splitlines() if "rank.py" in line]
+    assert code == 0 and len(rows) == 2
+    job = rows[0].split()[0]
+    assert len(job) <= 24 and job.endswith(ours.nspace[-7:]) and ours.nspace.startswith(job.partition("…")[0])
+
+
+def test_q_ends_top(command: Command, ours: Running) -> None:
+    shown, code = on_a_terminal(command, "top", "--interval", "20", typed=b"q", until=b"rank.py")
+    assert code == 0
+    assert shown.endswith("\x1b[?25h\x1b[?1049l")
 
 
 def test_two_ways_at_once(command: Command) -> None:
@@ -407,7 +461,7 @@ def test_several_jobs_at_once(command: Command, tmp_path_factory: pytest.TempPat
         refused = command(*words)
         assert refused.code == 2 and refused.out == b"", refused
         for job in (first, second):
-            assert f"--nspace {job.server}  ({job.nspace})" in refused.err.decode()
+            assert f"\n  --pid {job.pid}  rank.py {job.command.folder}"[:90] in refused.err.decode()
     chosen = command("query", "QUERY_NAMESPACES", "--nspace", second.server)
     assert second.nspace in succeeded(chosen).out.decode().strip().split(",")
     second.end()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from pypmix.engine.python.datastore import LEVEL_OF
 from pypmix.engine.python.support import SERVER, supported
 from pypmix.standard import codes, keys, statuses
@@ -72,6 +74,7 @@ class Knowledge:
             keys.QUERY_GROUP_NAMES: self._group_names,
             keys.QUERY_GROUP_MEMBERSHIP: self._group_members,
             keys.QUERY_SUPPORTED_KEYS: self._keys,
+            keys.SERVER_PIDINFO: lambda asked: Value.unchecked(codes.PID, os.getpid()),
             keys.QUERY_ATTRIBUTE_SUPPORT: self._support,
         }
 
