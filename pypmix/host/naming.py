@@ -17,3 +17,8 @@ def check_name(name: str) -> str:
     if not name or "/" in name or "\0" in name or len(name.encode("utf-8", "surrogateescape")) > MAX_NAME:
         raise ValueError(f"{name!r:.80} is not a valid name of a server: 1 to {MAX_NAME} bytes without / and NUL")
     return name
+
+
+def shown(name: str) -> str:
+    """Return a server's name as users see it: the launcher's begins with a mark, so that it sorts first."""
+    return name.removeprefix("!")

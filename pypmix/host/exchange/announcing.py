@@ -28,6 +28,7 @@ from pypmix.engine.times import CLAIM_SECONDS, DECISION_SECONDS, NEWS_SECONDS
 from pypmix.host.exchange.codec import BYTES, NAME, NUMBER, PLACES, PROCS, Field, broken, many, message
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.limits import MAX_NEWS
+from pypmix.host.naming import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class Announcements:
         if claim.timer is not None:
             claim.timer.cancel()
         if not claim.tellers:
-            log.error("%s: %s do not say where the procs of %r are", self._exchange.name, claim.told, key[0])
+            log.error("%s: %s do not say where the procs of %r are", shown(self._exchange.name), claim.told, key[0])
             self._settle(key)
             return
         claim.asked = claim.tellers.pop(0)

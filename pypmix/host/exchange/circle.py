@@ -28,6 +28,7 @@ from pypmix.host.exchange import codec
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.limits import MAX_APART
 from pypmix.host.exchange.roll import ENDED, ENTRY, LEFT, MAX_ADDRESSES, Entry, Roll, followers, neighbours, pieces
+from pypmix.host.naming import shown
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -148,7 +149,9 @@ class Circle:
         if self.sparse or len({*self._roll.ring(), *self.present, *unmet}) <= self.mesh:
             return
         self.sparse = True
-        log.info("%s: more than %d servers: connections are made when they are needed", self._own.name, self.mesh)
+        log.info(
+            "%s: more than %d servers: connections are made when they are needed", shown(self._own.name), self.mesh
+        )
         for link in list(self._links.values()):
             self._compare(link)
             self._see_if_hidden(link)

@@ -32,6 +32,7 @@ from pypmix.host.exchange.kinds import (
 from pypmix.host.exchange.limits import MAX_MISSING, MAX_ROUNDS
 from pypmix.host.exchange.places import LAST
 from pypmix.host.exchange.queries import Record
+from pypmix.host.naming import shown
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotSupported, PMIxError, RemoteProtocolError, error_for
 from pypmix.standard.jobinfo import JobInfo
@@ -164,7 +165,7 @@ class Collectives:
 
     def _fail(self, upcall: Upcall, problem: Exception) -> None:
         if not isinstance(problem, PMIxError):
-            log.exception("%s: the answer to %s failed", self.name, upcall.op.name)
+            log.exception("%s: the answer to %s failed", shown(self.name), upcall.op.name)
         error = as_error(problem)
         error.operation = error.operation or upcall.op.name
         upcall.fail(error)
@@ -224,7 +225,9 @@ class Collectives:
         """Contribute to something with the servers of its members, and answer its upcall."""
         mine = party.servers.get(self.name, ())
         if not mine and kind not in (OFFER, CONSTRUCT):
-            raise PMIxError(f"none of its procs are on {self.name}", status=statuses.ERR_BAD_PARAM, procs=party.procs)
+            raise PMIxError(
+                f"none of its procs are on {shown(self.name)}", status=statuses.ERR_BAD_PARAM, procs=party.procs
+            )
         incarnation = self._incarnations.latest(mine)
         gone = mine and self._places.any_missing and all(self._places.is_missing(proc, incarnation) for proc in mine)
         if kind != OFFER and gone:

@@ -67,6 +67,7 @@ from pypmix.host.exchange.kinds import (
 from pypmix.host.exchange.limits import MAX_DECIDED, MAX_LATE, MAX_LEFT
 from pypmix.host.exchange.places import Party, Places
 from pypmix.host.exchange.tree import ABSENT, NAMED, is_flat
+from pypmix.host.naming import shown
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
@@ -414,7 +415,9 @@ class Coordinator:
             known = self._refused(part)
         round = None if known is not None else self._round_for(held)
         if round is not None and part.kind == GATHER and round.keys and part.servers != round.held[0].part.servers:
-            text = f"{server} gathers with {listed(part.servers)}, others with {listed(round.held[0].part.servers)}"
+            text = (
+                f"{shown(server)} gathers with {listed(part.servers)}, others with {listed(round.held[0].part.servers)}"
+            )
             known = deciding.failure(statuses.ERR_BAD_PARAM, text)
         if round is None or known is not None:
             held.answer(Decision(known or Outcome(moved=True)))

@@ -14,6 +14,7 @@ from pypmix.host.exchange.limits import MAX_OVER
 from pypmix.host.exchange.places import Incarnations, Places
 from pypmix.host.exchange.psets import Psets
 from pypmix.host.exchange.queries import GroupQueries
+from pypmix.host.naming import shown
 from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.ops import DirectModex, Lookup, Notification, NotifyEvent, Publish, QueryInfo, Unpublish
@@ -558,7 +559,7 @@ class Crossing:
 
     def _asked_directory(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         if self._directory is None:
-            raise NotSupported(f"nothing is published on {self.name}")
+            raise NotSupported(f"nothing is published on {shown(self.name)}")
         self._directory(Forwarded(sender, *codec.unpack_request(data), answer))
 
 

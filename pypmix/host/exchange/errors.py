@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pypmix.host.exchange.codec import NUMBER, STATUS, TEXT, TEXTS, Field, message
 from pypmix.host.exchange.limits import MAX_DETAIL
+from pypmix.host.naming import shown
 from pypmix.standard import statuses
 from pypmix.standard.errors import LostConnection, OperationTimeout, PMIxError, error_for
 from pypmix.standard.logtext import get_logger
@@ -64,7 +65,7 @@ def lost(names: Iterable[str], operation: str) -> ServerLost:
 
 def listed(names: Iterable[str]) -> str:
     """Return the names of servers for a person."""
-    servers = sorted(names)
+    servers = [shown(name) for name in sorted(names)]
     text = ", ".join(servers[:SHOWN]) + (f" and {len(servers) - SHOWN} more" if len(servers) > SHOWN else "")
     return f"server{'s' if len(servers) > 1 else ''} {text}"
 

@@ -30,6 +30,7 @@ from pypmix.host.exchange.participant import PART, Own, Participant
 from pypmix.host.exchange.places import Party
 from pypmix.host.exchange.telling import Telling
 from pypmix.host.exchange.tree import UP
+from pypmix.host.naming import shown
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotSupported, PMIxError, RemoteProtocolError, Unreachable
 from pypmix.standard.record import Record
@@ -375,7 +376,7 @@ class Exchange:
         """
         names = tuple(sorted(set(participants)))
         if self.name not in names:
-            raise ValueError(f"{self.name} gathers with {listed(names)} and is none of them")
+            raise ValueError(f"{shown(self.name)} gathers with {listed(names)} and is none of them")
         text = _checked(signature).decode("utf-8", "surrogateescape")
         part = Part(self.number(), GATHER, text, _NO_PARTY, names, int(status), data=_checked(data, timeout))
 
@@ -561,11 +562,11 @@ class Exchange:
         handler = self._handlers.get(topic)
         load = self._load.get(sender, 0)
         if handler is None:
-            error: PMIxError = NotSupported(f"{self.name} answers nothing about {topic!r}", operation=topic)
+            error: PMIxError = NotSupported(f"{shown(self.name)} answers nothing about {topic!r}", operation=topic)
             self._deliver(sender, number, None, error)
             return
         if load >= limits.MAX_ANSWERING:
-            text = f"{load} requests of {sender} are unanswered at {self.name}"
+            text = f"{load} requests of {shown(sender)} are unanswered at {shown(self.name)}"
             self._deliver(sender, number, None, PMIxError(text, status=statuses.ERR_OUT_OF_RESOURCE, operation=topic))
             return
         token = object()
@@ -634,7 +635,7 @@ class Exchange:
     def _heard(self, sender: str, topic: str, data: bytes) -> None:
         listener = self._listeners.get(topic)
         if listener is None:
-            log.warning("%s: %s tells of %r, which has no listener", self.name, sender, topic)
+            log.warning("%s: %s tells of %r, which has no listener", shown(self.name), shown(sender), topic)
             return
         listener(sender, data)
 
@@ -654,7 +655,7 @@ class Exchange:
             else:
                 self._read(sender, message)
         except RemoteProtocolError as error:
-            log.error("%s: a message of %s is dropped: %s", self.name, sender, error)
+            log.error("%s: a message of %s is dropped: %s", shown(self.name), shown(sender), error)
 
     def _taken(self, sender: str, message: bytes) -> None:
         """It is the turn of a message of another server."""
@@ -666,10 +667,10 @@ class Exchange:
         try:
             self._read(sender, message)
         except RemoteProtocolError as error:
-            log.error("%s: a message of %s is dropped: %s", self.name, sender, error)
+            log.error("%s: a message of %s is dropped: %s", shown(self.name), shown(sender), error)
         except Exception:
             # What else there is to do for others, as when the sender is lost, does not end with this message.
-            log.exception("%s: a message of %s could not be dealt with", self.name, sender)
+            log.exception("%s: a message of %s could not be dealt with", shown(self.name), shown(sender))
 
     def _read(self, sender: str, message: bytes) -> None:
         kind = message[0] if message else 0
@@ -733,7 +734,7 @@ class Exchange:
             self._lose(other)
         elif other < self.name and not self._out:
             self._out = True
-            log.warning("%s: leaves the session, since it has no connection with %s", self.name, other)
+            log.warning("%s: leaves the session, since it has no connection with %s", shown(self.name), shown(other))
             rest = self.others()
             for each in rest:
                 # Directly, and past what it waits for: those who would pass that on lose this server.

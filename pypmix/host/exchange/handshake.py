@@ -16,7 +16,7 @@ import os
 
 from pypmix.host.exchange import codec
 from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT
-from pypmix.host.naming import check_name
+from pypmix.host.naming import check_name, shown
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.record import Record
 
@@ -133,7 +133,7 @@ class Handshake:
             kind, parts = codec.unpack(message)
             if kind == REFUSED and self._dials:
                 reason, again = codec.expect(parts, 2)
-                raise HandshakeError(f"{self.peer} refuses: {TEXT.read(reason)[:200]}", again == b"\1")
+                raise HandshakeError(f"{shown(self.peer)} refuses: {TEXT.read(reason)[:200]}", again == b"\1")
             if not self._expected or kind != self._expected[0]:
                 raise HandshakeError(f"a message of kind {kind} came out of turn")
             self._expected = self._expected[1:]
@@ -151,7 +151,7 @@ class Handshake:
         except ValueError as error:
             raise HandshakeError(str(error)) from None
         if TEXT.read(to) != self._name:
-            raise HandshakeError(f"{self.peer} means {TEXT.read(to)!r:.80}, and this is {self._name}")
+            raise HandshakeError(f"{shown(self.peer)} means {TEXT.read(to)!r:.80}, and this is {shown(self._name)}")
         self._other = nonce
         return codec.pack(CHALLENGE, self._nonce, self._code(b"dialed"))
 
@@ -190,7 +190,7 @@ class Handshake:
 
     def _check(self, proof: bytes, side: bytes, said: bytes = b"") -> None:
         if len(self._other) != NONCE or not hmac.compare_digest(proof, self._code(side, said)):
-            raise HandshakeError(f"{self.peer} does not know the secret of this session")
+            raise HandshakeError(f"{shown(self.peer)} does not know the secret of this session")
 
     def link(self) -> bytes:
         """Return a number of this connection that no other one has and only the two sides know."""

@@ -33,6 +33,7 @@ from pypmix.host.exchange import codec
 from pypmix.host.exchange.codec import TEXT
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.roll import followers
+from pypmix.host.naming import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class KeepAlive:
                 self._out(link)
                 continue
             if pulse.silent == SUSPECTED:
-                log.info("%s: %s is silent", self._name, name)
+                log.info("%s: %s is silent", shown(self._name), shown(name))
                 self._tell_others(SUSPECT, name)
             self._tell(link, _PING)
 

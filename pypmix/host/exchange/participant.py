@@ -39,6 +39,7 @@ from pypmix.host.exchange.kinds import (
 from pypmix.host.exchange.limits import EARLY_BYTES, EARLY_ENTRY, MAX_AGAIN
 from pypmix.host.exchange.spreading import DATA, PIECE, VOID, VOIDED, Spreading, is_much
 from pypmix.host.exchange.tree import ABSENT, GIVE_UP, NAMED, UP, UPWARDS, Relay, has_below, is_flat
+from pypmix.host.naming import shown
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError, RemoteProtocolError, Unreachable
 
@@ -263,7 +264,7 @@ class Participant:
             decided = partial(self._session.soon, self._decide, own, to)
             self.coordinator.come(Held(to, own.part.number, parts, lambda made: decided(made.outcome)))
         except Exception as problem:
-            log.exception("%s: a contribution could not be taken in", self.name)
+            log.exception("%s: a contribution could not be taken in", shown(self.name))
             error = as_error(problem)
             self._finish(own, deciding.failure(error.code, error.detail))
 
@@ -271,7 +272,7 @@ class Participant:
         """A server contributes directly to what this one coordinates."""
         for server, part in self._parts.read(data):
             if server != sender or part.covers:
-                raise broken(f"{sender} contributes for {server}")
+                raise broken(f"{sender} contributes for {shown(server)}")
             parts = ((server, part),)
             self.coordinator.come(Held(server, part.number, parts, lambda decision: answer(decision.packed, None)))
 
@@ -458,7 +459,7 @@ class Participant:
             own.early.append(call)
             return
         # Those who count on this server's data are told once the decision comes.
-        text = f"other servers have sent {self.name} more than {EARLY_BYTES} bytes for it before it was decided"
+        text = f"other servers have sent {shown(self.name)} more than {EARLY_BYTES} bytes for it before it was decided"
         self._finish(own, deciding.failure(statuses.ERR_OUT_OF_RESOURCE, text))
 
     def _told_void(self, _sender: str, data: bytes) -> None:
@@ -509,7 +510,7 @@ class Participant:
         """Have a collective end with this status for all, if it has not ended yet."""
         if own.part.number not in self._open:
             return
-        own.cancelled = deciding.failure(status, detail or f"{self.name} has given it up")
+        own.cancelled = deciding.failure(status, detail or f"{shown(self.name)} has given it up")
         if own.to is not None:
             self._tell_given_up(own, Outcome(status, detail))
         elif own.part.kind == GATHER:

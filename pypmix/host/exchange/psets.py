@@ -6,6 +6,7 @@ import os
 
 from pypmix.host.exchange.codec import PSET
 from pypmix.host.exchange.errors import log
+from pypmix.host.naming import shown
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotFound, PMIxError
 
@@ -158,7 +159,9 @@ class Psets:
         wanted = known[min(known)] if known else None
         mine = self._mine.get(name)
         if mine in known and known[mine] != wanted:
-            log.error("the process set %r was defined here and by %s at once, whose it is", name, min(known).split()[0])
+            log.error(
+                "the process set %r was defined here and by %s at once, whose it is", name, shown(min(known).split()[0])
+            )
             self._end(name, [mine], ())
             return
         there = self._applied.get(name)

@@ -32,7 +32,7 @@ from pypmix.host.exchange.carrier import MAX_MESSAGE, check
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.keepalive import LOST, SUSPECTED, TURNS
 from pypmix.host.loop import READ, WRITE, Loop
-from pypmix.host.naming import check_name
+from pypmix.host.naming import check_name, shown
 from pypmix.standard.errors import RemoteProtocolError
 
 TYPE_CHECKING = False
@@ -240,7 +240,7 @@ class SwitchCarrier:
             self._loop.later(self._every, self._turn)
             self._loop.run(self._over)
         except BaseException as error:
-            fault(f"the carrier of {self.name}", error)
+            fault(f"the carrier of {shown(self.name)}", error)
         finally:
             self._lose("this carrier has ended")
             self._end()
@@ -344,7 +344,7 @@ class SwitchCarrier:
         del self._present[name]
         self._reasons[name] = reason
         if reason:
-            log.warning("%s: %s has gone: %s", self.name, name, reason)
+            log.warning("%s: %s has gone: %s", shown(self.name), shown(name), reason)
         self._call(self._on_change, name, False)
 
     def _turn(self) -> None:
@@ -380,7 +380,7 @@ class SwitchCarrier:
         try:
             function(*args)  # type: ignore[arg-type]
         except Exception:
-            log.exception("%s: a callback failed", self.name)
+            log.exception("%s: a callback failed", shown(self.name))
 
 
 class _Line:

@@ -43,7 +43,7 @@ from pypmix.host.exchange.limits import IDLE_TURNS, MAX_FAR, MAX_MESH, MAX_RESOL
 from pypmix.host.exchange.link import CONTROL, Broken, Ended, Link
 from pypmix.host.exchange.roll import LIFE, Entry
 from pypmix.host.loop import READ, WRITE, Loop
-from pypmix.host.naming import check_name
+from pypmix.host.naming import check_name, shown
 from pypmix.standard.errors import NotInitialized, RemoteProtocolError
 from pypmix.standard.logtext import WINDOW
 
@@ -387,7 +387,7 @@ class TCPCarrier:
             self._own.run(self._over)
         except BaseException as error:
             # Nothing goes to the other servers any more, nor comes from them: that is as if they were gone.
-            fault(f"the carrier of {self.name}", error)
+            fault(f"the carrier of {shown(self.name)}", error)
             for link in list(self._links.values()):
                 self._drop(link, "this carrier has failed")
             for name in list(self._circle.present):
@@ -530,7 +530,7 @@ class TCPCarrier:
                 sock, address = self._listener.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    log.error("%s: no connection can be taken: %s", self.name, error)
+                    log.error("%s: no connection can be taken: %s", shown(self.name), error)
                     if not self._unproved:
                         self._pause(PAUSE_SECONDS)
                     else:
@@ -575,7 +575,7 @@ class TCPCarrier:
     def _admit(self, name: str, theirs: Progress) -> Progress:
         """Let a server in that has dialed; of two that dial each other, the connection of the first by name counts."""
         if name == self.name:
-            raise HandshakeError(f"its name is {name} as well")
+            raise HandshakeError(f"its name is {shown(name)} as well")
         link = self._links.get(name)
         journal = link.journal if link is not None and theirs.link else None
         if journal is not None and not journal.is_of(theirs):
@@ -592,12 +592,12 @@ class TCPCarrier:
         if journal is not None and self._links.get(name) is link:
             return self._progress(journal)
         if self._closing and not theirs.link and name not in self._waiting:
-            raise HandshakeError(f"{self.name} leaves", again=True)
+            raise HandshakeError(f"{shown(self.name)} leaves", again=True)
         if self._circle.is_over(theirs.life):
-            raise HandshakeError(f"{name} counts as lost")
+            raise HandshakeError(f"{shown(name)} counts as lost")
         if theirs.link or link is not None or not self._circle.admits(name, theirs.life):
             # If the one that is there has died, that is about to show.
-            text = f"its connection with {name} is over" if theirs.link else f"there is a {name} already"
+            text = f"its connection with {shown(name)} is over" if theirs.link else f"there is a {shown(name)} already"
             raise HandshakeError(text, again=not theirs.link)
         return self._progress(None)
 
@@ -624,7 +624,7 @@ class TCPCarrier:
                 for name, address in found.items():
                     self._meet(name, (address,), delay)
         except OSError as error:
-            log.warning("%s: %s cannot be used: %s", self.name, self._folder, error.strerror or error)
+            log.warning("%s: %s cannot be used: %s", shown(self.name), self._folder, error.strerror or error)
         if not self._closing:
             # A new server dials those that are there, and gets the time for it.
             self._loop.later(_about(LOOK_SECONDS), lambda: self._look(LOOK_SECONDS))
@@ -750,7 +750,13 @@ class TCPCarrier:
         if (grave or now - peer.since >= UNREACHED_SECONDS) and (reason != peer.reason or now - peer.told >= WINDOW):
             peer.told, peer.reason = now, reason
             level = log.error if grave else log.warning
-        level("%s: %s is not reached at %s, and is dialed again: %s", self.name, peer.name, peer.address, reason)
+        level(
+            "%s: %s is not reached at %s, and is dialed again: %s",
+            shown(self.name),
+            shown(peer.name),
+            peer.address,
+            reason,
+        )
         delay = min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(peer.tries - 1, 8))
         if peer.far:
             delay = max(delay, _far_seconds(len(self._unmet())))
@@ -815,7 +821,7 @@ class TCPCarrier:
         except HandshakeError as error:
             self._refuse(link, error)
         except Exception as error:
-            fault(f"the connection of {self.name} with {link.peer or 'an unknown peer'}", error)
+            fault(f"the connection of {shown(self.name)} with {shown(link.peer or 'an unknown peer')}", error)
             self._drop(link, "a fault here")
         if self._closing:
             self._rest()
@@ -844,7 +850,7 @@ class TCPCarrier:
 
     def _suspend(self, link: Link, reason: str) -> None:
         """A connection was reset: have it made again, within the time of the keep-alive."""
-        log.info("%s: the connection with %s is made again: %s", self.name, link.peer, reason)
+        log.info("%s: the connection with %s is made again: %s", shown(self.name), shown(link.peer), reason)
         self._unwatch(link)
         link.suspend()
         self._make_again(link, reason)
@@ -956,13 +962,13 @@ class TCPCarrier:
             self._resume(before, link, answer)
             return
         if len(theirs.life) != LIFE:
-            raise HandshakeError(f"{name} says nothing of its life")
+            raise HandshakeError(f"{shown(name)} says nothing of its life")
         if self._circle.is_over(theirs.life):
-            raise HandshakeError(f"{name} counts as lost")
+            raise HandshakeError(f"{shown(name)} counts as lost")
         # One that has dialed, and proved who it is, may be there for the other side.
         closing = self._closing and not link.dials and name not in self._waiting
         if before is not None or theirs.link or closing or not self._circle.admits(name, theirs.life):
-            raise HandshakeError(f"{name} is connected already", again=True)
+            raise HandshakeError(f"{shown(name)} is connected already", again=True)
         if self._folder and not link.dials:
             # Where it was found is where it is not looked for after its end.
             address = rendezvous.find(self._folder, name).get(name)
@@ -1026,7 +1032,7 @@ class TCPCarrier:
         self._links[link.peer] = link
         self._pulse.resumed(link)
         self._circle.resumed(link)
-        log.info("%s: the connection with %s is there again", self.name, link.peer)
+        log.info("%s: the connection with %s is there again", shown(self.name), shown(link.peer))
         if self._closing:
             self._have_acknowledged(link)
         self._watch(link, True)
@@ -1083,7 +1089,12 @@ class TCPCarrier:
             self._vanish(name, reason, sure)
         elif reason and not self._closing:
             level = log.info if quiet else log.warning
-            level("%s: the connection with an unknown peer (%s) ends: %s", self.name, name or "without a name", reason)
+            level(
+                "%s: the connection with an unknown peer (%s) ends: %s",
+                shown(self.name),
+                shown(name) or "without a name",
+                reason,
+            )
 
     # The servers that are there
 
@@ -1122,9 +1133,7 @@ class TCPCarrier:
             self._drop(link, "")
         self._reasons[name] = reason
         if reason and not self._closing:
-            # The launcher's name begins so, which sorts first.
-            own, other = self.name.removeprefix("!"), name.removeprefix("!")
-            log.warning("%s: the connection with %s ends: %s", own, other, reason)
+            log.warning("%s: the connection with %s ends: %s", shown(self.name), shown(name), reason)
         if self._on_change is not None and not self._closing:
             self._call(self._on_change, name, False)
         self._circle.follow(name)
@@ -1147,7 +1156,7 @@ class TCPCarrier:
         """The others have lost this server, as they do one that leaves."""
         if self._closing:
             return
-        log.warning("%s: the other servers count this one as lost: it goes on alone", self.name)
+        log.warning("%s: the other servers count this one as lost: it goes on alone", shown(self.name))
         for link in list(self._links.values()):
             self._drop(link, "this server counts as lost")
         for name in list(self._circle.present):
@@ -1277,7 +1286,7 @@ class TCPCarrier:
             self._failed()
 
     def _failed(self) -> None:
-        log.exception("%s: a callback failed", self.name)
+        log.exception("%s: a callback failed", shown(self.name))
 
 
 def _about(seconds: float) -> float:

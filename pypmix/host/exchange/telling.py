@@ -43,6 +43,7 @@ from pypmix.host.exchange import codec
 from pypmix.host.exchange.codec import NAME, NAMES, NUMBER, Field, many, message
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.limits import MAX_EARLY, MAX_ENDED, MAX_SERVERS
+from pypmix.host.naming import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -382,7 +383,7 @@ class Telling:
     def _late(self, part: Part, origin: _Origin) -> None:
         """Messages that were to come first have not: they never will, as where one side alone has begun anew."""
         if part.number in origin.early and self._origins.get(part.origin) is origin:
-            log.warning("%s: what %s has sent before does not come", self._teller.name, part.origin)
+            log.warning("%s: what %s has sent before does not come", shown(self._teller.name), shown(part.origin))
             origin.early[part.number] = 0, part.text
             self._go_on(part.origin, origin)
 

@@ -47,6 +47,7 @@ from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, Field, message
 from pypmix.host.exchange.errors import ServerLost, lost, make
 from pypmix.host.exchange.kinds import CANCEL, GATHER, KINDS
+from pypmix.host.naming import shown
 from pypmix.standard import statuses
 from pypmix.standard.errors import Unreachable
 
@@ -345,7 +346,7 @@ class Relay:
             for passed, sent in lane.sent.items():
                 if has(sent.came):
                     if not detail and status != statuses.ERR_TIMEOUT:
-                        detail = f"{sender} has given it up"
+                        detail = f"{shown(sender)} has given it up"
                     sent.given_up = CANCEL.write((passed, status, detail, servers))
                     self._session.tell(sent.to, GIVE_UP, sent.given_up)
                     return True
