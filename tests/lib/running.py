@@ -263,8 +263,11 @@ class Run(Jobs):
         assert len(returned) == ranks, job.report()
         return returned
 
-    def keeps(self, promise: str, ranks: int = 4, **options: Any) -> None:
-        """Run the check of a promise that `pypmix conform` tries, too, and hold what the ranks return to its rule."""
+    def keeps(self, promise: str, ranks: int = 4, **options: Any) -> list[Any]:
+        """Run the check of a promise that `pypmix conform` tries, too, and hold what the ranks return to its rule.
+
+        Returns: What each rank returned, which a rule may leave open.
+        """
         _, check = CHECKS[promise]
         scenario = f"{check.program.__module__}.{check.program.__name__}"
         lost = check.lost(ranks)
@@ -274,6 +277,7 @@ class Run(Jobs):
         else:
             found = self(scenario, ranks, **options)
         assert not (wrong := check.judge(found)), wrong
+        return found
 
     def _spared(self, scenario: str, options: Mapping[str, object]) -> bool:
         """Tell whether a job does without a launcher."""

@@ -16,12 +16,13 @@ def test_a_stream(run):
 
 @pytest.mark.needs("one node")
 def test_iteration_in_order(run):
-    run.keeps("events: order", ranks=2)
+    # The rule cannot tell a rank of another node, which gets none, from one that misses them.
+    assert all(run.keeps("events: order", ranks=2))
 
 
 @pytest.mark.needs("one node")
 def test_default_handlers(run):
-    run.keeps("events: default handlers", ranks=2)
+    assert [[], []] not in run.keeps("events: default handlers", ranks=2)
 
 
 @pytest.mark.needs("events beyond the node", "one node")

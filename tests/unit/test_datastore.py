@@ -349,3 +349,25 @@ def test_a_collecting_fence_renews_what_was_fetched() -> None:
     # The name of a group, of which the store does not know the members.
     store.renew((Proc("acme.team", RANK_WILDCARD),))
     assert store.lookup(peer, "key") is store.lookup(other, "key") is None
+
+
+@pytest.mark.parametrize(
+    "key", [keys.NODE_INFO_ARRAY, keys.APP_INFO_ARRAY, keys.SESSION_INFO_ARRAY, keys.PROC_INFO_ARRAY]
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        Value(codes.DATA_ARRAY, DataArray(codes.STRING, ("x", "y"))),
+        Value(codes.DATA_ARRAY, DataArray(codes.PROC, (Proc("a", 1),))),
+        Value(codes.DATA_ARRAY, DataArray(codes.INFO, ())),
+        Value(codes.STRING, "x"),
+        Value(codes.UNDEF),
+    ],
+    ids=["strings", "procs", "nothing", "a string", "undefined"],
+)
+def test_an_array_of_something_else_than_infos_is_an_empty_one(store: DataStore, key: str, value: Value) -> None:
+    """A server may send anything under these keys; the values beside it are taken in all the same."""
+    store.add(rank(1), [("before", uint32(1)), (key, value), ("after", uint32(2))])
+    assert store.lookup(rank(1), "before") == uint32(1)
+    assert store.lookup(rank(1), "after") == uint32(2)
+    assert store.lookup(rank(1), key) is None

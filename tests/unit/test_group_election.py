@@ -103,7 +103,10 @@ def test_all_who_are_invited_hear_of_it_and_the_one_who_claims_completes_the_gro
         assert (state.leader, state.term) == (P[2], 2)
     assert cast.heard(statuses.GROUP_CONSTRUCT_COMPLETE) == [1, 1, 1, 1]
     # The new leader's handlers hear who accepts.
-    assert {event.source.rank for event in cast.world[2].events(statuses.GROUP_INVITE_ACCEPTED)} == {1, 3, 4}
+    accepted = cast.world[2].events(statuses.GROUP_INVITE_ACCEPTED)
+    assert {event.source.rank for event in accepted} == {1, 3, 4}
+    # Who has been invited by the first leader alone tells the new one whom it expects.
+    assert [talk.listed(event.infos, keys.GROUP_MEMBERSHIP) for event in accepted] == [tuple(P[1:5])] * 3
     at_rest(cast.world)
 
 

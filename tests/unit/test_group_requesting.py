@@ -689,3 +689,25 @@ def test_nobody_asks_itself_or_a_whole_job() -> None:
     assert Asker(6).said == ["seek"]
     whole = Asking(P[6], G, (), 5.0).begin((Proc(NSPACE, RANK_WILDCARD), P[2]))
     assert Asker.read(whole) == 2
+
+
+def test_a_request_to_a_member_that_does_not_register_is_not_kept(make: Make) -> None:
+    """Not even until that member is the first one."""
+    team = make()
+    team.at(1, lambda: team.world[7].notify(asks("ask", P[2], talk.size(NUMBER, 1))))
+    team.run()
+    for rank in (0, 1):
+        team.world.kill(rank)
+        team.run()
+    assert not any(team.asked.values())
+    assert team.agree() == [2, 3]
+
+
+def test_a_request_that_is_repeated_is_put_to_the_members_once(make: Make) -> None:
+    team = make()
+    team.decides[1] = lambda event: anyio.sleep(5)
+    ask = asks("ask", P[0], talk.size(NUMBER, 1))
+    for time in (1, 2):
+        team.at(time, lambda: team.world[7].notify(ask))
+    team.run()
+    assert [len(team.asked[rank]) for rank in range(4)] == [1] * 4

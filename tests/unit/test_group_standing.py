@@ -565,3 +565,20 @@ def test_a_failure_that_a_server_tells_again_after_the_destruct_is_told_once():
     team.arrives(0, statuses.GROUP_MEMBER_FAILED, SERVER, failed)
     team.world.run()
     assert len(team.world[0].events(statuses.GROUP_MEMBER_FAILED)) == 2
+
+
+def test_a_choice_ends_for_a_member_that_hears_first_who_leads() -> None:
+    """An admitted member may hear it from the registrar, while its own part in the choice goes on."""
+    team = Team(leader=0, directives=NOTIFY)
+    team.world.kill(0)
+    member = team.world[1]
+    group = member.agent.standing.group(G)
+    assert group is not None
+    while group.electing is None:
+        team.world.step()
+    assert "election" in member.under_way()
+    member.agent.standing.led(G, P[2], group.term + 1)
+    assert "election" not in member.under_way()
+    assert member.state(G).leader == P[2]
+    team.world.run()
+    assert {team.world[rank].state(G).term for rank in (1, 2, 3)} == {2}

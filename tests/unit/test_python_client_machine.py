@@ -831,3 +831,58 @@ def test_damaged_job_info_of_a_proc_fails_the_get_that_needs_it() -> None:
     assert isinstance(error, RemoteProtocolError)
     assert error.operation == "get"
     assert wire.start(Get(ALL, "pmix.job.size")).outcome == (uint32(4), None)
+
+
+def test_a_get_that_the_server_gave_up_says_how_long_it_waited() -> None:
+    """In words that no other failure has."""
+    for directives, words in (((attrs.TIMEOUT(3),), "within 3 s"), ((), "before the server gave up")):
+        wire = Wire()
+        call = wire.start(Get(PEER, "a", directives))
+        tag, _ = wire.request()
+        wire.reply(tag, encode_status(1, statuses.ERR_TIMEOUT))
+        error = wire.fails(call, OperationTimeout, f"'a' did not come {words}")
+        assert "has the proc put and committed it?" in error.hint
+    wire = Wire()
+    call = wire.start(Get(PEER, "a", (attrs.TIMEOUT(3),)))
+    tag, _ = wire.request()
+    wire.reply(tag, encode_status(1, statuses.ERR_BAD_PARAM))
+    assert call.outcome is not None
+    assert "the server could not answer for 'a'" in str(call.outcome[1])
+
+
+def test_who_is_called_is_what_arrivals_are_waited_for() -> None:
+    """By a caller outside, or by a step of the machine's own; a call that nobody is told of is asked about."""
+    wire = Wire()
+    wire.machine.listeners.clear()
+    assert not wire.machine.waiting()
+    wire.start(Fence())
+    assert not wire.machine.waiting()
+    for begin in (
+        lambda machine, done: machine.start(Fence(), done, 100.0),
+        lambda machine, done: machine.begin_inside(Fence(), done),
+    ):
+        wire = Wire()
+        wire.machine.listeners.clear()
+        ends: list[object] = []
+        begin(wire.machine, lambda *end, ends=ends: ends.append(end))
+        assert wire.machine.waiting()
+        tag, _ = wire.request()
+        wire.reply(tag, encode_status(1, 0))
+        assert ends == [(None, None)]
+        assert not wire.machine.waiting()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_call_that_has_its_outcome_when_a_signal_comes_is_told_of_it_afterwards(inside: bool) -> None:
+    wire = Wire()
+    ends: list[object] = []
+    if inside:
+        wire.machine.begin_inside(Fence(), lambda *end: ends.append(end))
+    else:
+        wire.machine.start(Fence(), lambda *end: ends.append(end), wire.now)
+    (call,) = wire.machine._everyone()
+    # An exception of a signal handler came right after the first step of `end`.
+    call.outcome = None, None
+    wire.machine.resume()
+    wire.deliver()
+    assert ends == [(None, None)]

@@ -1241,3 +1241,20 @@ def test_an_array_without_a_type_is_packed_as_its_reader_expects_it(world):
     a.commit(("before", text("v")), ("empty", empty), ("after", text("w")))
     tag = b.get(0, "after")
     assert b.objects(tag) == [(a.proc, [("before", text("v")), ("empty", empty), ("after", text("w"))])]
+
+
+def test_a_job_that_goes_counts_the_users_of_its_procs_once(world):
+    """A user is listened to as long as any process of it is expected, in whatever order they go."""
+    server = world.server
+    other = UID + 5
+    for nspace in ("first", "second"):
+        server.register_nspace(JobInfo(nspace, (attrs.JOB_SIZE(1),)))
+        server.register_client(Proc(nspace, 0), other, GID)
+    welcome = server.handshakes.admission.welcome
+    assert welcome(other)
+    process = server.store.process(Proc("first", 0))
+    server.deregister_nspace("first")
+    assert not process.registered
+    assert welcome(other)
+    server.deregister_nspace("second")
+    assert not welcome(other)

@@ -8,6 +8,7 @@ from lib.server_cluster import Cluster
 from lib.server_world import GID, LOCAL, REMOTE, UID, text
 from pypmix.engine.groups import talk
 from pypmix.engine.python import modex, sharing
+from pypmix.engine.python.modex import DEL_REMOTE
 from pypmix.engine.times import HOST_GRACE, UNKNOWN_SECONDS
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
@@ -15,8 +16,9 @@ from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops.hosting import DirectModex, FenceUpcall
 from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, KeyValue, Proc, Value
 from pypmix.wire.additions import decode_late, greeting
-from pypmix.wire.codec import Packer, one_of
+from pypmix.wire.codec import Packer, Unpacker, one_of
 from pypmix.wire.encode import BYTES, key_bytes
+from pypmix.wire.frames import TAG_DATA_DELETE
 from pypmix.wire.messages import Command, encode_commit
 from pypmix.wire.modex import decode_modex, encode_modex
 
@@ -599,3 +601,25 @@ def test_requests_are_bounded_and_end_with_the_server(cluster, monkeypatch):
     assert [len(found) for found in waiting] == [0, 0, 1]
     cluster.nodes[1].server.close()
     assert all(isinstance(found[0][1], PMIxError) for found in waiting)
+
+
+def test_who_has_read_a_key_on_another_node_is_told_that_it_is_deleted():
+    cluster = Cluster((0, 1), (2, 3))
+    clients = cluster.everyone(version="7.0.0")
+    zero, _, two, three = clients
+    old = cluster.client(3, version="6.1.0")
+    zero.commit(("a", text("x")), ("b", text("y")))
+    for client in clients:
+        client.fence(infos=(COLLECT,))
+    assert two.value(two.get(0, "a"), 0, "a") == text("x")
+    zero.commit(("a", Value(codes.UNDEF)), scope=7)
+    for client in clients:
+        client.fence(infos=(COLLECT,))
+    for client in (two, three):
+        client.read()
+        ((tag, payload),) = client.pushed
+        unpacker = Unpacker(payload)
+        assert tag == TAG_DATA_DELETE
+        assert [unpacker.one(kind) for kind in (codes.PROC, codes.SCOPE, codes.STRING)] == [zero.proc, DEL_REMOTE, "a"]
+    old.read()
+    assert not old.pushed

@@ -456,3 +456,11 @@ def test_tools_of_libpmix_get_the_output_of_their_jobs_unasked(directives, seen)
         world.server.forwarding.deliver(ops.Output(Proc("child", 0), channel, b"x"))
     tool.read()
     assert [IOF.decode(payload, 1, RELEASE)["channel"] for tag, payload in tool.pushed if tag == TAG_IOF] == seen
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(True, TypeError), (False, TypeError), (2.0, TypeError), ("2", TypeError), (0, ValueError)]
+)
+def test_a_number_of_procs_is_an_int(number, kind):
+    with pytest.raises(kind, match=r"a number of procs is an int|at least one proc"):
+        app(["a"], n=number)
