@@ -283,7 +283,10 @@ BREAKAGES = (
         "groups lose nobody",
         "a member that failed stays in its group",
         (Edit("pypmix/engine/groups/standing.py", "Standing.fail", "return"),),
-        (*suite("group_failures.test_members_hear_of_those_who_end", PYTHON_SYNC, LIBRARY_SYNC),),
+        (
+            *suite("group_objects.test_a_member_ends", PYTHON),
+            *suite("group_objects.test_a_leader_follows_another", PYTHON),
+        ),
     ),
     Breakage(
         "nothing is published",

@@ -701,13 +701,3 @@ def test_a_request_to_a_member_that_does_not_register_is_not_kept(make: Make) ->
         team.run()
     assert not any(team.asked.values())
     assert team.agree() == [2, 3]
-
-
-def test_a_request_that_is_repeated_is_put_to_the_members_once(make: Make) -> None:
-    team = make()
-    team.decides[1] = lambda event: anyio.sleep(5)
-    ask = asks("ask", P[0], talk.size(NUMBER, 1))
-    for time in (1, 2):
-        team.at(time, lambda: team.world[7].notify(ask))
-    team.run()
-    assert [len(team.asked[rank]) for rank in range(4)] == [1] * 4
