@@ -336,7 +336,7 @@ BREAKAGES = (
         (Edit("pypmix/engine/collective/machine.py", "Collective._overdue", "self.finish(0)"),),
         (
             *suite("fences.test_someone_never_comes", PYTHON),
-            *suite("fences.test_the_missing_are_named", PYTHON, NODES),
+            *suite("fences.test_the_missing_are_named", PYTHON),
             *suite("group_construct.test_a_member_that_does_not_come_in_time", PYTHON_SYNC, LIBRARY_SYNC),
         ),
     ),
