@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import sys
 import threading
 import time
@@ -11,7 +13,10 @@ from pathlib import Path
 from pypmix import Client, EventCode, PMIxError, Proc, Range, Rank, Scope, attrs, uint32
 from pypmix.standard.types import App
 
-LIMIT = 40
+LIMIT = 15
+SETTLED = 0.3
+"""Seconds in which a call that has begun, or a death, comes to its server; an outcome must not depend on that."""
+
 EVENT = EventCode.custom(-4711)
 SCOPES = {"l": Scope.LOCAL, "r": Scope.REMOTE, "g": Scope.GLOBAL}
 
@@ -30,12 +35,19 @@ def word_of(value):
 
 
 class Player:
-    def __init__(self, me, results):
+    def __init__(self, me, results, begun, folder, label):
         self.me = me
         self.results = results
+        self.begun = begun
+        self.others = f"{folder}/{label}"
+        self.local = threading.local()
         self.lock = threading.Lock()
         self.spawned = {}
         self.heard = []
+
+    @property
+    def limit(self):
+        return self.local.limit
 
     def tell(self, index, text):
         with self.lock:
@@ -46,6 +58,8 @@ class Player:
         job, _, rank = word.partition(":")
         if job == "^":
             return self.me.parent
+        if job[0] == "=":
+            return Proc(job[1:], Rank.WILDCARD if rank == "*" else int(rank))
         nspace = self.me.nspace if job == "@" else self.spawned[int(job)]
         return Proc(nspace, Rank.WILDCARD if rank == "*" else int(rank))
 
@@ -53,11 +67,48 @@ class Player:
         return [self.proc(word) for word in words]
 
     def play(self, index, words):
+        name, _, limit = words[0].partition("/")
+        self.local.limit = int(limit or LIMIT)
+        with self.lock:
+            self.begun.write(f"{index} begun\n")
+            self.begun.flush()
         try:
-            text = getattr(self, f"do_{words[0]}")(index, *words[1:])
+            text = getattr(self, f"do_{name}")(index, *words[1:])
         except PMIxError as error:
             text = f"status {int(error.code)}"
         self.tell(index, text or "status 0")
+
+    def text_of(self, rank, kind, number):
+        """Wait until a rank's file has a line of this number, and return the line."""
+        path = Path(f"{self.others}.{rank}.{kind}")
+        for _ in range(LIMIT * 100):
+            if path.exists():
+                for line in path.read_text().splitlines(keepends=True):
+                    if line.split()[0] == number and line.endswith("\n"):
+                        return line
+            time.sleep(0.01)
+        sys.exit(f"rank {rank} has no line {number}")
+
+    def do_after(self, _index, rank, number):
+        self.text_of(rank, "out", number)
+
+    def do_begun(self, _index, rank, number):
+        self.text_of(rank, "begun", number)
+        time.sleep(SETTLED)
+
+    def do_gone(self, _index, rank):
+        pid = int(self.text_of(rank, "begun", "-1").split()[1])
+        for _ in range(LIMIT * 100):
+            if not Path(f"/proc/{pid}").exists():
+                break
+            time.sleep(0.01)
+        time.sleep(SETTLED)
+
+    def do_die(self, _index):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def do_leave(self, _index, name):
+        self.me.group_leave(name)
 
     def do_put(self, _index, key, scope, value):
         self.me.put(key, value_of(value), SCOPES[scope])
@@ -66,7 +117,7 @@ class Player:
         self.me.commit()
 
     def do_fence(self, _index, collect, *procs):
-        self.me.fence(self.procs(procs), collect=collect == "y", timeout=LIMIT)
+        self.me.fence(self.procs(procs), collect=collect == "y", timeout=self.limit)
 
     def do_get(self, _index, proc, key):
         return word_of(self.me.get(key, self.proc(proc), info={attrs.TIMEOUT: LIMIT}))
@@ -84,17 +135,17 @@ class Player:
         self.me.unpublish(key)
 
     def do_construct(self, _index, name, *procs):
-        results = self.me.group_construct(name, self.procs(procs), context_id=True, timeout=LIMIT)
+        results = self.me.group_construct(name, self.procs(procs), context_id=True, timeout=self.limit)
         return f"group {results.context_id} {','.join(str(rank) for rank in sorted(p.rank for p in results.members))}"
 
     def do_destruct(self, _index, name):
-        self.me.group_destruct(name, timeout=LIMIT)
+        self.me.group_destruct(name, timeout=self.limit)
 
     def do_connect(self, _index, *procs):
-        self.me.connect(self.procs(procs), timeout=LIMIT)
+        self.me.connect(self.procs(procs), timeout=self.limit)
 
     def do_disconnect(self, _index, *procs):
-        self.me.disconnect(self.procs(procs), timeout=LIMIT)
+        self.me.disconnect(self.procs(procs), timeout=self.limit)
 
     def do_notify(self, _index, serial, range, *targets):
         whom = {"targets": self.procs(targets)} if range == "c" else {}
@@ -120,9 +171,12 @@ class Player:
 
 def main(folder, label):
     with Client() as me:
-        script = (Path(folder) / f"{label}.{me.rank}").read_text().splitlines()
-        with open(Path(folder) / f"{label}.{me.rank}.out", "w") as results:
-            player = Player(me, results)
+        path = f"{folder}/{label}.{me.rank}"
+        script = Path(path).read_text().splitlines()
+        with open(f"{path}.out", "w") as results, open(f"{path}.begun", "w") as begun:
+            begun.write(f"-1 {os.getpid()}\n")
+            begun.flush()
+            player = Player(me, results, begun, folder, label)
             player.tell(-1, f"pypmix {me.engine}")
             me.on(EVENT)(player.on_event)
             for _, lines in itertools.groupby(map(str.split, script), lambda words: words[0]):

@@ -1,4 +1,4 @@
-"""Random plans go as planned, for ranks of C and Python on several libraries, mixed, on one node and several.
+"""Random plans go as planned, for ranks of C and Python on several libraries, mixed, on any nodes and native hosts.
 
 `tox -e differential` goes through many more plans than CI, which has the same ones each time: as many as
 `PYPMIX_DIFFERENTIAL_RUNS` says, from the seed `PYPMIX_DIFFERENTIAL_FROM` on. What fails prints its seed and its plan.
@@ -7,23 +7,27 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from interop.differential.losses import LossPlanner, unended
 from interop.differential.plans import Plan, Planner, Step, differences
 
 from lib import machine, pairings
 from lib.job import Job
+from lib.pairings import Part
 from lib.running import Jobs
 
 HERE = Path(__file__).parent
 FIRST = int(os.environ.get("PYPMIX_DIFFERENTIAL_FROM", "0"))
 RUNS = int(os.environ.get("PYPMIX_DIFFERENTIAL_RUNS", "0"))
 
-LIMIT = 60.0
+LIMIT = 40.0
+FOREIGN = ("native-server-4.2.2", "native-server-5.0.11")
 RELEASES = ("4.2.2", "5.0.11")
 KINDS = ("python", "python", *[f"{form}-{release}" for release in RELEASES for form in ("c", "c", "native")])
 ROOT_KINDS = ("python", *[f"{form}-{pairings.ROOT_RELEASE}" for form in ("c", "c", "native")])
@@ -77,10 +81,10 @@ def begin(plan: Plan, player: Path, jobs: Jobs, job_folder: Path, in_root: bool)
         path = scripts / f"{label}.{rank}"
         path.write_text("".join(f"{' '.join(runnable(step, folder, in_root))}\n" for step in steps))
         files.append(str(path))
-    line = [sys.executable, "-m", "pypmix", "run", "--nodes", str(plan.nodes)]
-    for number, kind in enumerate(plan.kinds):
-        line += [*([":"] if number else []), "-n", "1", *command_of(kind, folder, in_root), "main"]
-    return jobs.begin(line, files=files, limit=LIMIT)
+    parts = [Part(1, [*command_of(kind, folder, in_root), "main"]) for kind in plan.kinds]
+    options = pairings.surviving(plan.server) if survives(plan) else []
+    options += ["--nodes", str(plan.nodes)] if plan.nodes > 1 else []
+    return jobs.begin(pairings.command_line(plan.server, parts, options), files=files, limit=LIMIT)
 
 
 def runnable(step: Step, folder: Path, in_root: bool) -> list[str]:
@@ -105,14 +109,24 @@ def told(folder: Path) -> dict[tuple[str, int], dict[int, str]]:
     return found
 
 
-def carry_out(plan: Plan, player: Path, job_folder: Path, in_root: bool = False) -> None:
+def survives(plan: Plan) -> bool:
+    """Return True if a rank is killed, and the others are to go on."""
+    return any(step.words[0] == "die" for steps in plan.scripts.values() for step in steps)
+
+
+def play(plan: Plan, player: Path, job_folder: Path, in_root: bool = False) -> tuple[int, list[str], Job]:
+    """Carry a plan out, and return how much was compared, what is different, and the job."""
     jobs = Jobs(job_folder, in_root)
     try:
         job = begin(plan, player, jobs, job_folder, in_root).wait()
-        checks, found = differences(plan, told(job_folder / "0"))
+        return *differences(plan, told(job_folder / "0")), job
     finally:
         jobs.end()
-    if found or job.exit_code != 0:
+
+
+def carry_out(plan: Plan, player: Path, job_folder: Path, in_root: bool = False) -> None:
+    checks, found, job = play(plan, player, job_folder, in_root)
+    if found or job.exit_code != (137 if survives(plan) else 0):
         pytest.fail("\n".join([*found[:20], str(plan), job.report()]), pytrace=False)
     TOTAL.update(plans=1, ranks=len(plan.scripts), steps=plan.steps, checks=checks)
 
@@ -120,6 +134,31 @@ def carry_out(plan: Plan, player: Path, job_folder: Path, in_root: bool = False)
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS or 14)))
 def test_a_random_plan(seed, player, job_folder):
     carry_out(Planner(seed, KINDS).plan(), player, job_folder)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS // 4 or 3)))
+@pytest.mark.parametrize("server", FOREIGN)
+def test_a_random_plan_under_libpmix(server, seed, player, job_folder):
+    pairings.require_server(server)
+    release = server.rpartition("-")[2]
+    # These servers do not serve groups of two releases of libpmix.
+    kinds = ("python", *[f"{form}-{release}" for form in ("c", "c", "native")])
+    carry_out(Planner(seed, kinds, server).plan(), player, job_folder)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS // 2 or 6)))
+def test_a_plan_with_losses(seed, player, job_folder):
+    carry_out(LossPlanner(seed, KINDS).plan(), player, job_folder)
+
+
+@pytest.mark.parametrize("operation", ["fence", "connect", "construct"])
+def test_a_shorter_limit_on_another_node(operation, player, job_folder):
+    """An expected failure: a limit ends no call at a node that still lacks a caller; it counts with a later one."""
+    _, found, job = play(unended(operation), player, job_folder)
+    report = "\n".join([*found, job.report()])
+    assert len(found) == 1 and job.exit_code == 0, report
+    outcome = r"group \d+ 0,1,2" if operation == "construct" else "status 0"
+    assert re.fullmatch(rf"main\.0: 1 1 {operation}/8 .*: {outcome}, not status -24", found[0]), report
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS // 10 or 3)))
