@@ -102,7 +102,9 @@ def cut(text: str, part: Part) -> str:
     if part.before:
         lines = lines[: find_line(lines, part.before)]
     cut_lines = [line[part.dedent :] if not line[: part.dedent].strip() else line for line in lines]
-    return "\n".join(cut_lines).strip("\n") + "\n"
+    shown = "\n".join(cut_lines).strip("\n") + "\n"
+    # Methods that are shown as functions are as far apart as functions.
+    return re.sub(r"\n\n(?=(async )?def |@)", "\n\n\n", shown) if part.dedent else shown
 
 
 def find_line(lines: list[str], beginning: str) -> int:

@@ -17,6 +17,8 @@ from pypmix.tool import Tool
 HEADINGS = ("JOB", "RANK", "PID", "STATE", "NODE", "PROGRAM")
 JOB_WIDTH = 24
 """The most columns of a job's name on a terminal; pipes and JSON get it whole."""
+JOB_END = 7
+"""How much of its end such a name keeps."""
 
 _TABLES = (attrs.QUERY_PROC_TABLE, attrs.QUERY_LOCAL_PROC_TABLE)
 
@@ -59,7 +61,7 @@ def proc_rows(servers: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 def _short(nspace: str) -> str:
     """Return a job's name as a narrow terminal can show it: without its middle, which is made up at random."""
-    return nspace if len(nspace) <= JOB_WIDTH else f"{nspace[: JOB_WIDTH - 8]}…{nspace[-7:]}"
+    return nspace if len(nspace) <= JOB_WIDTH else f"{nspace[: JOB_WIDTH - JOB_END - 1]}…{nspace[-JOB_END:]}"
 
 
 def _servers(reach: Reach) -> tuple[list[dict[str, Any]], PMIxError | None]:
