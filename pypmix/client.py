@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from pypmix.clientbase import ClientBase
 from pypmix.lazy import TOPICS, late
 from pypmix.requests import MISSING, Forked, abort_op, anew, fence_op, get_op, not_found, put_op, target, waited
@@ -246,9 +244,11 @@ class Client(ClientBase, Operations):
         except PMIxError as error:
             if proc is None and isinstance(error, NotFound) and op.key.startswith(RESERVED_PREFIX):
                 # Most keys of the Standard are of the job, and few callers know which.
-                with suppress(NotFound):
-                    job = Proc.unchecked(self._session.proc[0], RANK_WILDCARD)
+                job = Proc.unchecked(self._session.proc[0], RANK_WILDCARD)
+                try:
                     return self._asked(key, job, wait, optional, refresh, scope, info)
+                except NotFound:
+                    pass
             other = not_found(op, wait, error)
             if other is error:
                 raise

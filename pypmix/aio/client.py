@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from pypmix.aio.waits import Port, later, shielded
 from pypmix.clientbase import ClientBase
 from pypmix.lazy import TOPICS, late
@@ -253,9 +251,11 @@ class Client(ClientBase, Operations):
         except PMIxError as error:
             if proc is None and isinstance(error, NotFound) and op.key.startswith(RESERVED_PREFIX):
                 # Most keys of the Standard are of the job, and few callers know which.
-                with suppress(NotFound):
-                    job = Proc.unchecked(self._session.proc[0], RANK_WILDCARD)
+                job = Proc.unchecked(self._session.proc[0], RANK_WILDCARD)
+                try:
                     return await self._asked(key, job, wait, optional, refresh, scope, info)
+                except NotFound:
+                    pass
             other = not_found(op, wait, error)
             if other is error:
                 raise

@@ -78,7 +78,7 @@ def unknown_option(word: str, known: Iterable[str]) -> UsageError:
         known: The names of the command's options.
     """
     name = word.partition("=")[0]
-    # Options of one letter are all alike.
+    # Short options are all alike.
     return UsageError(f"there is no option {name}{did_you_mean(name, known) if name.startswith('--') else ''}")
 
 

@@ -18,7 +18,7 @@ HEADINGS = ("JOB", "RANK", "PID", "STATE", "NODE", "PROGRAM")
 JOB_WIDTH = 24
 """The most columns of a job's name on a terminal; pipes and JSON get it whole."""
 JOB_END = 7
-"""How much of its end such a name keeps."""
+"""The length of the end that such a name keeps."""
 
 _TABLES = (attrs.QUERY_PROC_TABLE, attrs.QUERY_LOCAL_PROC_TABLE)
 

@@ -111,16 +111,23 @@ def _names(procs: list[dict[str, Any]], seconds: float | None, several: bool) ->
     return listed(names)
 
 
-def _text(servers: list[dict[str, Any]], rows: int | None = None) -> str:
-    """Return all as text; with `rows`, the procs that no more fit are only counted."""
+def _text(servers: list[dict[str, Any]], rows: int | None = None, columns: int | None = None) -> str:
+    """Return all as text; with `rows`, further procs are only counted, and with `columns`, long commands are cut."""
     nodes = {proc["node"] for server in servers for job in server["jobs"] for proc in job["procs"]}
     lines = [printable(waiting(item, len(nodes) > 1)) for server in servers for item in server["pending"] or ()]
     procs = proc_rows(servers)
     room = len(procs) if rows is None else max(1, rows - len(lines) - 4)
-    text = table(HEADINGS, procs[:room])
+    text = table(HEADINGS, procs[:room] if columns is None else _cut(procs[:room], columns))
     if len(procs) > room:
         text += f"and {len(procs) - room} more procs\n"
     return text + "".join([f"{line}\n" for line in ("", *lines)] if lines else [])
+
+
+def _cut(rows: list[tuple[str, ...]], columns: int) -> list[tuple[str, ...]]:
+    """Return rows whose last cell takes no second line, so that pending operations stay in sight."""
+    widths = [max(map(len, cells)) + 2 for cells in zip(HEADINGS, *rows, strict=True)]
+    left = max(1, columns - sum(widths[:-1]))
+    return [(*row[:-1], row[-1][:left]) for row in rows]
 
 
 ENTER, REDRAW, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[H", "\x1b[?25h\x1b[?1049l"
@@ -138,7 +145,7 @@ def _live(reach: Reach, tool: Tool, servers: list[Proc], interval: float) -> Non
         while True:
             size = shutil.get_terminal_size()
             title = f"pypmix top — {time.strftime('%H:%M:%S')}, {len(servers)} server{'s'[: len(servers) != 1]}\n\n"
-            text = title + _text(_all(tool, servers), size.lines - 2)
+            text = title + _text(_all(tool, servers), size.lines - 2, size.columns)
             lines = [part for line in text.splitlines() for part in _folded(line, size.columns)]
             sys.stdout.write(REDRAW + "\n".join([f"{line}\x1b[K" for line in lines[: size.lines]]) + "\x1b[J")
             sys.stdout.flush()

@@ -146,9 +146,9 @@ def test_a_probe_that_passes_or_starts_no_job(tmp_path: Path) -> None:
 
 
 def test_nothing_else_expects_failures() -> None:
-    """`xfail` takes any failure for the one that was meant; the tests of the plugin are about `xfail` itself."""
+    """`xfail` takes any failure for the one that was meant; some tests are about `xfail` itself."""
     found = [path for path in machine.TESTS.rglob("*.py") if re.search(r"\bxfail\(|mark\.xfail", path.read_text())]
-    assert [path for path in found if path.parent.name not in ("plugin", "unit")] == []
+    assert [path for path in found if path.parent.name not in ("plugin", "unit") and path.stem != "test_sabotage"] == []
 
 
 # The rows of what is lacking

@@ -30,6 +30,7 @@ FAILS_AT = """
 def session(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Session:
     """Return a function that runs a module of tests with the plugins, and one look of each kind."""
     monkeypatch.setattr(unsteady, "LOOKS", 1)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(machine.TESTS), os.environ.get("PYTHONPATH", "")]))
     pytester.makeini("[pytest]\naddopts = -p no:cacheprovider\n")
     pytester.makeconftest("pytest_plugins = ['lib.record', 'lib.tiers', 'lib.unsteady']")

@@ -29,6 +29,7 @@ def mixed(run, programs, *roles):
         else Part(1, scenario_command("group_invitations.mixed", "sync", {"role": role}), who)
         for who, role in roles
     ]
+    run.mix_engines()
     line = pairings.command_line(run.server, parts)
     environment = pairings.client_environment(run.client)
     return succeeded(run.begin(line, files=[programs("invitations")], environment=environment).wait())

@@ -42,7 +42,7 @@ def meet(request, launch):
 
     def run(*environments):
         job = succeeded(launch(*[Part(2, command, environment) for environment in environments]))
-        ranks = [(rank.engine, rank.result) for _, rank in sorted(job.ranks.items())]
+        ranks = [(rank.engines[0], rank.result) for _, rank in sorted(job.ranks.items())]
         arrived_or_refused(ranks)
         return ranks
 

@@ -405,6 +405,14 @@ LACKS = (
     ),
     Lack(
         "abort and finalize at once",
+        "prterun-5.0.*",
+        "*",
+        "it sometimes hangs for ever when a rank finalizes while its abort ends the job",
+        proof="explanation/libpmix.md#A finalize that meets an abort",
+        harm=True,
+    ),
+    Lack(
+        "abort and finalize at once",
         "mpirun-4.1.*",
         "*",
         "it sometimes hangs for ever when a rank finalizes while its abort ends the job",

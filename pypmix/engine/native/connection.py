@@ -261,7 +261,9 @@ class Connection:
             self.lose()
         if lost:
             return self.loss(operation, procs or (self.proc,))
-        kind = answered_error_for(status) if self.open else error_for(status)
+        # Servers before 6.0 have another status for the end of a participant.
+        answered = self.open and self.server_release >= (6,)
+        kind = answered_error_for(status) if answered else error_for(status)
         if status == statuses.ERR_LOST_CONNECTION and not self.open:
             detail = "the client was closed while this was under way"
         if status == statuses.ERR_EXISTS_OUTSIDE_SCOPE:

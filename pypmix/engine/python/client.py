@@ -32,7 +32,6 @@ change that matters is one assignment or one call of a C function, and `resume` 
 from __future__ import annotations
 
 import sys
-from functools import cached_property
 
 from pypmix.engine.common import SLURM, meant
 from pypmix.engine.faults import fault, struck
@@ -405,11 +404,16 @@ class Client:
         """Whether the job info came in the form of another data store; connecting anew helps."""
         self._may_stop = False
 
-    @cached_property
+    _rule = -1
+    """Not known yet."""
+
+    @property
     def rule(self) -> int:
         """The rule of what the server can decode; see `pypmix.wire.readers`."""
-        own = self.server is None or self.adapts
-        return rule_for(self.release) if own else rule_of(self.release)
+        if self._rule < 0:
+            own = self.server is None or self.adapts
+            self._rule = rule_for(self.release) if own else rule_of(self.release)
+        return self._rule
 
     # What the caller wants
 
