@@ -249,7 +249,8 @@ class Client(ClientBase, Operations):
                 return await (self._pset_names(op) if op.key == keys.PSET_NAMES else self._group_names(op))
             return await self._port.run(op)
         except PMIxError as error:
-            if proc is None and isinstance(error, NotFound) and op.key.startswith(RESERVED_PREFIX):
+            of_the_job = op.key.startswith(RESERVED_PREFIX) and op.key not in CHANGING
+            if proc is None and isinstance(error, NotFound) and of_the_job:
                 # Most keys of the Standard are of the job, and few callers know which.
                 job = Proc.unchecked(self._session.proc[0], RANK_WILDCARD)
                 try:
