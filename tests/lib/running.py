@@ -113,6 +113,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     features = _features(metafunc)
     if "run" in metafunc.fixturenames:
         all_of_it = selection.everything(metafunc.config, metafunc.function.__name__)
+        named = [name for mark in metafunc.definition.iter_markers("servers") for name in mark.args]
+        for server in {*named} & {*pairings.servers()}:
+            if not Pairing(server, "python-client").runs(metafunc.module.__name__):
+                raise ValueError(
+                    f"{test} is for {server}, which does not run {metafunc.module.__name__}: see SELECTIONS"
+                )
         found = [
             pairing
             for server in _wanted(metafunc, "servers", pairings.servers())

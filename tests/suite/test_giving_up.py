@@ -29,6 +29,7 @@ def test_a_cancelled_caller_is_not_counted_in(run, kind):
 
 
 @pytest.mark.servers(*promises.PROVEN_ON)
-@pytest.mark.needs("groups")
-def test_a_group_named_by_its_address_is_as_fault_tolerant(run):
-    assert run("giving_up.address", ranks=3, abandons=True) == [True] * 3
+@pytest.mark.needs("groups", "leave: fault tolerant")
+@pytest.mark.parametrize("fences", [0, 1, 2])
+def test_a_group_named_by_its_address_is_as_fault_tolerant(run, fences):
+    assert run("giving_up.address", ranks=3, abandons=True, fences=fences) == [True] * 3

@@ -246,6 +246,22 @@ def test_a_withdrawn_contribution_is_awaited_again(world):
     assert world.tickets() == [(statuses.SUCCESS, ["a", "b2", "c"])]
 
 
+def test_a_member_that_left_the_group_calls_another_operation(world):
+    def call(rank, group, ticket):
+        found = world.tracker.meeting(world.membership(0, 1, 2), group, world.members[rank])
+        world.tracker.join(found, world.members[rank], ticket)
+
+    call(0, "acme", "group 0")
+    world.tracker.parted("acme", world.members[2])
+    # It names the procs now, which are the members that the group had.
+    call(2, "", "all 2")
+    call(1, "acme", "group 1")
+    assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["group 0", "group 1"])]
+    call(0, "", "all 0")
+    call(1, "", "all 1")
+    assert world.tickets()[1:] == [(statuses.SUCCESS, ["all 0", "all 1", "all 2"])]
+
+
 def test_timeout_answers_those_who_wait(world):
     world.join((0, 1, 2), 0, "a", timeout=3)
     world.clock.advance(2)

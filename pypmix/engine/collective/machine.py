@@ -46,7 +46,7 @@ from pypmix.standard.limits import DEFAULTS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Protocol
+    from typing import Any, Protocol
 
     from pypmix.standard.limits import Limits
     from pypmix.standard.types import Info, Proc
@@ -131,6 +131,7 @@ class Life(Machine):
 
 
 _GATHERS, _WAITS, _OVER = Life.GATHERS, Life.WAITS, Life.OVER
+_NOBODY: frozenset[Any] = frozenset()
 _COMPLETES, _ENDS = Life.AFTER[Life.COMPLETES], Life.AFTER[Life.ENDS]
 
 ABOVE = (Life.ASKS, Life.CLOSES)
@@ -267,8 +268,10 @@ class Membership(Generic[M, T]):
         return self.operation.partition(" ")[2]
 
     def awaits(self, member: M) -> bool:
-        """Tell whether something is under way that a member takes part in and has not called."""
-        return member in self.members and any(member not in collective.arrived for collective in self.running)
+        """Return True if an operation is running that a member takes part in and has not called."""
+        return member in self.members and any(
+            member not in collective.arrived and member not in collective.left for collective in self.running
+        )
 
 
 class Collective(Generic[M, T]):
@@ -284,6 +287,7 @@ class Collective(Generic[M, T]):
         arrived: The callers, each with what its owner needs for the answer.
         said: The callers' arguments, as far as they have a meaning for all: the procs and the directives.
         gone: The members that will not come any more.
+        left: Those of them that left the group and live on: what they call next is another operation.
         awaited: How many may still come.
         lost: Whether it goes on without anyone, be it finalized or lost.
         collect: Whether anyone asked for the others' data.
@@ -305,6 +309,7 @@ class Collective(Generic[M, T]):
         "ended_in",
         "ft",
         "gone",
+        "left",
         "lost",
         "meaning",
         "membership",
@@ -321,6 +326,7 @@ class Collective(Generic[M, T]):
         self.arrived: dict[M, T] = {}
         self.said: dict[M, Said] = {}
         self.gone: set[M] = set()
+        self.left: frozenset[M] = _NOBODY
         self.awaited = len(membership.members)
         self.lost = False
         self.collect = False
@@ -649,8 +655,10 @@ class Collectives(Generic[M, T]):
         for membership in self._named.get(group, ())[:]:
             if member is not None and member in membership.members:
                 for collective in membership.running[:]:
-                    # It is not missed in a destruct.
-                    collective.without((member,), silent=membership.kind.name == DESTRUCT)
+                    if member not in collective.arrived:
+                        collective.left |= {member}
+                        # It is not missed in a destruct.
+                        collective.without((member,), silent=membership.kind.name == DESTRUCT)
             if not membership.running and not membership.asking:
                 self._unname(group, membership)
 
@@ -695,7 +703,7 @@ class Collectives(Generic[M, T]):
             PMIxError: The member has begun too many operations that no other joins (`ERR_OUT_OF_RESOURCE`).
         """
         for collective in membership.running:
-            if member not in collective.arrived:
+            if member not in collective.arrived and member not in collective.left:
                 break
         else:
             collective = self.begin(membership, member)

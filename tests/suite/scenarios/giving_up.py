@@ -83,15 +83,19 @@ async def cancelled(me, kind):
     return found
 
 
-async def address(me):
-    """A member leaves while the others fence its group by the address."""
+async def address(me, fences):
+    """A member leaves a group that the others fence by its address: before either of them calls, between, or after."""
     await me.group_construct("acme.address", me.job.procs, ft=True, timeout=40)
     if me.rank == 2:
-        for rank in (0, 1):
+        for rank in range(fences):
             await hear(f"fences-{rank}", seconds=40)
         await me.group_leave("acme.address")
+        await tell("left")
     else:
-        await tell(f"fences-{me.rank}")
+        if me.rank < fences:
+            await tell(f"fences-{me.rank}")
+        else:
+            await hear("left", seconds=40)
         await me.fence([Proc("acme.address", Rank.WILDCARD)], timeout=20)
     await me.fence(timeout=40)
     return True
