@@ -568,6 +568,7 @@ async def absent(me: Client) -> Any:
     await me.fence(timeout=WAIT)
     if me.rank == 1:
         _die()
+    await sleep(CALLED)
     made = await outcome(lambda: me.connect(me.job.procs, timeout=WAIT))
     return made if isinstance(made, str) else "connected"
 
@@ -595,6 +596,7 @@ async def fewer(me: Client) -> Any:
     await me.fence(timeout=WAIT)
     if me.rank == 1:
         _die()
+    await sleep(CALLED)
     made = await me.connect(me.job.procs, optional=True, timeout=WAIT)
     await made.fence(timeout=WAIT)
     found = [ranks(made), made.rank]
