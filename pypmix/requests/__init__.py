@@ -5,6 +5,7 @@ from __future__ import annotations
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.ops import DELETES, Abort, Fence, Get, Put
+from pypmix.standard.ops.core import check_key, check_scope
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, TypedKey, Value, at_place
 from pypmix.standard.values import from_python, infos
 
@@ -183,12 +184,15 @@ def put_op(key: Key, value: object, scope: int) -> Put:
         if value is not None:
             raise TypeError(f"a key is deleted with the value None, not {value!r:.100}")
         return Put(str(key), _NOTHING, scope_number(scope))
-    number = scope_number(scope)
+    number = scope if scope.__class__ is int else scope_number(scope)
+    check_scope(number)
     try:
         typed = key.value(value) if isinstance(key, TypedKey) else from_python(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise at_place(error, f"put of {str(key)!r:.80}: value") from None
-    return Put(key.key if isinstance(key, TypedKey) else key, typed, number)
+    name = key.key if isinstance(key, TypedKey) else key
+    check_key(name)
+    return Put.unchecked(name, typed, number)
 
 
 _BARRIER = Fence()

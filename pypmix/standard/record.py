@@ -12,6 +12,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Self
 
+    def tuple_item(index: int) -> Any:
+        """Return a read-only attribute of a subclass of tuple: the item at an index."""
+
+else:
+    try:
+        # The descriptor of named tuples: no Python call for an attribute.
+        from _collections import _tuplegetter
+    except ImportError:
+        from operator import itemgetter
+
+        def tuple_item(index):
+            return property(itemgetter(index))
+
+    else:
+
+        def tuple_item(index):
+            return _tuplegetter(index, None)
+
 
 def _arguments(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Return a value for each field, from what a call gave and from the defaults."""
@@ -75,6 +93,14 @@ class Record(metaclass=RecordType):
                 setters[place](self, value)
             if cls.__checks__:
                 self.__validate__()
+
+    @classmethod
+    def unchecked(cls, *values: Any) -> Self:
+        """Make a record from a value for each field, which are known to be sound."""
+        made = object.__new__(cls)
+        for place, value in enumerate(values):
+            cls.__setters__[place](made, value)  # type: ignore[attr-defined]
+        return made
 
     __validate__ = _sound
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import repeat
 
 from pypmix.standard import codes
-from pypmix.standard.record import Record
+from pypmix.standard.record import Record, tuple_item
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
+    from typing import Any, Final
 else:
     Any = object
 
@@ -85,13 +85,8 @@ class Proc(tuple[str, int]):
         made: Iterable[Proc] = map(tuple.__new__, repeat(cls), zip(repeat(nspace), ranks))
         return list(made)
 
-    @property
-    def nspace(self) -> str:
-        return self[0]
-
-    @property
-    def rank(self) -> int:
-        return self[1]
+    nspace: Final[str] = tuple_item(0)
+    rank: Final[int] = tuple_item(1)
 
     def __getnewargs__(self) -> tuple[str, int]:
         return self[0], self[1]
@@ -127,13 +122,8 @@ class Value(tuple[int, Any]):
         """Make one from data that is known to be sound, as a parser has it."""
         return tuple.__new__(cls, (type, data))
 
-    @property
-    def type(self) -> int:
-        return self[0]
-
-    @property
-    def data(self) -> Any:
-        return self[1]
+    type: Final[int] = tuple_item(0)
+    data: Final[Any] = tuple_item(1)
 
     def __getnewargs__(self) -> tuple[int, Any]:
         return self[0], self[1]
@@ -163,17 +153,9 @@ class Info(tuple[str, Value, int]):
         """Make one from parts that are known to be sound, as a parser has them."""
         return tuple.__new__(cls, (key, value, flags))
 
-    @property
-    def key(self) -> str:
-        return self[0]
-
-    @property
-    def value(self) -> Value:
-        return self[1]
-
-    @property
-    def flags(self) -> int:
-        return self[2]
+    key: Final[str] = tuple_item(0)
+    value: Final[Value] = tuple_item(1)
+    flags: Final[int] = tuple_item(2)
 
     def __getnewargs__(self) -> tuple[str, Value, int]:
         return self[0], self[1], self[2]
@@ -697,6 +679,8 @@ def from_python(data: object) -> Value:
         return data
     make = Value.unchecked
     cls = data.__class__
+    if cls is bytes:
+        return make(codes.BYTE_OBJECT, data)
     if cls is str:
         return make(codes.STRING, _string(codes.STRING, data))
     if cls is bool:

@@ -425,9 +425,9 @@ def encode_kval(buffer_type: int, key: str, value: Value, reader: Reader = NEWES
     Raises:
         NotSupported: The reader cannot decode the value.
     """
-    parts = [one_of(codes.KVAL, buffer_type), encode.key_bytes(key)]
+    parts = [_ONE[buffer_type][codes.KVAL], encode.key_bytes(key)]
     try:
-        ENCODERS[codes.VALUE](parts.append, value, rule_for(reader))
+        ENCODERS[codes.VALUE](parts.append, value, reader if reader.__class__ is int else rule_for(reader))
     except Exception as error:
         mistake = _mistake(codes.VALUE, (value,), error)
         if mistake is None:

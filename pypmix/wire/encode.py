@@ -317,7 +317,7 @@ def _value(add: Add, data: Value, rule: int) -> None:
     type, held = data
     if type in REFUSED_VALUES[rule]:
         raise refused_value(type, rule)
-    add(flex(type))
+    add(BYTES[type] if type < 128 else flex(type))
     ENCODERS[type](add, held, rule)
 
 
@@ -376,7 +376,8 @@ def _strings(add: Add, given: Sequence[str], rule: int) -> None:
 def _raw(add: Add, data: bytes, rule: int) -> None:
     if not isinstance(data, bytes):
         raise TypeError(f"bytes are wanted, not {data.__class__.__name__}")
-    add(flex(len(data)))
+    size = len(data)
+    add(BYTES[size] if size < 128 else flex(size))
     add(data)
 
 

@@ -23,6 +23,7 @@ DEL_GLOBAL = 7
 DEL_INTERNAL = 8
 DELETES = {DEL_LOCAL: SCOPE_LOCAL, DEL_REMOTE: SCOPE_REMOTE, DEL_GLOBAL: SCOPE_GLOBAL, DEL_INTERNAL: SCOPE_INTERNAL}
 """The scopes that delete a key, and those that they take it from."""
+PUT_SCOPES = frozenset((SCOPE_LOCAL, SCOPE_REMOTE, SCOPE_GLOBAL, SCOPE_INTERNAL, *DELETES))
 
 RESERVED_PREFIX = "pmix"
 
@@ -80,6 +81,11 @@ def check_key(key: str) -> None:
         raise ValueError("a key must not be empty")
 
 
+def check_scope(scope: int) -> None:
+    if scope not in PUT_SCOPES:
+        raise ValueError(f"{scope!r} is not a scope to put with: LOCAL, REMOTE, GLOBAL, INTERNAL or a DEL_ one")
+
+
 def instances(name: str, items: object, kind: type) -> None:
     if not isinstance(items, tuple):
         raise TypeError(f"{name} must be a tuple, not {type(items).__name__}")
@@ -109,10 +115,7 @@ class Put(Op[None]):
         check_key(self.key)
         if not isinstance(self.value, Value):
             raise TypeError(f"the value of {self.key!r} must be a Value, not {type(self.value).__name__}")
-        if self.scope not in (SCOPE_LOCAL, SCOPE_REMOTE, SCOPE_GLOBAL, SCOPE_INTERNAL, *DELETES):
-            raise ValueError(
-                f"{self.scope!r} is not a scope to put with: LOCAL, REMOTE, GLOBAL, INTERNAL or a DEL_ one"
-            )
+        check_scope(self.scope)
 
 
 class Commit(Op[None]):
