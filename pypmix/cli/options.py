@@ -548,8 +548,9 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     job: dict[str, Any] = {}
     counted = True
     remarks: list[str] = []
-    parser = _parser(words)
-    for segment in _segments(words):
+    segments = [_translated(segment) for segment in _segments(words)]
+    parser = _parser([word for segment in segments for word in segment])
+    for segment in segments:
         given, program = _options(parser, segment)
         counted = counted and "np" in given
         if not program:
@@ -693,6 +694,25 @@ def _options(parser: Parser, words: list[str]) -> tuple[dict[str, Any], list[str
     if program[:1] == [DASHES]:
         del program[0]
     return given, [WORDS.get(word, word) for word in program]
+
+
+def _translated(words: list[str]) -> list[str]:
+    """Return the words of an application, with options of other launchers replaced by those of `pypmix run`."""
+    place = 0
+    while place < len(words) and words[place].startswith("-") and words[place] not in ("-", "--"):
+        word, equals, _ = words[place].partition("=")
+        option = next((option for option in OPTIONS if word in option.names), None)
+        if option is not None:
+            place += 2 if option.metavar and not equals and option.field != "warm" else 1
+        elif word in HELPS:
+            place += 1
+        else:
+            from pypmix.cli.equivalents import translate
+
+            used, ours = translate(words[place:])
+            words = [*words[:place], *ours, *words[place + used :]]
+            place += len(ours) if used else 1
+    return words
 
 
 def _setting(text: str, env: Variables[str, str], remarks: list[str]) -> list[tuple[str, str]]:
