@@ -12,7 +12,7 @@ from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 from vocabulary import code, table, text
 
-SOURCE = Path(__file__).resolve().parents[2] / "tests" / "compare" / "differences.py"
+SOURCE = Path(__file__).resolve().parents[2] / "tests" / "foreign" / "compare" / "differences.py"
 
 
 def declared() -> ModuleType:

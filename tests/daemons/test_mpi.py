@@ -9,7 +9,7 @@ import pytest
 from lib import machine, provision
 from lib.daemon_session import Start
 
-PROGRAMS = Path(__file__).parents[1] / "interop" / "mpi"
+PROGRAMS = Path(__file__).parents[1] / "foreign" / "interop" / "mpi"
 
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",

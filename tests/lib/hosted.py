@@ -1,6 +1,6 @@
 """What runs in the processes of the host suite: resource managers, and the clients of their jobs.
 
-`python -m lib.hosted host TOPIC.FUNCTION` runs a program of `hosts/programs` as a host, `pair` does so in two
+`python -m lib.hosted host TOPIC.FUNCTION` runs a program of `foreign/hosts/programs` as a host, `pair` does so in two
 processes that are the two nodes of one session, and `client TOPIC.FUNCTION ARGUMENTS` is a rank of a job.
 """
 
@@ -33,7 +33,7 @@ SETTINGS = "PYPMIX_TEST_HOST"
 def find(name):
     """Return a function by topic and name."""
     topic, _, function = name.partition(".")
-    return getattr(importlib.import_module(f"hosts.programs.{topic}"), function)
+    return getattr(importlib.import_module(f"foreign.hosts.programs.{topic}"), function)
 
 
 class Cell:

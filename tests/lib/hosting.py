@@ -90,7 +90,7 @@ LACKS = (
 
 
 class Hosted(Jobs):
-    """Runs programs of `hosts/programs`."""
+    """Runs programs of `foreign/hosts/programs`."""
 
     def __init__(self, cell: Cell, folder: Path) -> None:
         super().__init__(folder, cell.in_root)

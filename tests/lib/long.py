@@ -63,7 +63,7 @@ PARTS = (
     Part(
         "foreign",
         "C programs, hosts, and the comparison with native servers",
-        (*PYTEST, "--all-modes", *folders("interop", "hosts", "compare")),
+        (*PYTEST, "--all-modes", *folders("foreign")),
     ),
     Part(
         "commands",
@@ -97,7 +97,7 @@ PARTS = (
     Part(
         "differential",
         "200 random plans of ranks of C and Python",
-        ("pytest", *folders("interop/differential")),
+        ("pytest", *folders("foreign/interop/differential")),
         variables={"PYPMIX_DIFFERENTIAL_RUNS": "200", "PYPMIX_DIFFERENTIAL_FROM": "1000"},
     ),
     Part("trixie", "Debian 13's Slurm with its PMIx plugin and without", ("pytest", *folders("trixie")), ("trixie",)),

@@ -47,7 +47,7 @@ ENOUGH = (
     Enough((f"{NODES}/*",), "what crosses between servers is the servers' work, and every client meets one alone"),
     Enough(
         (f"{HOSTED}*/*",),
-        "the same host answers them all; what each release asks it is proven by the host suite and by tests/compare",
+        "the same host answers them all; what each release asks it is proven by the host suite and by foreign/compare",
     ),
     Enough((f"{SLURM}*/python-client",), "what crosses between nodes is the same for those of one"),
     Enough((f"{SLURM}*/native-*",), "libraries agree among themselves, and each is tried on our own server"),

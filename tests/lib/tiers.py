@@ -39,7 +39,7 @@ LEFT_OUT = (
     "frameworks",
     "stranger",
     "fuzz",
-    "interop/differential",
+    "foreign/interop/differential",
     "nodes/test_faults.py",
     "faults/test_signals.py",
     "faults/test_load.py",
@@ -48,7 +48,7 @@ LEFT_OUT = (
 )
 """Parts of `tests` that belong to the long tier: random tests, large frameworks, whole machines."""
 
-SHARES = {"nodes": 4, "cluster": 4, "daemons": 3, "plugin": 4, "pages": 2, "interop": 2, "cli": 3, "hosts": 2}
+SHARES = {"nodes": 4, "cluster": 4, "daemons": 3, "plugin": 4, "pages": 2, "foreign": 2, "cli": 3}
 """Folders of which one test function in so many runs."""
 
 MOST_ADDED = {"unit": 3000, "wire": 3000}
@@ -183,7 +183,7 @@ def one_of_each(cases: Iterable[pytest.Item], kinds: Callable[[pytest.Item], Ite
 PEERS = ("run", "launch", "host", "alone", "libpmix", "native", "client", "form")
 """The parameters of tests in `TOLD_APART` that name a server, a client or a form."""
 
-TOLD_APART = ("suite", "interop", "hosts", "compare")
+TOLD_APART = ("suite", "foreign")
 """The folders whose tests are repeated for servers, clients and forms."""
 
 BLOCKING = 6

@@ -207,7 +207,7 @@ BREAKAGES = (
         (
             *suite("publish.test_every_rank_finds_what_all_have_published", HOSTED, HOSTED_LIBRARY),
             *suite("spawning.test_what_cannot_be_started", HOSTED),
-            "tests/hosts/test_harm.py::test_a_refused_client[native-5.0.11/python]",
+            "tests/foreign/hosts/test_harm.py::test_a_refused_client[native-5.0.11/python]",
         ),
     ),
     Breakage(
@@ -226,7 +226,7 @@ BREAKAGES = (
                 "self.admit(handshake, process, release, hello)",
             ),
         ),
-        ("tests/hosts/test_harm.py::test_a_refused_client[python/python]",),
+        ("tests/foreign/hosts/test_harm.py::test_a_refused_client[python/python]",),
     ),
     Breakage(
         "a server believes credentials",

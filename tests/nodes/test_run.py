@@ -21,7 +21,7 @@ from lib.node_runs import LIMIT, NODES, RANK, RUN, Runner, succeeded, ways
 from lib.processes import Process
 
 EXAMPLES = machine.ROOT / "docs" / "examples"
-MPI = machine.TESTS / "interop" / "mpi"
+MPI = machine.TESTS / "foreign" / "interop" / "mpi"
 
 LOST = 45.0
 """Seconds in which a machine that no longer answers counts as lost."""

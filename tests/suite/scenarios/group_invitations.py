@@ -406,7 +406,7 @@ async def selected(events):
 
 
 async def mixed(me, role):
-    """What a rank does in a job with ranks of another language; see `tests/interop/invitations.c`."""
+    """What a rank does in a job with ranks of another language; see `tests/foreign/interop/invitations.c`."""
     invitations = await listening(me)
     said = []
     try:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 
-from hosts.programs.crossing import NODES, opened
+from foreign.hosts.programs.crossing import NODES, opened
 
 from lib.hosted import WAIT, status, until
 from pypmix import Proc, Rank, attrs

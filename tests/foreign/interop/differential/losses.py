@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from interop.differential.plans import OWN, SUCCESS, Plan, Planner, Step
+from foreign.interop.differential.plans import OWN, SUCCESS, Plan, Planner, Step
 
 TIMED_OUT, PARTIAL, ABORTED = "status -24", "status -52", "status -165"
 

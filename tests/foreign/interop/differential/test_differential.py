@@ -14,8 +14,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from interop.differential.losses import LossPlanner, unended
-from interop.differential.plans import Plan, Planner, Step, differences
+from foreign.interop.differential.losses import LossPlanner, unended
+from foreign.interop.differential.plans import Plan, Planner, Step, differences
 
 from lib import machine, pairings
 from lib.job import Job

@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from compare.differences import DIFFERENCES
-from compare.scenarios import SCENARIOS
+from foreign.compare.differences import DIFFERENCES
+from foreign.compare.scenarios import SCENARIOS
 
 from lib import machine, pairings
 from lib.running import Jobs

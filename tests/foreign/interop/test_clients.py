@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from interop.conftest import RELEASES
+from foreign.interop.conftest import RELEASES
 
 from lib.c_programs import notes, outcome, succeeded
 from lib.job import scenario_command

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from hosts.programs.crossing import opened
+from foreign.hosts.programs.crossing import opened
 
 import pypmix
 from lib.hosted import WAIT, status

@@ -17,7 +17,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from compare.scenarios import SCENARIOS, Scenario, main
+from foreign.compare.scenarios import SCENARIOS, Scenario, main
 
 from pypmix import attrs
 from pypmix.host.job import Application, Job, Node
@@ -153,7 +153,7 @@ def play(engine: str, name: str, path: str, environment: dict[str, str], replaye
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     if sys.argv[1] == "client":
         main(sys.argv[2])
         sys.exit()
