@@ -83,12 +83,11 @@ def test_an_interrupt_from_another_thread(env: dict[str, str]) -> None:
     assert host.run() == Outcome(143, "ended by signal 15 (SIGTERM)")
 
 
-@pytest.mark.timing
 def test_the_grace(env: dict[str, str]) -> None:
     started = time.monotonic()
     host = LocalHost([shell("trap '' TERM; while :; do sleep 0.1; done")], env=env, grace=0.5, timeout=0.3)
     assert host.run().code == 124
-    assert 0.7 < time.monotonic() - started < 4
+    assert time.monotonic() - started > 0.7
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan")])

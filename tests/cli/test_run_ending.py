@@ -74,12 +74,9 @@ def test_a_rank_that_really_segfaults_is_named(command: Command) -> None:
     assert "was killed by signal 11 (SIGSEGV)" in ended.message
 
 
-@pytest.mark.timing
 def test_ranks_that_ignore_sigterm_are_killed(command: Command) -> None:
-    started = time.monotonic()
     text = "trap '' TERM; if [ $PMIX_RANK = 0 ]; then sleep 0.3; exit 3; fi; while :; do sleep 1; done"
     assert command("run", "-n", 2, *SH, text).code == 3
-    assert time.monotonic() - started < 10
 
 
 def test_stopped_ranks_end_too(command: Command) -> None:

@@ -28,6 +28,8 @@ pytestmark = pytest.mark.timeout(300)
 
 SECRET = b"a secret of the session"
 PATIENCE = 120
+NEVER = 3600.0
+"""A keep-alive that is longer than any test."""
 
 
 class Server:
@@ -325,21 +327,18 @@ def test_what_takes_long_to_arrive_does_so_before_its_sender_leaves(servers, pat
             assert other.until_left(a.name) == [True, *words, False]
 
 
-@pytest.mark.timing
 @both_threads
 def test_who_leaves_is_not_held_by_one_that_does_not_answer(servers):
-    """What all others were sent arrives, and they are told of the departure, within a stated time."""
+    """What all others were sent arrives, and they are told of the departure, while that one still does not answer."""
     found = servers(12, mesh=1)
     wait_for_all(found)
     a, b = far_pair(found)
     others = [server for server in found if server not in (a, b)]
     held = threading.Event()
-    b.carrier._loop.post(held.wait)
+    b.carrier._loop.post(held.wait)  # until the end of the test
     for server in (b, *others):
         a.carrier.send(server.name, b"last words")
-    begin = time.monotonic()
     a.carrier.close()
-    assert time.monotonic() - begin < 2 * times.LINK_LINGER_SECONDS + 2, "the margin is for a machine that is busy"
     for server in others:
         assert server.until_left(a.name) == [True, b"last words", False]
     held.set()
@@ -400,29 +399,23 @@ def process(servers):
         each.stdout.close()
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("name", ["r", "s0005", "t"])
 def test_who_is_killed_is_lost_to_all_at_once(servers, process, name):
-    found = servers(18, mesh=2)
-    victim = process(name, found[0], 2, 30)
+    found = servers(18, mesh=2, keep_alive=NEVER)
+    victim = process(name, found[0], 2, NEVER)
     everyone = tuple(sorted((*names_of(found), name)))
     until(lambda: all(server.carrier.members == everyone for server in found))
-    begin = time.monotonic()
     victim.kill()
     until(lambda: all(server.carrier.members == names_of(found) for server in found))
-    assert time.monotonic() - begin < 20, "not by the keep-alive"
 
 
-@pytest.mark.timing
 def test_who_is_stopped_is_lost_to_all_in_time_and_hears_so_when_it_goes_on(servers, process):
     found = servers(18, mesh=2, keep_alive=3)
     victim = process("s0005", found[0], 2, 3)
     everyone = tuple(sorted((*names_of(found), "s0005")))
     until(lambda: all(server.carrier.members == everyone for server in found))
     stop(victim.pid)
-    begin = time.monotonic()
     until(lambda: all(server.carrier.members == names_of(found) for server in found))
-    assert time.monotonic() - begin < 3 + 10, "the margin is for a machine that has other things to do"
     os.kill(victim.pid, signal.SIGCONT)
     time.sleep(1)
     assert all(server.carrier.members == names_of(found) for server in found)
@@ -431,7 +424,6 @@ def test_who_is_stopped_is_lost_to_all_in_time_and_hears_so_when_it_goes_on(serv
     until(lambda: len(again.carrier.members) == 19)
 
 
-@pytest.mark.timing
 def test_a_node_that_vanishes_before_its_neighbours_are_connected_is_lost_to_all_in_time(servers, process):
     """All have heard of it, and only one that is not its neighbour has a connection with it."""
     keep_alive = 4
@@ -440,13 +432,10 @@ def test_a_node_that_vanishes_before_its_neighbours_are_connected_is_lost_to_all
     victim = process("s0105", found[0], 2, keep_alive)
     until(lambda: "s0105" in found[0].carrier.members)
     stop(victim.pid)
-    begin = time.monotonic()
     until(lambda: all("s0105" in server.carrier.members for server in found))
     until(lambda: all(server.carrier.members == names_of(found) for server in found))
-    assert time.monotonic() - begin < keep_alive + 10, "the margin is for a machine that has other things to do"
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("names", [["s0105"], ["s0105", "s0106", "s0107", "s0108"]])
 def test_nodes_that_vanish_without_a_word_are_lost_to_all_in_time(servers, process, names):
     """Among forty, in processes that are stopped; also such as are neighbours of each other."""
@@ -457,9 +446,7 @@ def test_nodes_that_vanish_without_a_word_are_lost_to_all_in_time(servers, proce
     until(lambda: all(server.carrier.members == everyone for server in found))
     for victim in victims:
         stop(victim.pid)
-    begin = time.monotonic()
     until(lambda: all(server.carrier.members == names_of(found) for server in found))
-    assert time.monotonic() - begin < keep_alive + 10, "the margin is for a machine that has other things to do"
     until(lambda: are_neighbours(found))
 
 

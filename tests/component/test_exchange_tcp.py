@@ -200,26 +200,23 @@ def test_who_comes_back_is_a_new_member(pair, servers):
 CHILD = """
 import sys, time
 from pypmix.host.exchange import TCPCarrier
-carrier = TCPCarrier.in_folder(sys.argv[1], sys.argv[2])
+carrier = TCPCarrier.in_folder(sys.argv[1], sys.argv[2], keep_alive=3600)
 carrier.listen(lambda *what: None, lambda *what: print(*what, flush=True))
 carrier.send("here", b"x")
 time.sleep(60)
 """
 
 
-@pytest.mark.timing
 def test_a_process_that_is_killed_is_gone_at_once(tmp_path):
-    here = Server(TCPCarrier.in_folder("here", tmp_path / "m")).start()
+    here = Server(TCPCarrier.in_folder("here", tmp_path / "m", keep_alive=3600)).start()
     command = [sys.executable, "-c", CHILD, "there", str(tmp_path / "m")]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as child:
         try:
             assert here.next(30) == ("there", True)
             assert child.stdout.readline() == "here True\n"
-            begin = time.monotonic()
             child.send_signal(signal.SIGKILL)
-            assert here.next() == ("there", False)
-            assert time.monotonic() - begin < 9
+            assert here.next(30) == ("there", False)
         finally:
             child.kill()
     # What it has left behind in the folder misleads nobody.

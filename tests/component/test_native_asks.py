@@ -351,7 +351,6 @@ me.run(Finalize())
     assert [[info.key for info in op.directives] for op in asked] == [["pypmix.conn.nspace"]] * 2
 
 
-@pytest.mark.timing
 def test_procs_connect_and_disconnect(pair) -> None:
     # A server of libpmix 4.2 keeps what came for a connect that timed out, and where both procs end at once it lets go
     # of that twice, and hangs or crashes. So the other one comes after all.
@@ -362,9 +361,8 @@ def test_procs_connect_and_disconnect(pair) -> None:
         + """
 together = (me.proc, other) if me.proc.rank == 0 else (other, me.proc)
 if me.proc.rank == 0:
-    started = time.monotonic()
     error = caught(OperationTimeout, me.run, Connect(together, (LIMIT,)))
-    assert error.procs == together and time.monotonic() - started < 6
+    assert error.procs == together
 me.run(Fence())
 if LATE and me.proc.rank == 1:
     me.run(Connect(together))
@@ -400,7 +398,6 @@ print("done", me.proc.rank)
     assert output.count("done") == 2 and output.count("child here /") == 2, output
 
 
-@pytest.mark.timing
 def test_what_waits_heeds_signals(pair) -> None:
     output = pair("""
 if me.proc.rank == 0:
@@ -412,9 +409,8 @@ if me.proc.rank == 0:
     signal.signal(signal.SIGUSR1, handler)
     for n in (1, 2):
         threading.Timer(0.3 * n, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-    started = time.monotonic()
     caught(KeyboardInterrupt, me.run, Connect((me.proc, other)))
-    assert time.monotonic() - started < 5 and len(signals) == 2
+    assert len(signals) == 2
 else:
     time.sleep(2)
 me.run(Finalize())

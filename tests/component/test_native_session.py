@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -144,15 +143,13 @@ me.run(Finalize())
 """)
 
 
-@pytest.mark.timing
 def test_a_process_that_forgets_to_finalize_ends(lone) -> None:
-    started = time.monotonic()
     output = lone("""
 me.submit(Get(Proc("elsewhere", 0), "nobody", (LIMIT,)), lambda *outcome: None)
 me.submit(Commit(), lambda *outcome: None)
 print("end of program")
 """)
-    assert "end of program" in output and time.monotonic() - started < 20
+    assert "end of program" in output
 
 
 def test_values_that_libpmix_would_mangle_are_refused_by_name(lone) -> None:
@@ -239,38 +236,37 @@ print(f"done {rank}")  # in one piece: the output of ranks is mixed
     assert set(re.findall(r"done \d", output)) == {"done 0", "done 1"}
 
 
-@pytest.mark.timing
 def test_a_blocked_call_lets_other_threads_run_and_heeds_signals(pair) -> None:
     output = pair("""
 if me.proc.rank == 0:
     def after(seconds, number):
         threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
     after(0.3, signal.SIGINT)
-    started = time.monotonic()
     caught(KeyboardInterrupt, me.run, Get(other, "never"))
-    assert time.monotonic() - started < 5
     signals = []
     signal.signal(signal.SIGUSR1, lambda *_: signals.append(me.run(Get(job, "pmix.job.size")).data))
     after(0.2, signal.SIGUSR1)
     assert me.run(Get(other, "late")) == Value(UINT32, 5) and signals == [2]
-    ticks, stop = [], threading.Event()
-    def tick():
-        while not stop.wait(0.005):
-            ticks.append(1)
-    thread = threading.Thread(target=tick)
+    # The other rank joins the fence only after a thread here, which runs during the fence, has told it to.
+    def tell():
+        time.sleep(0.5)
+        me.run(Put("ticked", uint32(1)))
+        me.run(Commit())
+    thread = threading.Thread(target=tell)
     thread.start()
-    me.run(Put("ticking", uint32(1)))
-    me.run(Commit())
     me.run(Fence())
-    stop.set()
     thread.join()
-    assert len(ticks) > 10, f"{len(ticks)} ticks in a fence of a second"
 else:
+    def await_key(key):
+        while True:
+            try:
+                return me.run(Get(other, key))
+            except (NotFound, OperationTimeout):
+                pass
     time.sleep(1)
     me.run(Put("late", uint32(5)))
     me.run(Commit())
-    me.run(Get(other, "ticking"))
-    time.sleep(1)
+    await_key("ticked")
     me.run(Fence())
 me.run(Finalize())
 print("done", me.proc.rank)
@@ -278,18 +274,22 @@ print("done", me.proc.rank)
     assert output.count("done") == 2, output
 
 
-@pytest.mark.timing
 def test_a_fence_that_not_all_come_to_times_out_blocking_and_submitted(pair) -> None:
     pair("""
 if me.proc.rank == 0:
-    started = time.monotonic()
     error = caught(OperationTimeout, me.run, Fence(directives=(LIMIT,)))
     assert error.operation == "fence" and error.procs == (job,) and error.missing is None
     result, error = submitted(me, Fence((me.proc, other), directives=(LIMIT,)))
     assert isinstance(error, OperationTimeout), (result, error)
-    assert time.monotonic() - started < 8
+    me.run(Put("over", uint32(1)))
+    me.run(Commit())
 else:
-    time.sleep(4)
+    while True:
+        try:
+            me.run(Get(other, "over"))
+            break
+        except (NotFound, OperationTimeout):
+            pass
 me.run(Finalize())
 """)
 

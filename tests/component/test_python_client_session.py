@@ -22,6 +22,7 @@ import pytest
 from lib.fake_server import NSPACE, RELEASE, FakeServer, get_reply, job, serving
 from lib.leftovers import nothing_left
 from pypmix.engine.python import client as client_module
+from pypmix.engine.python import session as engine_session
 from pypmix.engine.python import transport
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.python.session import Session, open_client
@@ -50,6 +51,9 @@ from pypmix.wire.messages import Command, decode_get, encode_status, peek_comman
 ME = Proc(NSPACE, 0)
 PEER = Proc(NSPACE, 1)
 ALL = Proc(NSPACE, RANK_WILDCARD)
+
+WAIT = 60
+"""Seconds that a test waits for what it proves."""
 
 
 @pytest.fixture
@@ -204,8 +208,9 @@ def test_an_environment_that_cannot_work_is_told_before_anything_is_sent(
     fails(env | change, kind, text)
 
 
-@pytest.mark.timing
-def test_a_dead_server_is_told_at_once() -> None:
+def test_a_dead_server_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(transport, "sleep", pauses.append)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     env = {
@@ -214,9 +219,8 @@ def test_a_dead_server_is_told_at_once() -> None:
         "PMIX_SERVER_URI4": f"s.0;tcp4://127.0.0.1:{port}",
         "PMIX_VERSION": "4.2.2",
     }
-    start = time.monotonic()
     fails(env, Unreachable, "refused")
-    assert time.monotonic() - start < 5
+    assert sum(pauses) < 1
 
 
 def test_a_refused_handshake_is_told(server: FakeServer) -> None:
@@ -225,17 +229,20 @@ def test_a_refused_handshake_is_told(server: FakeServer) -> None:
     assert error.engine.startswith("python")
 
 
-@pytest.mark.timing
-def test_a_half_sent_handshake_is_waited_for_no_longer_than_asked(server: FakeServer) -> None:
+def test_a_half_sent_handshake_is_waited_for_no_longer_than_asked(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_session, "OPEN_WAIT", 3600.0)
+
     def half(peer: socket.socket) -> bool:
         peer.sendall(encode_reply(0, 1)[:6])
-        server.ended.wait(10)
+        server.ended.wait(WAIT)
         return False
 
     server.hello = half
     start = time.monotonic()
     fails(server.env, Unreachable, "did not finish the handshake", attrs.TIMEOUT(1))
-    assert 0.9 < time.monotonic() - start < 5
+    assert time.monotonic() - start > 0.9
     server.ended.set()
 
 
@@ -300,15 +307,12 @@ def test_finalize_closes_and_is_final(server: FakeServer, session: Session) -> N
     session.poll()
 
 
-@pytest.mark.timing
 def test_a_lost_server_is_told_at_once_and_for_ever(server: FakeServer, session: Session) -> None:
     server.answer = lambda command, payload: server.drop()  # type: ignore[func-returns-value]
-    start = time.monotonic()
     for op in (Fence(), Fence(), Put("a", uint32(1))):
         with pytest.raises(LostConnection) as caught:
             session.run(op)
         assert caught.value.operation == op.name
-    assert time.monotonic() - start < 5
 
 
 def test_a_reply_that_does_not_parse_closes_the_connection(server: FakeServer, session: Session) -> None:
@@ -320,13 +324,12 @@ def test_a_reply_that_does_not_parse_closes_the_connection(server: FakeServer, s
         session.run(Fence())
 
 
-@pytest.mark.timing
 def test_a_server_that_ignores_the_timeout(server: FakeServer, session: Session) -> None:
     server.answer = lambda command, payload: None
     start = time.monotonic()
     with pytest.raises(OperationTimeout) as caught:
         session.run(Fence(directives=(attrs.TIMEOUT(1),)))
-    assert 1 < time.monotonic() - start < 10
+    assert time.monotonic() - start > 1
     assert caught.value.procs == (ALL,)
     server.answer = lambda command, payload: encode_status(1, 0)
     session.run(Fence())

@@ -158,19 +158,31 @@ def fine(host, rank=3):
         client.close()
 
 
-@pytest.mark.timing
-def test_a_half_sent_handshake_stalls_nobody(host, monkeypatch):
-    monkeypatch.setattr(handshakes, "HANDSHAKE_SECONDS", 4.0)
-    started = time.monotonic()
-    stalled = [host.raw() for _ in range(20)]
-    for connection in stalled[10:]:
+def half_sent(host):
+    """Return connections over which nothing came, or half of a handshake."""
+    found = [host.raw() for _ in range(20)]
+    for connection in found[10:]:
         connection.sendall(struct.pack("=iIII", -1, 0xFFFFFFFF, 100, 0) + b"native")
+    return found
+
+
+def test_a_half_sent_handshake_stalls_nobody(host, monkeypatch):
+    monkeypatch.setattr(handshakes, "HANDSHAKE_SECONDS", 3600.0)
+    stalled = half_sent(host)
     assert fine(host)
-    assert time.monotonic() - started < 3.5
     for connection in stalled:
+        connection.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            connection.recv(1)
+
+
+def test_a_half_sent_handshake_is_waited_for_so_long(host, monkeypatch):
+    monkeypatch.setattr(handshakes, "HANDSHAKE_SECONDS", 1.0)
+    started = time.monotonic()
+    for connection in half_sent(host):
         assert connection.recv(1) == b""
         connection.close()
-    assert 3.5 < time.monotonic() - started < WAIT
+    assert time.monotonic() - started > 0.9
 
 
 @pytest.mark.parametrize(
@@ -386,14 +398,15 @@ def test_a_host_that_fails_refuses(host):
     assert fine(host)
 
 
-@pytest.mark.timing
 def test_what_is_under_way_can_be_asked(host):
     client = host.client(0)
+    before = time.monotonic()
     client.send(client.fence(0, 2))
     host.until(host.session.pending)
+    after = time.monotonic()
     (entry,) = host.session.pending()
     assert (entry.operation, entry.arrived, entry.missing) == ("fence", (Proc("job", 0),), (Proc("job", 2),))
-    assert 0 <= time.monotonic() - entry.since < WAIT
+    assert before <= entry.since <= after
 
 
 def test_registrations_from_many_threads(host):

@@ -239,14 +239,13 @@ def test_what_there_is_instead(start: Callable[..., Host], folder: Path) -> None
         Tool(uri="tcp4://127.0.0.1:7").open()
 
 
-@pytest.mark.timing
 def test_waiting_for_a_server(start: Callable[..., Host], folder: Path) -> None:
     timer = threading.Timer(0.5, start, ["one"])
     timer.start()
     began = time.monotonic()
-    with Tool(nspace="one", timeout=10) as tool:
+    with Tool(nspace="one", timeout=60) as tool:
         assert tool.is_connected
-    assert 0.4 < time.monotonic() - began < 9
+    assert time.monotonic() - began > 0.4
     timer.join()
     with pytest.raises(Unreachable):
         Tool(nspace="two", timeout=0).open()

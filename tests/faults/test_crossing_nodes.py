@@ -48,7 +48,6 @@ def nodes(tmp_path):
         node.stdout.close()
 
 
-@pytest.mark.timing
 def test_the_ranks_of_other_nodes_are_told(nodes):
     found, said = nodes
     first = [said.get(timeout=PATIENCE) for _ in range(8)]
@@ -60,5 +59,4 @@ def test_the_ranks_of_other_nodes_are_told(nodes):
     assert sorted(each["rank"] for each in ends) == [0, 0, 1, 1]
     for each in ends:
         assert each["end"] == "ERR_PARTIAL_SUCCESS"
-        assert each["seconds"] < 10
     assert found["n0"].wait(PATIENCE) == 0

@@ -625,7 +625,6 @@ def test_a_heartbeat_leaves_at_once():
         server.close()
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize(
     ("op", "generated"),
     [
@@ -636,10 +635,11 @@ def test_a_heartbeat_leaves_at_once():
 )
 def test_the_time_of_a_log(op, generated):
     client = machine()
+    before = int(time.time())
     client.start(op, None, 0.0)
+    after = int(time.time())
     _, fields = request(client, Command.LOG)
-    assert (abs(fields["timestamp"] - time.time()) < 5) is generated
-    assert fields["timestamp"] == 0 or generated
+    assert before <= fields["timestamp"] <= after if generated else fields["timestamp"] == 0
 
 
 # Queries.
