@@ -48,6 +48,8 @@ def main(name: str, arguments: list[str]) -> int:
             "PATH": provision_roots.SYSTEM_PATH,
             "LC_ALL": "C.UTF-8",
             "PYTHONPYCACHEPREFIX": f"{temporary}/bytecode",
+            # examples of Hypothesis, which are looked for at random in the long tier; the checkout is read-only there
+            "HYPOTHESIS_STORAGE_DIRECTORY": f"{temporary}/hypothesis",
             # for the processes that run some tests alone as well; the root has pypmix without its entry points
             "PYTEST_ADDOPTS": "-p no:cacheprovider -p pypmix.testing.plugin",
         }
