@@ -262,6 +262,30 @@ def test_a_member_that_left_the_group_calls_another_operation(world):
     assert world.tickets()[1:] == [(statuses.SUCCESS, ["all 0", "all 1", "all 2"])]
 
 
+def test_a_withdrawal_leaves_what_its_member_has_not_called_and_what_is_not_void(world):
+    world.join((0, 1, 2), 0, "a")
+    world.join((0, 1, 3), 1, "b")
+    world.tracker.withdraw(world.members[1], lambda ticket: ticket == "void")
+    world.join((0, 1, 3), 0, "c")
+    world.join((0, 1, 3), 3, "d")
+    assert world.tickets() == [(statuses.SUCCESS, ["b", "c", "d"])]
+    world.join((0, 1, 2), 1, "e")
+    world.join((0, 1, 2), 2, "f")
+    assert world.tickets()[1:] == [(statuses.SUCCESS, ["a", "e", "f"])]
+
+
+def test_who_names_the_procs_meets_the_older_operation_before_that_of_a_group(world):
+    _, second, third = world.members[:3]
+    procs = world.membership(0, 1, 2)
+    world.tracker.join(procs, second, "first")
+    group = world.tracker.meeting(procs, "group", second)
+    assert group is not procs
+    world.tracker.join(group, second, "second")
+    assert world.tracker.meeting(procs, "", third) is procs
+    world.tracker.join(procs, third, "first of the third")
+    assert world.tracker.meeting(procs, "", third) is group
+
+
 def test_timeout_answers_those_who_wait(world):
     world.join((0, 1, 2), 0, "a", timeout=3)
     world.clock.advance(2)

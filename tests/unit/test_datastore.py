@@ -110,6 +110,13 @@ def test_values_of_the_own_node_app_and_session_may_come_among_those_of_the_job(
         assert found(store, proc, "pmix.univ.size") == 4
 
 
+def test_a_node_without_values_has_the_number_by_which_it_is_asked_for_and_no_other(store: DataStore) -> None:
+    assert found(store, ALL, "pmix.nodeid", attrs.NODE_INFO(True), attrs.NODEID(7)) == 7
+    assert store.find(ALL, "pmix.nodeid", Wanted((attrs.NODE_INFO(True), attrs.HOSTNAME("n7")))) is None
+    assert found(store, ALL, "pmix.hname", attrs.NODE_INFO(True), attrs.HOSTNAME("n7")) == "n7"
+    assert store.find(ALL, "pmix.hname", Wanted((attrs.NODE_INFO(True), attrs.NODEID(7)))) is None
+
+
 def test_application_values(store: DataStore) -> None:
     for proc in (ALL, ME, rank(3), Proc(NSPACE, RANK_UNDEF)):
         assert found(store, proc, "pmix.app.size") == 4

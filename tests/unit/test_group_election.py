@@ -408,6 +408,21 @@ def test_the_parts_hear_of_the_choice_however_late_they_ask() -> None:
     assert heard[2] == [Outcome(P[1])] * 2
 
 
+def test_a_choice_that_is_begun_twice_is_shown_to_the_handlers_once() -> None:
+    world = World(2)
+    leader = Proc("other", 0)
+    heard: list[Outcome] = []
+    world[0].on(statuses.GROUP_LEADER_FAILED, lambda event: CLAIMS)
+    for rank in range(2):
+        world[rank].agent.standing.formed(G, (*P[0:2], leader), leader=leader)
+    for _ in range(2):
+        world[0].agent.elections.begin(G, P[0:2], leader, term=2, decided=heard.append)
+    world[1].agent.elections.begin(G, P[0:2], leader, term=2, decided=lambda outcome: None)
+    world.run()
+    assert len(world[0].events(statuses.GROUP_LEADER_FAILED)) == 1
+    assert heard == [Outcome(P[0])]
+
+
 def test_one_that_has_left_the_group_is_not_waited_for() -> None:
     world = World(3)
     leader = Proc("other", 0)

@@ -388,6 +388,16 @@ def test_what_is_remembered_has_a_bound() -> None:
     assert len(membership.departed) == MAX_DEPARTED
 
 
+def test_of_two_that_admit_the_same_life_the_earlier_place_counts() -> None:
+    membership = Membership(P[:2], {})
+    assert membership.add(P[3], Admission(3, 1))
+    assert membership.add(P[4], Admission(4, 1))
+    assert not membership.add(P[4], Admission(2, 1))
+    assert membership.members == (P[0], P[1], P[4], P[3])
+    assert not membership.add(P[4], Admission(5, 1))
+    assert membership.members == (P[0], P[1], P[4], P[3])
+
+
 # Strangers
 
 
@@ -415,6 +425,13 @@ def test_a_stranger_changes_nothing_and_no_handler_hears_of_it(code: int, infos:
     assert team.world[2].state(G).leader == P[0]
     assert not team.changes[2]
     assert code == statuses.TALK or not team.world[2].seen
+
+
+def test_words_that_nobody_here_knows_are_passed_over() -> None:
+    team = Team()
+    team.arrives(2, statuses.TALK, P[1], talk.text(talk.SAYS, "a word of a later release"))
+    team.world.run()
+    assert team.ranks(2) == [0, 1, 2, 3]
 
 
 def test_only_hosts_tell_of_the_ends_of_others() -> None:

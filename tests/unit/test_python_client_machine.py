@@ -33,6 +33,7 @@ from pypmix.standard.errors import (
     Unreachable,
 )
 from pypmix.standard.ops import Abort, Commit, Connect, Disconnect, Fence, Finalize, Get, Op, Put
+from pypmix.standard.ops.core import DEL_GLOBAL, DEL_INTERNAL
 from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.standard.values import from_python, uint32
 from pypmix.wire.codec import encode_kval
@@ -109,6 +110,24 @@ def test_a_fence_names_the_nspace_and_asks_for_data_once() -> None:
     assert [info.key for info in infos] == ["pmix.collect"]
 
 
+def test_a_key_that_stayed_private_is_deleted_without_a_word_to_the_server() -> None:
+    wire = Wire(release=(7, 0, 0))
+    for scope in (3, 4):
+        wire.start(Put("own", uint32(1), scope))
+    wire.start(Commit())
+    wire.reply(wire.request()[0], encode_status(1, 0))
+    wire.start(Put("own", uint32(0), DEL_INTERNAL))
+    wire.start(Put("pmix.own", uint32(0), DEL_GLOBAL))
+    wire.start(Commit())
+    assert decode_commit(wire.request()[1], 1) == ()
+
+
+def test_nobody_takes_back_a_call_that_was_not_made() -> None:
+    wire = Wire()
+    wire.start(Fence())
+    assert not wire.machine.withdraw_done(lambda result, error: None)
+
+
 @pytest.mark.parametrize("collect", [False, True])
 def test_a_fence_with_all_is_the_same_request_each_time(collect: bool) -> None:
     wire = Wire()
@@ -171,6 +190,12 @@ def test_reserved_keys_are_never_waited_for(proc: Proc) -> None:
     assert [info.key for info in infos] == ["pmix.immediate"]
     wire.reply(tag, encode_status(1, -46))
     wire.fails(call, NotFound, "pmix.nobody.knows")
+
+
+def test_who_forbids_to_wait_for_a_reserved_key_says_so_once() -> None:
+    wire = Wire()
+    wire.start(Get(PEER, "pmix.later", (attrs.IMMEDIATE(True),)))
+    assert [info.key for info in decode_get(wire.request()[1], 1)[2]] == ["pmix.immediate"]
 
 
 def test_servers_of_4_tell_the_values_of_other_jobs_as_a_whole() -> None:
@@ -254,11 +279,13 @@ def test_a_missing_value_says_what_was_asked_and_what_happened_before() -> None:
     call = wire.start(Get(PEER, "nokey", (attrs.IMMEDIATE(True),)))
     tag, _ = wire.request()
     wire.reply(tag, encode_status(1, -46))
-    text = str(wire.fails(call, NotFound))
+    error = wire.fails(call, NotFound)
+    text = str(error)
     assert "'nokey'" in text
     assert "job:1" in text
     assert "scope any" in text
     assert "without a collecting fence" in text
+    assert "fence with collect=True" in error.hint
     fence = wire.start(Fence(collect=True))
     tag, _ = wire.request()
     wire.reply(tag, encode_status(1, 0))
@@ -266,7 +293,9 @@ def test_a_missing_value_says_what_was_asked_and_what_happened_before() -> None:
     call = wire.start(Get(PEER, "nokey", (attrs.IMMEDIATE(True),)))
     tag, _ = wire.request()
     wire.reply(tag, get_reply(PEER))
-    assert "after a collecting fence" in str(wire.fails(call, NotFound))
+    error = wire.fails(call, NotFound)
+    assert "after a collecting fence" in str(error)
+    assert "collect=True" not in error.hint
 
 
 def test_a_value_of_the_job_asked_of_a_rank_is_missing_with_a_hint() -> None:
@@ -580,7 +609,9 @@ def test_a_singleton_has_nobody_else() -> None:
     assert outcome(Get(ME, "a")) == (uint32(1), None)
     assert isinstance(outcome(Get(ME, "b"))[1], NotFound)
     assert isinstance(outcome(Get(PEER, "b"))[1], NotFound)
-    assert isinstance(outcome(Fence((PEER,)))[1], Unreachable)
+    alone = outcome(Fence((PEER,)))[1]
+    assert isinstance(alone, Unreachable)
+    assert alone.hint == "start it with a launcher, such as `pypmix run`"
     assert isinstance(outcome(Abort(1))[1], Unreachable)
     assert outcome(Finalize((attrs.EMBED_BARRIER(True),))) == (None, None)
     with pytest.raises(NotInitialized):

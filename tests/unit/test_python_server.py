@@ -316,6 +316,22 @@ def test_a_clone_takes_only_its_own_contribution_along(world):
     assert other.status(tag) == SUCCESS
 
 
+def test_the_end_of_a_connection_is_taken_in_once(world):
+    first, second = (Client(world, 0).connect() for _ in range(2))
+    for client in (first, second):
+        assert client.status(client.ask(Command.FINALIZE)) == SUCCESS
+        owner = client.link.owner
+        owner.lost()
+        owner.lost()
+    assert not world.logged
+
+
+def test_an_empty_request_does_not_parse(world):
+    (client,) = world.clients(0)
+    assert client.status(client.send(b"")) == ERR_UNPACK_FAILURE
+    assert "does not parse" in world.logged[0]
+
+
 def test_a_clone_that_finalizes_does_not_take_its_proc_along(world):
     first, clone, other = world.clients(0, 0, 1)
     tag = other.fence(Proc("job", 0), Proc("job", 1))
@@ -1034,6 +1050,24 @@ def test_too_much_does_not_go_along(three, monkeypatch):
     three[2].commit(("k", text("v" * 101)))
     tag = three[1].get(0, "k")
     assert len(three[1].objects(tag)) == 1
+
+
+def test_who_has_too_much_is_left_out_and_the_others_go_along(world, monkeypatch):
+    monkeypatch.setattr(modex, "MUCH", 4000)
+    monkeypatch.setattr(modex, "SMALL", 100)
+    first, second, third = three = [
+        Client(world, rank, version="7.0.0", infos=(greeting("1"),)).connect() for rank in range(3)
+    ]
+    for client, size in zip(three, (10, 200, 5000), strict=True):
+        client.commit(("k", text("v" * size)))
+    for client in three:
+        client.fence(infos=COLLECT)
+    tag = third.get(0, "k")
+    assert {proc.rank for proc, _ in third.objects(tag)} == {0, 1}
+    tag = first.get(1, "k")
+    assert {proc.rank for proc, _ in first.objects(tag)} == {1}
+    tag = second.get(0, "k")
+    assert {proc.rank for proc, _ in second.objects(tag)} == {0}
 
 
 # Anything in any order.
