@@ -8,7 +8,7 @@ import pytest
 
 from lib.group_world import NSPACE, Ticket, World
 from pypmix.engine.groups import talk
-from pypmix.engine.groups.election import GRACE, Outcome
+from pypmix.engine.groups.election import GRACE, KNOWN, Outcome
 from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.ops import GroupInvite, GroupInviteControl, GroupJoin, GroupLeave, Notification, NotifyEvent
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
@@ -108,6 +108,28 @@ def test_all_who_are_invited_hear_of_it_and_the_one_who_claims_completes_the_gro
     # Who has been invited by the first leader alone tells the new one whom it expects.
     assert [talk.listed(event.infos, keys.GROUP_MEMBERSHIP) for event in accepted] == [tuple(P[1:5])] * 3
     at_rest(cast.world)
+
+
+def test_answers_that_come_before_the_new_leader_knows_that_it_leads_count() -> None:
+    cast = Cast(5, {2: CLAIMS}, accept=(1, 2, 3))
+    world = cast.world
+    world.run()
+    carry = world.carry
+
+    def slowly(source: Proc, to: Proc, call: Any, most: float = 0.01) -> None:
+        carry(source, to, call, 1.0 if (source, to) == (P[1], P[2]) and chosen() else most)
+
+    def chosen() -> bool:
+        return any(f" > {statuses.GROUP_LEADER_SELECTED}," in line for line in world.log)
+
+    world.carry = slowly  # type: ignore[method-assign]
+    world.kill(0)
+    world.run(until=world.now + 2)
+    assert cast.lead() == dict.fromkeys(range(1, 5), (2, 2))
+    assert not any(cast.joins[rank].over for rank in (1, 2, 3)), "one has not answered"
+    cast.join(4)
+    world.run(until=world.now + 1)
+    assert [members(cast.joins[rank]) for rank in range(1, 5)] == [[1, 2, 3, 4]] * 4
 
 
 def test_one_may_join_by_the_name_of_the_new_leader() -> None:
@@ -260,6 +282,9 @@ def test_one_message_that_arrives_is_enough_for_all(reached: int) -> None:
     assert not any(ticket.over for rank, ticket in cast.joins.items() if rank != reached)
     world.kill(0, lose=2)
     world.run()
+    # It is told by who knew it and by who leads the choice, and by nobody again.
+    tellers = {int(line.split()[1]) for line in world.log if f" > {KNOWN}," in line}
+    assert tellers <= {1, reached}
     assert {tuple(members(ticket)) for ticket in cast.joins.values()} == {(0, 1, 2, 3)}
     assert {world[rank].state(G).leader for rank in range(1, 4)} == {None}
     at_rest(world)

@@ -674,6 +674,18 @@ def test_its_answers_name_no_group_and_its_data_is_passed_on() -> None:
     assert world[2].events(statuses.GROUP_CONSTRUCT_COMPLETE) == []
 
 
+def test_a_leader_of_another_library_leads_what_it_completes() -> None:
+    """Its events have no more than the Standard asks for."""
+    world = World(2)
+    joins = answering(world[1])
+    infos = talk.text(GROUP_ID, G), talk.procs(GROUP_MEMBERSHIP, P[:2])
+    for code in (statuses.GROUP_INVITED, statuses.GROUP_CONSTRUCT_COMPLETE):
+        world[1].arrives(Notification(code, P[0], RANGE_CUSTOM, infos))
+        world.run()
+    assert names(joins[0]) == [0, 1]
+    assert world[1].state(G).leader == P[0]
+
+
 def test_one_that_was_invited_twice_answers_in_that_order() -> None:
     world = World(2)
     world[1].on(statuses.GROUP_INVITED)

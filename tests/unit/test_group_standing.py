@@ -427,11 +427,12 @@ def test_a_stranger_changes_nothing_and_no_handler_hears_of_it(code: int, infos:
     assert code == statuses.TALK or not team.world[2].seen
 
 
-def test_words_that_nobody_here_knows_are_passed_over() -> None:
+def test_words_that_nobody_here_knows_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     team = Team()
     team.arrives(2, statuses.TALK, P[1], talk.text(talk.SAYS, "a word of a later release"))
     team.world.run()
     assert team.ranks(2) == [0, 1, 2, 3]
+    assert not caplog.records
 
 
 def test_only_hosts_tell_of_the_ends_of_others() -> None:
