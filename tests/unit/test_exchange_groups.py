@@ -208,6 +208,18 @@ def test_a_collective_construct_adds_others(world):
     assert procs_in(all_same([each.end for each in asked]), MEMBERS) == (P[0], P[1], P[3])
 
 
+def test_a_collective_construct_that_adds_others_keeps_the_order_that_was_asked_for(world):
+    leaders = [P[0], P[1]]
+    order = attrs.GROUP_FINAL_MEMBERSHIP_ORDER((P[3], P[1], P[0]))
+    asked = [
+        world.ask("a", construct(attrs.GROUP_ADD_MEMBERS([P[3]]), order, members=leaders)),
+        world.ask("b", construct(order, members=leaders)),
+        world.ask("c", offer(P[3])),
+    ]
+    world.hub.run()
+    assert procs_in(all_same([each.end for each in asked]), MEMBERS) == (P[3], P[1], P[0])
+
+
 def test_a_member_that_has_left_before_the_news_of_the_group_is_not_waited_for(world, monkeypatch):
     boot = attrs.GROUP_BOOTSTRAP(3)
     asked = [world.ask("b", offer(proc, boot)) for proc in P[1:3]]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lib import strategies
 from pypmix.standard import codes
 from pypmix.standard.errors import RemoteProtocolError
-from pypmix.standard.types import NAMES, RANGES, DataArray, Info, KeyValue, Proc, Topology, Value
+from pypmix.standard.types import NAMES, RANGES, DataArray, Envar, Info, KeyValue, Proc, Topology, Value
 from pypmix.wire import decode, encode
 from pypmix.wire.codec import Packer, Unpacker, encode_kval, kvals, split_kvals
 from pypmix.wire.messages import decode_get, encode_get
@@ -34,6 +34,14 @@ def rounded(type: int, items: list[object], kind: int, release: tuple[int, int, 
     again = Packer(kind, release).pack(type, *found).bytes()
     assert again == packed
     return found
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["plain", "described"])
+def test_a_separator_is_one_character_or_none(kind: int) -> None:
+    for separator, same in ((":", ":"), ("", "")):
+        assert rounded(codes.ENVAR, [Envar("A", "b", separator)], kind, (5, 0, 11)) == [Envar("A", "b", same)]
+    with pytest.raises(ValueError, match="a separator is one character, not '::'"):
+        Packer(kind).pack(codes.ENVAR, Envar("A", "b", "::"))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["plain", "described"])
