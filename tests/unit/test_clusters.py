@@ -20,6 +20,7 @@ from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Connect, DirectModex, FenceUpcall, Lookup, NotifyEvent, Publish, Unpublish
 from pypmix.standard.ops.connecting import CONNECT_ASSIGN
+from pypmix.standard.ops.hosting import COMMITTED
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.modex import decode_modex, encode_modex
 
@@ -133,6 +134,19 @@ def test_committed_values_and_events_cross_by_the_names_of_each(world):
     assert there.source == Proc("A:job", 0)
     targets, affected = [info.value.data for info in there.infos]
     assert targets == DataArray(codes.PROC, (Proc("job", 0), Proc("A:job", 1))) and affected == Proc("A:job", 0)
+
+
+def test_a_connect_brings_committed_values_by_the_names_of_each(world):
+    def op(name):
+        own = Proc("job", 1 if name == "A:n1" else 0)
+        return both(name, Info(COMMITTED, Value(codes.BYTE_OBJECT, committed(own))))
+
+    here, there = [Proc("job", 0), Proc("job", 1)], [Proc("A:job", 0), Proc("A:job", 1)]
+    found = [
+        [proc for info in end.directives if info.key == COMMITTED for proc in who(info.value.data)]
+        for end in world.all_ask(op)
+    ]
+    assert found == [[*here, Proc("B:job", 0)], [*here, Proc("B:job", 0)], [*there, Proc("job", 0)]]
 
 
 def test_a_session_is_one_cluster(world):

@@ -7,20 +7,24 @@ contributions into one upcall and turns the host's decision into replies.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from pypmix.engine.collective.machine import ABOVE, Life, Meaning
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, combined
 from pypmix.engine.groups.talk import ABSENT, flag, procs, text
 from pypmix.engine.python.modex import seconds
 from pypmix.engine.python.node import answer_failure, reason_of, status_of
+from pypmix.engine.python.sharing import data_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PMIxError
+from pypmix.standard.ops.hosting import COMMITTED
 from pypmix.standard.types import RANK_WILDCARD, Info, Value
 from pypmix.wire.frames import HEADER
 from pypmix.wire.messages import encode_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
     from typing import Any
 
     from pypmix.engine.collective.machine import Collective
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 
 DESTRUCTS = "pypmix.grp.destruct"
 
+
+_proc_of = attrgetter("proc")
 
 _SUBMITS, _DECIDES = Life.AFTER[Life.SUBMITS], Life.AFTER[Life.DECIDES]
 
@@ -92,6 +98,16 @@ class NodeMeaning(Meaning["Process", "Call"]):
         gone, arrived = self.collective.gone, self.collective.arrived
         return tuple(sorted([process.proc for process in gone if process not in arrived])) if gone else ()
 
+    def committed(self) -> bytes:
+        """Return what the callers have committed for procs of other servers."""
+        membership = self.collective.membership
+        callers = sorted([process for process in self.collective.arrived if process.committed], key=_proc_of)
+        if not callers:
+            return b""
+        here, everywhere = len(membership.members), len(membership.members) + len(membership.others)
+        # All servers together send what one of them may be sent.
+        return data_of(callers, max(1, self.server.limits.collected * here // (everywhere or 1)))
+
     def submit(self, op: Op[Any]) -> None:
         """Give the host what the callers say together."""
         collective = self.collective
@@ -124,6 +140,17 @@ class NodeMeaning(Meaning["Process", "Call"]):
     def take(self, _result: Any) -> int | None:
         """Take in what the host has returned; return the status that it ends with, None where it goes on."""
         return self.collective.status
+
+    def take_committed(self, infos: tuple[Info, ...], procs: Container[Proc]) -> tuple[Info, ...]:
+        """Take in what procs of other servers have committed; return what else the host has returned."""
+        if all(info.key != COMMITTED for info in infos):
+            return infos
+        what = f"the data of a {self.collective.membership.kind.name}"
+        for info in infos:
+            if info.key == COMMITTED:
+                # If it cannot be read, which is logged, readers ask for each value.
+                self.server.modex.take_in(info.value.data, procs, what)
+        return tuple([info for info in infos if info.key != COMMITTED])
 
     def name_gone(self, status: int) -> None:
         """Name the missing procs of this server, if the host names none."""
@@ -163,6 +190,11 @@ def timeout_of(infos: Iterable[Info]) -> float:
         PMIxError: It is not a number of seconds (`ERR_BAD_PARAM`).
     """
     return max([seconds(info) for info in infos if info.key == keys.TIMEOUT], default=0.0)
+
+
+def committed_infos(data: bytes) -> tuple[Info, ...]:
+    """Return the directive that has committed data for other servers; none if there is no data."""
+    return (Info(COMMITTED, Value(codes.BYTE_OBJECT, data)),) if data else ()
 
 
 def address_of(server: Node, procs: tuple[Proc, ...]) -> str:

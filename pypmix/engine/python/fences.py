@@ -28,7 +28,6 @@ from pypmix.engine.groups.talk import KEPT, keep, number
 from pypmix.engine.python.collectives import DESTRUCTS, NodeMeaning, address_of, timeout_of, with_ft
 from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.node import Plan
-from pypmix.engine.python.sharing import data_of
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import FENCE_PARTICIPANTS
@@ -142,14 +141,7 @@ class Fence(NodeMeaning):
 
     def ask(self) -> None:
         """All procs of this server have called a fence in which others take part: hand it to the host."""
-        data = b""
-        collective = self.collective
-        if collective.collect:
-            membership = collective.membership
-            callers = sorted(collective.arrived, key=lambda process: process.proc)
-            here, all = len(membership.members), len(membership.members) + len(membership.others)
-            # All servers together send what one of them may be sent.
-            data = data_of(callers, max(1, self.server.limits.collected * here // all))
+        data = self.committed() if self.collective.collect else b""
         self.submit(FenceUpcall(self.procs(), self.directives_and_gone(), data))
 
     def take(self, result: Any) -> int:

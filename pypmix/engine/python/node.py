@@ -23,7 +23,7 @@ from pypmix.wire.readers import mark_of, rule_for, rule_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
     from typing import Any, Protocol
 
     from pypmix.engine.base import Done, R
@@ -102,6 +102,12 @@ if TYPE_CHECKING:
 
         def forget(self, over: Callable[[Notification], bool]) -> None:
             """Keep some events no longer for those who register late."""
+
+    class ModexPort(Protocol):
+        """Committed values, as collectives see them."""
+
+        def take_in(self, data: object, procs: Container[Proc], what: str) -> int:
+            """Take in what other servers tell of their procs, whole or not at all; return a status."""
 
     class GroupsPort(Protocol):
         """Groups, as other topics see them."""
@@ -486,6 +492,9 @@ class Node:
     def events(self) -> EventsPort:
         """The topic of events."""
         raise NotImplementedError
+
+    modex: ModexPort
+    """The values that procs have committed."""
 
     @property
     def groups(self) -> GroupsPort:

@@ -105,7 +105,7 @@ class Server(Node):
             lambda uid: uid == os.geteuid() or self._users[uid] > 0,
             lambda *hello: self.tools.greeted(*hello),
         )
-        self.modex = Modex(clock, self.store, self.everyone, host, limits)
+        self.modex: Modex = Modex(clock, self.store, self.everyone, host, limits)
         self.fences = Fences(self, self.modex)
         self.topics: list[Topic] = []
         self.departing = 0

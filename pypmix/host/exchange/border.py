@@ -14,6 +14,7 @@ from pypmix.standard import codes
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import DirectModex, FenceUpcall
+from pypmix.standard.ops.hosting import COMMITTED
 from pypmix.standard.record import Record
 from pypmix.standard.types import DataArray, Info, Proc, Value
 
@@ -62,6 +63,8 @@ def renamed(data: Any, name: Name) -> Any:
     if isinstance(data, Proc):
         return Proc.unchecked(name(data.nspace), data.rank)
     if isinstance(data, Info):
+        if data.key == COMMITTED and isinstance(data.value.data, bytes):
+            return Info(COMMITTED, Value(codes.BYTE_OBJECT, rename_committed(data.value.data, name)))
         return Info.unchecked(data.key, renamed(data.value, name), data.flags)
     if isinstance(data, Value):
         if data.type in NSPACES and isinstance(data.data, str):

@@ -28,6 +28,7 @@ from pypmix.standard.ops.connecting import (
 )
 from pypmix.standard.ops.events import is_set, number_in, procs_in
 from pypmix.standard.ops.hosting import (
+    COMMITTED,
     GROUP_ABSENT,
     GROUP_CLAIMS,
     GROUP_GUEST,
@@ -75,6 +76,7 @@ CARRIED = frozenset(
         *TOLD,
         *ARRAYS,
         *CONNECTED,
+        COMMITTED,
         CONNECT_ASSIGN,
         CONNECT_XCHG_ONLY,
         ASSIGN_CONTEXT_ID,
@@ -156,6 +158,11 @@ def added_by(parts: Parts) -> tuple[Proc, ...]:
     """Return whom the leaders add, in the order of the leaders and then as each names them."""
     named = [proc for _, part in sorted(parts, key=_by_procs) for proc in procs_under(part, ADD_MEMBERS)]
     return tuple(dict.fromkeys(named))
+
+
+def committed_in(parts: Parts) -> list[Info]:
+    """Return what the participants on all servers have committed."""
+    return [info for _, part in parts for info in part.infos if info.key == COMMITTED]
 
 
 def assigns(parts: Parts) -> bool:
@@ -287,6 +294,7 @@ def formed(
     if context_id is not None:
         infos.append(attrs.GROUP_CONTEXT_ID(context_id))
     infos += dict.fromkeys([info for _, part in parts for info in part.infos if info.key in TOLD])
+    infos += committed_in(parts)
     infos += [Info(key, Value(codes.BOOL, True)) for key in KEPT if asked(parts, key)]
     missing = tuple(sorted(absent))
     if missing:
@@ -360,6 +368,7 @@ def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -
         name: The nspace that is assigned; empty for none.
     """
     infos = [Info(key, Value(codes.BOOL, True)) for key in CONNECTED if asked(parts, key)]
+    infos += committed_in(parts)
     if name:
         members = rules.placed((), came)
         if not members:
@@ -371,7 +380,7 @@ def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -
 def connection_in(infos: tuple[Info, ...]) -> Connected | None:
     """Return what a connect has made, None where it has assigned nothing and there is nothing to know of it."""
     name = next((str(info.value.data) for info in infos if info.key == CONNECT_NAME), "")
-    flags = tuple([info for info in infos if info.key in CONNECTED])
-    if not name and not flags:
+    directives = tuple([info for info in infos if info.key in CONNECTED or info.key == COMMITTED])
+    if not name and not directives:
         return None
-    return Connected(name, procs_in(infos, CONNECT_PROCS) or (), directives=flags)
+    return Connected(name, procs_in(infos, CONNECT_PROCS) or (), directives=directives)

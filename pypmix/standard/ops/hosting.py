@@ -32,6 +32,12 @@ GROUP_GUEST = "pypmix.grp.guest"
 """In the directives: the only caller that it speaks for, while the participants are not known yet."""
 
 
+COMMITTED = "pypmix.committed"
+"""In the directives of a construct or connect with procs of other servers: what the callers of the server have
+committed for those, like the data of a `FenceUpcall`; in the result, once for each server that has given some.
+"""
+
+
 class ClientConnected(HostOp[None]):
     """Upcall `client_connected2`: a client has connected; an error refuses it."""
 

@@ -24,12 +24,13 @@ from pypmix.engine.collective.rules import (
 )
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import ABSENT, found, listed, proc, procs
-from pypmix.engine.python.collectives import absent_of, status_info
+from pypmix.engine.python.collectives import absent_of, committed_infos, status_info
 from pypmix.engine.python.node import answer_failure, reason_of, status_of
 from pypmix.engine.python.serverdata import Group
 from pypmix.engine.python.serverside.constructs import OWN, Construct, group_info
 from pypmix.engine.python.serverside.forming import Outcome, told, told_as
 from pypmix.engine.python.serverside.plans import listed_all
+from pypmix.engine.python.sharing import data_of
 from pypmix.engine.times import HOST_GRACE
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
@@ -113,7 +114,9 @@ class Bootstrap(Construct):
             self._timers[process] = self.server.clock.call_later(plan.timeout, lambda: self._overdue(process))
         items = group_info(infos)
         said = (told(process.proc, items),) if items else ()
-        directives = (*[info for info in infos if info.key not in OWN], *said, proc(GROUP_GUEST, process.proc))
+        given = [info for info in infos if info.key not in OWN]
+        committed = committed_infos(data_of((process,), self.server.limits.collected)) if process.committed else ()
+        directives = (*given, *said, *committed, proc(GROUP_GUEST, process.proc))
 
         def answer(result: object, error: BaseException | None) -> None:
             if not collective.is_running or collective.arrived.get(process) is not call:

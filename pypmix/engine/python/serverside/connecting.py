@@ -11,7 +11,7 @@ from pypmix.engine.common import ignore
 from pypmix.engine.connects import id_of
 from pypmix.engine.groups.talk import ABSENT, flag, found, listed, proc, text
 from pypmix.engine.groups.talk import procs as listing
-from pypmix.engine.python.collectives import NodeMeaning, address_of, timeout_of, with_ft
+from pypmix.engine.python.collectives import NodeMeaning, address_of, committed_infos, timeout_of, with_ft
 from pypmix.engine.python.node import Topic, fields_of
 from pypmix.engine.python.serverdata import Connection
 from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
@@ -396,7 +396,9 @@ class _Connect(_Joint):
     def ask(self) -> None:
         """All have come: ask the host."""
         if not self.lacks():
-            self.submit(Connect(*self.submitted()))
+            procs, directives = self.submitted()
+            data = self.committed() if self.collective.membership.others else b""
+            self.submit(Connect(procs, (*directives, *committed_infos(data))))
 
     def tell_of_all(self) -> None:
         """Report all procs that have come, if none was reported before."""
@@ -411,7 +413,10 @@ class _Connect(_Joint):
         if result is None:
             return collective.status
         try:
-            self.made = self._read(result)
+            made = self._read(result)
+            others = self.collective.membership.others
+            beyond = self.server.store.expand(others, remote=True)[1] if others else frozenset()
+            self.made = made.replace(directives=self.take_committed(made.directives, beyond))
         except NotFound as problem:
             return problem.code
         except (TypeError, ValueError) as problem:

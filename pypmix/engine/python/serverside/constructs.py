@@ -38,7 +38,7 @@ from pypmix.engine.groups.talk import (
     size,
     text,
 )
-from pypmix.engine.python.collectives import NodeMeaning, status_info
+from pypmix.engine.python.collectives import NodeMeaning, committed_infos, status_info
 from pypmix.engine.python.node import answer_failure
 from pypmix.engine.python.serverdata import Group
 from pypmix.engine.python.serverside.forming import ABORTED, Forming, Outcome, told, told_as
@@ -49,6 +49,7 @@ from pypmix.standard.ops import NotifyEvent
 from pypmix.standard.ops.core import returned
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.hosting import (
+    COMMITTED,
     GROUP_CANCEL,
     GROUP_CLAIMS,
     GROUP_CONSTRUCT,
@@ -287,6 +288,8 @@ class Construct(NodeMeaning):
             members, directives = self._question()
             if plan is not None:
                 plan.question = members, directives, self._order
+        if not self.alone:
+            directives = (*directives, *committed_infos(self.committed()))
         self.submit(GroupUpcall(GROUP_CONSTRUCT, self.name, members, directives))
 
     def _lacks(self) -> bool:
@@ -363,12 +366,14 @@ class Construct(NodeMeaning):
     def take(self, result: object) -> int | None:
         """Take in the group that the host has made of it, or that others have ended elsewhere."""
         try:
-            infos = returned(result, Info)
+            returned_infos = returned(result, Info)
+            infos = tuple([info for info in returned_infos if info.key != COMMITTED])
             stands = not (self.collective.membership.others and listed(infos, ABSENT)) or any(
                 info.key == keys.GROUP_MEMBERSHIP for info in infos
             )
             if stands:
                 self.outcome = self._as_before(infos) or self._outcome(infos)
+                self.take_committed(returned_infos, self.outcome.members)
         except (TypeError, ValueError) as problem:
             self.server.host.log(f"the host answered construct of {self.name!r} with nonsense: {problem}")
             return statuses.ERROR
