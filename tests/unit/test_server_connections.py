@@ -9,7 +9,7 @@ from lib.server_world import Client, World
 from pypmix.engine.groups import talk
 from pypmix.engine.python.serverside import connecting
 from pypmix.standard import attrs, codes, keys, ops, statuses
-from pypmix.standard.errors import NotSupported, PartialSuccess
+from pypmix.standard.errors import NotSupported, PartialSuccess, PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Connected, Notification
 from pypmix.standard.ops.connecting import (
@@ -121,6 +121,7 @@ class Node(World):
     def __init__(self, size=3, far=0, reply=None):
         self.reply = reply
         self.held = None
+        self.answers = []
         self.assigned = 0
         super().__init__(size)
         if far:
@@ -131,6 +132,7 @@ class Node(World):
     def upcall(self, op, answer, process=None):
         self.upcalls.append(op)
         if self.held is not None and isinstance(op, ops.Connect | ops.Disconnect):
+            self.answers.append(answer)
             self.held.append(lambda: self.respond(op, answer))
         else:
             self.respond(op, answer)
@@ -388,6 +390,46 @@ def test_nobody_hears_of_an_end_when_all_have_called_the_disconnect():
     node.held.pop()()
     assert node.parties[0].status(tags[0]) == statuses.SUCCESS
     assert node.heard(node.parties[0]) == [[]]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_members_hear_of_an_end_before_the_host_decided(named):
+    """A server whose members have all called does not know whether other servers wait for more: the host says it."""
+    node = Node(3)
+    nspace = node.connected()
+    node.held = []
+    tags = [party.disconnect(whole(nspace)) for party in node.parties]
+    node.parties[1].client.die()
+    assert node.heard(node.parties[0], node.parties[2]) == [[], []]
+    node.answers[-1]((talk.procs(talk.ABSENT, job(1)),) if named else (), None)
+    told = [(TERMINATED, ("job", 1), nspace)] if named else []
+    assert node.heard(node.parties[0], node.parties[2]) == [told, told]
+    assert node.parties[0].status(tags[0]) == node.parties[2].status(tags[2]) == statuses.SUCCESS
+    assert not node.server.store.connections
+
+
+def test_members_hear_of_an_end_during_a_disconnect_that_fails():
+    node = Node(3)
+    nspace = node.connected()
+    node.held = []
+    tags = [party.disconnect(whole(nspace)) for party in node.parties]
+    node.parties[1].client.die()
+    node.answers[-1](None, PMIxError("not now", status=statuses.ERR_TIMEOUT))
+    assert node.heard(node.parties[0]) == [[(TERMINATED, ("job", 1), nspace)]]
+    assert node.parties[0].status(tags[0]) == statuses.ERR_TIMEOUT
+    # The connection still exists, and the next end is reported at once.
+    node.parties[2].client.die()
+    assert node.heard(node.parties[0]) == [[(TERMINATED, ("job", 2), nspace)]]
+
+
+def test_a_disconnect_that_the_host_answers_with_nonsense_ends():
+    node = Node(2)
+    nspace = node.connected()
+    node.held = []
+    tags = [party.disconnect(whole(nspace)) for party in node.parties]
+    node.answers[-1]("nonsense", None)
+    assert node.statuses(tags) == [statuses.SUCCESS] * 2
+    assert [line for line in node.logged if "nonsense" in line]
 
 
 def test_a_disconnect_by_the_procs_waits_for_nobody_who_has_ended():

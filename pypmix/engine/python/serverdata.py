@@ -80,10 +80,11 @@ class Connection(Group):
         id: The id that its callers have given the connect; empty if they gave none.
         each: Whether members want an event of each one that disconnects.
         leaving: Whether all members of this server have called the disconnect.
+        withheld: Members that have ended since: if the disconnect was not decided then, the others are to be told.
         gone: The members that have ended; their ranks are vacant.
     """
 
-    __slots__ = ("each", "gone", "id", "leaving", "nspace")
+    __slots__ = ("each", "gone", "id", "leaving", "nspace", "withheld")
 
     def __init__(self, nspace: str, id: str, ft: bool, each: bool) -> None:
         super().__init__()
@@ -92,6 +93,7 @@ class Connection(Group):
         self.id = id
         self.each = each
         self.leaving = False
+        self.withheld: set[Proc] = set()
         self.gone: set[Proc] = set()
 
     def member(self, rank: int) -> Proc:
@@ -111,6 +113,8 @@ class Connection(Group):
 
     def loses(self, gone: Proc) -> int | None:
         self.gone.add(gone)
+        if self.leaving:
+            self.withheld.add(gone)
         return None if self.ft or self.leaving else statuses.ERR_PROC_TERM_WO_SYNC
 
 

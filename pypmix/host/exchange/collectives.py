@@ -323,7 +323,7 @@ class Collectives:
         elif part.kind == CONNECT:
             self._bring_jobs(upcall, part.procs, lambda: self._reply_connected(upcall, outcome))
         elif part.kind in (DISCONNECT, GROUP_DISCONNECT):
-            upcall.reply(None)
+            upcall.reply(outcome.infos or None)
         elif part.kind == DESTRUCT:
             # Their server may miss them before its host tells of their end: members are told while the group exists.
             self._remove_departed(procs_in(outcome.infos, GROUP_ABSENT) or (), part.name)

@@ -56,6 +56,7 @@ from pypmix.host.exchange.kinds import (
     CONNECT,
     CONSTRUCT,
     GATHER,
+    GROUP_DISCONNECT,
     KINDS,
     OFFER,
     Decision,
@@ -816,6 +817,10 @@ class Coordinator:
         parts, part = round.parts, round.held[0].part
         present = () if round.is_full() else round.present
         late = [name for name in part.servers or part.party.names if name not in present] if present else []
+        if round.kind == GROUP_DISCONNECT:
+            # The members were connected until now: they hear of all that have ended, which not all servers name.
+            may_come, named = self._may_come(round), {proc for _, each in parts for proc in each.procs}
+            gone = gone.union([proc for proc in named if not may_come(proc)])
         end = deciding.together(round.kind, parts, gone, late, self._left_of(round.kind, round.name))
         if round.kind == CONNECT and end.status == statuses.SUCCESS:
             came = {

@@ -30,6 +30,7 @@ from pypmix.standard.ops.connecting import (
     CONNECT_PROCS,
     CONNECT_TOKEN,
 )
+from pypmix.standard.ops.core import returned
 from pypmix.standard.ops.events import among, is_set
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import MAX_NSLEN, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
@@ -530,12 +531,23 @@ class _Disconnect(_Joint):
             connection.leaving = True
         self.submit(Disconnect(*self.submitted()))
 
+    def take(self, result: object) -> int:
+        """Take in which procs had ended when the host decided: their members hear of it while they are connected."""
+        try:
+            ended = listed(returned(result, Info), ABSENT)
+        except TypeError as problem:
+            self.server.host.log(f"the host answered a disconnect with nonsense: {problem}")
+            ended = ()
+        for connection in self._connections():
+            self.connecting.records().report_withheld(connection, ended)
+        return self.collective.status
+
     def ended(self, status: int) -> None:
         """Answer the callers; the connections that they have named are over, unless it has failed."""
         connections = self._connections()
         if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS) or self.collective.absent is not None:
             for connection in connections:
-                connection.leaving = False
+                self.connecting.records().report_withheld(connection)
             self.fail(status)
             return
         for connection in connections:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.python.node import Node
     from pypmix.engine.python.processes import Name, Namespace, Process
+    from pypmix.engine.python.serverdata import Connection
     from pypmix.standard.types import Info
 
 MAX_GROUPS = 65536
@@ -157,9 +158,29 @@ class Records:
         rest = tuple([member for member in self._server.store.groups[name] if member != gone])
         # Deaths end what is under way by themselves.
         self._change(name, rest)
-        code = group.loses(gone)
-        if code is not None and rest and name in self._server.store.groups:
+        self._tell_lost(name, group, gone)
+
+    def _tell_lost(self, name: str, group: Group, gone: Proc) -> None:
+        """Raise the event of a member that has ended, if members are told of that."""
+        code, rest = group.loses(gone), self._server.store.groups.get(name, ())
+        if code is not None and rest:
             self._raise(code, rest, (*group.titles(name), proc(keys.EVENT_AFFECTED_PROC, gone)))
+
+    def report_withheld(self, connection: Connection, ended: Iterable[Proc] | None = None) -> None:
+        """A disconnect is decided: report the members that had ended before, and that the others do not know of.
+
+        Args:
+            connection: The connection.
+            ended: They; if it has failed and the connection still exists, None for all that have ended.
+        """
+        name, withheld = connection.nspace, connection.withheld
+        connection.leaving = False
+        for gone in sorted(withheld if ended is None else ended):
+            if gone in self._server.store.groups.get(name, ()):
+                self._lose(name, gone)
+            elif gone in withheld:
+                self._tell_lost(name, connection, gone)
+        withheld.clear()
 
     def _change(self, name: str, members: tuple[Proc, ...]) -> None:
         """The membership of a group has changed; one without a member of this server that lives is forgotten."""
