@@ -389,7 +389,7 @@ class Daemon(ServingManager):
             from pypmix.host.forking.servers import ForkServers
 
             self.forks = ForkServers(given.warm)
-            self.forks.attend(loop, self.fork_server_ended)
+            self.forks.watch(loop, self.fork_server_ended)
 
     # Its life
 

@@ -142,10 +142,10 @@ def spawn(
     return os.posix_spawn(path, list(argv), env, file_actions=actions, setsigmask=mask, setsigdef=_DEFAULTED, **place)
 
 
-def end_of(pid: int) -> tuple[int | None, int, bool] | None:
-    """Return how a child has ended: exit code, signal, and whether it left a core; None while it runs.
+def read_exit(pid: int) -> tuple[int | None, int, bool] | None:
+    """Return how a child has ended: exit code, signal, and whether it dumped core; None while it runs.
 
-    It is not collected: its pid stays taken.
+    The child stays a zombie: its pid is not reused.
 
     Raises:
         ChildProcessError: It is not a child of this process, or has been collected.

@@ -440,7 +440,7 @@ class LocalHost(ServingManager):
     def _run(self, programs: list[str]) -> None:
         self.open_folder()
         if self.forks is not None and self._fleet is None:
-            self.forks.attend(self.loop, self.fork_server_ended)
+            self.forks.watch(self.loop, self.fork_server_ended)
             for app, program in zip(self._given[0], programs, strict=True):
                 # They import while the servers open.
                 self.forks.prepare(app, program, self.env, self.wdir or os.sep, self.tmpdir)
@@ -635,7 +635,7 @@ class LocalHost(ServingManager):
         if self.trace is not None:
             self.trace.close()
         if self.forks is not None:
-            self.forks.leave()
+            self.forks.unwatch()
             if self._own_forks:
                 self.forks.close()
         self.close_folder()

@@ -344,10 +344,10 @@ class RunningJob:
         """Take in the end of a rank; its pid stays taken until the job is over, so that its group has no other."""
         if not rank.alive or not rank.node.here:
             return False
-        # The ranks of a fork server that has ended have this process as their parent, where it adopts orphans.
-        forked = rank.forked is not None and not rank.forked.ended
+        # A host that adopts orphans is the parent of the ranks of an exited fork server.
+        forked = rank.forked is not None and rank.forked.is_running
         try:
-            end = rank.forked.end_of(rank.pid) if rank.forked is not None and forked else launch.end_of(rank.pid)
+            end = rank.forked.read_exit(rank.pid) if rank.forked is not None and forked else launch.read_exit(rank.pid)
         except ChildProcessError:
             # This process ignores SIGCHLD, or other code of this program collects its children.
             rank.code = UNKNOWN

@@ -18,7 +18,7 @@ import pytest
 from _pytest.config import create_terminal_writer
 
 import pypmix
-from pypmix.host.forking.safety import REFUSED, open_files, trouble
+from pypmix.host.forking.safety import REFUSED, explain_unsafe, open_files
 from pypmix.testing.wish import place
 
 VARIABLE = "PYPMIX_TESTING"
@@ -129,7 +129,7 @@ class Template:
             self._conftests().update(self._left)
             if self.capture is not None:
                 self.capture.stop_global_capturing()
-        why = trouble(before)
+        why = explain_unsafe(before)
         if why:
             return f"{os.path.basename(path)} cannot be imported before ranks are forked: {why}"
         return "\n".join(self._errors)

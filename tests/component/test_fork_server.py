@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import mmap
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from pypmix.engine.python import session
-from pypmix.host.forking import pages, server
+from pypmix.host.forking import server
 from pypmix.host.forking.frames import Start
 from pypmix.host.forking.programs import Program
 from pypmix.host.forking.servers import ForkServer
@@ -27,14 +26,14 @@ SECONDS = 60.0
 class Ranks:
     """Starts ranks of a fork server, which run Python code."""
 
-    def __init__(self, folder: Path, count: int = 1) -> None:
+    def __init__(self, folder: Path) -> None:
         # Unbuffered output is never line-buffered. A compiler that has run for modules runs otherwise for a program.
         unset = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
         env = {name: text for name, text in os.environ.items() if name not in unset}
         env["PMIX_SERVER_TMPDIR"] = str(folder)
         env["PYTHONPYCACHEPREFIX"] = str(folder)
         program = Program(sys.executable, (), "command", "pass", ("-c",))
-        self.server = ForkServer(program, "", env, "", (), count)
+        self.server = ForkServer(program, "", env, "", ())
 
     def start(self, code: str, file: int, wdir: str = "", **env: str) -> int:
         start = Start("command", code, ("-c",), ("python", "-c", code), {"PATH": os.defpath, **env}, wdir)
@@ -61,15 +60,15 @@ class Ranks:
 
     def wait(self, pid: int) -> tuple[int | None, int, bool]:
         deadline = time.monotonic() + SECONDS
-        while (end := self.server.end_of(pid)) is None:
+        while (end := self.server.read_exit(pid)) is None:
             assert time.monotonic() < deadline, "the rank does not end"
             time.sleep(0.005)
         return end
 
 
-@pytest.fixture(params=[1, server.MANY])
-def ranks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ranks]:
-    made = Ranks(tmp_path, request.param)
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[Ranks]:
+    made = Ranks(tmp_path)
     yield made
     made.server.close()
 
@@ -141,21 +140,6 @@ def test_a_client_can_be_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(opened) == 3 and all(not each.singleton for each in opened)
     assert session.dialer is dialer and dict(os.environ) == before
     assert os.listdir("/proc/self/fd") == files
-
-
-def test_ranks_of_a_big_job_have_the_pages_that_clients_write_to(tmp_path: Path) -> None:
-    """Before they have opened one."""
-    own = (
-        "import struct; from pypmix.host.forking.pages import _areas, _own, _RANGE\n"
-        "print(sum(size for _, size in _RANGE.iter_unpack(_own(_areas()))))"
-    )
-    sizes = []
-    for count in (server.MANY - 1, server.MANY):
-        ranks = Ranks(tmp_path, count)
-        sizes.append(int(ranks.said(own)))
-        ranks.server.close()
-    supported = pages.learn(lambda: None) is not None
-    assert (sizes[1] - sizes[0] > 100 * mmap.PAGESIZE) is supported, sizes
 
 
 def test_ranks_look_through_nothing_of_the_fork_server(ranks: Ranks, tmp_path: Path) -> None:

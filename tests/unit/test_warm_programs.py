@@ -9,7 +9,7 @@ import pytest
 
 from pypmix.host.forking.frames import Start
 from pypmix.host.forking.programs import Program, find
-from pypmix.host.forking.server import Unsafe, _seed, prepare
+from pypmix.host.forking.server import Unsafe, _seed_numpy, prepare
 
 PYTHON = "/opt/bin/python3.12"
 
@@ -89,7 +89,7 @@ def test_numpy_draws_other_numbers_in_each_rank(monkeypatch: pytest.MonkeyPatch)
             seeded.append(True)
 
     monkeypatch.setitem(sys.modules, "numpy.random", Module)
-    _seed()
+    _seed_numpy()
     assert seeded
 
 

@@ -15,21 +15,25 @@ if TYPE_CHECKING:
 _SIZE = struct.Struct("=I")
 _FILES = 3
 
-START, AGAIN, COLLECT, CALL = "start", "again", "collect", "call"
-"""The requests of a host: a rank; one like the last, but for some variables; that ranks are collected; a call."""
+IMPORT, START, AGAIN, COLLECT, CALL = "import", "start", "again", "collect", "call"
+"""The requests of a host.
+
+`import` is the first and names the modules. `start` starts a rank, and `again` a rank like the last one except for some
+variables. `collect` collects ranks that ended, and `call` calls a function.
+"""
 
 
 class Start(Record):
-    """A rank that a fork server is to start.
+    """A request to start a rank.
 
     Args:
-        kind: `file`, `module` or `command`: what the target is.
+        kind: The kind of target: `file`, `module` or `command`.
         target: A path, the name of a module, or code.
         argv: `sys.argv`.
         command: The whole command line, `sys.orig_argv`.
         env: The whole environment.
-        wdir: The working directory; empty for the fork server's own.
-        session: Whether it begins a session, instead of a process group alone.
+        wdir: The working directory; empty for that of the fork server.
+        session: Whether it begins a session, instead of a process group only.
     """
 
     kind: str
@@ -41,14 +45,14 @@ class Start(Record):
     session: bool = False
 
     def write(self) -> list[str]:
-        """Return it as words."""
+        """Return the request as words."""
         return [
             self.kind, self.target, self.wdir, "1" if self.session else "", str(len(self.argv)), *self.argv,
             str(len(self.command)), *self.command, *[f"{name}={text}" for name, text in self.env.items()],
         ]  # fmt: skip
 
     def changes(self, last: Start | None) -> list[str] | None:
-        """Return the variables that differ from those of another rank, as words; None where more does."""
+        """Return the variables that differ from another rank's, as words; None if anything else differs too."""
         if last is None or self.env.keys() != last.env.keys():
             return None
         if (self.target, self.argv, self.command, self.kind, self.wdir, self.session) != (
@@ -60,7 +64,7 @@ class Start(Record):
 
     @classmethod
     def read(cls, words: list[str]) -> Start:
-        """Return what `write` has written."""
+        """Decode the words of `write`."""
         kind, target, wdir, session, size = words[:5]
         end = 5 + int(size)
         argv, size = tuple(words[5:end]), words[end]
@@ -74,11 +78,11 @@ def send(link: _socket.socket, fields: Sequence[str], files: Sequence[int] = ())
 
     Args:
         link: One end of the socket pair.
-        fields: Its words, none of which holds a NUL.
+        fields: Its words, without NUL bytes.
         files: Descriptors to send with it.
 
     Raises:
-        OSError: The other end has gone.
+        OSError: The other end is closed.
     """
     body = os.fsencode("\0".join(fields))
     rest = memoryview(_SIZE.pack(len(body)) + body)
@@ -89,21 +93,24 @@ def send(link: _socket.socket, fields: Sequence[str], files: Sequence[int] = ())
 
 
 def receive(link: _socket.socket) -> tuple[list[str], list[int]]:
-    """Return the fields of the next message, none where the other end has gone, and the descriptors that came with it.
+    """Receive the next message.
+
+    Returns:
+        Its fields, empty if the other end is closed, and its descriptors.
 
     Raises:
         OSError: The connection is broken.
     """
     files: list[int] = []
-    header = _take(link, _SIZE.size, files)
+    header = _receive_exactly(link, _SIZE.size, files)
     if not header:
         return [], files
     (size,) = _SIZE.unpack(header)
-    body = _take(link, size, files)
+    body = _receive_exactly(link, size, files)
     return os.fsdecode(body).split("\0") if body else [], files
 
 
-def _take(link: _socket.socket, size: int, files: list[int]) -> bytes:
+def _receive_exactly(link: _socket.socket, size: int, files: list[int]) -> bytes:
     found = b""
     while len(found) < size:
         piece, rights, _, _ = link.recvmsg(

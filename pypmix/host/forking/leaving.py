@@ -1,10 +1,10 @@
-"""The end of a forked rank: what the end of the interpreter does for a program, without taking apart what is shared.
+"""The exit of a forked rank: what a program sees of the interpreter's shutdown, without destroying shared objects.
 
-A full end of the interpreter takes each object apart that the fork server has made, which copies all pages that the
-rank still shares with it: this would cost several times what the fork has cost. Where the rank has loaded no extension
-module that may rely on it, this does what programs can see: threads are waited for, `atexit` functions run, the modules
-that the rank has imported are cleared, so that their objects are finalized, files closed and destructors run, and
-standard output is flushed.
+A full shutdown destroys each object that the fork server has made, which copies all pages that the rank still shares
+with it: this would cost several times as much as the fork. If the rank has loaded no extension module that may rely on
+the shutdown, this module does the part that programs can see: it waits for threads, runs `atexit` functions, clears the
+modules that the rank has imported, so that objects are finalized, files closed and destructors run, and flushes
+standard output.
 """
 
 from __future__ import annotations
@@ -22,41 +22,40 @@ if TYPE_CHECKING:
 
 _EXTENSIONS = (".so", ".abi3.so")
 FLUSH_FAILED = 120
-"""The exit code of the interpreter where standard output cannot be flushed."""
+"""The interpreter's exit code if standard output cannot be flushed."""
 
 
-class Leaving:
-    """Ends processes that are forked from this one, which has imported all that they share."""
+class Shutdown:
+    """Ends processes forked from this one, which has imported all modules that they share."""
 
     def __init__(self) -> None:
-        # It parts what is shared from what a rank imports: each module that a rank looks at is a page that it copies.
+        # `__main__` separates the shared modules from the rank's: a rank copies a page for each module it looks at.
         sys.modules["__main__"] = sys.modules.pop("__main__")
-        # Found out here, and not by each rank.
+        # Computed once here, instead of in each rank.
         self._standard = f"{os.path.dirname(os.__file__)}/lib-dynload/"
         self._run_atexit: Callable[[], None] = vars(atexit)["_run_exitfuncs"]
         self._plain = not self._have_extensions(sys.modules.values())
 
-    def leave(self, code: int) -> None:
-        """End the process, or return where the interpreter itself has to."""
-        own = _own()
-        if sys.flags.inspect or not self._plain or self._have_extensions(own):
+    def exit(self, code: int) -> None:
+        """End the process, or return if the interpreter has to shut down fully."""
+        if sys.flags.inspect or not self._plain or self._have_extensions(_list_rank_modules()):
             return
         threading: Any = sys.modules.get("threading")
         if threading is not None:
             vars(threading)["_shutdown"]()
         self._run_atexit()
-        code = _flushed(code)
+        code = _flush_output(code)
         # The last first, as the interpreter does.
-        for module in _own():
-            # A program may have put anything else there.
+        for module in _list_rank_modules():
+            # A program may put other objects into `sys.modules`.
             if isinstance(module, ModuleType):
                 _clear(module)
-        # What is shared is frozen, and not looked at.
+        # The shared objects are frozen, and the collector skips them.
         gc.collect()
-        os._exit(_flushed(code))
+        os._exit(_flush_output(code))
 
     def _have_extensions(self, modules: Iterable[object]) -> bool:
-        """Tell whether there are extension modules but those of the standard library."""
+        """Return True if any module is an extension outside the standard library."""
         for module in list(modules):
             path = getattr(module, "__file__", None)
             if path and path.endswith(_EXTENSIONS) and not path.startswith(self._standard):
@@ -64,16 +63,16 @@ class Leaving:
         return False
 
 
-def _own() -> list[object]:
-    """Return the modules that a rank has besides those that are shared, the last first."""
+def _list_rank_modules() -> list[object]:
+    """Return the modules that only this rank has imported, the last first."""
     try:
-        return _until_main(reversed(sys.modules.items()))
+        return _list_until_main(reversed(sys.modules.items()))
     except RuntimeError:
-        # A thread has imported something in between.
-        return _until_main(reversed(list(sys.modules.items())))
+        # A thread imported a module during the iteration.
+        return _list_until_main(reversed(list(sys.modules.items())))
 
 
-def _until_main(modules: Iterable[tuple[str, object]]) -> list[object]:
+def _list_until_main(modules: Iterable[tuple[str, object]]) -> list[object]:
     found = []
     for name, module in modules:
         found.append(module)
@@ -90,11 +89,12 @@ def _clear(module: ModuleType) -> None:
                 names[name] = None
 
 
-def _flushed(code: int) -> int:
+def _flush_output(code: int) -> int:
+    """Flush the standard streams; return the exit code, `FLUSH_FAILED` if standard output failed."""
     try:
         sys.stdout.flush()
     except (ValueError, AttributeError):
-        # The program has closed it, or has none.
+        # The program closed or removed it.
         pass
     except OSError as error:
         print(f"Exception ignored in: {sys.stdout!r}\n{type(error).__name__}: {error}", file=sys.stderr)
@@ -102,6 +102,6 @@ def _flushed(code: int) -> int:
     try:
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
-        # There is nowhere to tell it.
+        # There is no stream left to report it on.
         pass
     return code

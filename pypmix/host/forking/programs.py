@@ -1,4 +1,4 @@
-"""Finds out whether a program is one for Python, and what its interpreter would run."""
+"""Finds out whether a command line runs a Python program, and which one."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 _PYTHON = re.compile(r"python[0-9.]*t?d?")
 _FLAGS = frozenset("bBdEIOPqRsSuv")
-"""Options of the interpreter without a value, which a fork server is started with."""
+"""The interpreter's options without a value; a fork server is started with the same."""
 _VALUES = frozenset("WX")
-"""Options with one."""
+"""The options with a value."""
 _ARCHIVES = (".pyc", ".pyz", ".zip", ".whl", ".egg")
 _HEAD = 4096
 
 
 class Program(Record):
-    """A program for Python.
+    """A Python program.
 
     Args:
         interpreter: The path of the interpreter.
@@ -39,14 +39,14 @@ class Program(Record):
     argv: tuple[str, ...]
 
     def start(self, command: Sequence[str], env: Mapping[str, str], wdir: str, session: bool) -> Start:
-        """Return what a fork server is to start for a rank; see `Start`."""
+        """Return the request to start a rank of this program; see `Start`."""
         return Start(self.kind, self.target, self.argv, tuple(command), env, wdir, session)
 
     def path(self, wdir: str) -> str:
         """Return the first entry of `sys.path`, unless an option leaves it out.
 
         Args:
-            wdir: The folder that it runs in.
+            wdir: The working directory.
         """
         if self.kind == "file":
             return os.path.dirname(os.path.realpath(self.target))
@@ -54,13 +54,13 @@ class Program(Record):
 
 
 def find(program: str, argv: Sequence[str], env: Mapping[str, str], wdir: str) -> Program | None:
-    """Return what a command line has Python run; None where it is for something else.
+    """Return the Python program that a command line runs; None if it runs another kind of program.
 
     Args:
         program: The path of the program.
         argv: The command line, the name first.
-        env: The environment that the program is to have.
-        wdir: The folder that it is to run in.
+        env: The program's environment.
+        wdir: Its working directory.
     """
     if _PYTHON.fullmatch(os.path.basename(program)):
         return _of_interpreter(program, argv[1:], wdir)
@@ -88,7 +88,7 @@ def find(program: str, argv: Sequence[str], env: Mapping[str, str], wdir: str) -
 
 
 def _of_interpreter(interpreter: str, words: Sequence[str], wdir: str) -> Program | None:
-    """Read the command line of an interpreter; None where it is one that a fork server cannot stand in for."""
+    """Parse the command line of an interpreter; return None if a fork server cannot replace it."""
     options: list[str] = []
     rest = iter(words)
     for word in rest:
@@ -103,15 +103,19 @@ def _of_interpreter(interpreter: str, words: Sequence[str], wdir: str) -> Progra
             return Program(interpreter, tuple(options), *found, ("-c" if found[0] == "command" else "-m", *rest))
         path = os.path.join(wdir, word)
         if not os.path.isfile(path) or word.endswith(_ARCHIVES):
-            # What it says of one that does not exist, the interpreter knows best.
+            # The interpreter reports a missing file itself.
             return None
-        # As the interpreter has it, `__file__` is absolute and `sys.argv[0]` is what was given.
+        # As with the interpreter, `__file__` is absolute and `sys.argv[0]` is the word of the command line.
         return Program(interpreter, tuple(options), "file", os.path.abspath(path), (word, *rest))
     return None
 
 
 def _option(word: str, rest: Iterator[str], options: list[str]) -> tuple[str, str] | None:
-    """Take in an option word; return the kind and target that it gives, empty for none, or None if it is unknown."""
+    """Add the options of a word to `options`.
+
+    Returns:
+        The kind and target that it names, both empty if it names none; None if an option is unknown.
+    """
     for place, each in enumerate(word[1:], 1):
         value = word[place + 1 :]
         if each in "cm":

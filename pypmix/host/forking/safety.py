@@ -1,4 +1,4 @@
-"""Finds out whether a process can be forked: whether its modules have begun something that a child does not have."""
+"""Finds out whether a process can be forked: its modules may hold connections, devices or threads."""
 
 from __future__ import annotations
 
@@ -18,60 +18,58 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/full"
 
 
 def open_files() -> dict[int, str]:
-    """Return what each descriptor of this process is."""
+    """Return the target of each descriptor of this process."""
     found: dict[int, str] = {}
     for name in os.listdir("/proc/self/fd"):
         try:
             found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
         except FileNotFoundError:
-            # The one by which the folder is read.
+            # The descriptor that read the folder is closed by now.
             continue
     return found
 
 
-def trouble(before: dict[int, str]) -> str:
+def explain_unsafe(before: dict[int, str]) -> str:
     """Return why this process cannot be forked; empty if it can.
 
     Args:
-        before: The descriptors that are fine.
+        before: The descriptors that were open before the modules were imported.
     """
-    files = [what for fd, what in open_files().items() if before.get(fd) != what]
-    connections = [what for what in files if what.startswith("socket:")]
+    files = [target for fd, target in open_files().items() if before.get(fd) != target]
+    connections = [target for target in files if target.startswith("socket:")]
     if connections:
         return "it has opened a connection, which all ranks would share"
-    devices = [what for what in files if what.startswith("/dev/") and not what.startswith(_DEVICES)]
+    devices = [target for target in files if target.startswith("/dev/") and not target.startswith(_DEVICES)]
     if devices:
-        return f"it has opened {devices[0]}, and what a device does for a process is not done for its children"
-    threads = _threads_at_fork()
+        return f"it has opened {devices[0]}, which works only in the process that opened it"
+    threads = _count_threads_at_fork()
     if threads > 1:
         return (
-            f"it has started {threads - 1} thread{'s' if threads > 2 else ''}{_names()}, which a child does not have, "
-            "while what they had locked stays locked there"
+            f"it has started {threads - 1} thread{'s' if threads > 2 else ''}{_thread_names()}, which a child does "
+            "not have, while their locks stay locked there"
         )
     return ""
 
 
-def _threads_at_fork() -> int:
-    """Return how many threads there are at the moment of forking.
-
-    Libraries such as OpenBLAS end theirs in a handler of `pthread_atfork` and start them again when they are needed:
-    so this is found out by a fork.
-    """
-    if _threads() == 1:
+def _count_threads_at_fork() -> int:
+    """Return the number of threads at the moment of a fork."""
+    if _count_threads() == 1:
         return 1
+    # Libraries such as OpenBLAS stop their threads in a handler of `pthread_atfork` and start them again later: only a
+    # fork shows the number.
     pid = os.fork()
     if not pid:
         os._exit(0)
     os.waitpid(pid, 0)
-    return _threads()
+    return _count_threads()
 
 
-def _names() -> str:
-    """Return the names of the threads that Python knows of."""
+def _thread_names() -> str:
+    """Return the names of the threads that Python started."""
     threading: Any = sys.modules.get("threading")
     names = [] if threading is None else [each.name for each in threading.enumerate()]
     return f" ({', '.join(names[1:])})" if names[1:] else ""
 
 
-def _threads() -> int:
+def _count_threads() -> int:
     return len(os.listdir("/proc/self/task"))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pypmix.host.loop import HostLoop
 
 PATIENCE = 60.0
-"""Seconds that a fork server has to import its modules."""
+"""The seconds that a fork server has to import its modules, and to answer a request."""
 
 _BEGIN = (
     "import sys\n"
@@ -34,23 +34,22 @@ _BEGIN = (
 
 
 class ForkServerError(OSError):
-    """A fork server cannot be had, or has ended; the text says why. It has no error number."""
+    """A fork server could not be started, or has exited; the text gives the reason. It has no error number."""
 
 
 class ForkServer:
     """A process that forks ranks.
 
     Args:
-        program: The program that the first of them runs.
-        path: The first entry of their `sys.path`.
-        env: Its environment.
-        wdir: Its folder; empty for this process's own.
-        modules: What it imports, besides a client.
-        ranks: How many ranks the first job has.
+        program: The program of the first rank.
+        path: The first entry of the ranks' `sys.path`.
+        env: The server's environment.
+        wdir: Its working directory; empty for that of this process.
+        modules: The modules that it imports, besides a client.
 
     Attributes:
         pid: Its pid.
-        pidfd: A descriptor that is readable when it has ended, or -1.
+        pidfd: A descriptor that is readable when it has exited, or -1.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class ForkServer:
         env: Mapping[str, str],
         wdir: str,
         modules: Sequence[str],
-        ranks: int = 1,
     ) -> None:
         ours, theirs = socket.socketpair()
         words = [program.interpreter, *program.options, "-c", _BEGIN, path]
@@ -76,30 +74,30 @@ class ForkServer:
         self._modules = modules
         self._ready = False
         self._last: frames.Start | None = None
-        """The last rank that was started, whose environment the fork server has."""
+        """The last started rank, whose environment the fork server still has."""
         self._end = ""
         self.pidfd = launch.open_pidfd(self.pid)
         self.session = launch.has_terminal()
         try:
-            frames.send(ours, [str(ranks), *modules])
+            frames.send(ours, [frames.IMPORT, *modules])
         except OSError:
-            # It has ended already, and the first answer tells.
+            # It has exited already, which the first answer reports.
             return
 
     @property
-    def ended(self) -> bool:
-        """Whether it has ended."""
-        return bool(self._end)
+    def is_running(self) -> bool:
+        """Whether it has not been found to have exited."""
+        return not self._end
 
     def start(self, start: frames.Start, files: Sequence[int]) -> int:
-        """Have it fork a rank, and return the pid.
+        """Fork a rank, and return its pid.
 
         Args:
             start: The rank.
             files: Its standard input, output and error.
 
         Raises:
-            OSError: The system does not let it; or the fork server has ended, or cannot import a module.
+            OSError: The fork failed, the fork server has exited, or it cannot import a module.
         """
         self._await_ready()
         changes = start.changes(self._last)
@@ -113,33 +111,38 @@ class ForkServer:
         return pid
 
     def call(self, module: str, function: str, argument: str) -> str:
-        """Have it call a function of a module that it has imported, so that the ranks to come have what it makes.
+        """Call a function in the fork server, so that later ranks inherit its effects.
+
+        Args:
+            module: A module that the server has imported.
+            function: The name of the function.
+            argument: Its argument.
 
         Returns:
-            What the function returns, which is a text; the traceback where it fails.
+            The function's result, a text; the traceback if it fails.
 
         Raises:
-            ForkServerError: The fork server has ended, or cannot import a module.
+            ForkServerError: The fork server has exited, or cannot import a module.
         """
         self._await_ready()
         self._last = None
         return self._ask([frames.CALL, module, function, argument])[1]
 
     def collect(self, pids: Iterable[int]) -> None:
-        """Have it collect ranks that have ended, or are about to."""
+        """Make the server wait for ranks that have ended, or are about to, so that their zombies go."""
         words = [str(pid) for pid in pids]
         if words and not self._end:
             try:
                 self._ask([frames.COLLECT, *words])
             except ForkServerError:
-                # Another process has collected them then.
+                # The zombies of an exited server belong to another process.
                 return
 
-    def end_of(self, pid: int) -> tuple[int | None, int, bool] | None:
-        """Return how a rank has ended: exit code, signal, and whether it left a core; None while it runs.
+    def read_exit(self, pid: int) -> tuple[int | None, int, bool] | None:
+        """Return how a rank has ended: exit code, signal, and whether it dumped core; None while it runs.
 
         Raises:
-            ChildProcessError: That cannot be learnt any more.
+            ChildProcessError: The process no longer exists.
         """
         try:
             file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
@@ -148,7 +151,7 @@ class ForkServer:
             finally:
                 os.close(file)
         except (FileNotFoundError, ProcessLookupError):
-            raise ChildProcessError(f"the process {pid} is not there any more") from None
+            raise ChildProcessError(f"the process {pid} no longer exists, so its exit code is unknown") from None
         if words[0] not in (b"Z", b"X"):
             return None
         status = int(words[-1])
@@ -159,7 +162,7 @@ class ForkServer:
     def _await_ready(self) -> None:
         if self._ready:
             return
-        answer = self._answer(PATIENCE)
+        answer = self._receive(PATIENCE)
         if answer != ["ready"]:
             self.kill()
             hint = "leave it out of --warm (warm=)" if self._modules else "leave out --warm"
@@ -167,39 +170,38 @@ class ForkServer:
         self._ready = True
 
     def _ask(self, words: Sequence[str], files: Sequence[int] = ()) -> list[str]:
+        """Send a request, and return its answer."""
         try:
             frames.send(self._link, words, files)
         except OSError:
-            raise self._gone() from None
-        return self._answer(PATIENCE)
+            raise ForkServerError(self.end()) from None
+        return self._receive(PATIENCE)
 
-    def _answer(self, patience: float) -> list[str]:
-        deadline = time.monotonic() + patience
+    def _receive(self, timeout: float) -> list[str]:
+        """Return the next answer; kill the server if it does not come within `timeout` seconds."""
+        deadline = time.monotonic() + timeout
         poll = select.poll()
         poll.register(self._link, select.POLLIN)
         while not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             if time.monotonic() > deadline:
                 self.kill()
                 modules = ", ".join(["pypmix", *self._modules])
-                raise ForkServerError(f"the fork server has not answered in {patience:g} s; it imports {modules}")
+                raise ForkServerError(f"the fork server has not answered in {timeout:g} s; it imports {modules}")
         try:
             answer, _ = frames.receive(self._link)
         except OSError:
             answer = []
         if not answer:
-            raise self._gone()
+            raise ForkServerError(self.end())
         return answer
-
-    def _gone(self) -> ForkServerError:
-        return ForkServerError(self.end())
 
     @property
     def ready(self) -> bool:
-        """Whether it has imported all, and has said so."""
+        """Whether it has reported that its imports are done."""
         return self._ready
 
     def end(self) -> str:
-        """It has ended, or is about to: collect it, and say how."""
+        """Wait for the server, which has exited or is about to, and return a text that explains how it ended."""
         if not self._end:
             self._link.close()
             try:
@@ -213,20 +215,22 @@ class ForkServer:
                 self._end = f"the fork server (pid {self.pid}), from which ranks are forked, {how}"
             else:
                 modules = ", ".join(["pypmix", *self._modules])
-                self._end = (
-                    f"the fork server (pid {self.pid}) {how} while {self._python} imported {modules}; what it cannot "
-                    "import warm ranks cannot use (--warm)"
+                remedy = (
+                    "leave the module that it cannot import out of --warm (warm=)"
+                    if self._modules
+                    else "install pypmix for this interpreter, or leave out --warm"
                 )
+                self._end = f"the fork server (pid {self.pid}) {how} while {self._python} imported {modules}; {remedy}"
         return self._end
 
     def kill(self) -> None:
-        """End it, if it has not ended."""
+        """Kill the server if it runs."""
         if not self._end:
             os.kill(self.pid, signal.SIGKILL)
             self.end()
 
     def close(self) -> None:
-        """End it and let go of it; may be called twice."""
+        """Kill the server and close its descriptors; may be called twice."""
         self.kill()
         if self.pidfd >= 0:
             os.close(self.pidfd)
@@ -237,7 +241,7 @@ class ForkServers:
     """The fork servers that a host starts, one for each interpreter, import path, folder and environment.
 
     Args:
-        modules: What they import, besides a client.
+        modules: The modules that they import, besides a client.
     """
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
@@ -250,17 +254,17 @@ class ForkServers:
 
     @property
     def pids(self) -> set[int]:
-        """The pids of those that run."""
-        return {server.pid for server in self._servers.values() if not server.ended}
+        """The pids of the running servers."""
+        return {server.pid for server in self._servers.values() if server.is_running}
 
-    def attend(self, loop: HostLoop, died: Callable[[ForkServer], None]) -> None:
-        """Have a function called on a loop when one has ended that was not closed; `leave` ends that."""
+    def watch(self, loop: HostLoop, died: Callable[[ForkServer], None]) -> None:
+        """Call a function on a loop when a server exits without having been closed, until `unwatch`."""
         self._loop, self._died = loop, died
         for server in self._servers.values():
             self._watch(server)
 
-    def leave(self) -> None:
-        """Watch them no more."""
+    def unwatch(self) -> None:
+        """Stop watching the servers."""
         for server in self._servers.values():
             self._unwatch(server)
         self._loop = None
@@ -268,61 +272,61 @@ class ForkServers:
     def prepare(
         self, app: Application, program: str, inherited: Mapping[str, str], wdir: str, folder: str
     ) -> tuple[Program, ForkServer] | None:
-        """Return what a program is to Python, and the fork server for it, which is started where there is none yet.
+        """Return the Python program of an application, and the fork server for it, which is started if needed.
 
         Args:
-            app: The application that has the program.
+            app: The application.
             program: The program's path.
             inherited: The environment that ranks inherit.
-            wdir: The folder that they run in where the application names no other.
-            folder: The host's folder, by which its guard knows what belongs to it.
+            wdir: Their working directory unless the application names another.
+            folder: The host's folder, by which its guard recognizes the server.
 
         Returns:
-            None where the program is not one for Python.
+            None if the program is not a Python program.
 
         Raises:
             OSError: The fork server cannot be started.
         """
         last = self._last
-        if last is not None and last[0] is app and last[1:3] == (program, wdir) and not last[3][1].ended:
-            # The ranks of an application come one after the other.
+        if last is not None and last[0] is app and last[1:3] == (program, wdir) and last[3][1].is_running:
+            # The ranks of an application are started one after the other.
             return last[3]
-        asked = wdir
+        default_wdir = wdir
         env = app.environment(inherited)
         wdir = app.wdir or wdir
-        found = find(program, app.argv, env, wdir)
-        if found is None:
+        python = find(program, app.argv, env, wdir)
+        if python is None:
             return None
-        path = found.path(wdir)
-        key = found.interpreter, found.options, path, app.wdir, app.env, app.unset
+        path = python.path(wdir)
+        key = python.interpreter, python.options, path, app.wdir, app.env, app.unset
         server = self._servers.get(key)
         if server is None:
             env["PMIX_SERVER_TMPDIR"] = folder
-            server = self._servers[key] = ForkServer(found, path, env, app.wdir, self.modules, app.np)
+            server = self._servers[key] = ForkServer(python, path, env, app.wdir, self.modules)
             self._watch(server)
-        self._last = app, program, asked, (found, server)
-        return found, server
+        self._last = app, program, default_wdir, (python, server)
+        return python, server
 
     def _watch(self, server: ForkServer) -> None:
-        if self._loop is not None and server.pidfd >= 0 and not server.ended:
+        if self._loop is not None and server.pidfd >= 0 and server.is_running:
             self._watched.add(server)
-            self._loop.watch(server.pidfd, READ, lambda: self._look(server))
+            self._loop.watch(server.pidfd, READ, lambda: self._report_exit(server))
 
     def _unwatch(self, server: ForkServer) -> None:
         if self._loop is not None and server in self._watched:
             self._watched.discard(server)
             self._loop.unwatch(server.pidfd)
 
-    def _look(self, server: ForkServer) -> None:
+    def _report_exit(self, server: ForkServer) -> None:
         self._unwatch(server)
-        # One that could not import something has told it, and the next rank finds that.
+        # A server that failed to import has sent the reason, which the next rank's start reports.
         if server.ready:
             server.end()
             self._died(server)
 
     def close(self) -> None:
-        """End them."""
-        self.leave()
+        """Kill all servers."""
+        self.unwatch()
         for server in self._servers.values():
             server.close()
         self._servers.clear()
