@@ -1,4 +1,4 @@
-"""The names of jobs where several clusters take part, each with a resource manager of its own: `cluster:nspace`."""
+"""Names of jobs among several clusters, each with its resource manager: `cluster:nspace`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ SEPARATOR = ":"
 
 
 def cluster_nspace(cluster: str, nspace: str) -> str:
-    """`PMIX_MULTICLUSTER_NSPACE_CONSTRUCT`: return the name that a job has in the eyes of other clusters.
+    """`PMIX_MULTICLUSTER_NSPACE_CONSTRUCT`: return the name of a job for other clusters.
 
     Args:
-        cluster: The cluster's name, which its resource manager gives (`attrs.CLUSTER_ID` in the job info).
-        nspace: The job's namespace there.
+        cluster: The cluster's name, from its resource manager (`attrs.CLUSTER_ID` in the job info).
+        nspace: The job's namespace in the cluster.
 
     Raises:
-        ValueError: One of them is empty, the cluster's name holds a colon, or the result is longer than 255 bytes.
+        ValueError: A name is empty, the cluster's name contains a colon, or the result is longer than 255 bytes.
     """
     check_cluster(cluster)
     if not check_name(nspace, MAX_NSLEN, "an nspace"):
@@ -24,20 +24,20 @@ def cluster_nspace(cluster: str, nspace: str) -> str:
 
 
 def split_nspace(nspace: str) -> tuple[str | None, str]:
-    """`PMIX_MULTICLUSTER_NSPACE_PARSE`: return the cluster of a job's name, None where it has none, and its nspace.
+    """`PMIX_MULTICLUSTER_NSPACE_PARSE`: split a job's name into its cluster, or None, and its nspace.
 
-    What comes before the first colon is the cluster, so `split_nspace("a:b:c")` is `("a", "b:c")`.
+    The first colon ends the cluster's name: `split_nspace("a:b:c")` is `("a", "b:c")`.
     """
     cluster, colon, rest = nspace.partition(SEPARATOR)
     return (cluster, rest) if colon and cluster and rest else (None, nspace)
 
 
 def check_cluster(cluster: str) -> str:
-    """Return the name of a cluster if it can be one.
+    """Check the name of a cluster, and return it.
 
     Raises:
-        TypeError: It is not a text.
-        ValueError: It is empty or too long, or holds a colon, a slash, or a NUL character.
+        TypeError: It is not a string.
+        ValueError: It is empty or too long, or contains a colon, a slash or a NUL character.
     """
     check_name(cluster, MAX_NSLEN // 2, "a cluster's name")
     if not cluster or SEPARATOR in cluster or "/" in cluster:

@@ -1,4 +1,4 @@
-"""Actors of a Ray cluster as nodes: programs and functions run on them as the ranks of a job.
+"""Ray actors as nodes: programs and functions run on them as the ranks of a job.
 
     with pypmix.ray.nodes(4, num_cpus=8) as nodes:
         outcome = nodes.run(["./app"], n=32)
@@ -6,8 +6,8 @@
     with pypmix.ray.world(actors) as world:
         totals = world.run(lambda comm: comm.allreduce(comm.rank))
 
-Ray places the actors, and hands them the session's secret and the launcher's addresses. It needs `pypmix-hpc[ray]`
-here, and pypmix on the nodes.
+Ray places the actors, and carries the session's secret and the launcher's addresses to them. It needs
+`pypmix-hpc[ray]` here, and pypmix on the nodes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Nodes", "nodes", "world"]
 
 THREADS = 6
-"""Calls of an agent at a time: one that waits for its daemon, those that begin and stop it, and carry its messages."""
+"""The concurrent calls of an agent: one waits for its daemon, others start and stop it, and carry its messages."""
 
 
 def nodes(
@@ -63,23 +63,24 @@ def nodes(
 ) -> Nodes:
     """Return actors as nodes: `with pypmix.ray.nodes(4, num_cpus=8) as nodes: ...`.
 
-    Each actor is a node, with a name that begins with that of its machine, and holds its resources until the block
-    is left.
+    Each actor is a node, with a name that begins with the name of its machine, and holds its resources until the end
+    of the block.
 
     Args:
-        n: How many nodes; as many as the cluster has by default, or as the placement group has bundles.
-        num_cpus: The CPUs of each, which are its slots: as many ranks as it is meant to run.
-        resources: Further resources of each.
+        n: The number of nodes; by default all nodes of the cluster, or all bundles of the placement group.
+        num_cpus: The CPUs of each node, which are its slots: the number of ranks that it is meant to run.
+        resources: Further resources of each node.
         strategy: How the actors are placed: `SPREAD`, `STRICT_SPREAD`, `PACK` or `STRICT_PACK`.
-        placement_group: The placement group whose bundles the actors take; one is made by default.
+        placement_group: The placement group whose bundles the actors use; by default a new one.
         runtime_env: The environment that Ray makes for the actors.
-        timeout: Seconds that Ray has to place them, and to say how many it has.
-        interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
-        direct: Whether nodes and this program talk to each other by connections of their own, or over those of Ray; by
-            default where they reach each other.
+        timeout: Seconds that Ray has to place them, and to count its nodes.
+        interface: The interface that nodes listen on: its name, an address or a CIDR; by default the one with the
+            route to this machine.
+        direct: Whether nodes and this program use direct connections, instead of Ray's; by default if they reach each
+            other.
 
     Raises:
-        PMIxError: Ray has no room for them, or pypmix is not there.
+        PMIxError: Ray has no room for the nodes, or pypmix is not installed there.
     """
     number_of("n", n)
     number_of("num_cpus", num_cpus)
@@ -87,11 +88,11 @@ def nodes(
     engine = _Ray(num_cpus, options, strategy, timeout)
     try:
         if placement_group is None:
-            made = engine.reserve(n or _count(timeout))
+            made = engine.reserve(n or _count_nodes(timeout))
         else:
             bundles = placement_group.bundle_count
             if (n or 0) > bundles:
-                raise PMIxError(f"the placement group has {bundles} of the {n} bundles that are wanted")
+                raise PMIxError(f"the placement group has only {bundles} bundles, not {n}", hint="ask for fewer nodes")
             made = engine.start(placement_group, n or bundles)
     except BaseException:
         engine.close()
@@ -109,52 +110,52 @@ def world(
     interface: str = "",
     direct: bool | None = None,
 ) -> World:
-    """Make actors the ranks of MPI, one rank beside each, until the block is left.
+    """Start an MPI rank beside each actor, until the end of the block.
 
     `with pypmix.ray.world(actors) as world: results = world.run(function)` calls `function(comm)` in all ranks. Ranks
-    are processes of their own on the actors' machines, in the actors' order; the actors' methods may be called
-    meanwhile. An actor may be in several worlds, one after the other or at the same time. An actor that ends before
-    ends the world, and what runs in it with an error.
+    are separate processes on the actors' machines, in the actors' order; the actors' methods may be called meanwhile.
+    An actor may be in several worlds, one after the other or at the same time. If an actor ends, its world ends too,
+    and running functions fail.
 
     Args:
         actors: The actors; or a number of actors to start, with a CPU each.
-        mpi: Functions are given an MPI communicator, for which machines need mpi4py and an MPI library that knows PMIx;
-            otherwise a `pypmix.Group`.
-        env: What is added to the environment of ranks.
-        runtime_env: The environment that Ray makes for them.
+        mpi: Pass an MPI communicator to functions, for which machines need mpi4py and an MPI library with PMIx;
+            otherwise pass a `pypmix.Group`.
+        env: Variables to add to the environment of ranks.
+        runtime_env: The environment that Ray makes for the ranks.
         timeout: Seconds that actors have to answer, which they do between two methods.
-        interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
+        interface: As for `nodes`.
         direct: As for `nodes`.
 
     Raises:
-        PMIxError: An actor has ended or does not answer, or cannot be a rank, as one of Ray Client; the text says why.
+        PMIxError: An actor has ended, does not answer, or cannot be a rank, such as an actor of Ray Client.
     """
     if isinstance(actors, int | float):
-        found = nodes(actors, runtime_env=runtime_env, timeout=timeout, interface=interface, direct=direct)
+        members = nodes(actors, runtime_env=runtime_env, timeout=timeout, interface=interface, direct=direct)
     else:
         if not actors:
-            raise ValueError("a world needs actors, and there are none")
+            raise ValueError("a world needs at least one actor")
         if ray_client.is_connected():
             raise PMIxError(
                 "a program that is connected by Ray Client (ray://) cannot have ranks beside its actors",
-                hint="run it on a node of the cluster, as by `ray job submit`, or have a number of actors started",
+                hint="run it on a node of the cluster, as by `ray job submit`, or pass a number of actors to start",
             )
-        if others := [each for each in actors if not isinstance(each, ray.actor.ActorHandle)]:
-            raise TypeError(f"ranks are beside actors of Ray, not beside {others[0]!r:.80}")
+        if wrong := [each for each in actors if not isinstance(each, ray.actor.ActorHandle)]:
+            raise TypeError(f"a world needs actors of Ray, not {wrong[0]!r:.80}")
         engine = _Ray(1, {"num_cpus": 0, "runtime_env": dict(runtime_env or {})}, "", timeout)
         try:
-            found = Nodes(engine, engine.beside(actors), interface=interface, direct=direct)
+            members = Nodes(engine, engine.start_beside(actors), interface=interface, direct=direct)
         except BaseException:
             engine.close()
             raise
-    return found.world(mpi=mpi, env=env, release=found.close)
+    return members.world(mpi=mpi, env=env, release=members.close)
 
 
-def _count(seconds: float) -> int:
-    """Return how many nodes the cluster has.
+def _count_nodes(seconds: float) -> int:
+    """Return the number of the cluster's nodes with CPUs.
 
     Raises:
-        PMIxError: It has none, or does not answer in time.
+        PMIxError: There are none, or Ray does not answer in time.
     """
     if not ray.is_initialized():
         raise PMIxError("this program has no Ray yet", hint="call ray.init(), with the address of the cluster")
@@ -173,7 +174,7 @@ def _count(seconds: float) -> int:
 
 
 def _ask_nodes(answers: SimpleQueue[list[Any] | Exception]) -> None:
-    """Put the nodes of Ray into a queue; on a thread of its own, as Ray waits for its head without end."""
+    """Put the nodes of Ray into a queue; in a thread, as Ray waits for its head without a limit."""
     try:
         answers.put(ray.nodes())
     except Exception as error:
@@ -181,16 +182,16 @@ def _ask_nodes(answers: SimpleQueue[list[Any] | Exception]) -> None:
 
 
 def _place(_actor: object) -> tuple[str, int]:
-    """Return the node of an actor, and its pid; in the actor."""
+    """Return the node and the pid of the actor that runs this."""
     return ray.get_runtime_context().get_node_id(), os.getpid()
 
 
 class _Actor(Agent):
-    """An agent.
+    """An agent in a Ray actor.
 
     Args:
-        pid: A process of this machine with which the node ends; 0 for none.
-        name: What it is called then.
+        pid: A process of this machine whose exit ends the node; 0 for none.
+        name: The name of that process in errors.
     """
 
     def __init__(self, pid: int = 0, name: str = "") -> None:
@@ -203,20 +204,20 @@ class _Actor(Agent):
         return str(ray.util.get_node_ip_address())
 
     def wait(self) -> Ended:
-        """Return when the daemon has ended, and how.
+        """Wait until the daemon has exited, and return how.
 
         Raises:
-            PMIxError: The process with which the node ends has ended first.
+            PMIxError: The watched process has exited first.
         """
         if self._watched < 0:
             return super().wait()
         ends: SimpleQueue[Ended | None] = SimpleQueue()
         for wait in (super().wait, self._watch):
             threading.Thread(target=_put, args=(ends, wait), daemon=True).start()
-        ended = ends.get()
-        if ended is None:
+        end = ends.get()
+        if end is None:
             raise PMIxError(f"{self._name} has ended")
-        return ended
+        return end
 
     def _watch(self) -> None:
         poll = select.poll()
@@ -233,9 +234,9 @@ class _Ray:
 
     Args:
         slots: The CPUs of each actor.
-        options: Those of the actors.
-        strategy: How they are placed.
-        timeout: Seconds that Ray has to place them.
+        options: The options of the actors.
+        strategy: The placement strategy.
+        timeout: Seconds that Ray has to place actors.
     """
 
     name = "Ray"
@@ -249,18 +250,17 @@ class _Ray:
         self._groups: list[PlacementGroup] = []
         self._actors: list[Any] = []
         self._by_name: dict[str, Any] = {}
-        self._own: dict[str, PlacementGroup] = {}
-        """The reservations that are for one node alone."""
+        self._single: dict[str, PlacementGroup] = {}
+        """The placement groups with one node, by its name."""
 
-    def reserve(self, count: int, own: bool = False) -> list[Node]:
-        """Have Ray place so many actors, all at once, and return their nodes.
+    def reserve(self, count: int) -> list[Node]:
+        """Let Ray place actors, all at once, and return their nodes.
 
         Args:
-            count: How many.
-            own: Whether what is reserved is given back with the node, which is one then.
+            count: The number of actors. The placement group of a single actor is removed with its node.
 
         Raises:
-            PMIxError: It has no room for them.
+            PMIxError: Ray has no room for them.
         """
         bundle = {"CPU": float(self._slots), **self._options["resources"]}
         try:
@@ -274,28 +274,28 @@ class _Ray:
             self._groups.remove(group)
             remove_placement_group(group)
             raise
-        if own:
-            self._own[made[0].name] = group
+        if count == 1:
+            self._single[made[0].name] = group
         return made
 
     def start(self, group: PlacementGroup, count: int) -> list[Node]:
         """Start actors in the bundles of a placement group, and return their nodes.
 
         Raises:
-            PMIxError: They do not start.
+            PMIxError: Ray has no room for the actors, or they do not start.
         """
         if not group.wait(self._timeout):
             raise PMIxError(
                 f"Ray has no room for {count} nodes of {self._slots} CPUs within {self._timeout:g} s",
-                hint="`ray status` tells what is free; a task that asks for nodes holds CPUs too",
+                hint="`ray status` shows the free resources; a task that asks for nodes holds CPUs too",
             )
         return self._start([(PlacementGroupSchedulingStrategy(group, bundle), 0, "") for bundle in range(count)])
 
-    def beside(self, actors: Sequence[ActorHandle]) -> list[Node]:
-        """Start actors beside others, with which they end, and return their nodes.
+    def start_beside(self, actors: Sequence[ActorHandle]) -> list[Node]:
+        """Start an actor on the machine of each of the given actors, with which it ends, and return the nodes.
 
         Raises:
-            PMIxError: Those have ended or do not answer, or these do not start.
+            PMIxError: A given actor has ended or does not answer, or a new actor does not start.
         """
         places = []
         answers = [actor.__ray_call__.remote(_place) for actor in actors]
@@ -312,7 +312,7 @@ class _Ray:
         return self._start(places)
 
     def _start(self, places: Sequence[tuple[Any, int, str]]) -> list[Node]:
-        """Start actors, each by a strategy of Ray's and with the arguments of `_Actor`."""
+        """Start actors, each with a scheduling strategy and the arguments of `_Actor`."""
         actors = []
         for strategy, *arguments in places:
             kind = ray.remote(_Actor).options(scheduling_strategy=strategy, max_concurrency=THREADS, **self._options)
@@ -332,64 +332,64 @@ class _Ray:
         return made
 
     def joined(self) -> list[Node] | None:
-        """Ray places actors where a job asks for more."""
+        """Return None: Ray places actors only when a job asks for more."""
         return None
 
     def more(self, wanted: Wanted) -> list[Node]:
-        """Have Ray place further actors, for which its autoscaler may get machines.
+        """Let Ray place further actors, for which its autoscaler may add machines.
 
         Raises:
-            PMIxError: It has no room for them.
+            PMIxError: Ray has no room for them.
         """
         if wanted.hosts:
             raise PMIxError("Ray chooses the machines: ask for a number of nodes or CPUs")
         made: list[Node] = []
         try:
             for _ in range(max(wanted.nodes, -(-wanted.cpus // self._slots), 1)):
-                made += self.reserve(1, own=True)
+                made += self.reserve(1)
         except BaseException:
-            # All of them, or none.
+            # The request succeeds as a whole or not at all.
             for node in made:
                 self.release(node)
             raise
         return made
 
     def release(self, node: Node) -> None:
-        """End the actor of a node, and give back what Ray has reserved for it alone."""
+        """Kill the actor of a node, and remove its placement group."""
         actor = self._by_name.pop(node.name, None)
         if actor is not None:
             self._actors.remove(actor)
-            _give_back(ray.kill, actor)
-        group = self._own.pop(node.name, None)
+            _release(ray.kill, actor)
+        group = self._single.pop(node.name, None)
         if group is not None:
             self._groups.remove(group)
-            _give_back(remove_placement_group, group)
+            _release(remove_placement_group, group)
 
     def call(self, node: str, method: str, *arguments: Any) -> Any:
-        """Have an actor carry out a method; raises where it is lost."""
+        """Call a method of an actor; raise an error if the actor is lost."""
         if not ray.is_initialized():
-            # Ray would start anew for it.
+            # Ray would start a new cluster for the call.
             raise PMIxError("Ray has been shut down")
         try:
             return ray.get(getattr(self._by_name[node], method).remote(*arguments))
         except ray.exceptions.RayTaskError as error:
-            # Its own text begins with the actor's stack.
+            # The text of Ray's error begins with the actor's stack.
             raise error.cause from error
 
     def close(self) -> None:
-        """End the actors."""
+        """Kill the actors, and remove the placement groups."""
         for actor in list(self._actors):
-            _give_back(ray.kill, actor)
+            _release(ray.kill, actor)
         for group in list(self._groups):
-            _give_back(remove_placement_group, group)
+            _release(remove_placement_group, group)
 
 
-def _give_back(give: Callable[[Any], None], what: Any) -> None:
-    """Give an actor or a placement group back, unless it has ended with its session of Ray."""
-    # Ray would start anew for it.
+def _release(remove: Callable[[Any], None], resource: Any) -> None:
+    """Remove an actor or a placement group, unless it has ended with its session of Ray."""
+    # Ray would start a new cluster for the call.
     if ray.is_initialized():
         try:
-            give(what)
+            remove(resource)
         except ray.exceptions.RayError:
-            # The session is another one.
+            # The program has connected to another session since.
             return

@@ -1,4 +1,4 @@
-"""Ready-made protocols on top of the operations, for a group of `pypmix` or of `pypmix.aio`."""
+"""Ready-made protocols on top of the operations, for groups of `pypmix` and of `pypmix.aio`."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ def Leadership(group: Group, elect: Elect = ..., *, patience: float = ...) -> Bl
 def Leadership(
     group: aio.Group | Group, elect: Elect = min, *, patience: float = 30.0
 ) -> AsyncLeadership | BlockingLeadership:
-    """Follow who leads a group, and take part in the choice of a new leader when the leader fails or leaves.
+    """Follow the leadership of a group, and elect a new leader when the leader fails or leaves.
 
-    All members are to use it, with the same `elect`. When the leader fails, the member that `elect` names among those
-    who live claims the lead (`GROUP_LEADER_FAILED` is answered so), and all wait until it is chosen
-    (`GROUP_LEADER_SELECTED`). If that one dies as well, `elect` is asked again. A leader that leaves the group is
-    followed by another one in the same way, which the Standard has for failures only: so the handlers of members that
-    use this hear `GROUP_LEADER_FAILED` of it, too.
+    All members must use it, with the same `elect`. When the leader fails, the member that `elect` names among the
+    living members claims the lead, as its answer to `GROUP_LEADER_FAILED`, and all members wait until it is selected
+    (`GROUP_LEADER_SELECTED`). If that member fails as well, `elect` is called again. A leader that leaves the group is
+    replaced in the same way, although the Standard does so for failures only: handlers of members that use this
+    receive `GROUP_LEADER_FAILED` for a departed leader, too.
 
     Args:
-        group: A group that stands, of `pypmix` or `pypmix.aio`, formed with `leader` or by invitation.
-        elect: Returns which of the living members, given by group rank, is to lead. It is called where event handlers
-            are, so it must not block in an event loop; it must name the same one at all members, so it goes by the
-            procs and nothing else. By default the least proc.
-        patience: Seconds to wait for the one whom `elect` names; then the caller lets the others choose without it.
+        group: An open group of `pypmix` or `pypmix.aio`, formed with `leader` or by invitation.
+        elect: Chooses the leader from the living members, in group-rank order. It is called as event handlers are, so
+            it must not block in an event loop. It must choose the same proc at all members, so it must depend on
+            nothing but the procs. By default the least proc.
+        patience: Seconds to wait for the member that `elect` names; then the others choose without the caller.
 
     Returns:
-        A context manager, to be entered with `with` or `async with`; see there for what it does.
+        A context manager for `with` or `async with`.
     """
     from pypmix.operations.groups import Group
 

@@ -1,27 +1,26 @@
-"""A store of keys and values with atomic changes, which many procs share, over published data alone.
+"""A key-value store with atomic changes, which many procs share, built on published data.
 
 Theory of operation
 -------------------
-PMIx publishes a key once within a range: of several procs that publish the same key, one succeeds, and the others get
-`ERR_DUPLICATE_KEY`. That is all the agreement that is needed. A key of the store is a chain of published keys, one for
-each change, `NAME/key#0`, `NAME/key#1`, ..., and the last of them is its value, or says that it was deleted. To change
-a key is to publish the next one; who finds it taken reads on from there, and tries again with what it has read. So a
-change is made as a whole or not at all, whenever a proc ends, and all see the changes of a key in one order.
+PMIx publishes a key once within a range: if several procs publish the same key, one succeeds, and the others fail with
+`ERR_DUPLICATE_KEY`. The store needs no other agreement. A key of the store is a chain of published keys, one for each
+change, `NAME/key#0`, `NAME/key#1`, ..., and the last one holds its value, or marks it as deleted. To change a key, a
+proc publishes the next key of the chain; if that exists already, it reads the chain to its end and tries again. So each
+change happens as a whole or not at all, whenever a proc ends, and all procs see the changes of a key in the same order.
 
-- Nothing is taken back, so the chain of a key has no gaps, and its end is found in steps that grow. What has been read
-  does not change, and is kept.
-- The first change of a key is published together with an entry in a chain of the caller's own, `NAME@proc#0`, ...: the
-  list of keys that it was the first to set. All chains of the members are the list of all keys.
-- A queue is two chains: what was pushed, and who took the first, the second, ...
-- A wait is a lookup that waits for the next change, in slices, between which the caller may find out that those who
-  would make it are gone.
+- Published keys are never removed, so a chain has no gaps, and a reader finds its end in growing steps. Changes that
+  were read once are cached, as they never change.
+- The first change of a key is published together with an entry in a chain of the caller, `NAME@proc#0`, ...: the list
+  of keys that this proc was the first to set. The chains of all members are the list of all keys.
+- A queue consists of two chains: the pushed values, and the claims of the first value, the second, ...
+- A wait is a lookup of the next change, in slices, between which the caller can check whether the other procs live.
 
-The data are with the server that keeps what is published; under `pypmix run` that is the launcher. They survive the
-loss of every member and of every node but the launcher's. Each change takes some hundred bytes there until the job
-ends, and counts to the limits `published_values` and `directory_values`.
+The server that stores published data holds the chains; under `pypmix run` it is the launcher. They survive the loss of
+every member and of every node except the launcher's. Each change takes some hundred bytes there until the job ends, and
+counts towards the limits `published_values` and `directory_values`.
 
-Calls may come from any thread. No lock is held during a call to the server: chains only grow, and threads that read the
-same one read the same.
+Calls may come from any thread. No lock is held during a call to the server: chains only grow, and all threads read the
+same changes.
 """
 
 from __future__ import annotations
@@ -55,30 +54,33 @@ if TYPE_CHECKING:
 
 
 SLICE = 1.0
-"""Seconds of a wait between two calls of `check`. PMIx has whole seconds."""
+"""Seconds of a wait between two calls of `check`. PMIx waits for whole seconds only."""
 
 PAUSE = 0.02
-"""Seconds between two looks in the last part of a wait, which is shorter than a slice."""
+"""Seconds between two lookups in the last part of a wait, which is shorter than a slice."""
 
 WINDOW = 64
-"""The most changes of a chain that are asked for at once."""
+"""The most changes of a chain that one lookup requests."""
 
 LONGEST = 400
-"""The bytes of a key that is published as it is; PMIx has at most 511, with the number and the name of the store."""
+"""The bytes of the longest key that is published unhashed.
+
+PMIx limits a key to 511 bytes, including the number and the name of the store.
+"""
 
 _DELETED = b"-"
 _PRESENT = b"="
 
 
 class KeyValues:
-    """A store of keys and values that many procs share. See the module for how it works.
+    """A key-value store that many procs share.
 
     Args:
-        client: The caller's client, open.
-        name: The name of the store, the same at all members; two stores of one name are the same one.
-        members: The procs that may set keys, which `keys` needs to know; all of them see all keys.
-        range: Who sees it: the procs of the caller's job by default.
-        check: Called now and then while the store waits; what it raises ends the wait.
+        client: The caller's open client.
+        name: The name of the store, the same at all members.
+        members: The procs that may set keys; `keys` reads their lists.
+        range: The range of the published data; by default the procs of the caller's job.
+        check: Called about once a second during a wait; its exception ends the wait.
     """
 
     def __init__(
@@ -96,47 +98,47 @@ class KeyValues:
         self._range = range
         self._check = check
         self._chains: dict[str, list[bytes]] = {}
-        """The changes of each chain that are known."""
+        """The changes that were read, by chain."""
 
     def probe(self) -> None:
-        """Make sure that the server refuses what is published already.
+        """Check that the server refuses to publish a key twice.
 
         Raises:
-            NotSupported: It does not, or publishes nothing.
+            NotSupported: The server publishes it twice, or not at all.
         """
         chain = f"?{self._client.proc}"
         if not self._append(chain, 0, b"") or self._append(chain, 0, b""):
             raise NotSupported(
                 "this server publishes a key twice, so procs cannot agree by it which of them was first",
                 operation="publish",
-                hint="`pypmix run` refuses it, as the Standard has it; prterun of PMIx 5.0 and Open MPI 4.1 do not",
+                hint="start the job with `pypmix run`; prterun of PMIx 5.0 and Open MPI 4.1 do not refuse it",
             )
 
     def get(self, key: str) -> bytes | None:
-        """Return the value of a key, None where it has none."""
+        """Return the value of a key; None if it has no value."""
         return self.get_all([key])[0]
 
     def get_all(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the values of several keys, of which some may have none."""
+        """Return the values of several keys; None for each key without a value."""
         chains = [self._chain(key) for key in keys]
         self._read(chains)
         return [self._last(chain) for chain in chains]
 
     def set(self, key: str, value: bytes) -> None:
-        """Set a key, whatever its value is."""
+        """Set a key, whether it has a value or not."""
         self.update(key, lambda _old: value, fresh=False)
 
     def update(self, key: str, change: Callable[[bytes | None], bytes | None], *, fresh: bool = True) -> bytes | None:
-        """Replace the value of a key by what a function makes of it, as one atomic change.
+        """Replace the value of a key by the result of a function, as one atomic change.
 
         Args:
             key: The key.
-            change: Gets the value, None where there is none, and returns the new one; where it returns the same object,
-                nothing is changed. It may be called several times.
-            fresh: Read the value first. Otherwise what is known of it is tried, which is faster if it is still so.
+            change: Receives the value, or None, and returns the new one, None to delete it. If it returns the same
+                object, the key stays as it is. It may be called several times.
+            fresh: Read the value first. Otherwise the cached value is tried first, which is faster if it is current.
 
         Returns:
-            What the function has returned last.
+            The last result of the function.
         """
         chain = self._chain(key)
         if fresh:
@@ -146,7 +148,7 @@ class KeyValues:
             number, old = len(known), self._value(known[-1]) if known else None
             new = change(old)
             if new is old:
-                # Without having read it, that is known of an older value only.
+                # A cached value may be out of date, so the answer is only right after a read.
                 if fresh:
                     return new
             elif self._append(chain, number, _DELETED if new is None else _PRESENT + new, "" if number else key):
@@ -155,7 +157,7 @@ class KeyValues:
             fresh = True
 
     def delete(self, key: str) -> bool:
-        """Delete a key; tell whether it had a value."""
+        """Delete a key; return True if it had a value."""
         had = False
 
         def change(old: bytes | None) -> None:
@@ -166,7 +168,7 @@ class KeyValues:
         return had
 
     def keys(self) -> list[str]:
-        """Return the keys that have a value."""
+        """Return the keys with a value."""
         lists = [f"@{proc}" for proc in self._members]
         self._read(lists)
         keys = list(dict.fromkeys([key.decode() for chain in lists for key in self._chains.get(chain, ())]))
@@ -176,7 +178,7 @@ class KeyValues:
         """Wait until all of the keys have a value; return the values.
 
         Raises:
-            OperationTimeout: Some have none in time; the text names them.
+            OperationTimeout: Some keys have no value in time; the text names the first of them.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -187,17 +189,17 @@ class KeyValues:
             self._await_one(missing, deadline)
 
     def await_all(self, keys: Sequence[str], timeout: float) -> None:
-        """Wait until all of the keys have a value, or a queue of that name has one, which is seen within a second.
+        """Wait until each name has a value, or is a queue with a value, which is noticed within a second.
 
         Raises:
-            OperationTimeout: Some have none in time; the text names them.
+            OperationTimeout: Some names have no value in time; the text names the first of them.
         """
         deadline = time.monotonic() + timeout
         while missing := self.missing(keys):
             self._await_one(missing, deadline)
 
     def missing(self, keys: Sequence[str]) -> list[str]:
-        """Return which of the keys have no value, and no queue of that name that has one."""
+        """Return the names that have no value and are not a queue with a value."""
         absent = [key for key, value in zip(keys, self.get_all(keys), strict=True) if value is None]
         return [key for key in absent if not self.length(key)]
 
@@ -208,10 +210,10 @@ class KeyValues:
             self._read([chain])
 
     def pop(self, queue: str, timeout: float) -> bytes:
-        """Take the first value of a queue, which no other caller gets.
+        """Remove and return the first value of a queue.
 
         Raises:
-            OperationTimeout: None came in time.
+            OperationTimeout: The queue stayed empty.
         """
         pushed, taken = f"<{queue}", f">{queue}"
         deadline = time.monotonic() + timeout
@@ -225,7 +227,7 @@ class KeyValues:
                 return values[first]
 
     def length(self, queue: str) -> int:
-        """Return how many values a queue has."""
+        """Return the number of values in a queue."""
         pushed, taken = f"<{queue}", f">{queue}"
         self._read([pushed, taken])
         return len(self._chains.get(pushed, ())) - len(self._chains.get(taken, ()))
@@ -244,13 +246,13 @@ class KeyValues:
         return None if change.startswith(_DELETED) else change[len(_PRESENT) :]
 
     def _append(self, chain: str, number: int, change: bytes, listed: str = "") -> bool:
-        """Publish the next change of a chain; tell whether no other proc has been faster.
+        """Publish the next change of a chain; return False if another proc has published it first.
 
         Args:
             chain: The chain.
-            number: How many changes it has, as far as is known.
+            number: The number of its known changes.
             change: The change.
-            listed: The key to be listed along with it, if any.
+            listed: A key to add to the caller's list with the change; empty for none.
         """
         own = f"@{self._client.proc}"
         while True:
@@ -264,14 +266,14 @@ class KeyValues:
                 if error.code != statuses.ERR_DUPLICATE_KEY:
                     raise
                 if listed:
-                    # Another thread, or an earlier store of this name, may have used that place of the list.
+                    # Another thread, or an earlier store of this name, may have used this place of the list.
                     self._read([own])
                     if len(self._chains.get(own, ())) != count:
                         continue
                 return False
-            self._learn(chain, number, [change])
+            self._cache(chain, number, [change])
             if listed:
-                self._learn(own, count, [listed.encode()])
+                self._cache(own, count, [listed.encode()])
             return True
 
     def _read(self, chains: Sequence[str]) -> None:
@@ -279,12 +281,12 @@ class KeyValues:
         windows = {chain: 1 if chain in self._chains else 2 for chain in chains}
         while windows:
             starts = {chain: len(self._chains.get(chain, ())) for chain in windows}
-            asked = {
+            names = {
                 self._published(chain, number): chain
                 for chain, window in windows.items()
                 for number in range_of(starts[chain], window)
             }
-            found = self._client.lookup_all(asked, range=self._range)
+            found = self._client.lookup_all(names, range=self._range)
             for chain, window in list(windows.items()):
                 changes = []
                 for number in range_of(starts[chain], window):
@@ -292,16 +294,16 @@ class KeyValues:
                     if entry is None:
                         break
                     changes.append(bytes(entry.value))
-                self._learn(chain, starts[chain], changes)
+                self._cache(chain, starts[chain], changes)
                 if len(changes) < window:
                     del windows[chain]
                 else:
                     windows[chain] = min(4 * window, WINDOW)
 
-    def _learn(self, chain: str, number: int, changes: Sequence[bytes]) -> None:
+    def _cache(self, chain: str, number: int, changes: Sequence[bytes]) -> None:
         if changes:
             known = self._chains.setdefault(chain, [])
-            # What another thread has read meanwhile is the same.
+            # Another thread may have added the same changes meanwhile.
             known[number:] = [*changes, *known[number + len(changes) :]]
 
     def _await_one(self, missing: Sequence[str], deadline: float) -> None:
@@ -312,7 +314,7 @@ class KeyValues:
         """Wait for the next change of a chain, or for the end of a slice.
 
         Raises:
-            OperationTimeout: The time is over.
+            OperationTimeout: The deadline has passed.
         """
         self._check()
         left = deadline - time.monotonic()
@@ -332,5 +334,5 @@ class KeyValues:
 
 
 def range_of(start: int, count: int) -> range:
-    """Return the numbers of so many changes."""
+    """Return the numbers of `count` changes."""
     return range(start, start + count)

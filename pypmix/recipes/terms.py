@@ -1,6 +1,6 @@
-"""Terms of a group's leaders, and who follows them, in programs that block.
+"""The terms of a group's leaders in blocking programs.
 
-It is written by hand: a thread follows while the program does other things, where an event loop calls by itself.
+The file is not generated from `pypmix.aio`: here a thread follows the leadership, there the event loop does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Over:
-    """Whether a term has ended; call it, or wait for it."""
+    """The end of a term; call it for its state, or wait for it."""
 
     __slots__ = ("_ended", "end")
 
@@ -35,11 +35,11 @@ class Over:
         self.end = self._ended.set
 
     def __call__(self) -> bool:
-        """Tell whether the term has ended."""
+        """Return True if the term has ended."""
         return self._ended.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the term has ended, or the time has run out; tell whether it has ended."""
+        """Wait until the term ends, or the timeout passes; return True if the term has ended."""
         return self._ended.wait(limit(timeout))
 
     def __repr__(self) -> str:
@@ -47,12 +47,12 @@ class Over:
 
 
 class Term(TermBase):
-    """A time in which one member leads.
+    """The term of one leader.
 
     Attributes:
         epoch: Its number, the same at all members, which grows: a fencing token.
-        leader: Who leads.
-        over: Whether it has ended: `term.over()` tells, `term.over.wait(timeout)` waits for it.
+        leader: The leader.
+        over: The end of the term: `term.over()` is True once it has ended, `term.over.wait(timeout)` waits for it.
     """
 
     over: Over
@@ -62,17 +62,17 @@ class Term(TermBase):
 
 
 class Follower:
-    """Tells a candidacy of what happens, on a thread of its own, from `begin` to `stop`.
+    """Passes events and changes of the group to a candidacy, in a thread, from `begin` to `stop`.
 
     Args:
         candidacy: The candidacy.
-        told: Is told of a fault of the thread.
-        patience: Seconds until an answer that is kept back is given up.
+        observer: Receives an error of the thread.
+        patience: Seconds until a delayed answer is given up.
     """
 
-    def __init__(self, candidacy: Candidacy, told: Told, patience: float) -> None:
+    def __init__(self, candidacy: Candidacy, observer: Told, patience: float) -> None:
         self._candidacy = candidacy
-        self._told = told
+        self._observer = observer
         self._patience = patience
         self._work: SimpleQueue[tuple[Callable[[Any], object], Any] | None] = SimpleQueue()
 
@@ -81,22 +81,22 @@ class Follower:
         threading.Thread(target=self._run, name=f"pypmix-leadership-{name}", daemon=True).start()
 
     def stop(self) -> None:
-        """Follow no more: the thread ends when it has done what is there."""
+        """Stop following: the thread exits after its queued work."""
         self.ended(None)
         self._work.put(None)
 
     # The engine calls these, on its threads.
 
     def failed(self, delivery: Delivery) -> None:
-        """Tell that a leader has failed, and wait with the answer where it is kept back."""
+        """Pass on that a leader has failed; the candidacy may delay the answer."""
         self._work.put((self._candidacy.failed, delivery))
 
     def changed(self, change: GroupChange) -> None:
-        """Tell of a change of the group."""
+        """Pass on a change of the group."""
         self._work.put((self._candidacy.changed, change))
 
     def ended(self, error: BaseException | None) -> None:
-        """Tell that the group is gone."""
+        """Pass on that the group no longer exists."""
         self._work.put((self._candidacy.ended, error))
 
     def _run(self) -> None:
@@ -113,5 +113,5 @@ class Follower:
                 if function(argument) is True:
                     kept.append((monotonic() + self._patience, argument))
             except BaseException as error:
-                # A caller that waits for the next term would wait for ever.
-                self._told.over(fault("to follow the leader of a group", error))
+                # A caller that waits for the next term would wait forever.
+                self._observer.over(fault("to follow the leader of a group", error))

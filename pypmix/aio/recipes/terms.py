@@ -108,11 +108,11 @@ class Follower:
 
     Args:
         candidacy: The candidacy.
-        told: Unused; blocking programs tell it of a fault of their thread.
+        observer: Unused; in blocking programs it receives an error of the thread.
         patience: Seconds until an answer that is kept back is given up.
     """
 
-    def __init__(self, candidacy: Candidacy, told: Told, patience: float) -> None:
+    def __init__(self, candidacy: Candidacy, observer: Told, patience: float) -> None:
         self._candidacy = candidacy
         self._patience = patience
         self.changed = candidacy.changed
