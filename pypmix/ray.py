@@ -335,17 +335,17 @@ class _Ray:
         """Return None: Ray places actors only when a job asks for more."""
         return None
 
-    def more(self, wanted: Wanted) -> list[Node]:
+    def more(self, request: Wanted) -> list[Node]:
         """Let Ray place further actors, for which its autoscaler may add machines.
 
         Raises:
             PMIxError: Ray has no room for them.
         """
-        if wanted.hosts:
+        if request.hosts:
             raise PMIxError("Ray chooses the machines: ask for a number of nodes or CPUs")
         made: list[Node] = []
         try:
-            for _ in range(max(wanted.nodes, -(-wanted.cpus // self._slots), 1)):
+            for _ in range(max(request.nodes, -(-request.cpus // self._slots), 1)):
                 made += self.reserve(1)
         except BaseException:
             # The request succeeds as a whole or not at all.

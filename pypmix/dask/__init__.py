@@ -1,13 +1,13 @@
-"""Dask: the ranks of a job as its cluster, and its workers as nodes and as the ranks of MPI.
+"""Dask: the ranks of a job as a Dask cluster, and Dask workers as nodes and as MPI ranks.
 
-It needs `pypmix-hpc[dask]`. A name is imported when it is used first: dask_jobqueue, on which `PMIxRunner` stands,
-takes SIGINT for itself when it is imported.
+It needs `pypmix-hpc[dask]`.
 """
 
 from __future__ import annotations
 
 from pypmix.lazy import names as _names
 
+# Names are imported on demand: dask_jobqueue, which `PMIxRunner` uses, handles SIGINT as soon as it is imported.
 _HOME = {
     ".runner": "PMIxRunner",
     ".workers": "Nodes nodes world",

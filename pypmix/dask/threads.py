@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-async def elsewhere(function: Callable[[], Any]) -> Any:
-    """Call a function on a thread that does not keep the worker from ending, as those of `asyncio.to_thread` do."""
+async def run_in_thread(function: Callable[[], Any]) -> Any:
+    """Call a function in a daemon thread, and return its result.
+
+    Unlike with `asyncio.to_thread`, the thread does not prevent the process from exiting.
+    """
     loop = asyncio.get_running_loop()
     future = loop.create_future()
 
@@ -23,7 +26,7 @@ async def elsewhere(function: Callable[[], Any]) -> Any:
             else:
                 future.set_exception(fault)
 
-    def carry_out() -> None:
+    def call() -> None:
         result, fault = None, None
         try:
             result = function()
@@ -32,8 +35,8 @@ async def elsewhere(function: Callable[[], Any]) -> Any:
         try:
             loop.call_soon_threadsafe(settle, result, fault)
         except RuntimeError:
-            # The worker has ended, and its loop with it.
+            # The worker has exited and closed its loop.
             return
 
-    threading.Thread(target=carry_out, daemon=True).start()
+    threading.Thread(target=call, daemon=True).start()
     return await future

@@ -1,4 +1,4 @@
-"""The workers of a Dask cluster as nodes: programs and functions run on them as the ranks of a job.
+"""Dask workers as nodes: programs and functions run on them as the ranks of a job.
 
     with pypmix.dask.nodes(client) as nodes:
         outcome = nodes.run(["./app"], n=16)
@@ -6,8 +6,8 @@
     with pypmix.dask.world(client, 4) as world:
         totals = world.run(lambda comm: comm.allreduce(comm.rank))
 
-Dask hands the session's secret and the launcher's addresses to the workers, as it does all else: encrypted where the
-cluster has TLS. It needs `pypmix-hpc[dask]` here, and pypmix on the workers.
+Dask carries the session's secret and the launcher's addresses to the workers, like all other messages: encrypted if the
+cluster uses TLS. It needs `pypmix-hpc[dask]` here, and pypmix on the workers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from functools import partial
 from urllib.parse import urlsplit
 
-from pypmix.dask.threads import elsewhere
+from pypmix.dask.threads import run_in_thread
 from pypmix.host.outcome import listed
 from pypmix.host.rosters.agent import Agent
 from pypmix.host.rosters.engine import Nodes, named, number_of
@@ -42,36 +42,35 @@ if TYPE_CHECKING:
 
     Worker = dict[str, Any]
     Process = tuple[str, str]
-    """The address of a worker, and its directory: no other process at that address has it."""
+    """The address of a worker, and its directory, which distinguishes it from other processes at the same address."""
 
 __all__ = ["Nodes", "nodes", "world"]
 
 START_SECONDS = 60.0
-"""Seconds that workers have to come that the cluster is asked to start, that a client has to connect, and that the
-scheduler and workers have to answer."""
+"""Seconds for new workers to start, for a client to connect, and for the scheduler and workers to answer."""
 
 CONNECTING = ("newly-created", "connecting")
-"""The states of a client that is about to be connected."""
+"""The states of a client before it is connected."""
 
 LOOK_SECONDS = 0.1
 
 OPERATION = "pypmix"
 CARRYING = ("pull", "push")
-"""An operation that workers are taught, for the methods that carry messages: Dask logs each call of `Client.run`."""
+"""The methods that carry messages, for which workers get an operation: Dask logs each call of `Client.run`."""
 
 _log = get_logger("pypmix.dask")
 
 CLIENT_SECONDS = 10.0
-"""Seconds between two questions of a worker to the scheduler whether the client of an agent is there."""
+"""Seconds between two checks of a worker whether the client of an agent is still connected with the scheduler."""
 
 ABSENT = 2
-"""The questions in a row after which a client that is not there has gone: one may connect again."""
+"""The consecutive checks without the client after which it counts as gone; before that it may reconnect."""
 
 _agents: dict[str, Agent] = {}
-"""The agents in this worker whose daemons run, by the nodes of clients that they are for."""
+"""The agents in this worker with a running daemon, by a key of client and worker."""
 
-_attending: dict[str, asyncio.Task[None]] = {}
-"""The tasks that see to it that agents do not outlive their clients, by the same names."""
+_watches: dict[str, asyncio.Task[None]] = {}
+"""The tasks that stop an agent when its client is gone, by the same keys."""
 
 
 def nodes(
@@ -85,41 +84,42 @@ def nodes(
 ) -> Nodes:
     """Return workers as nodes: `with pypmix.dask.nodes(client) as nodes: ...`.
 
-    Each worker is a node, with a name that begins with that of its machine. Their tasks run on beside the ranks. Where
-    all workers are taken, those that join the cluster while a job runs become nodes of it, under a name of their own
-    where one is started again that was lost. A job may also ask for more.
+    Each worker is a node, with a name that begins with the name of its machine. Its tasks continue beside the ranks. If
+    all workers are used, a worker that joins the cluster while a job runs becomes a node of the job; a restarted worker
+    gets a new name. A job may also ask for more nodes.
 
     Args:
-        client: The client; the current one by default, inside of a task that of its worker.
-        workers: The names or addresses of the workers to take; all by default.
-        n: How many of them to take.
-        slots: How many ranks each is meant to run; as many as it has threads by default.
-        interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
-        direct: Whether nodes and this program talk to each other by connections of their own, or over those of Dask; by
-            default where they reach each other.
+        client: The client; by default the current one, in a task the client of its worker.
+        workers: The names or addresses of the workers; by default all.
+        n: The number of workers.
+        slots: The number of ranks that each worker is meant to run; by default the number of its threads.
+        interface: The interface that nodes listen on: its name, an address or a CIDR; by default the one with the
+            route to this machine.
+        direct: Whether nodes and this program use direct connections, instead of Dask's; by default if they reach each
+            other.
 
     Raises:
-        PMIxError: There are not as many, or pypmix is not there.
+        PMIxError: There are too few workers, or pypmix is not installed there.
     """
     number_of("n", n)
     number_of("slots", slots)
     if isinstance(workers, str | int):
         raise TypeError(f"workers is a list of names or addresses, not {workers!r:.80}")
-    client = _connected(client or get_client())
-    # Clusters of this machine name their workers by numbers.
-    wanted = {str(each) for each in workers or ()}
+    client = _await_connection(client or get_client())
+    # A LocalCluster uses numbers as the names of its workers.
+    names = {str(each) for each in workers or ()}
     engine = _Dask(client, slots, workers is None and n is None)
-    known = engine.workers()
-    found = {address: about for address, about in known.items() if workers is None or wanted & _names(address, about)}
-    unknown = wanted.difference(*[_names(address, about) for address, about in found.items()])
+    present = engine.workers()
+    chosen = {address: about for address, about in present.items() if workers is None or names & _names(address, about)}
+    unknown = names.difference(*[_names(address, about) for address, about in chosen.items()])
     if unknown:
         raise PMIxError(f"the cluster has no worker {', '.join(sorted(unknown)):.200}")
-    if len(found) < (n or 1):
+    if len(chosen) < (n or 1):
         raise PMIxError(
-            f"the cluster has {len(found)} of the {n or 1} workers that are wanted",
-            hint="client.wait_for_workers(n) waits for those that are to come",
+            f"the cluster has {len(chosen)} of the {n or 1} workers that are needed",
+            hint="client.wait_for_workers(n) waits until n workers have joined",
         )
-    return Nodes(engine, engine.lend(dict(list(found.items())[:n])), interface=interface, direct=direct)
+    return Nodes(engine, engine.make_nodes(dict(list(chosen.items())[:n])), interface=interface, direct=direct)
 
 
 def world(
@@ -132,40 +132,40 @@ def world(
     interface: str = "",
     direct: bool | None = None,
 ) -> World:
-    """Make workers the ranks of MPI, one rank on each, until the block is left.
+    """Start an MPI rank beside each worker, until the end of the block.
 
     `with pypmix.dask.world(client, 4) as world: results = world.run(function)` calls `function(comm)` in all ranks.
-    Ranks are processes of their own beside the workers, whose tasks run on. A worker may be in several worlds, one
-    after the other or at the same time. A worker that is lost ends the world, and what runs in it with an error.
+    Ranks are separate processes beside the workers, whose tasks continue. A worker may be in several worlds, one after
+    the other or at the same time. If a worker is lost, its world ends too, and running functions fail.
 
     Args:
-        client: The client; the current one by default, inside of a task that of its worker.
-        n: How many workers to take; all by default.
-        workers: The names or addresses of the workers to take; all by default.
-        mpi: Functions are given an MPI communicator, for which workers need mpi4py and an MPI library that knows PMIx;
-            otherwise a `pypmix.Group`.
-        env: What is added to the environment that ranks have of their worker.
-        interface: What nodes listen on: the name of an interface, an address or a CIDR; what leads here by default.
+        client: The client; by default the current one, in a task the client of its worker.
+        n: The number of workers; by default all.
+        workers: The names or addresses of the workers; by default all.
+        mpi: Pass an MPI communicator to functions, for which workers need mpi4py and an MPI library with PMIx;
+            otherwise pass a `pypmix.Group`.
+        env: Variables to add to the environment that ranks inherit from their worker.
+        interface: As for `nodes`.
         direct: As for `nodes`.
 
     Raises:
-        PMIxError: There are not as many workers, or one cannot be a rank; the text says why.
+        PMIxError: There are too few workers, or a worker cannot be a rank.
     """
-    found = nodes(client, workers=workers, n=n, slots=1, interface=interface, direct=direct)
-    return found.world(mpi=mpi, env=env, release=found.close)
+    members = nodes(client, workers=workers, n=n, slots=1, interface=interface, direct=direct)
+    return members.world(mpi=mpi, env=env, release=members.close)
 
 
-def _connected(client: Client) -> Client:
-    """Return a client once it is connected with its scheduler.
+def _await_connection(client: Client) -> Client:
+    """Wait until a client is connected with its scheduler, and return it.
 
     Raises:
-        PMIxError: It is not.
+        PMIxError: The client is closed or cannot connect.
     """
     if not isinstance(client, Client):
         raise TypeError(f"the client is a distributed.Client, not {client!r:.80}")
     if client.asynchronous:
-        raise PMIxError("an asynchronous client cannot be waited for", hint="await asyncio.to_thread with another one")
-    # Where tasks ask for the client of their worker at a time, Dask gives it to the second one before it is connected.
+        raise PMIxError("an asynchronous client cannot be used here", hint="await asyncio.to_thread with another one")
+    # If two tasks request the client of their worker at a time, Dask returns it to the second before it is connected.
     deadline = time.monotonic() + START_SECONDS
     while client.status in CONNECTING and time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
@@ -187,8 +187,8 @@ class _Dask:
 
     Args:
         client: The client.
-        slots: How many ranks each worker is meant to run; None for as many as it has threads.
-        whole: Whether workers that join the cluster become nodes as well.
+        slots: The number of ranks that each worker is meant to run; None for the number of its threads.
+        whole: Whether workers that join the cluster become nodes too.
     """
 
     name = "Dask"
@@ -206,10 +206,10 @@ class _Dask:
         self._key = os.urandom(8).hex()
 
     def workers(self) -> dict[str, Worker]:
-        """Return what the scheduler tells of each worker, by their addresses.
+        """Return the scheduler's description of each worker, by address.
 
         Raises:
-            PMIxError: It does not answer, or is lost.
+            PMIxError: The scheduler does not answer, or is lost.
         """
         ask = self._client.scheduler.identity
         try:
@@ -220,32 +220,32 @@ class _Dask:
             raise PMIxError(f"Dask's scheduler cannot be reached: {error}") from error
         return dict(sorted(known.items(), key=lambda item: str(item[1].get("name"))))
 
-    def _ranks(self, about: Worker) -> int:
-        """Return how many ranks a worker is meant to run."""
+    def _count_slots(self, about: Worker) -> int:
+        """Return the number of ranks that a worker is meant to run."""
         return self._slots or int(about["nthreads"])
 
-    def lend(self, chosen: dict[str, Worker]) -> list[Node]:
-        """Return workers as nodes.
+    def make_nodes(self, chosen: dict[str, Worker]) -> list[Node]:
+        """Make nodes of workers.
 
         Raises:
-            PMIxError: Some cannot be nodes.
+            PMIxError: Some workers cannot be nodes.
         """
         with self._gate:
-            return self._lend(chosen)
+            return self._make_nodes(chosen)
 
-    def _lend(self, chosen: dict[str, Worker]) -> list[Node]:
-        """Return workers as nodes; with the lock, that no other thread takes the same ones or names."""
+    def _make_nodes(self, chosen: dict[str, Worker]) -> list[Node]:
+        """Make nodes of workers; the caller holds the lock, so that no other thread uses the same workers or names."""
         self._seen.update([_process(*each) for each in chosen.items()])
         hosts = self._hosts(chosen)
         faults = [f"{address}: {host}" for address, host in hosts.items() if isinstance(host, Exception)]
         if faults:
-            # No other request takes them.
+            # Later requests must not choose them.
             self._lost.update([_process(*each) for each in chosen.items() if isinstance(hosts[each[0]], Exception)])
             raise PMIxError(f"workers cannot be nodes: {'; '.join(faults)[:500]}", hint="is pypmix installed there?")
         found = [
             (
                 hosts[address],
-                self._ranks(about),
+                self._count_slots(about),
                 (str(about.get("name")), address, urlsplit(address).hostname or ""),
             )
             for address, about in chosen.items()
@@ -256,16 +256,16 @@ class _Dask:
         return made
 
     def _hosts(self, chosen: dict[str, Worker]) -> dict[str, Any]:
-        """Return the names of the machines of workers, or what they have raised.
+        """Return the host name of each worker, or its exception.
 
         Raises:
-            PMIxError: Some do not answer.
+            PMIxError: Some workers do not answer.
         """
-        # `Client.run` has no time limit of its own, and a worker that is stopped may be known for long.
-        given = (_call, "", "hostname", _Hidden())
+        # `Client.run` has no time limit, and the scheduler keeps a stopped worker for long.
+        call = (_call, "", "hostname", _Hidden())
         options = {"workers": list(chosen), "on_error": "return", "callback_timeout": START_SECONDS}
         try:
-            return dict(self._client.sync(self._client.run, *given, **options))
+            return dict(self._client.sync(self._client.run, *call, **options))
         except TimeoutError:
             beats = {address: float(about["last_seen"]) for address, about in self.workers().items()}
             last = max(beats.values(), default=0.0)
@@ -274,107 +274,115 @@ class _Dask:
                 f"workers do not answer within {START_SECONDS:g} s: {listed(silent or list(chosen))}"
             ) from None
 
-    def _lent(self) -> set[str]:
+    def _node_addresses(self) -> set[str]:
         """Return the addresses of the workers that are nodes."""
         return {process[0] for process in self._workers.values() if process not in self._lost}
 
     def joined(self) -> list[Node] | None:
-        """Return the workers that have joined the cluster, if it takes part as a whole."""
+        """Make nodes of the workers that have joined the cluster; return None unless the whole cluster is used."""
         if not self._whole:
             return None
         with self._gate:
-            return self._joined()
+            return self._add_joined()
 
-    def _joined(self) -> list[Node]:
-        lent = self._lent()
+    def _add_joined(self) -> list[Node]:
+        used = self._node_addresses()
         new = {
             address: about
             for address, about in self.workers().items()
-            if address not in lent and _process(address, about) not in self._seen
+            if address not in used and _process(address, about) not in self._seen
         }
         made = []
         for address, about in new.items():
             try:
-                made += self._lend({address: about})
+                made += self._make_nodes({address: about})
             except PMIxError as error:
-                # The others are nodes.
+                # The other workers become nodes nevertheless.
                 _log.warning("a worker that has joined the cluster is not a node: %s", error)
         return made
 
-    def more(self, wanted: Wanted) -> list[Node]:
-        """Take workers of the cluster that are not nodes yet; where there are not enough, have it start some.
+    def more(self, request: Wanted) -> list[Node]:
+        """Make nodes of further workers; if there are too few, let the cluster start some.
 
         Raises:
-            PMIxError: It has not as many.
+            PMIxError: There are too few workers, and the cluster starts no others.
         """
-        # Those that come meanwhile are this request's, and do not join by themselves.
+        # The lock keeps `joined` from adding the workers that are started for this request.
         with self._gate:
-            chosen, lacking = self._choose(wanted)
+            chosen, lacking = self._choose(request)
             if lacking:
-                chosen = self._start(wanted, chosen, lacking)
-            return self._lend(chosen)
+                chosen = self._start(request, chosen, lacking)
+            return self._make_nodes(chosen)
 
-    def _choose(self, wanted: Wanted, others: Collection[str] = ()) -> tuple[dict[str, Worker], int]:
-        """Return workers that are not nodes yet, nor at the addresses of others, and how many are lacking."""
-        taken = self._lent().union(others)
-        names = {name for name, _ in wanted.hosts}
+    def _choose(self, request: Wanted, excluded: Collection[str] = ()) -> tuple[dict[str, Worker], int]:
+        """Choose workers for a request.
+
+        Args:
+            request: The request.
+            excluded: The addresses of workers to leave out, in addition to nodes.
+
+        Returns:
+            The workers, by address, and the number of workers that are missing.
+        """
+        used = self._node_addresses().union(excluded)
+        names = {name for name, _ in request.hosts}
         chosen: dict[str, Worker] = {}
         cpus = 0
-        known = self.workers()
-        for address, about in known.items():
-            enough = bool(chosen) and len(chosen) >= wanted.nodes and cpus >= wanted.cpus
-            # The scheduler may name one yet that is lost.
-            free = address not in taken and _process(address, about) not in self._lost
+        present = self.workers()
+        for address, about in present.items():
+            enough = bool(chosen) and len(chosen) >= request.nodes and cpus >= request.cpus
+            # The scheduler may still list a lost worker.
+            free = address not in used and _process(address, about) not in self._lost
             if free and (names & _names(address, about) if names else not enough):
                 chosen[address] = about
-                cpus += self._ranks(about)
-        each = max([self._ranks(about) for about in known.values()], default=1)
-        lacking = -(-max(0, wanted.cpus - cpus) // each)
-        return chosen, max(lacking, wanted.nodes - len(chosen), len(names) - len(chosen), int(not chosen))
+                cpus += self._count_slots(about)
+        slots = max([self._count_slots(about) for about in present.values()], default=1)
+        lacking = -(-max(0, request.cpus - cpus) // slots)
+        return chosen, max(lacking, request.nodes - len(chosen), len(names) - len(chosen), int(not chosen))
 
-    def _start(self, wanted: Wanted, chosen: dict[str, Worker], lacking: int) -> dict[str, Worker]:
-        """Have the cluster start workers beside those that are chosen, and wait for them; return all of them."""
+    def _start(self, request: Wanted, chosen: dict[str, Worker], lacking: int) -> dict[str, Worker]:
+        """Let the cluster start the missing workers of a request, and wait for them; return all of its workers."""
         cluster: Any = self._client.cluster
         before = self.workers()
-        text = f"the cluster lacks {lacking} further workers such as are wanted"
-        if wanted.hosts or not hasattr(cluster, "scale"):
-            # Workers that are to come have no names yet; and a client that was given an address has no cluster.
+        text = f"the cluster has too few workers (missing: {lacking})"
+        if request.hosts or not hasattr(cluster, "scale"):
+            # Future workers have no names yet; and a client that was made with an address has no cluster.
             raise PMIxError(text, hint="start them as the cluster was started, and ask again")
-        # It may be about to start or to end others.
+        # The cluster may be about to start or to stop workers, which its plan includes.
         count = len(getattr(cluster, "plan", before))
         cluster.scale(count + lacking)
-        # One that is given back meanwhile is not taken: the one that was started in its place would stay.
-        others = before.keys() - chosen.keys()
+        # Workers that other jobs release meanwhile are excluded: otherwise the ones started for them would stay.
+        excluded = before.keys() - chosen.keys()
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            chosen, left = self._choose(wanted, others)
-            if not left:
+            chosen, missing = self._choose(request, excluded)
+            if not missing:
                 self._started.update(chosen.keys() - before.keys())
                 return chosen
             time.sleep(LOOK_SECONDS)
         cluster.scale(count)
-        raise PMIxError(f"{text}, and started none in {START_SECONDS:g} s", hint="see what the cluster logs")
+        raise PMIxError(f"{text}, and started none in {START_SECONDS:g} s", hint="see the cluster's log")
 
     def release(self, node: Node) -> None:
-        """The worker leaves the session; it stays in the cluster, unless it was started for the session."""
+        """Remove a worker from the session; it stays in the cluster unless it was started for the session."""
         process = self._workers.pop(node.name, ("", ""))
         address, _ = process
         if address in self._started:
             self._started.discard(address)
-            # No other request takes it while it ends.
+            # Later requests must not choose it while it stops.
             self._lost.add(process)
             threading.Thread(target=self._retire, args=(address,), name="pypmix-retire", daemon=True).start()
 
     def _retire(self, address: str) -> None:
         try:
             with self._gate:
-                self._end(address)
+                self._stop_worker(address)
         except Exception as error:
-            # As where the client has been closed meanwhile.
-            _log.warning("the worker at %s, which was started for a job, is not ended: %s", address, error)
+            # For example if the client has been closed meanwhile.
+            _log.warning("the worker at %s, which was started for a job, could not be stopped: %s", address, error)
 
-    def _end(self, address: str) -> None:
-        """End a worker; with the lock, that no request counts it at the same time."""
+    def _stop_worker(self, address: str) -> None:
+        """Stop a worker; the caller holds the lock, so that no request counts it at the same time."""
         cluster: Any = self._client.cluster
         about = self.workers().get(address)
         if about is None:
@@ -385,28 +393,28 @@ class _Dask:
             self._client.retire_workers([address])
 
     def call(self, node: str, method: str, *arguments: Any) -> Any:
-        """Have the agent of a worker carry out a method; raises where the worker or the cluster is lost."""
+        """Call a method of the agent of a worker; raise an error if the worker or the cluster is lost."""
         process = self._workers[node]
         try:
             return self._call(process, method, *arguments)
         except Exception:
-            # One that is started at its address is another node.
+            # A worker that is restarted at the same address is a new node.
             self._lost.add(process)
             raise
 
     def _call(self, process: Process, method: str, *arguments: Any) -> Any:
         address, directory = process
-        # Dask dials an address for long: a call of a worker that is lost may come to the next one there.
+        # Dask retries an address for long: a call to a lost worker may reach the next worker at the same address.
         key = self._key + address + directory
         if method in CARRYING:
             message = {"op": OPERATION, "key": key, "method": method, "arguments": list(arguments)}
             return self._client.sync(self._client.scheduler.proxy, msg=message, worker=address)
-        given = _Hidden(*arguments)
+        hidden = _Hidden(*arguments)
         options = {"client": self._client.id, "directory": directory, "workers": [address], "on_error": "return"}
         try:
-            answer = self._client.run(_call, key, method, given, **options)[address]
+            answer = self._client.run(_call, key, method, hidden, **options)[address]
         except Exception as error:
-            # What fails in the worker, or by its loss, is returned.
+            # Errors of the worker, and its loss, are returned as the answer instead.
             text = f"Dask's client has lost its scheduler, or was closed: {type(error).__name__}: {error}"
             raise PMIxError(text) from error
         if isinstance(answer, Exception):
@@ -414,48 +422,50 @@ class _Dask:
         return answer
 
     def close(self) -> None:
-        """End the workers that were started for the session; all forget their agent with the daemon's end."""
+        """Stop the workers that were started for the session."""
+        # The other workers remove their agent when its daemon exits.
         while self._started:
             self._retire(self._started.pop())
 
 
 class _Hidden:
-    """Arguments of a call that Dask does not write to its log, as it does where a call fails: one is a secret."""
+    """Arguments that Dask does not show in its log when a call fails: one of them is a secret."""
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments
 
 
 async def _call(
-    key: str, method: str, given: _Hidden, client: str = "", directory: str = "", dask_worker: Any = None
+    key: str, method: str, hidden: _Hidden, client: str = "", directory: str = "", dask_worker: Any = None
 ) -> Any:
-    """Carry out a method of an agent; in a worker.
+    """Call a method of an agent; runs in a worker.
 
     Raises:
-        PMIxError: The call is for the worker that had another directory, and was at this address before.
+        PMIxError: The call is for a former worker at this address.
     """
     if directory and dask_worker.local_directory != directory:
         raise PMIxError("the worker has ended: another one was started at its address")
     if dask_worker is not None:
         dask_worker.handlers.setdefault(OPERATION, _carry)
     agent = _agents.setdefault(key, Agent())
-    if client and key not in _attending:
-        _attending[key] = asyncio.create_task(_attend(key, client, dask_worker.scheduler))
+    if client and key not in _watches:
+        _watches[key] = asyncio.create_task(_watch_client(key, client, dask_worker.scheduler))
     agent.calls += 1
     try:
-        return await elsewhere(partial(getattr(agent, method), *given.arguments))
+        return await run_in_thread(partial(getattr(agent, method), *hidden.arguments))
     finally:
         agent.calls -= 1
-        # One that waits for the daemon's start is called before that.
+        # The call that waits for the daemon begins before the daemon starts, so it keeps the agent.
         if agent.idle and not agent.calls:
             _agents.pop(key, None)
 
 
-async def _attend(key: str, client: str, scheduler: Any) -> None:
-    """Have the daemon of a client that has gone leave, as that may wait for its client without end; in a worker.
+async def _watch_client(key: str, client: str, scheduler: Any) -> None:
+    """Stop the daemon of an agent when its client is gone; runs in a worker.
 
-    The calls of a client do not end with it. One that is stopped is still connected with the scheduler.
+    A client that is merely suspended (SIGSTOP) stays connected with the scheduler.
     """
+    # Neither the daemon nor the calls of a client end with the client.
     absent = 0
     try:
         while absent < ABSENT:
@@ -465,30 +475,30 @@ async def _attend(key: str, client: str, scheduler: Any) -> None:
             try:
                 events = await scheduler.events(topic=client)
             except OSError:
-                # The worker ends with the scheduler.
+                # The worker exits with the scheduler.
                 continue
-            absent = 0 if _is_there(events) else absent + 1
+            absent = 0 if _is_connected(events) else absent + 1
         agent = _agents.get(key)
         if agent is None:
             return
-        _log.warning("Dask's client %s has gone: its daemon leaves", client)
+        _log.warning("Dask's client %s is gone: its daemon stops", client)
         agent.leave()
         if not agent.calls:
-            # The calls that would have waited for its end were not made.
+            # The client made no call that waits for the daemon's exit.
             await _call(key, "wait", _Hidden())
     finally:
-        del _attending[key]
+        del _watches[key]
 
 
-def _is_there(events: Sequence[tuple[float, Any]]) -> bool:
-    """Tell from what the scheduler has noted of a client whether it is connected."""
+def _is_connected(events: Sequence[tuple[float, Any]]) -> bool:
+    """Return True if a client is connected, by the scheduler's events about it."""
     actions = [about.get("action") for _, about in events if isinstance(about, dict)]
-    known = [action for action in actions if action in ("add-client", "remove-client")]
-    # It forgets in time what it has noted of one that has gone, and the first of many notes.
-    return known[-1] == "add-client" if known else bool(events)
+    changes = [action for action in actions if action in ("add-client", "remove-client")]
+    # The scheduler drops the oldest of many events, and in time all events of a removed client.
+    return changes[-1] == "add-client" if changes else bool(events)
 
 
 async def _carry(key: str, method: str, arguments: list[bytes]) -> bytes:
-    """Carry messages of a daemon; in a worker."""
+    """Carry messages of a daemon; runs in a worker."""
     data: bytes | None = await _call(key, method, _Hidden(*arguments))
     return data or b""

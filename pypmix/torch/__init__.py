@@ -1,4 +1,4 @@
-"""PMIx for `torch.distributed`: the processes of a job find each other without a port, a file or a host's name.
+"""PMIx for `torch.distributed`: the processes of a job find each other without a port, a file or a host name.
 
     import pypmix.torch  # registers pmix://
 
@@ -30,5 +30,5 @@ __all__ = ["PMIxStore", "client", "environment", "rendezvous"]
 
 register_rendezvous_handler("pmix", rendezvous)
 
-# Most programs have a TCPStore.
+# Imported on demand, as most programs use a TCPStore.
 __getattr__, __dir__ = names("pypmix.torch", {"pypmix.torch.store": "PMIxStore"})

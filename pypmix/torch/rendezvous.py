@@ -2,22 +2,22 @@
 
 Theory of operation
 -------------------
-Rank, size and place come from PMIx; no process reads a port, a file or a host's name from its environment.
+PMIx provides the rank, the size and the addresses; no process reads a port, a file or a host name from its environment.
 
-Rank 0 listens first, on a port that the system chooses, and tells all ranks where, by `bcast`: no other process can
-have the port by then. All have come when that ends; a rank that has not, or has ended, is named to all, on time. Then
-rank 0 gives the open socket to its TCPStore, while the system already takes the connections of the others. These
-try the addresses in turn until they reach a store that knows the token of this rendezvous, since an address such as
-that of a container bridge may be there on each node.
+Rank 0 listens first, on a port that the system chooses, and broadcasts its addresses with `bcast`: from then on no
+other process can take the port. The broadcast completes when all ranks take part; otherwise it fails at all ranks
+within the timeout, and names the missing or lost ranks. Then rank 0 passes the open socket to its TCPStore, while the
+system already accepts the connections of the other ranks. These try the addresses in turn until they reach a store with
+the token of this rendezvous, since an address such as that of a container bridge may exist on each node.
 
-Then all wait for each other, so that the store is there until all have reached it. On one node nothing but the end of
-rank 0 keeps a rank from that, so there is no more to tell. On several they tell each other why they could not, and all
-raise an error that names those which could not.
+Then all ranks wait for each other, so that the store stays open until all have reached it. On one node, only the loss
+of rank 0 can prevent that, so a barrier is enough. On several nodes, the ranks exchange their errors, and all raise an
+error that names the ranks that failed.
 
-What torch does with that store later is torch's: a rank that is lost then is noticed by its own time limits.
+A later loss of a rank is noticed by torch, by the time limits of its operations.
 
-With `store=pmix` rank 0 only makes sure that the server can do it, and tells the name of a store over published data.
-There is nothing to reach. A wait of this store ends at once when a rank is lost.
+With `store=pmix`, rank 0 only checks that the server supports it, and broadcasts the name of a store on published data.
+There is no address to reach. A wait in this store fails at once when a rank is lost.
 """
 
 from __future__ import annotations
@@ -49,43 +49,43 @@ if TYPE_CHECKING:
     from pypmix.torch.store import PMIxStore
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
-"""That of torch for gloo, where the caller gives none."""
+"""The default timeout, which is that of torch for gloo."""
 
 TOKEN = "pypmix/rendezvous"
-"""The key in the store under which rank 0 puts the token of this rendezvous."""
+"""The key in the store for the token of this rendezvous."""
 
 TRY_SECONDS = 5.0
-"""Seconds until one of several addresses is taken for one that cannot be reached from here, and for one try there."""
+"""Seconds until a connection to one of the addresses counts as failed."""
 
 STORE_SECONDS = 8.0
-"""Seconds for a store to connect, which asks for the names of addresses: resolvers try again after five."""
+"""Seconds for a store to connect. It resolves addresses to names, and resolvers retry after five seconds."""
 
 CONNECT_SECONDS = 60.0
 """Seconds that the store at an address has to answer."""
 
 SHOWN = 3
-"""The ranks whose problems an error tells."""
+"""The number of ranks whose problems an error shows."""
 
 OPTIONS = {"store", "interface", "rank", "world_size"}
 STORES = ("tcp", "pmix")
 
-AGAIN = "pmix:// has no second rendezvous of the same process group"
+AGAIN = "pmix:// cannot repeat the rendezvous of a process group: initialize a new process group"
 
 
 def rendezvous(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **_options: object) -> Iterator[tuple[Store, int, int]]:
     """Yield the store, the rank and the size of the job.
 
-    In a worker of `torchrun`, whose agent alone is a process of PMIx, it is that of `env://`.
+    In a worker of `torchrun`, which is not a PMIx process, this is the rendezvous of `env://`.
 
     Args:
-        url: `pmix://`, with options: `interface=` is the network where the store listens, the name of an interface, an
-            address or a CIDR; `store=pmix` takes a `PMIxStore` in place of a `TCPStore`.
+        url: `pmix://`, with options: `interface=` is the network on which the store listens, as the name of an
+            interface, an address or a CIDR; `store=pmix` uses a `PMIxStore` in place of a `TCPStore`.
         timeout: How long to wait for the other ranks.
 
     Raises:
-        ValueError: The URL names a host, has an option that there is not, or a rank or a size that is not PMIx's.
-        OperationTimeout: Not all ranks have come in time; `missing` names them if the server tells.
-        PartialSuccess: A rank has ended without coming.
+        ValueError: The URL names a host, has an unknown option, or a rank or a size that differs from PMIx's.
+        OperationTimeout: Some ranks did not call this in time; `missing` names them if the server reports them.
+        PartialSuccess: A rank has ended without calling this.
         PMIxError: Rank 0 cannot listen, or ranks cannot reach it.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -97,16 +97,16 @@ def rendezvous(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **_options: objec
     environment()
     deadline = time.monotonic() + timeout.total_seconds()
     if options.get("store") == "pmix":
-        shared = _shared(me, deadline)
+        shared = _make_pmix_store(me, deadline)
         shared.set_timeout(timeout)
         yield shared, me.rank, me.job.size
         raise RuntimeError(AGAIN)
     store, problem = _serve(me, options, deadline) if me.rank == 0 else _reach(me, deadline)
-    problems = _problems(me, store, problem, deadline)
+    problems = _collect_problems(me, problem, deadline)
     if store is None or any(problems):
-        told = [f"rank {rank} cannot reach it: {text}" for rank, text in enumerate(problems) if text]
+        texts = [f"rank {rank} cannot reach it: {text}" for rank, text in enumerate(problems) if text]
         raise PMIxError(
-            f"the store of rank 0 is on {me.get(keys.HOSTNAME, 0)}; " + "; ".join(told[:SHOWN]),
+            f"the store of rank 0 is on {me.get(keys.HOSTNAME, 0)}; " + "; ".join(texts[:SHOWN]),
             operation="pmix://",
             procs=[me.job[rank] for rank, text in enumerate(problems) if text],
             hint="pmix://?interface= names the network to use",
@@ -118,9 +118,9 @@ def rendezvous(url: str, timeout: timedelta = DEFAULT_TIMEOUT, **_options: objec
     raise RuntimeError(AGAIN)
 
 
-def _shared(me: Client, deadline: float) -> PMIxStore:
-    """Return the store over published data."""
-    # Most programs do without it.
+def _make_pmix_store(me: Client, deadline: float) -> PMIxStore:
+    """Make the store on published data, with a name from rank 0."""
+    # Imported on demand, as most programs use a TCPStore.
     from pypmix.recipes.keyvalues import KeyValues
     from pypmix.torch.store import PMIxStore
 
@@ -140,7 +140,7 @@ def _shared(me: Client, deadline: float) -> PMIxStore:
     name, problem = me.bcast([name, problem] if me.rank == 0 else None, timeout=seconds_left(deadline))
     if problem:
         raise NotSupported(
-            f"there is no store=pmix here: {problem}", operation="pmix://", hint="pmix:// has a TCPStore"
+            f"store=pmix cannot be used here: {problem}", operation="pmix://", hint="leave store=pmix out"
         )
     return PMIxStore(KeyValues(me, name, me.job.procs, check=check))
 
@@ -160,114 +160,119 @@ def _check(url: str, options: Mapping[str, str], me: Client) -> None:
 
 
 def _serve(me: Client, options: Mapping[str, str], deadline: float) -> tuple[TCPStore | None, str]:
-    """Tell the others where the store of rank 0 is, and open it."""
+    """Broadcast the addresses of the store of rank 0, and open it."""
     token = new_token()
     try:
-        listener, places = listening(options.get("interface", ""), _alone(me))
+        listener, addresses = listen_for_store(options.get("interface", ""), _is_one_node(me))
     except (OSError, ValueError) as error:
-        # The others shall not wait for it.
+        # Otherwise the other ranks would wait for the broadcast until their timeout.
         me.bcast({"problem": f"{type(error).__name__}: {error}"}, codec=json, timeout=seconds_left(deadline))
         raise
-    told = {"token": token, "port": listener.getsockname()[1], "places": places}
+    offer = {"token": token, "port": listener.getsockname()[1], "addresses": addresses}
     try:
-        me.bcast(told, codec=json, timeout=seconds_left(deadline))
+        me.bcast(offer, codec=json, timeout=seconds_left(deadline))
     except BaseException:
         listener.close()
         raise
     try:
-        return opened(listener, token), ""
+        return open_store(listener, token), ""
     except (OSError, RuntimeError) as error:
         return None, f"{type(error).__name__}: {error}"
 
 
-def _alone(me: Client) -> bool:
+def _is_one_node(me: Client) -> bool:
     return me.job.number_of_nodes == 1
 
 
-def _problems(me: Client, store: TCPStore | None, problem: str, deadline: float) -> list[str]:
-    """Return for each rank why it does not reach the store; empty where it does."""
-    if _alone(me):
+def _collect_problems(me: Client, problem: str, deadline: float) -> list[str]:
+    """Return for each rank why it cannot reach the store; empty if it can."""
+    if _is_one_node(me):
         me.barrier(timeout=seconds_left(deadline))
         return [problem if rank == me.rank else "" for rank in range(me.job.size)]
     return me.allgather(problem, timeout=seconds_left(deadline))
 
 
 def new_token() -> str:
-    """Return what tells one store from all others."""
+    """Return a random name for a store."""
     return os.urandom(8).hex()
 
 
-def listening(interface: str, alone: bool) -> tuple[socket.socket, list[str]]:
-    """Return a socket for a store, and by which addresses it may be reached.
+def listen_for_store(interface: str, one_node: bool) -> tuple[socket.socket, list[str]]:
+    """Listen on any free port for a store.
 
     Args:
-        interface: The network where it listens, if that is given.
-        alone: Whether it is for this node alone.
+        interface: The network on which it listens; empty for a default.
+        one_node: Whether all processes are on this node.
+
+    Returns:
+        The socket, and the addresses at which it may be reached.
 
     Raises:
-        OSError: There is no such interface, or no port.
+        OSError: The interface does not exist, or the system has no free port.
     """
-    places = ["127.0.0.1"] if alone and not interface else offered_addresses(interface)
-    return listen((places[0] if alone or interface else ANYWHERE, 0)), places
+    addresses = ["127.0.0.1"] if one_node and not interface else offered_addresses(interface)
+    return listen((addresses[0] if one_node or interface else ANYWHERE, 0)), addresses
 
 
-def opened(listener: socket.socket, token: str) -> TCPStore:
-    """Return a new store with a token, which takes a socket over that listens."""
-    own, port = listener.getsockname()[:2]
-    place = own if own not in (ANYWHERE, "0.0.0.0") else "localhost"
+def open_store(listener: socket.socket, token: str) -> TCPStore:
+    """Open a store with a token on a listening socket, which the store takes over."""
+    address, port = listener.getsockname()[:2]
+    if address in (ANYWHERE, "0.0.0.0"):
+        address = "localhost"
     # The store closes the socket.
-    store = _store(place, port, is_master=True, multi_tenant=True, master_listen_fd=listener.detach())
+    store = _make_tcp_store(address, port, is_master=True, multi_tenant=True, master_listen_fd=listener.detach())
     store.set(TOKEN, token)
     return store
 
 
-def _store(place: str, port: int, **options: Any) -> TCPStore:
-    """Return a TCPStore, of libuv where torch has that and the user does not say otherwise."""
+def _make_tcp_store(address: str, port: int, **options: Any) -> TCPStore:
+    """Make a TCPStore, with libuv if torch has it, unless the user sets USE_LIBUV=0."""
     if os.environ.get("USE_LIBUV", "1") == "1":
         try:
-            return TCPStore(place, port, wait_for_workers=False, **options)
+            return TCPStore(address, port, wait_for_workers=False, **options)
         except RuntimeError as error:
-            # A torch without it, such as Debian's, says so before it looks at the socket.
+            # A torch without it, such as Debian's, raises this before it uses the socket.
             if "without libuv" not in str(error):
                 raise
-    return TCPStore(place, port, wait_for_workers=False, use_libuv=False, **options)
+    return TCPStore(address, port, wait_for_workers=False, use_libuv=False, **options)
 
 
 def _reach(me: Client, deadline: float) -> tuple[TCPStore | None, str]:
     """Return the store of rank 0, or why it cannot be reached."""
-    found = me.bcast(codec=json, timeout=seconds_left(deadline))
-    if "problem" in found:
-        text = f"rank 0 could not open its store: {found['problem']}"
+    offer = me.bcast(codec=json, timeout=seconds_left(deadline))
+    if "problem" in offer:
+        text = f"rank 0 could not open its store: {offer['problem']}"
         raise PMIxError(text, operation="pmix://", procs=[me.job[0]])
-    tried = []
-    for place in found["places"]:
+    failures = []
+    for address in offer["addresses"]:
         try:
-            return connected(place, found["port"], found["token"], seconds_left(deadline)), ""
+            return connect_store(address, offer["port"], offer["token"], seconds_left(deadline)), ""
         except (OSError, RuntimeError) as error:
-            tried.append(f"{place} port {found['port']}: {error}")
-    return None, ", ".join(tried)
+            failures.append(f"{address} port {offer['port']}: {error}")
+    return None, ", ".join(failures)
 
 
-def connected(place: str, port: int, token: str, seconds: float = CONNECT_SECONDS) -> TCPStore:
-    """Return the store of this rendezvous at an address.
+def connect_store(address: str, port: int, token: str, seconds: float = CONNECT_SECONDS) -> TCPStore:
+    """Connect to the store of this rendezvous at an address.
 
     Raises:
-        OSError, RuntimeError: There is none.
+        OSError, RuntimeError: No store answers there, or a store with another token.
     """
     end = time.monotonic() + min(seconds, CONNECT_SECONDS)
     while True:
-        # torch would try again and again where nothing listens any more.
-        with socket.create_connection((place, port), min(seconds, TRY_SECONDS)) as probe:
-            address = probe.getpeername()[0]
+        # torch retries endlessly if no process listens, so a plain connection is tried first.
+        with socket.create_connection((address, port), min(seconds, TRY_SECONDS)) as probe:
+            peer = probe.getpeername()[0]
         limit = timedelta(seconds=STORE_SECONDS)
         try:
-            store = _store(address, port, is_master=False, timeout=limit)
+            store = _make_tcp_store(peer, port, is_master=False, timeout=limit)
         except RuntimeError:
             if time.monotonic() > end:
                 raise
             continue
-        # On this node alone, no other process can have the port. Rank 0 may not have set the token yet.
-        if not is_loopback(place):
+        # On loopback no other process can have the port, so the token need not be compared.
+        if not is_loopback(address):
+            # Rank 0 may not have set it yet.
             store.wait([TOKEN], limit)
             if store.get(TOKEN).decode() != token:
                 raise OSError("it is the store of another job")

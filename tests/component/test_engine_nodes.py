@@ -110,10 +110,10 @@ def test_workers_are_chosen_by_name_number_and_address(
         ({"n": -1}, ValueError, "n is at least 1, not -1"),
         ({"n": "2"}, TypeError, "n is a whole number"),
         ({"slots": 0}, ValueError, "slots is at least 1, not 0"),
-        ({"n": 4}, PMIxError, "the cluster has 3 of the 4 workers that are wanted"),
+        ({"n": 4}, PMIxError, "the cluster has 3 of the 4 workers that are needed"),
         ({"workers": "w1"}, TypeError, "a list of names or addresses, not 'w1'"),
         ({"workers": 0}, TypeError, "a list of names or addresses, not 0"),
-        ({"workers": []}, PMIxError, "the cluster has 0 of the 1 workers that are wanted"),
+        ({"workers": []}, PMIxError, "the cluster has 0 of the 1 workers that are needed"),
         ({"workers": ["nosuch"]}, PMIxError, "the cluster has no worker nosuch"),
         # One machine has two of them.
         ({"workers": ["10.0.0.1", "w1", "w9"]}, PMIxError, "the cluster has no worker w9"),
@@ -156,7 +156,7 @@ def test_two_requests_at_a_time_get_different_workers(dask: ModuleType) -> None:
     """And what joins by itself is neither of them: the daemon of a second node would end the first one's."""
     client = Client("w1")
     engine = dask._Dask(client, None, True)
-    engine.lend(dict(engine.workers()))
+    engine.make_nodes(dict(engine.workers()))
     client.known |= Client("w1", "w2", "w3", "w4").known
     client.answering.clear()
     found: list[Any] = []
@@ -174,12 +174,12 @@ def test_two_requests_at_a_time_get_different_workers(dask: ModuleType) -> None:
 def test_a_worker_that_is_started_again_at_its_address_is_another_node(dask: ModuleType) -> None:
     client = Client("w1", "w2")
     engine = dask._Dask(client, None, True)
-    engine.lend(dict(engine.workers()))
+    engine.make_nodes(dict(engine.workers()))
     with pytest.raises(OSError, match="lost"):
         engine.call("n-2", "wait")
     # The scheduler has not noticed it yet.
     assert engine.joined() == []
-    with pytest.raises(PMIxError, match="lacks 1 further"):
+    with pytest.raises(PMIxError, match=r"too few workers \(missing: 1\)"):
         engine.more(Wanted(nodes=1))
     client.known["tcp://10.0.0.2:9000"]["local_directory"] = "/tmp/again"
     assert [node.name for node in engine.joined()] == ["n-3"]
@@ -190,7 +190,7 @@ def test_a_call_of_a_lost_worker_does_not_come_to_the_next_one_at_its_address(da
     """Dask dials an address for 30 s: the daemon of the new node was killed in place of the old one's."""
     client = Client("w1")
     engine = dask._Dask(client, None, True)
-    engine.lend(dict(engine.workers()))
+    engine.make_nodes(dict(engine.workers()))
     with pytest.raises(OSError, match="lost"):
         engine.call("n", "wait")
     client.known["tcp://10.0.0.1:9000"]["local_directory"] = "/tmp/again"
@@ -204,13 +204,13 @@ def test_a_call_of_a_lost_worker_does_not_come_to_the_next_one_at_its_address(da
     worker = SimpleNamespace(handlers={}, scheduler=Scheduler((ADDED,)), local_directory=its)
     with pytest.raises(PMIxError, match="another one was started at its address"):
         asyncio.run(dask._call(old, "stop", dask._Hidden(), client="c", directory=others, dask_worker=worker))
-    assert not dask._agents and not dask._attending
+    assert not dask._agents and not dask._watches
 
 
 def test_a_worker_that_was_started_again_before_anybody_missed_it_is_the_same_node(dask: ModuleType) -> None:
     client = Client("w1")
     engine = dask._Dask(client, None, True)
-    engine.lend(dict(engine.workers()))
+    engine.make_nodes(dict(engine.workers()))
     client.known["tcp://10.0.0.1:9000"]["local_directory"] = "/tmp/again"
     assert engine.joined() == []
 
@@ -244,7 +244,7 @@ def test_a_cluster_starts_the_workers_that_it_lacks_and_ends_them(dask: ModuleTy
     client = Client("w1")
     client.cluster = cluster = Cluster(client, 9)
     engine = dask._Dask(client, None, False)
-    (first,) = engine.lend(dict(engine.workers()))
+    (first,) = engine.make_nodes(dict(engine.workers()))
     made = engine.more(wanted)
     assert cluster.asked == [count] and len(made) == count - 1
     engine.release(first)
@@ -256,7 +256,7 @@ def test_a_worker_that_was_there_is_not_ended_with_one_that_was_started(dask: Mo
     client = Client("w1", "w2")
     client.cluster = cluster = Cluster(client, 9)
     engine = dask._Dask(client, None, False)
-    engine.lend(dict(list(engine.workers().items())[:1]))
+    engine.make_nodes(dict(list(engine.workers().items())[:1]))
     for node in engine.more(Wanted(nodes=2)):
         engine.release(node)
     assert cluster.gone.wait(30) and cluster.ended == ["w3"]
@@ -269,7 +269,7 @@ def test_a_worker_that_was_started_is_taken_though_another_one_is_given_back_mea
     client = Client("w1", "w2")
     client.cluster = cluster = Cluster(client, 2)
     engine = dask._Dask(client, None, False)
-    first, _ = engine.lend(dict(engine.workers()))
+    first, _ = engine.make_nodes(dict(engine.workers()))
 
     def given_back(_seconds: float) -> None:
         engine.release(first)
@@ -287,7 +287,7 @@ def test_a_worker_that_is_about_to_end_is_neither_taken_nor_counted(dask: Module
     client = Client("w1")
     client.cluster = cluster = Cluster(client, 9)
     engine = dask._Dask(client, None, False)
-    engine.lend(dict(engine.workers()))
+    engine.make_nodes(dict(engine.workers()))
     (first,) = engine.more(Wanted(nodes=1))
     cluster.plan = {"w1"}  # type: ignore[attr-defined]
     engine.release(first)
@@ -303,32 +303,32 @@ def test_a_worker_that_cannot_be_ended_is_logged(dask: ModuleType, caplog: pytes
     client = Client("w1")
     client.cluster = cluster = Cluster(client, 9)
     engine = dask._Dask(client, None, False)
-    engine.lend(dict(engine.workers()))
+    engine.make_nodes(dict(engine.workers()))
     engine.more(Wanted(nodes=1))
     cluster.sync = None  # type: ignore[assignment,method-assign]
     engine.close()
-    assert "is not ended: 'NoneType' object is not callable" in caplog.text
+    assert "could not be stopped: 'NoneType' object is not callable" in caplog.text
 
 
 def test_a_cluster_that_starts_too_few_is_as_large_as_before(dask: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask, "START_SECONDS", 0.3)
     client = Client("w1")
     engine = dask._Dask(client, None, False)
-    engine.lend(dict(engine.workers()))
-    with pytest.raises(PMIxError, match="lacks 1 further"):
+    engine.make_nodes(dict(engine.workers()))
+    with pytest.raises(PMIxError, match=r"too few workers \(missing: 1\)"):
         engine.more(Wanted(nodes=1))
     client.cluster = cluster = Cluster(client, 2)
     with pytest.raises(PMIxError, match="started none in"):
         engine.more(Wanted(nodes=2))
     assert cluster.asked == [3, 1]
-    with pytest.raises(PMIxError, match="lacks 1 further"):
+    with pytest.raises(PMIxError, match=r"too few workers \(missing: 1\)"):
         engine.more(Wanted((("w7", 0),)))
 
 
 def test_dask_logs_no_argument_of_a_call(dask: ModuleType) -> None:
     client = Client("w1")
     engine = dask._Dask(client, None, True)
-    engine.lend(dict(engine.workers()))
+    engine.make_nodes(dict(engine.workers()))
     engine.call("n", "begin", b"the secret", None)
     (_, given) = client.calls[-1]
     assert given.arguments == (b"the secret", None) and "secret" not in repr(given)
@@ -398,14 +398,14 @@ def _daemon(dask: ModuleType, monkeypatch: pytest.MonkeyPatch, scheduler: Schedu
 
         await call("begin")
         waiting = asyncio.ensure_future(call("wait")) if waits else None
-        while dask._attending and len(scheduler.asked) < 10:
+        while dask._watches and len(scheduler.asked) < 10:
             await asyncio.sleep(0.001)
         if ends:
             assert made[0].rounds == ["begin", "wait"]
             made[0].left.set()
         if waiting is not None:
             await waiting
-        while dask._attending:
+        while dask._watches:
             await asyncio.sleep(0.001)
 
     asyncio.run(asyncio.wait_for(serve(), 30))

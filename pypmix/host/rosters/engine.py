@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         def joined(self) -> list[Node] | None:
             """Return the nodes that the engine has got since it was asked; None if they never are this session's."""
 
-        def more(self, wanted: Wanted) -> list[Node]:
+        def more(self, request: Wanted) -> list[Node]:
             """Obtain further nodes; may wait for them. Raises an exception that says why it cannot."""
 
         def release(self, node: Node) -> None:

@@ -9,8 +9,8 @@ import pypmix.torch
 
 me = pypmix.torch.client()
 module = sys.modules["pypmix.torch.rendezvous"]
-module._alone = lambda _me: False
-reach = module.connected
+module._is_one_node = lambda _me: False
+reach = module.connect_store
 
 
 def refused(*_args):
@@ -18,7 +18,7 @@ def refused(*_args):
 
 
 for connected in (refused if me.rank == 1 else reach, reach):
-    module.connected = connected
+    module.connect_store = connected
     try:
         store, rank, size = next(rendezvous("pmix://", timeout=timedelta(seconds=150)))
         store.add("sum", 1)
