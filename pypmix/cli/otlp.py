@@ -107,7 +107,7 @@ def _spans(found: Trace) -> Iterator[tuple[str, dict[str, Any]]]:
     yield first, run
     together = found.collectives()
     for each in together:
-        more = {"subject": each.subject, "last": each.last.proc, "late_ms": each.late / 1000}
+        more = {"subject": each.subject, "last": each.last.proc, "late_ms": each.lateness / 1000}
         missing = " ".join(each.missing)
         whole = span(each.name, each.begin, each.end, run["spanId"], INTERNAL, each.status, missing=missing, **more)
         yield each.calls[0].node, whole

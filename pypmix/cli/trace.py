@@ -92,7 +92,7 @@ def _collective(each: Collective) -> dict[str, Any]:
         "took": _ms(each.end - each.begin),
         "came": len(each.calls),
         "last": each.last.proc,
-        "late": _ms(each.late),
+        "late": _ms(each.lateness),
         "spread": _ms(each.spread),
         "status": each.status,
         "missing": list(each.missing),
@@ -108,7 +108,7 @@ def _waited_for(found: Trace, together: list[Collective]) -> list[dict[str, Any]
     for each in together:
         if len(each.calls) > 1:
             row(each.last.proc)["last"] += 1
-            row(each.last.proc)["late"] += each.late / 1000
+            row(each.last.proc)["late"] += each.lateness / 1000
         for proc in each.missing:
             row(proc)["missed"] += 1
     for call in found.calls:
@@ -301,7 +301,7 @@ def page(found: Trace, summary: dict[str, Any], title: str) -> str:
                 "name": each.name,
                 "of": names.procs(each.subject),
                 "last": names.proc(each.last.proc),
-                "late": round(each.late, 3),
+                "late": round(each.lateness, 3),
                 "status": each.status,
                 "missing": [names.proc(proc) for proc in each.missing],
                 "calls": [[index[call.thread], round(call.begin, 3), round(call.end, 3)] for call in each.calls],

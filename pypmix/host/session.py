@@ -699,9 +699,9 @@ class Fleet:
     def _traced(self, node: RemoteNode, data: bytes) -> None:
         """A daemon tells what its server was asked."""
         if self._trace is not None:
-            from pypmix.host.tracing.node import unpacked
+            from pypmix.host.tracing.node import unpack
 
-            self._trace.add(node.hostname, unpacked(data))
+            self._trace.add(node.hostname, unpack(data))
 
     def _changed(self, name: str, here: bool) -> None:
         if not here and self._carrier is not None:

@@ -217,7 +217,7 @@ def test_a_line_that_was_cut_off_is_left_out(path):
 )
 def test_what_is_no_recording_is_a_value_error(path, text):
     path.write_text(text)
-    with pytest.raises(ValueError, match="no recording"):
+    with pytest.raises(ValueError, match="not a recording"):
         read(path)
 
 

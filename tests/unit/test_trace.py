@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pypmix.cli.trace import summarize, text
-from pypmix.host.tracing.calls import Call, collectives, expanded, text_of
-from pypmix.host.tracing.node import PIECE, pieces, unpacked
+from pypmix.host.tracing.calls import Call, collectives, expand, text_of
+from pypmix.host.tracing.node import PIECE, pieces, unpack
 from pypmix.host.tracing.read import Trace, read
 from pypmix.host.tracing.write import AT_ONCE, FORMAT, TraceFile, status_text
 from pypmix.standard import statuses
@@ -31,7 +31,7 @@ def seen(calls: list[Call]) -> list[tuple[list[str], str, float, str, list[str]]
         (
             [call.proc[-1] for call in each.calls],
             each.last.proc[-1],
-            each.late,
+            each.lateness,
             each.status,
             [proc[-1] for proc in each.missing],
         )
@@ -82,9 +82,9 @@ def test_a_fence_that_one_node_has_not_seen() -> None:
 def test_procs_as_text_and_back() -> None:
     procs = [Proc("b", 3), Proc("a", 0), Proc("a", 1), Proc("a", 2), Proc("a", 7)]
     assert text_of(procs) == "a:0-2,7 b:3"
-    assert expanded("a:0-2,7 b:3", {}) == ["a:0", "a:1", "a:2", "a:7", "b:3"]
+    assert expand("a:0-2,7 b:3", {}) == ["a:0", "a:1", "a:2", "a:7", "b:3"]
     assert text_of([Proc("a", RANK_WILDCARD)]) == "a:*"
-    assert expanded("a:* c:*", {"a": 2}) == ["a:0", "a:1"]
+    assert expand("a:* c:*", {"a": 2}) == ["a:0", "a:1"]
 
 
 def example() -> Trace:
@@ -229,8 +229,8 @@ def test_arrows_lead_from_the_last_call_to_those_that_it_released(session: Sessi
     ("[]", "is not a trace"),
     ('{"traceEvents":[]}', "is not a trace"),
     (json.dumps({"traceEvents": [], "otherData": {"format": FORMAT + 1, "pypmix": "x"}}), "of another pypmix: x"),
-    (json.dumps({"traceEvents": [{"ph": "X"}], "otherData": {"format": FORMAT, "jobs": {}}}), "is not whole"),
-    (json.dumps({"traceEvents": [{"ph": "M", "tid": None}], "otherData": {"format": FORMAT}}), "whole: TypeError: int"),
+    (json.dumps({"traceEvents": [{"ph": "X"}], "otherData": {"format": FORMAT, "jobs": {}}}), "is incomplete"),
+    (json.dumps({"traceEvents": [{"ph": "M", "tid": None}], "otherData": {"format": FORMAT}}), "incomplete: TypeError: int"),
 ])  # fmt: skip
 def test_other_files_are_refused(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "other.json"
@@ -243,7 +243,7 @@ def test_what_a_daemon_tells_arrives_as_it_was() -> None:
     kinds = [(Proc("job@1", 0), EVERYBODY, 0), (Proc("job@1", 1), ("get", (Proc("job@1", 0),), "key"), None)]
     rows = [each for number in range(PIECE + 3) for each in (number % 2, number, number + 5)]
     upcalls = [((None, ("publish", (), ""), -46), 1, 2)]
-    found = [unpacked(piece) for piece in pieces(((kinds, rows), upcalls, 17))]
+    found = [unpack(piece) for piece in pieces(((kinds, rows), upcalls, 17))]
     assert len(found) == 2
     assert [each for (some, _), _, _ in found for each in some] == kinds
     assert [each for (_, some), _, _ in found for each in some] == rows
@@ -257,7 +257,7 @@ def test_what_a_daemon_tells_arrives_as_it_was() -> None:
 )
 def test_anything_else_that_a_daemon_tells_is_refused(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        unpacked(data)
+        unpack(data)
 
 
 def test_statuses_have_their_names() -> None:

@@ -1,8 +1,8 @@
-"""The recording host: what a server asks of its host, written down, answered again from there, and compared.
+"""Recordings of the upcalls of servers: written, read, replayed and compared.
 
-`Recorder` stands between a server and any host and writes every upcall and every answer as a line of JSON; `read`
-reads the file back; `replay` makes a host of it, so that a recording becomes a test; `compare` says where two
-recordings of one scenario differ.
+`Recorder` sits between a server and any host, and writes every upcall and every answer as a line of JSON; `read` reads
+the file; `replay` makes a host that gives the recorded answers, so that a recording becomes a test; `compare` returns
+the differences of two recordings of one scenario.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where two recordings of one scenario differ."""
+"""The differences of two recordings of one scenario."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ WATCHES = (RegisterEvents, DeregisterEvents)
 
 
 class Difference(Record):
-    """Something that two recordings do not have in common.
+    """A difference of two recordings.
 
     Attributes:
         op: The name of the operation.
-        where: What of it: `upcall` where only one has it, `order` where it stands elsewhere in what one client asks,
-            `requestor`, a field, or a field and the key of an info in it (`directives pmix.timeout`).
-        first: What the first recording has, for a person; empty where it has nothing.
-        second: What the second one has.
+        where: The kind of difference: `upcall` if only one recording has the upcall, `order` if it is elsewhere among
+            the requests of its client, `requestor`, a field, or a field and the key of an info in it
+            (`directives pmix.timeout`).
+        first: The text for the first recording; empty if it has no such upcall or info.
+        second: The text for the second recording.
     """
 
     op: str
@@ -46,27 +47,27 @@ class Difference(Record):
 
 
 def compare(first: Recording, second: Recording, normal: Normal | None = None) -> tuple[Difference, ...]:
-    """Return how the upcalls of two recordings differ, in content and order.
+    """Return the differences of the upcalls of two recordings, in content and order.
 
-    Upcalls of one client are compared in their order. Those of different clients are concurrent, so that their order
-    means nothing; what several clients ask together counts as asked by a further one.
+    The upcalls of one client are compared in their order. The upcalls of different clients are concurrent, so that
+    their order does not matter. Collectives are compared in their order, like the upcalls of one further client.
 
     Args:
         first: A recording.
-        second: One of the same scenario.
-        normal: What differs from run to run, and is not looked at.
+        second: Another recording of the same scenario.
+        normal: Removes the parts that vary from run to run.
     """
     normal = normal or Normal()
     ours, theirs = _by_client(first.entries, normal), _by_client(second.entries, normal)
     found: list[Difference] = []
-    only_first: list[_Asked] = []
-    only_second: list[_Asked] = []
+    only_first: list[_Request] = []
+    only_second: list[_Request] = []
     for client in dict.fromkeys([*ours, *theirs]):
-        left = _Left()
-        found += _sequences(ours.get(client, []), theirs.get(client, []), left)
-        only_first += left.first
-        only_second += left.second
-    # One server may name a requestor where the other names none: it is the same upcall.
+        unmatched = _Unmatched()
+        found += _compare_client(ours.get(client, []), theirs.get(client, []), unmatched)
+        only_first += unmatched.first
+        only_second += unmatched.second
+    # It is the same upcall if one server names a requestor and the other does not.
     for one in only_first:
         other = next((other for other in only_second if (other.op, other.server) == (one.op, one.server)), None)
         if other is None:
@@ -78,7 +79,9 @@ def compare(first: Recording, second: Recording, normal: Normal | None = None) -
     return tuple(found)
 
 
-class _Asked:
+class _Request:
+    """An upcall without the parts that vary from run to run."""
+
     __slots__ = ("op", "requestor", "server")
 
     def __init__(self, op: Op[object], requestor: str, server: str) -> None:
@@ -88,61 +91,62 @@ class _Asked:
 
     @property
     def name(self) -> tuple[object, ...]:
-        """The operation, and what tells it from others of its kind: equal names in two recordings belong together."""
+        """The operation with its group or event codes: requests of equal names in two recordings correspond."""
         op = self.op
         if isinstance(op, GroupUpcall):
             return op.name, op.group, op.operation
         return (op.name, op.codes) if isinstance(op, WATCHES) else (op.name,)
 
 
-class _Left:
-    """The upcalls of a client that only one of two recordings has."""
+class _Unmatched:
+    """The requests of a client that only one of two recordings has."""
 
     __slots__ = ("first", "second")
 
     def __init__(self) -> None:
-        self.first: list[_Asked] = []
-        self.second: list[_Asked] = []
+        self.first: list[_Request] = []
+        self.second: list[_Request] = []
 
 
-def _by_client(entries: Iterable[Entry], normal: Normal) -> dict[tuple[str, object], list[_Asked]]:
-    found: dict[tuple[str, object], list[_Asked]] = {}
+def _by_client(entries: Iterable[Entry], normal: Normal) -> dict[tuple[str, object], list[_Request]]:
+    found: dict[tuple[str, object], list[_Request]] = {}
     for entry in entries:
         together = isinstance(entry.op, COLLECTIVES)
         client = None if together else normal.part(entry.requestor)
-        # Which of several clients it is depends on who came last; whether there is one does not.
-        requestor = ("one of them" if together else str(client)) if entry.requestor else ""
-        found.setdefault((entry.server, client), []).append(_Asked(normal(entry.op), requestor, entry.server))
+        # The requestor of a collective depends on which client called last; only its presence is compared.
+        requestor = ("a participant" if together else str(client)) if entry.requestor else ""
+        found.setdefault((entry.server, client), []).append(_Request(normal(entry.op), requestor, entry.server))
     return found
 
 
-def _sequences(first: list[_Asked], second: list[_Asked], left: _Left) -> Iterator[Difference]:
-    """Yield how what one client asks differs; what only one of the two has is left."""
-    names = [asked.name for asked in first], [asked.name for asked in second]
+def _compare_client(first: list[_Request], second: list[_Request], unmatched: _Unmatched) -> Iterator[Difference]:
+    """Yield the differences of one client's requests; add requests without a counterpart to `unmatched`."""
+    names = [request.name for request in first], [request.name for request in second]
     for kind, a, b, c, d in SequenceMatcher(None, *names, autojunk=False).get_opcodes():
         if kind == "equal":
             for one, other in zip(first[a:b], second[c:d], strict=True):
-                yield from _contents(one, other)
+                yield from _compare_contents(one, other)
         else:
-            left.first += first[a:b]
-            left.second += second[c:d]
-    for one in list(left.first):
-        # Clients register side by side: which of several asks first for what means nothing.
-        same = next((other for other in left.second if isinstance(one.op, WATCHES) and other.name == one.name), None)
+            unmatched.first += first[a:b]
+            unmatched.second += second[c:d]
+    for one in list(unmatched.first):
+        # Clients register concurrently, so that the order of their registrations does not matter.
+        watched = isinstance(one.op, WATCHES)
+        same = next((other for other in unmatched.second if watched and other.name == one.name), None)
         if same is not None:
-            left.first.remove(one)
-            left.second.remove(same)
-            yield from _contents(one, same)
-    for one in list(left.first):
-        moved = next((other for other in left.second if other.name == one.name), None)
+            unmatched.first.remove(one)
+            unmatched.second.remove(same)
+            yield from _compare_contents(one, same)
+    for one in list(unmatched.first):
+        moved = next((other for other in unmatched.second if other.name == one.name), None)
         if moved is not None:
-            left.first.remove(one)
-            left.second.remove(moved)
+            unmatched.first.remove(one)
+            unmatched.second.remove(moved)
             yield Difference(one.op.name, ORDER, _short(one.op), _short(moved.op))
-            yield from _contents(one, moved)
+            yield from _compare_contents(one, moved)
 
 
-def _contents(first: _Asked, second: _Asked) -> Iterator[Difference]:
+def _compare_contents(first: _Request, second: _Request) -> Iterator[Difference]:
     name = first.op.name
     if first.requestor != second.requestor:
         yield Difference(name, REQUESTOR, first.requestor, second.requestor)

@@ -1,4 +1,4 @@
-"""Operations without what differs each time that a scenario runs."""
+"""Operations without the parts that vary from run to run of a scenario."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
 
 COLLECTIVES = (FenceUpcall, GroupUpcall, Connect, Disconnect, RegisterEvents, DeregisterEvents)
-"""Operations that several clients call together, or that are asked for the first of them or when the last is gone.
+"""Operations that a server requests for several clients: collectives, and registrations for their first or last client.
 
-Which of them a server names as the requestor, if any, means nothing.
+Any of the clients may be the requestor.
 """
 
 VOLATILE = frozenset(
@@ -40,7 +40,7 @@ VOLATILE = frozenset(
         keys.TIME_REMAINING,
     }
 )
-"""Keys whose values differ from run to run: only their types are looked at."""
+"""Keys whose values vary from run to run: only their types are compared."""
 
 _FIELDS: dict[type, dict[str, object]] = {
     ClientConnected: {"pid": None, "release": ""},
@@ -50,11 +50,11 @@ _FIELDS: dict[type, dict[str, object]] = {
 
 
 class Normal:
-    """Returns operations with what differs from run to run made equal.
+    """Replaces the parts of operations that vary from run to run.
 
     Args:
-        names: Nspaces, and what to call them instead; one that ends with `*` stands for all that begin so.
-        volatile: Keys whose values are not looked at.
+        names: Nspaces and their replacements; a name that ends with `*` is a prefix.
+        volatile: Keys whose values are removed.
     """
 
     def __init__(self, names: Mapping[str, str] | None = None, volatile: frozenset[str] = VOLATILE) -> None:
@@ -63,24 +63,24 @@ class Normal:
         self._volatile = volatile
 
     def __call__(self, op: Op[object]) -> Op[object]:
-        """Return the operation as it is each time."""
+        """Return the operation without its varying parts."""
         found = op.replace(**{name: self.part(getattr(op, name)) for name in fields(op)})
         if isinstance(found, FenceUpcall):
-            # How a server packs what was committed, and in which order, is its own affair.
+            # Servers may pack the committed data in any order.
             return found.replace(data=b"data" if found.data else b"")
         return found.replace(**_FIELDS.get(type(op), {}))
 
     def part(self, data: Any) -> Any:
-        """Return a part of an operation as it is each time."""
+        """Return a part of an operation without its varying parts."""
         if isinstance(data, Info):
             value = self._blank(data.value) if data.key in self._volatile else self.part(data.value)
             return Info.unchecked(data.key, value, data.flags)
         if isinstance(data, Value):
             if data.type == codes.PROC_NSPACE and isinstance(data.data, str):
-                return Value.unchecked(data.type, self._named(data.data))
+                return Value.unchecked(data.type, self._rename(data.data))
             return Value.unchecked(data.type, self.part(data.data))
         if isinstance(data, Proc):
-            return Proc.unchecked(self._named(data.nspace), data.rank)
+            return Proc.unchecked(self._rename(data.nspace), data.rank)
         if isinstance(data, tuple):
             return tuple([self.part(item) for item in data])
         if isinstance(data, DataArray):
@@ -89,7 +89,7 @@ class Normal:
             return data.replace(**{name: self.part(getattr(data, name)) for name in fields(data)})
         return data
 
-    def _named(self, nspace: str) -> str:
+    def _rename(self, nspace: str) -> str:
         if nspace in self._names:
             return self._names[nspace]
         return next((other for prefix, other in self._prefixes.items() if nspace.startswith(prefix)), nspace)

@@ -1,4 +1,4 @@
-"""Reading a recording back."""
+"""Reading of recordings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Unreadable(Record):
-    """A result that had none of the Standard's types: its `repr`."""
+    """The `repr` of a result whose type is not one of the Standard's."""
 
     shown: str
 
@@ -29,9 +29,9 @@ class Answer(Record):
     Attributes:
         seq: The number of its line.
         after: Seconds since the upcall.
-        result: The result, where there is no error.
-        error: The error; None where it went well.
-        raised: Whether the host's function raised it.
+        result: The result; None for an error.
+        error: The error; None for a success.
+        raised: Whether the host's function raised the error.
     """
 
     seq: int
@@ -46,13 +46,13 @@ class Entry(Record):
 
     Attributes:
         seq: The number of its line.
-        time: When, in seconds since 1970.
-        server: The name of the server that asked.
-        op: What it asked.
-        requestor: The client that was the cause; None where none was.
-        uid: Its user.
-        gid: Its group.
-        answers: The answers in their order, of which the first counts; none where the host never answered.
+        time: The time, in seconds since 1970.
+        server: The name of the server.
+        op: The requested operation.
+        requestor: The client that caused the upcall, if any.
+        uid: The user of the client.
+        gid: The group of the client.
+        answers: The answers in their order, of which the first is valid; empty if the host never answered.
     """
 
     seq: int
@@ -66,7 +66,7 @@ class Entry(Record):
 
     @property
     def answer(self) -> Answer | None:
-        """The answer that counts; None where there is none."""
+        """The first answer, which is the valid one; None if the host never answered."""
         return self.answers[0] if self.answers else None
 
 
@@ -76,18 +76,18 @@ class Recording(Record):
     path: str
     entries: tuple[Entry, ...]
     cut: bool = False
-    """Whether the last line is cut off, as it is when the process was killed while it wrote."""
+    """Whether the last line is incomplete: the process was killed while it wrote."""
 
 
 def read(path: str | os.PathLike[str]) -> Recording:
     """Read a recording.
 
     Args:
-        path: A file that a `Recorder` has written, or still writes.
+        path: The file of a `Recorder`, which may still write to it.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: It is not a recording, or one of a later pypmix.
+        OSError: The file cannot be read.
+        ValueError: It is not a recording, or a recording of a later pypmix.
     """
     found: dict[int, Entry] = {}
     number, line = 0, b""
@@ -100,30 +100,32 @@ def read(path: str | os.PathLike[str]) -> Recording:
                 if number == 1:
                     _check(fields)
                 elif "answers" in fields:
-                    asked = found[fields["answers"]]
-                    found[asked.seq] = asked.replace(answers=(*asked.answers, _answer(fields)))
+                    entry = found[fields["answers"]]
+                    found[entry.seq] = entry.replace(answers=(*entry.answers, _read_answer(fields)))
                 else:
-                    found[fields["seq"]] = _entry(fields)
+                    found[fields["seq"]] = _read_entry(fields)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ValueError(f"{os.fspath(path)}, line {number}: no recording of upcalls ({error!r})") from error
+                raise ValueError(f"{os.fspath(path)}, line {number}: not a recording of upcalls ({error!r})") from error
     if not number:
-        raise ValueError(f"{os.fspath(path)} is empty: no recording of upcalls")
+        raise ValueError(f"{os.fspath(path)} is empty: not a recording of upcalls")
     return Recording(os.fspath(path), tuple(found.values()), not line.endswith(b"\n"))
 
 
 def _check(header: dict[str, Any]) -> None:
     if header["recording"] != FORMAT:
-        raise ValueError(f"format {header['recording']}, of pypmix {header['pypmix']}; this one reads {FORMAT}")
+        raise ValueError(
+            f"format {header['recording']} of pypmix {header['pypmix']}; this pypmix reads format {FORMAT}"
+        )
 
 
-def _entry(fields: dict[str, Any]) -> Entry:
+def _read_entry(fields: dict[str, Any]) -> Entry:
     op, requestor = from_json(fields["asks"]), from_json(fields["requestor"])
     if not isinstance(op, Op) or not isinstance(requestor, Proc | None):
-        raise TypeError("an upcall is an operation and its caller")
+        raise TypeError("an upcall needs an operation and its requestor")
     return Entry(fields["seq"], fields["time"], fields["server"], op, requestor, fields["uid"], fields["gid"])
 
 
-def _answer(fields: dict[str, Any]) -> Answer:
+def _read_answer(fields: dict[str, Any]) -> Answer:
     error: PMIxError | None = None
     result: object = None
     if "error" in fields:

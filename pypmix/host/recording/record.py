@@ -1,4 +1,4 @@
-"""Writing down what servers ask of their host and what it answers."""
+"""Writing of recordings: the upcalls of servers, and the answers of their host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 FORMAT = 1
-"""The number of the file's format, which its first line tells."""
+"""The number of the file's format, in its first line."""
 
 _log = get_logger("pypmix.recording")
 
@@ -32,19 +32,18 @@ _log = get_logger("pypmix.recording")
 class Recorder:
     """Records the upcalls of servers, and their answers, in a file of JSON lines.
 
-    A line is written before what it tells of is handed on: an upcall's before the host sees it, an answer's before the
-    server does. Each is one write, so that it is in the file whatever becomes of the process. Several servers of a
-    process may share a recorder.
+    A line is written before its upcall is passed to the host, or its answer to the server. Each line is one write, so
+    that it is in the file even if the process crashes. Several servers of a process may share a recorder.
 
-    Lines have `seq`, their number; `time`, in seconds since 1970; and `server`, the name given to `wrap`. That of an
-    upcall has `asks`, the operation (see `pypmix.standard.asjson`), and `op`, `requestor`, `uid` and `gid`. That of an
-    answer has `answers`, the number of the upcall, `after`, the seconds since, and `result` or `error`; `again` where
-    the upcall had been answered before, and `raised` where the host's function raised the error.
+    Lines have `seq`, their number; `time`, in seconds since 1970; and `server`, the name passed to `wrap`. The line of
+    an upcall has `asks`, the operation (see `pypmix.standard.asjson`), and `op`, `requestor`, `uid` and `gid`. The line
+    of an answer has `answers`, the number of the upcall, `after`, the seconds since the upcall, and `result` or
+    `error`; `again` if the upcall had been answered before, and `raised` if the host's function raised the error.
 
-    A file that cannot be written any more harms no client: that is logged once, and recording ends.
+    If the file can no longer be written, this is logged once and recording ends; clients do not notice.
 
     Args:
-        path: The file; one that exists is replaced.
+        path: The file; an existing file is replaced.
 
     Raises:
         OSError: The file cannot be made.
@@ -52,32 +51,32 @@ class Recorder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        # What clients publish and their credentials are private.
+        # Published data and credentials are private.
         self._fd: int | None = open_private(self.path)
         self._lock = threading.Lock()
         self._seq = 0
         self._write({"recording": FORMAT, "pypmix": __version__, "time": round(time.time(), 6), "pid": os.getpid()})
 
     def wrap(self, on_upcall: OnUpcall, server: str = "") -> OnUpcall:
-        """Return what a server is to call instead of `on_upcall`.
+        """Return a function that records upcalls and calls `on_upcall`.
 
         Args:
-            on_upcall: The host's own function.
-            server: A name for the server, where several share the file.
+            on_upcall: The host's function.
+            server: A name for the server, if several share the file.
         """
 
-        def recorded(upcall: Upcall) -> None:
-            noted = RecordedUpcall(self, upcall, server)
+        def record(upcall: Upcall) -> None:
+            recorded = RecordedUpcall(self, upcall, server)
             try:
-                on_upcall(noted)
+                on_upcall(recorded)
             except Exception as error:
-                noted.raised(error)
+                recorded.record_exception(error)
                 raise
 
-        return recorded
+        return record
 
     def close(self) -> None:
-        """End the recording; what servers ask from now on is passed on as before. May be called twice."""
+        """End the recording; later upcalls are passed on without a record. May be called twice."""
         with self._lock:
             fd, self._fd = self._fd, None
             if fd is not None:
@@ -91,11 +90,11 @@ class Recorder:
     ) -> None:
         self.close()
 
-    def note(self, server: str, **what: Any) -> int:
+    def write(self, server: str, **fields: Any) -> int:
         """Write a line and return its number."""
         with self._lock:
             self._seq += 1
-            self._write({"seq": self._seq, "time": round(time.time(), 6), "server": server, **what})
+            self._write({"seq": self._seq, "time": round(time.time(), 6), "server": server, **fields})
             return self._seq
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -112,7 +111,7 @@ class Recorder:
 
 
 class RecordedUpcall:
-    """An upcall that notes how it is answered; see `pypmix.engine.base.Upcall`."""
+    """An upcall that records its answers; see `pypmix.engine.base.Upcall`."""
 
     __slots__ = ("_answered", "_recorder", "_seq", "_server", "_since", "_upcall", "gid", "op", "requestor", "uid")
 
@@ -126,45 +125,45 @@ class RecordedUpcall:
         self._server = server
         self._answered = False
         self._since = time.monotonic()
-        self._seq = recorder.note(
+        self._seq = recorder.write(
             server,
             op=upcall.op.name,
             requestor=to_json(upcall.requestor),
             uid=upcall.uid,
             gid=upcall.gid,
-            asks=_written(upcall.op),
+            asks=_encode(upcall.op),
         )
 
     def reply(self, result: object = None) -> None:
         """Answer with a result."""
-        self._note(result=_written(result))
+        self._record(result=_encode(result))
         self._upcall.reply(result)
 
     def fail(self, error: BaseException) -> None:
         """Answer with an error."""
-        self._note(error=_error(error))
+        self._record(error=_encode_error(error))
         self._upcall.fail(error)
 
-    def raised(self, error: BaseException) -> None:
-        """The host's function has raised an error, which the server takes for the answer."""
-        self._note(error=_error(error), raised=True)
+    def record_exception(self, error: BaseException) -> None:
+        """Record an exception of the host's function, which the server uses as the answer."""
+        self._record(error=_encode_error(error), raised=True)
 
-    def _note(self, **answer: Any) -> None:
+    def _record(self, **answer: Any) -> None:
         again = {"again": True} if self._answered else {}
         self._answered = True
         after = round(time.monotonic() - self._since, 6)
-        self._recorder.note(self._server, answers=self._seq, after=after, **answer, **again)
+        self._recorder.write(self._server, answers=self._seq, after=after, **answer, **again)
 
 
-def _written(data: object) -> Any:
+def _encode(data: object) -> Any:
     try:
         return to_json(data)
     except TypeError as error:
-        # A host that answers with nonsense is what a recording is to show.
+        # A recording must show invalid answers of a host, too.
         return {"unreadable": repr(data)[:1000], "because": str(error)}
 
 
-def _error(error: BaseException) -> dict[str, Any]:
+def _encode_error(error: BaseException) -> dict[str, Any]:
     status = error.code if isinstance(error, PMIxError) else statuses.ERROR
     detail = error.detail if isinstance(error, PMIxError) else str(error)
     return {"status": status, "detail": detail, "kind": type(error).__name__}

@@ -1,4 +1,4 @@
-"""A host that answers as it was recorded: what a user has seen becomes a test."""
+"""A host that gives recorded answers, so that a user's recording becomes a test."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """Answers upcalls as a recording says; to be given to a `Server` as its `on_upcall`.
+    """Answers upcalls with the answers of a recording; to be passed to a `Server` as its `on_upcall`.
 
-    An upcall is matched by its operation, requestor and content, less what differs from run to run (`Normal`), with
-    the first of that kind that is left, and answered at once; one that was never answered is not answered. What is not
-    in the recording fails with `NotFound` and is kept in `unmatched`.
+    An upcall is matched by its operation, requestor and content, without the parts that vary from run to run
+    (`Normal`), with the first recorded upcall of that kind that was not used yet. It is answered at once, or not at all
+    if the recorded upcall was never answered. An upcall that is not in the recording fails with `NotFound` and is added
+    to `unmatched`.
 
     Args:
-        recording: What was recorded.
-        server: The name of the server whose part to take; None for all of them.
-        normal: What differs from run to run.
+        recording: The recording.
+        server: The name of the server whose upcalls to use; None for all servers.
+        normal: Removes the parts that vary from run to run.
 
     Attributes:
-        unmatched: What was asked and is not in the recording, with who asked.
+        unmatched: The upcalls that are not in the recording, with their requestors.
     """
 
     def __init__(self, recording: Recording, server: str | None = None, normal: Normal | None = None) -> None:
@@ -53,27 +54,28 @@ class Replay:
             else:
                 _, entry = self._left.pop(number)
         if number is None:
-            upcall.fail(NotFound("the recording has no such upcall, or no more", operation=upcall.op.name))
+            upcall.fail(NotFound("the recording has no further upcall of this kind", operation=upcall.op.name))
         elif entry.answer is None:
             return
         elif entry.answer.error is not None:
             upcall.fail(entry.answer.error)
         elif isinstance(entry.answer.result, Unreadable):
-            upcall.fail(PMIxError(f"the host had answered {entry.answer.result.shown}", operation=upcall.op.name))
+            shown = entry.answer.result.shown
+            upcall.fail(PMIxError(f"the recorded answer has an invalid type: {shown}", operation=upcall.op.name))
         else:
             upcall.reply(entry.answer.result)
 
     @property
     def left(self) -> tuple[Entry, ...]:
-        """The recorded upcalls that have not come."""
+        """The recorded upcalls that were not used yet."""
         with self._lock:
             return tuple([entry for _, entry in self._left])
 
     def report(self) -> list[str]:
-        """Return a line for each upcall that was asked and not recorded, or recorded and not asked; none is a match."""
+        """Return a line for each difference: an upcall only of this run, or only of the recording."""
         with self._lock:
-            asked = [f"asked, not recorded: {_shown(op, proc)}" for op, proc in self.unmatched]
-            return asked + [f"recorded, not asked: {_shown(entry.op, entry.requestor)}" for _, entry in self._left]
+            new = [f"asked, not recorded: {_shown(op, proc)}" for op, proc in self.unmatched]
+            return new + [f"recorded, not asked: {_shown(entry.op, entry.requestor)}" for _, entry in self._left]
 
     def _kind(self, op: Op[object], requestor: Proc | None) -> tuple[Op[object], Proc | None]:
         requestor = None if isinstance(op, COLLECTIVES) else self._normal.part(requestor)
@@ -85,12 +87,12 @@ def _shown(op: Op[object], requestor: Proc | None) -> str:
 
 
 def replay(path: str | os.PathLike[str], server: str | None = None, normal: Normal | None = None) -> Replay:
-    """Return a host that answers as a file says; see `Replay`.
+    """Return a host that gives the answers of a recording; see `Replay`.
 
     Args:
-        path: What a `Recorder` has written.
-        server: The name of the server whose part to take; None for all of them.
-        normal: What differs from run to run.
+        path: The file of a `Recorder`.
+        server: The name of the server whose upcalls to use; None for all servers.
+        normal: Removes the parts that vary from run to run.
 
     Raises:
         OSError: The file cannot be read.

@@ -1,4 +1,4 @@
-"""The requests of a trace, and which of them were one collective."""
+"""The requests of a trace, and the collectives that they form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 COLLECTIVES = frozenset(("fence", "connect", "disconnect", "group_construct", "group_destruct"))
-"""The operations that procs call together."""
+"""The collective operations."""
 
 UNANSWERED = "unanswered"
 """The status of a request whose caller was lost, or whose job ended, before there was an answer."""
@@ -27,10 +27,10 @@ class Call(NamedTuple):
         proc: The proc, `nspace:rank`.
         node: The node of its server.
         name: The operation.
-        procs: The procs that it concerns as `text_of` has them.
+        procs: The procs that it concerns, as a text of `text_of`.
         more: The key of a get, or the group.
         status: The name of its status; empty for a success.
-        begin: When it came to the server, in microseconds since the trace began.
+        begin: When the server received it, in microseconds since the trace began.
         end: When the answer was sent, or when the proc was lost.
         thread: The number of the thread that shows it.
     """
@@ -47,11 +47,11 @@ class Call(NamedTuple):
 
 
 class Collective(Record):
-    """The requests of several procs that were one collective.
+    """A collective: the requests of its procs.
 
     Attributes:
-        calls: The requests in the order in which they came; at least one.
-        missing: The procs that did not call it, where it failed or came about without them.
+        calls: The requests in the order in which they were received; at least one.
+        missing: If it failed, the procs that did not call it.
     """
 
     calls: tuple[Call, ...]
@@ -69,39 +69,39 @@ class Collective(Record):
 
     @property
     def begin(self) -> float:
-        """When the first one came."""
+        """When the first request was received."""
         return self.calls[0].begin
 
     @property
     def end(self) -> float:
-        """When the last one was answered."""
+        """When the last request was answered."""
         return max([call.end for call in self.calls])
 
     @property
     def last(self) -> Call:
-        """The request that came last."""
+        """The request that was received last."""
         return self.calls[-1]
 
     @property
-    def late(self) -> float:
-        """The microseconds from the request before the last one to that."""
+    def lateness(self) -> float:
+        """The microseconds between the last two requests."""
         *before, last = self.calls
         return last.begin - before[-1].begin if before else 0.0
 
     @property
     def spread(self) -> float:
-        """The microseconds from the first request to the last one."""
+        """The microseconds between the first and the last request."""
         return self.last.begin - self.begin
 
     @property
     def status(self) -> str:
-        """The status that it failed with; empty where it did not."""
+        """The status with which it failed; empty for a success."""
         failed = [call.status for call in self.calls if call.status]
         return next((status for status in failed if status != UNANSWERED), failed[0] if failed else "")
 
 
 class _Part:
-    """The requests of a collective that one server has."""
+    """The requests of a collective at one server."""
 
     def __init__(self, call: Call) -> None:
         self.calls = [call]
@@ -113,20 +113,20 @@ class _Part:
         self.procs.add(call.proc)
         self.released = min(self.released, call.end)
 
-    def takes(self, call: Call) -> bool:
+    def includes(self, call: Call) -> bool:
         return call.begin <= self.released and call.proc not in self.procs
 
 
 def collectives(calls: Iterable[Call], jobs: Mapping[str, int] | None = None) -> list[Collective]:
-    """Return the collectives of requests, in the order in which they began.
+    """Group requests into collectives, in the order in which these began.
 
-    On one server those of the same procs belong together of which none came after another was answered. Of several
-    servers whose clocks may differ the first ones belong together, then the second ones, and so on; only where one of
-    them has seen fewer than another, those that overlap.
+    On one server, requests of the same procs form a collective if each was received before any of them was answered.
+    As clocks may differ, the first collectives of all servers are joined, then the second ones, and so on. If servers
+    have different numbers of collectives, overlapping ones are joined instead.
 
     Args:
         calls: All requests.
-        jobs: How many ranks the jobs have, by nspace: where it is known, `missing` is.
+        jobs: The sizes of the jobs, by nspace; `missing` needs them.
     """
     by_subject: dict[tuple[str, str], dict[str, list[Call]]] = {}
     for call in calls:
@@ -135,43 +135,45 @@ def collectives(calls: Iterable[Call], jobs: Mapping[str, int] | None = None) ->
             by_node.setdefault(call.node, []).append(call)
     found: list[Collective] = []
     for by_node in by_subject.values():
-        parts = [_parts(sorted(each, key=_began)) for each in by_node.values()]
-        for those in zip(*parts, strict=True) if len(set(map(len, parts))) == 1 else _overlapping(parts):
-            together = sorted([call for part in those for call in part.calls], key=_began)
-            made = Collective(tuple(together))
-            if made.status:
-                come = {call.proc for call in together}
-                named = expanded(together[0].procs, jobs or {})
-                made = made.replace(missing=tuple([proc for proc in named if proc not in come]))
-            found.append(made)
+        parts = [_split(sorted(each, key=_get_begin)) for each in by_node.values()]
+        for joined in zip(*parts, strict=True) if len(set(map(len, parts))) == 1 else _join_overlapping(parts):
+            together = sorted([call for part in joined for call in part.calls], key=_get_begin)
+            collective = Collective(tuple(together))
+            if collective.status:
+                callers = {call.proc for call in together}
+                members = expand(together[0].procs, jobs or {})
+                missing = tuple([proc for proc in members if proc not in callers])
+                collective = collective.replace(missing=missing)
+            found.append(collective)
     return sorted(found, key=lambda each: each.begin)
 
 
-def _began(call: Call) -> float:
+def _get_begin(call: Call) -> float:
     return call.begin
 
 
-def _parts(calls: Iterable[Call]) -> list[_Part]:
+def _split(calls: Iterable[Call]) -> list[_Part]:
+    """Split the requests at one server, for the same operation and procs, into collectives."""
     found: list[_Part] = []
     for call in calls:
-        if found and found[-1].takes(call):
+        if found and found[-1].includes(call):
             found[-1].add(call)
         else:
             found.append(_Part(call))
     return found
 
 
-def _overlapping(parts: Iterable[list[_Part]]) -> list[list[_Part]]:
-    """Return what overlaps together, with one part of each server at most."""
+def _join_overlapping(parts: Iterable[list[_Part]]) -> list[list[_Part]]:
+    """Join parts that overlap in time, at most one of each server."""
     found: list[list[_Part]] = []
     servers: list[set[int]] = []
     flat = [(part, number) for number, each in enumerate(parts) for part in each]
     for part, number in sorted(flat, key=lambda item: item[0].calls[0].begin):
         begin = part.calls[0].begin
-        for those, whose in zip(reversed(found), reversed(servers), strict=True):
-            if number not in whose and begin <= max([each.released for each in those]):
-                those.append(part)
-                whose.add(number)
+        for joined, numbers in zip(reversed(found), reversed(servers), strict=True):
+            if number not in numbers and begin <= max([each.released for each in joined]):
+                joined.append(part)
+                numbers.add(number)
                 break
         else:
             found.append([part])
@@ -180,7 +182,7 @@ def _overlapping(parts: Iterable[list[_Part]]) -> list[list[_Part]]:
 
 
 def text_of(procs: Iterable[Proc]) -> str:
-    """Return procs as a text: `job:*`, `job:0-3,7`, several nspaces with spaces between them."""
+    """Return procs as a text, such as `job:*` or `job:0-3,7`; spaces separate nspaces."""
     by_nspace: dict[str, list[int]] = {}
     for nspace, rank in procs:
         by_nspace.setdefault(nspace, []).append(rank)
@@ -195,12 +197,12 @@ def _ranks(ranks: list[int]) -> str:
     return ",".join(spans(set(ranks)))
 
 
-def expanded(procs: str, jobs: Mapping[str, int]) -> list[str]:
-    """Return the procs of a text; of a job whose size is not known, none.
+def expand(procs: str, jobs: Mapping[str, int]) -> list[str]:
+    """Return the procs of a text.
 
     Args:
-        procs: What `text_of` has returned.
-        jobs: The sizes of jobs.
+        procs: A text of `text_of`.
+        jobs: The sizes of jobs, by nspace; all ranks of another job are left out.
     """
     found: list[str] = []
     for part in procs.split():

@@ -1,4 +1,4 @@
-"""The part of a trace that is noted where a server runs: the requests of its clients, and its upcalls."""
+"""The part of a trace on one node: the requests of the server's clients, and its upcalls."""
 
 from __future__ import annotations
 
@@ -19,91 +19,91 @@ if TYPE_CHECKING:
     from pypmix.server import Server
     from pypmix.standard.ops import Op
 
-    Asking = tuple[Kind, int, int]
-    Batch = tuple[Traced, Sequence[Asking], int]
+    UpcallTimes = tuple[Kind, int, int]
+    Batch = tuple[Traced, Sequence[UpcallTimes], int]
 
 EVERY = 0.5
-"""Seconds after which what was noted is taken, again and again."""
+"""Seconds between two collections of the entries."""
 
 PIECE = 4096
-"""Entries of one message to the launcher."""
+"""The entries of one message to the launcher."""
 
 ROW = 3
-"""The numbers of a row: which kind of request it is, when it came, and when its answer was sent."""
+"""The numbers of a row: the kind of the request, when it was received, and when its answer was sent."""
 
 
 class NodeTrace:
-    """The requests and upcalls of a server, as they come.
+    """Collects the requests and upcalls of a server.
 
     Attributes:
-        ahead: Nanoseconds by which the wall clock, which is what several nodes share, is ahead of the monotonic one.
+        ahead: Nanoseconds by which the wall clock, which the nodes share, is ahead of the monotonic clock.
     """
 
     def __init__(self) -> None:
         self.ahead = min([(time.time_ns() - time.monotonic_ns()) for _ in range(5)])
-        self._upcalls: list[Asking] = []
+        self._upcalls: list[UpcallTimes] = []
         self._drain: Callable[[], Traced] | None = None
 
     def wrap(self, on_upcall: OnUpcall) -> OnUpcall:
-        """Return what the server is to call instead of `on_upcall`."""
+        """Return a function that traces upcalls and calls `on_upcall`."""
 
-        def traced(upcall: Upcall) -> None:
-            noted = TracedUpcall(upcall, self._upcalls)
+        def trace(upcall: Upcall) -> None:
+            traced = TracedUpcall(upcall, self._upcalls)
             try:
-                on_upcall(noted)
+                on_upcall(traced)
             except Exception:
-                noted.ended(statuses.ERROR)
+                traced.record(statuses.ERROR)
                 raise
 
-        return traced
+        return trace
 
     def attend(self, server: Server) -> None:
-        """The server is open: note what its clients ask from now on, where its engine can tell."""
+        """Trace the requests of an open server's clients, if its engine supports that."""
         self._drain = server.session.trace()
 
     def take(self) -> Batch:
-        """Return the requests and the upcalls that have ended since the last time."""
+        """Remove and return the finished requests and upcalls."""
         count = len(self._upcalls)
         upcalls = self._upcalls[:count]
-        # Others are added meanwhile, at the end.
+        # Other threads may append meanwhile.
         del self._upcalls[:count]
         return ([], []) if self._drain is None else self._drain(), upcalls, self.ahead
 
 
 class TracedUpcall:
-    """An upcall whose answer is noted; see `pypmix.engine.base.Upcall`."""
+    """An upcall whose answer is recorded; see `pypmix.engine.base.Upcall`."""
 
-    __slots__ = ("_begin", "_noted", "_upcall", "gid", "op", "requestor", "uid")
+    __slots__ = ("_begin", "_upcall", "_upcalls", "gid", "op", "requestor", "uid")
 
-    def __init__(self, upcall: Upcall, noted: list[Asking]) -> None:
+    def __init__(self, upcall: Upcall, upcalls: list[UpcallTimes]) -> None:
         self.op: Op[object] = upcall.op
         self.requestor: Proc | None = upcall.requestor
         self.uid = upcall.uid
         self.gid = upcall.gid
         self._upcall = upcall
-        self._noted = noted
+        self._upcalls = upcalls
         self._begin = time.monotonic_ns()
 
     def reply(self, result: object = None) -> None:
         """Answer with a result."""
-        self.ended(statuses.SUCCESS)
+        self.record(statuses.SUCCESS)
         self._upcall.reply(result)
 
     def fail(self, error: BaseException) -> None:
         """Answer with an error."""
-        self.ended(error.code if isinstance(error, PMIxError) else statuses.ERROR)
+        self.record(error.code if isinstance(error, PMIxError) else statuses.ERROR)
         self._upcall.fail(error)
 
-    def ended(self, status: int) -> None:
-        """It has been answered."""
+    def record(self, status: int) -> None:
+        """Record the status of its answer."""
         op = self.op
         procs = getattr(op, "procs", ())
-        what = op.name, procs if isinstance(procs, tuple) else (), str(getattr(op, "group", ""))
-        self._noted.append(((self.requestor, what, status), self._begin, time.monotonic_ns()))
+        subject = op.name, procs if isinstance(procs, tuple) else (), str(getattr(op, "group", ""))
+        self._upcalls.append(((self.requestor, subject, status), self._begin, time.monotonic_ns()))
 
 
 def pieces(batch: Batch) -> Iterator[bytes]:
-    """Yield what was taken as messages, in their order; none where there is nothing."""
+    """Encode a batch as messages, in order; an empty batch needs no message."""
     (kinds, rows), upcalls, ahead = batch
     for start in range(0, max(len(rows) // ROW, len(kinds), len(upcalls)), PIECE):
         end = start + PIECE
@@ -111,24 +111,24 @@ def pieces(batch: Batch) -> Iterator[bytes]:
         yield json.dumps(some, separators=(",", ":")).encode()
 
 
-def unpacked(data: bytes) -> Batch:
-    """Return what a message holds.
+def unpack(data: bytes) -> Batch:
+    """Decode a message.
 
     Raises:
-        RemoteProtocolError: It does not parse.
+        RemoteProtocolError: It is malformed.
     """
     try:
         kinds, rows, upcalls, ahead = json.loads(data)
         numbers = [*map(int, rows)]
         if len(numbers) % ROW:
-            raise ValueError("a row that is not whole")
-        requests = [_kind(*each) for each in kinds], numbers
-        return requests, [(_kind(*kind), int(begin), int(end)) for kind, begin, end in upcalls], int(ahead)
+            raise ValueError("an incomplete row")
+        requests = [_check_kind(*each) for each in kinds], numbers
+        return requests, [(_check_kind(*kind), int(begin), int(end)) for kind, begin, end in upcalls], int(ahead)
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
         raise broken(f"a trace: {error}") from None
 
 
-def _kind(proc: Any, asked: Any, status: Any) -> Kind:
-    name, procs, more = asked
-    what = str(name), tuple([Proc(*each) for each in procs]), str(more)
-    return None if proc is None else Proc(*proc), what, None if status is None else int(status)
+def _check_kind(proc: Any, subject: Any, status: Any) -> Kind:
+    name, procs, more = subject
+    checked = str(name), tuple([Proc(*each) for each in procs]), str(more)
+    return None if proc is None else Proc(*proc), checked, None if status is None else int(status)

@@ -1,4 +1,4 @@
-"""Reading a trace back."""
+"""Reading of traces."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class Trace(Record):
-    """A trace that was read back.
+    """The content of a trace file.
 
     Attributes:
         began: When the trace began, in seconds since 1970; all times are microseconds since then.
-        jobs: How many ranks the jobs have, by nspace.
+        jobs: The sizes of the jobs, by nspace.
         nodes: The names of the nodes, in their order.
-        calls: The requests of procs, in the order in which they came.
-        upcalls: The upcalls of servers, likewise; `proc` is the one that was the cause, empty for none.
+        calls: The requests of procs, in the order in which they were received.
+        upcalls: The upcalls of servers, likewise; `proc` is the requestor, empty for none.
         ends: When the ranks ended, and how, by their names.
-        left_out: How many requests and upcalls are not in the file, since it was full.
+        left_out: The number of requests and upcalls that are not in the file, since it was full.
     """
 
     began: float
@@ -38,7 +38,7 @@ class Trace(Record):
 
     @property
     def length(self) -> float:
-        """The microseconds until the last of it."""
+        """The microseconds until the last event."""
         ends = [end for end, _ in self.ends.values()]
         return max([*ends, *[call.end for call in (*self.calls, *self.upcalls)]], default=0.0)
 
@@ -48,11 +48,11 @@ class Trace(Record):
 
 
 def read(path: str) -> Trace:
-    """Read a trace that `pypmix run --trace` has written, or still writes.
+    """Read a trace of `pypmix run --trace`, which may still write to it.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: It is something else, or one of a later pypmix.
+        OSError: The file cannot be read.
+        ValueError: It is not a trace, or a trace of a later pypmix.
     """
     with open(path, "rb") as file:
         try:
@@ -66,7 +66,7 @@ def read(path: str) -> Trace:
     try:
         return _read(found["traceEvents"], other)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path} is not whole: {type(error).__name__}: {error}") from None
+        raise ValueError(f"{path} is incomplete: {type(error).__name__}: {error}") from None
 
 
 def _read(events: list[dict[str, Any]], other: dict[str, Any]) -> Trace:

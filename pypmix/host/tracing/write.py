@@ -1,10 +1,10 @@
-"""The file of a trace: Chrome's trace events as JSON, which Perfetto and Chrome's own viewer open.
+"""The file of a trace: Chrome's trace events as JSON, which Perfetto and Chrome's viewer open.
 
-It has an event on each line, and is whole JSON after each write: what ends it is written with each piece, and the next
-piece takes its place. So it can be read whatever becomes of this process.
+It has an event on each line, and is complete JSON after each write: each write ends with the closing brackets, which
+the next one overwrites. So the file can be read even if this process crashes.
 
-Ranks and servers are threads of their nodes, which are processes. What overlaps on one of them, such as requests of
-several threads of a rank, is on several threads of that name, since the events of one have to nest.
+Nodes are shown as processes, and their ranks and servers as threads. Since the events of a thread must nest,
+overlapping events of one rank, such as requests of its threads, are shown on several threads of the same name.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
     _Kind = tuple[list[list[int]], "_Track", str, str, _Begun | None]
 
 FORMAT = 1
-"""The number of the format of what pypmix adds to the events: `otherData`, and the arguments of events."""
+"""The number of the format of pypmix's additions: `otherData`, and the arguments of events."""
 
 MOST = 1_000_000
-"""Requests that a trace holds at most: later ones are only counted."""
+"""The most requests in a trace; further ones are only counted."""
 
 TOGETHER = 1
-"""The number of the process that shows the collectives as a whole; nodes have those above."""
+"""The number of the process that shows the collectives as a whole; nodes have higher numbers."""
 
 AT_ONCE = 500
-"""Requests that are made events of while the job runs, at a time: where there are more, that waits until it is over."""
+"""The most requests that are written at a time while the job runs; the rest is written when it has finished."""
 
 DIGITS = [f"{number:03}" for number in range(1000)]
-"""The digits behind the point of microseconds."""
+"""The digits after the decimal point of microseconds."""
 
 HEAD = b'{"traceEvents":[\n'
 
@@ -62,13 +62,13 @@ _log = get_logger("pypmix.trace")
 
 
 class _Track:
-    """A rank, or a server: the threads that show it, and when the last event of each ends.
+    """A rank or a server: the threads that show it, and when the last event of each ends.
 
     Args:
         pid: The number of its node's process.
         name: Its name.
-        order: Its place among the tracks of the node.
-        args: What else is said of it.
+        order: Its position among the tracks of the node.
+        args: Further arguments of its threads.
     """
 
     def __init__(self, pid: int, name: str, order: int, args: dict[str, str] | None = None) -> None:
@@ -82,10 +82,10 @@ class _Track:
 class TraceFile:
     """Writes the trace of a run.
 
-    A file that cannot be written any more harms no rank: that is logged once, and the trace ends.
+    If the file can no longer be written, this is logged once and the trace ends; ranks do not notice.
 
     Args:
-        path: The file; one that exists is replaced.
+        path: The file; an existing file is replaced.
 
     Raises:
         OSError: The file cannot be made.
@@ -93,7 +93,7 @@ class TraceFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        # What procs name groups and keys is theirs alone.
+        # The names of groups and keys are private.
         self._fd = open_private(path)
         self._begin = time.time_ns()
         self._end = 0
@@ -112,15 +112,15 @@ class TraceFile:
         self._lines = [_meta("process_name", TOGETHER, 0, name="collectives")]
         self._write()
 
-    # What it is told of
+    # Input
 
     def wrap(self, on_upcall: OnUpcall, node: str) -> OnUpcall:
-        """Return what the server of a node is to call with upcalls instead of `on_upcall`."""
-        noted = self._nodes[node] = NodeTrace()
-        return noted.wrap(on_upcall)
+        """Return a function for the server of a node that traces upcalls and calls `on_upcall`."""
+        trace = self._nodes[node] = NodeTrace()
+        return trace.wrap(on_upcall)
 
     def attend(self, nodes: Sequence[HostNode], jobs: Mapping[str, RunningJob], loop: HostLoop) -> None:
-        """The servers of a host are open, and no rank has started: begin, and take what is noted from time to time.
+        """Begin the trace, when the servers of a host are open and no rank has started.
 
         Args:
             nodes: The nodes of the host.
@@ -130,16 +130,16 @@ class TraceFile:
         for node in nodes:
             if node.here:
                 self._nodes[node.hostname].attend(node.server)
-        # Where daemons serve the nodes, the launcher's own server is for tools.
+        # If daemons serve the nodes, the launcher's server serves only tools.
         for node in [node for node in nodes if not node.here] or nodes:
             self._process(node.hostname)
 
-        def again() -> None:
+        def collect() -> None:
             self._jobs |= {nspace: job.job.size for nspace, job in jobs.items()}
             self._collect(AT_ONCE)
-            loop.later(EVERY, again)
+            loop.later(EVERY, collect)
 
-        loop.later(EVERY, again)
+        loop.later(EVERY, collect)
 
     def _collect(self, most: int) -> None:
         for name, node in self._nodes.items():
@@ -148,7 +148,7 @@ class TraceFile:
         self._write()
 
     def add(self, node: str, batch: Batch) -> None:
-        """Take in what was noted on a node."""
+        """Add the entries of a node."""
         (new, rows), upcalls, ahead = batch
         ahead -= self._begin
         kinds = self._kinds.setdefault(node, [])
@@ -157,7 +157,7 @@ class TraceFile:
         self._add([(self._kind(node, *kind, upcall=True), begin + ahead, end + ahead) for kind, begin, end in upcalls])
 
     def _show_left(self, most: int) -> None:
-        """Make events of what was taken in, the oldest first."""
+        """Write events for at most so many of the added entries, the oldest first."""
         while self._left and most > 0:
             kinds, rows, ahead = self._left.popleft()
             if len(rows) > ROW * most:
@@ -169,7 +169,7 @@ class TraceFile:
             most -= len(rows) // ROW
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
-        """A rank has ended."""
+        """Show the end of a rank."""
         self._jobs.setdefault(job.nspace, job.job.size)
         how = rank.fate or (f"ended by {signal_text(rank.signum)}" if rank.signum else f"exit code {rank.code}")
         track = self._track(rank.node.hostname, rank.proc)
@@ -185,7 +185,7 @@ class TraceFile:
         self._lines.append(json.dumps(event))
 
     def close(self) -> None:
-        """Write what is left, and the collectives with their arrows. May be called twice."""
+        """Write the remaining events, and the collectives with their arrows. May be called twice."""
         if self._fd < 0:
             return
         self._collect(sys.maxsize)
@@ -219,9 +219,9 @@ class TraceFile:
             if call is not None:
                 kept((call, begin, end, thread[0]))
 
-    def _kind(self, node: str, proc: Proc | None, what: Asked, status: int | None, upcall: bool = False) -> _Kind:
-        """Return what requests have in common: their track, parts of the event, and how a call of them begins."""
-        name, procs, more = what
+    def _kind(self, node: str, proc: Proc | None, subject: Asked, status: int | None, upcall: bool = False) -> _Kind:
+        """Return the common part of requests: their track, parts of the event, and the first fields of a `Call`."""
+        name, procs, more = subject
         track = self._track(node, None if upcall else proc)
         collective = name in COLLECTIVES and not upcall
         known = {
@@ -236,13 +236,13 @@ class TraceFile:
         return track.threads, track, f'{{"ph": "X", "pid": {track.pid}, "tid": ', json.dumps(event)[1:], call
 
     def _show(self, number: int, collective: Collective) -> None:
-        """Show a collective as a whole, and which request released the others."""
+        """Show a collective as a whole, with arrows from the last request to the others."""
         begin, last, end = collective.begin, collective.last, collective.end
         args: dict[str, object] = {
             "of": collective.subject,
             "came": len(collective.calls),
             "last": last.proc,
-            "late_ms": round(collective.late / 1000, 3),
+            "late_ms": round(collective.lateness / 1000, 3),
             "spread_ms": round(collective.spread / 1000, 3),
         }
         if collective.missing:
@@ -262,7 +262,7 @@ class TraceFile:
         target = f'{{"ph": "f", "bp": "e", "pid": %d, "tid": %d, "ts": %.3f, {arrow}'
         for index, call in enumerate(collective.calls[:-1]):
             if call.status != UNANSWERED:
-                # An arrow ends in the event that holds its end.
+                # An arrow must end inside of its event.
                 ts = max(call.begin, call.end - 0.001)
                 self._lines.append(source % index)
                 self._lines.append(target % (self._pids[call.node], call.thread, ts, index))
@@ -285,7 +285,7 @@ class TraceFile:
         return track
 
     def _process(self, node: str) -> int:
-        """Return the number of the process that a node is."""
+        """Return the number of the process that shows a node."""
         pid = self._pids.get(node)
         if pid is None:
             pid = self._pids[node] = len(self._pids) + TOGETHER + 1
@@ -294,9 +294,9 @@ class TraceFile:
         return pid
 
     def _thread(self, track: _Track, begin: int) -> list[int]:
-        """Return a thread of a track on which nothing is at a time or later: its number, and when its last event ends.
+        """Return a thread of a track without an event at or after a time: its number, and the end of its last event.
 
-        Events of a track come in the order of their ends, or in that of their beginnings.
+        The events of a track must be added in the order of their ends, or of their beginnings.
         """
         for thread in track.threads:
             if thread[1] <= begin:
@@ -328,7 +328,7 @@ class TraceFile:
             self._tail = tail
         except OSError as error:
             _log.error("%s cannot be written, the trace ends: %s", self.path, error)
-            # What was there stays whole: it takes no more room than it did.
+            # Restoring the former end needs no further room, so the file stays complete.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._end)
                 self._put(self._tail)
@@ -336,7 +336,7 @@ class TraceFile:
             self._fd = -1
 
     def _put(self, data: bytes) -> None:
-        """Write behind the events that are there."""
+        """Write after the present events."""
         at = self._end
         rest = memoryview(data)
         while rest:
