@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--sites", choices=figures.HABITS, help="print only where a habit is met with")
     parser.add_argument("--words", action="store_true", help="print only where words to avoid are met with")
     parser.add_argument(
-        "--page", action="store_true", help='write "Also on the way" of docs/explanation/how-it-works.md'
+        "--page", action="store_true", help='write "Also on the way" of docs/how-it-works/architecture.md'
     )
     parser.add_argument("--accept", action="store_true", help="write today's counts into tests/unit/ratchet.json")
     given = parser.parse_args()

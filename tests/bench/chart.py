@@ -2,7 +2,7 @@
 
     python tests/bench/chart.py [RESULTS]
 
-Writes `docs/explanation/performance.svg` and the page's table of one node, by default of the newest file in
+Writes `docs/pictures/performance.svg` and the page's table of one node, by default of the newest file in
 `tests/bench/results`, and its tables of several nodes, of the newest in `tests/bench/results/nodes`.
 """
 
@@ -18,8 +18,8 @@ from typing import Any
 from pypmix.cli.picture import Line, picture
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "explanation" / "performance.md"
-CHART = PAGE.with_suffix(".svg")
+PAGE = HERE.parents[1] / "docs" / "operate" / "performance.md"
+CHART = PAGE.parents[1] / "pictures" / "performance.svg"
 SHOWN = {"fence": "fence", "fence collect": "collecting fence"}
 LAUNCHERS = {"pypmix": "`pypmix run`", "prterun": "`prterun` 5.0.11", "mpirun": "`mpirun` 4.1.4"}
 SERVERS = {"pypmix": "pypmix run", "prterun": "prterun"}

@@ -1,4 +1,4 @@
-"""What the shim relies on that libpmix does not promise, asked of every library here; see `explanation/libpmix`."""
+"""What the shim relies on that libpmix does not promise, asked of every library here; see `how-it-works/libpmix`."""
 
 from __future__ import annotations
 

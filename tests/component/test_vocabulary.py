@@ -527,7 +527,7 @@ def test_the_installed_headers_agree() -> None:
 
 
 def test_every_enum_is_on_the_page_of_constants() -> None:
-    assert ".. vocabulary-enums::" in (ROOT / "docs" / "reference" / "constants.md").read_text()
+    assert ".. vocabulary-enums::" in (ROOT / "docs" / "reference" / "attributes.md").read_text()
     page = {row.partition("\t")[0] for row in (ROOT / "native" / "vocabulary" / "enums.tsv").read_text().splitlines()}
     exported = [getattr(pypmix, name) for name in pypmix.__all__]
     enums = [

@@ -1,6 +1,7 @@
 """The fenced blocks of README and the documentation: what each page shows, and which test runs it.
 
-A block is run by `tests/pages` unless `tests/pages/blocks.toml` says that other tests run it, or why nothing does.
+A block is run by `tests/pages` unless `tests/pages/blocks.toml` says that other tests run it, or why nothing does. That file
+also divides long pages into parts, whose blocks run together.
 A block of `console` is a script: lines after a prompt (`$ `, or `n1$ ` for a node) are commands, the others are lines
 that they print, in any order and with any numbers; a line of `...` stands for more lines.
 
@@ -25,11 +26,11 @@ PROGRAM = re.compile(r"^ *<!-- program: .*? -->\n *```.*?^ *```$", re.MULTILINE 
 
 
 class Block(NamedTuple):
-    """A block of a page: its language, its place among the page's blocks of that language, its first line and text."""
+    """A block of a page: its part of the page, its language, its first line and text."""
 
     page: str
+    part: str
     kind: str
-    number: int
     line: int
     text: str
 
@@ -78,13 +79,15 @@ def pages() -> list[str]:
 def of_page(page: str) -> tuple[Block, ...]:
     """Return the blocks of a page, but for directives and programs that other tests run (`docs/_ext/programs.py`)."""
     text = PROGRAM.sub(lambda match: "\n" * match[0].count("\n"), (ROOT / page).read_text())
-    counts: dict[str, int] = {}
+    part = (ROOT / page).stem
+    headings = listed()["parts"].get(page, {})
+    begins = [(text.index(f"\n## {heading}\n"), name) for heading, name in headings.items()]
     found = []
     for match in re.finditer(r"^( *)```([a-z]+)\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL):
         kind = match[2]
         line = text[: match.start()].count("\n") + 2
-        found.append(Block(page, kind, counts.get(kind, 0), line, textwrap.dedent(match[3])))
-        counts[kind] = counts.get(kind, 0) + 1
+        name = max([each for each in begins if each[0] < match.start()], default=(0, part))[1]
+        found.append(Block(page, name, kind, line, textwrap.dedent(match[3])))
     return tuple(found)
 
 
@@ -95,16 +98,16 @@ def first_program() -> str:
 
 @functools.cache
 def listed() -> dict[str, dict[str, dict[str, str]]]:
-    """Return what `blocks.toml` says: for `nodes`, `elsewhere` and `left`, by page, what is said of its blocks."""
+    """Return what `blocks.toml` says: the `parts` of pages, and for `nodes`, `elsewhere` and `left` the blocks of a part."""
     return tomllib.loads(LISTED.read_text())
 
 
 def said(block: Block) -> tuple[str, str] | None:
     """Return the part of `blocks.toml` that lists a block, and what is said there; None where `tests/pages` runs it."""
-    for part, by_page in listed().items():
-        for beginning, text in by_page.get(block.page, {}).items():
+    for where in ("nodes", "elsewhere", "left"):
+        for beginning, text in listed()[where].get(block.part, {}).items():
             if block.first.startswith(beginning):
-                return part, text
+                return where, text
     return None
 
 
@@ -150,15 +153,15 @@ def compare(block: Block, output: str, host: str = "") -> None:
 
 
 class Session:
-    """The Python blocks of a page, run one after the other among the names of a program.
+    """The Python blocks of a part of a page, run one after the other among the names of a program.
 
     Args:
-        page: The page.
+        part: The name of the part.
         names: The program's global names.
     """
 
-    def __init__(self, page: str, names: dict[str, Any]) -> None:
-        self._blocks = [block for block in of_page(page) if block.kind == "python" and said(block) is None]
+    def __init__(self, part: str, names: dict[str, Any]) -> None:
+        self._blocks = [block for block in to_run("python") if block.part == part]
         self._names = names
 
     def _compiled(self, number: int, text: str, begin: int) -> Any:
@@ -167,7 +170,7 @@ class Session:
         return compile("\n" * (block.line - begin) + text, str(ROOT / block.page), "exec")
 
     def run(self, number: int) -> None:
-        """Run the block with this number among those of the page that are run."""
+        """Run the block with this number among those of the part that are run."""
         exec(self._compiled(number, self._blocks[number].text, 1), self._names)
         print("ran block", number, flush=True)
 

@@ -111,7 +111,7 @@ LACKS: tuple[Lack, ...] = (
         "native-server-4.2.*",
         "*",
         "it lets go of an operation twice when procs end at once that others were waiting in it for, and hangs then",
-        proof="explanation/libpmix.md#A connect that was given up",
+        proof="how-it-works/libpmix.md#A connect that was given up",
         harm=True,
     ),
     Lack(

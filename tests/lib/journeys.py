@@ -192,7 +192,7 @@ def _steps(calls: list[Any], begin: int, end: int) -> tuple[Step, ...]:
 
 # The page of the docs that tells them
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "how-it-works.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-it-works" / "architecture.md"
 ALSO = "Also on the way:"
 SECTIONS = {"A put": "put", "A fence": "fence", "A group construct": "construct", "An upcall": "upcall"}
 _FILE = re.compile(r"`([\w/]+\.py)`")
@@ -214,7 +214,7 @@ def trace_page(root: Path) -> dict[str, Journey]:
 def sections(page: str) -> dict[str, Section]:
     """Return the page's sections by their journeys."""
     found = {}
-    for text in page.split("\n## ")[1:]:
+    for text in page.split("\n### ")[1:]:
         title = text.partition("\n")[0]
         if title in SECTIONS:
             steps, _, also = text.partition(ALSO)

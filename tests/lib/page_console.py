@@ -1,4 +1,4 @@
-"""The folder and the shell in which the console blocks of a page run."""
+"""The folder and the shell in which the console blocks of a part of a page run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROGRAMS = Path(__file__).parents[1] / "pages" / "programs"
 LIMIT = 240.0
 
 
-MPI = "docs/how-to/mpi4py.md"
+MPI = "mpi4py"
 
 
 def _script(path: Path, text: str) -> None:
@@ -32,8 +32,8 @@ def _script(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def _python(page: str) -> str:
-    if page != MPI:
+def _python(part: str) -> str:
+    if part != MPI:
         return sys.executable
     found = provision.mpi4py()
     if found is None or not list(found.parents[1].glob(f"lib/python3.{sys.version_info.minor}")):
@@ -42,12 +42,12 @@ def _python(page: str) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, page: str) -> Path:
-    """A folder with the programs that pages show, and those that this page supposes."""
+def folder(tmp_path: Path, part: str) -> Path:
+    """A folder with the programs that pages show, and those that this part of a page supposes."""
     for path in (DOCS / "examples").rglob("*.py"):
         if "test" not in path.name:
             shutil.copy(path, tmp_path)
-    for path in (PROGRAMS / Path(page).stem).glob("*"):
+    for path in (PROGRAMS / part).glob("*"):
         shutil.copy(path, tmp_path)
     (tmp_path / "docs").symlink_to(DOCS)
     (tmp_path / "endpoints.py").write_text(blocks.first_program())
@@ -55,13 +55,13 @@ def folder(tmp_path: Path, page: str) -> Path:
 
 
 @pytest.fixture
-def environment(folder: Path, page: str) -> dict[str, str]:
+def environment(folder: Path, part: str) -> dict[str, str]:
     """`python`, `pypmix` and launchers that take root for a user are found, in `.venv` as well."""
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
     path = os.pathsep.join([str(machine.ROOT), *filter(None, sys.path)])
-    own = f'PYTHONPATH="{path}" ' if page == MPI else ""
-    _script(programs / "python", f'{own}exec {_python(page)} "$@"')
+    own = f'PYTHONPATH="{path}" ' if part == MPI else ""
+    _script(programs / "python", f'{own}exec {_python(part)} "$@"')
     _script(programs / "pypmix", f'exec {sys.executable} -m pypmix "$@"')
     (programs / "activate").touch()
     launcher = next((each for each in machine.launchers() if each.name.startswith("prterun")), None)

@@ -227,7 +227,7 @@ LOCAL_HIDDEN = Outcome(
     "the Python rank finds what is GLOBAL, and not what is LOCAL",
     lambda job: (job.ranks[1].result["global-0"], job.ranks[1].result["local-0"]) == ("of 0", None),
 )
-SLURM_PAGE = "explanation/servers.md#Slurm 22.05, libpmix 4.2"
+SLURM_PAGE = "use/launchers.md#Slurm 22.05, libpmix 4.2"
 COMMITTED = "a limit of what a rank commits"
 TOO_MUCH = "test_modex.test_the_amount_of_one_ranks_data_costs_nobody_else_anything"
 OLDER = ("prterun-5.*", "mpirun-*", f"{SLURM}*", f"{HOSTED}[45].*")
@@ -296,7 +296,7 @@ LACKS = (
             server,
             "native-4.2.*",
             "libpmix 4.2 has none, and a server of it crashes or hangs of so much data in its shared memory",
-            proof="explanation/libpmix.md#A commit of many megabytes",
+            proof="how-it-works/libpmix.md#A commit of many megabytes",
             harm=True,
         )
         for server in ("mpirun-*", f"{SLURM}*", f"{HOSTED}4.2.*")
@@ -414,7 +414,7 @@ LACKS = (
         "prterun-5.0.*",
         "*",
         "it sometimes hangs for ever when a rank finalizes while its abort ends the job",
-        proof="explanation/libpmix.md#A finalize that meets an abort",
+        proof="how-it-works/libpmix.md#A finalize that meets an abort",
         harm=True,
     ),
     Lack(
@@ -422,7 +422,7 @@ LACKS = (
         "mpirun-4.1.*",
         "*",
         "it sometimes hangs for ever when a rank finalizes while its abort ends the job",
-        proof="explanation/libpmix.md#A finalize that meets an abort",
+        proof="how-it-works/libpmix.md#A finalize that meets an abort",
         harm=True,
     ),
     Lack(
@@ -837,7 +837,7 @@ LACKS = (
         "prterun-5.0.*",
         "native-5.0.*",
         "a server of libpmix 5.0 crashes when a client of its release asks for what a spawned job has not put yet",
-        proof="explanation/libpmix.md#A get of a job that has not opened a client",
+        proof="how-it-works/libpmix.md#A get of a job that has not opened a client",
         harm=True,
     ),
     Lack(
@@ -853,7 +853,7 @@ LACKS = (
         f"{HOSTED}4.2.*",
         "*",
         "it lets go of an operation twice when procs end at once that others were waiting in it for, and hangs then",
-        proof="explanation/libpmix.md#A connect that was given up",
+        proof="how-it-works/libpmix.md#A connect that was given up",
         harm=True,
     ),
     Lack(
@@ -861,7 +861,7 @@ LACKS = (
         "mpirun-4.1.*",
         "*",
         "it lets go of an operation twice when procs end at once that others were waiting in it for, and hangs then",
-        proof="explanation/libpmix.md#A connect that was given up",
+        proof="how-it-works/libpmix.md#A connect that was given up",
         harm=True,
     ),
     Lack(
@@ -877,7 +877,7 @@ LACKS = (
         "prterun-7.*",
         "*",
         "now and then a handler that is registered late gets nothing of what its server should have kept",
-        proof="explanation/servers.md#prterun, libpmix 7.0",
+        proof="use/launchers.md#prterun, libpmix 7.0",
         harm=True,
     ),
     Lack(
@@ -925,7 +925,7 @@ LACKS = (
         "*",
         "where procs leave while the server keeps a collective that they have given up, it may take that from its list "
         "twice and crash or hang in PMIx_server_finalize (openpmix #4112; the stack is in `unsteady.RACES`)",
-        proof="explanation/libpmix.md#A connect that was given up",
+        proof="how-it-works/libpmix.md#A connect that was given up",
         harm=True,
     ),
     Lack(

@@ -300,7 +300,7 @@ LACKS: tuple[Lack, ...] = (
             "native-server-[45].*",
             "*",
             "now and then it lets go of a fence twice that nobody comes to any more, when its procs end, and crashes",
-            proof="explanation/libpmix.md#A connect that was given up",
+            proof="how-it-works/libpmix.md#A connect that was given up",
             harm=True,
         )
         for promise in ("leave: standard error", "leave: fault tolerant")

@@ -36,7 +36,7 @@ SHARED = (
     "after a fence it may not find a key, or may find an older value. A put, a fence and a get, a dozen times, show it "
     "in half of the runs, and in none with PMIX_MCA_gds=hash in the environment of mpirun"
 )
-TRACE = "explanation/libpmix.md#A put while others read"
+TRACE = "how-it-works/libpmix.md#A put while others read"
 OFTEN = ("values: again and again", "values: any size", "values: old ones go")
 
 LACKS: tuple[Lack, ...] = (

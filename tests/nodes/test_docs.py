@@ -23,7 +23,7 @@ from lib.cluster import SSHD, Cluster
 from lib.slurm_nodes import Slurm
 from pypmix.host.rosters.names import read_hostfile
 
-PAGES = machine.ROOT / "docs" / "how-to"
+PAGES = machine.ROOT / "docs" / "use"
 EXAMPLES = machine.ROOT / "docs" / "examples"
 HOSTS = "n1 slots=4 max_slots=8\nn2:4\nn3 slots=2\n"
 LIMIT = 80.0
@@ -84,7 +84,7 @@ def folder(cluster: Cluster, tmp_path: Path, block: Block) -> Iterator[Path]:
 
 
 def _python(block: Block) -> str:
-    if "mpi4py" not in block.page:
+    if "mpi4py" not in block.part:
         return sys.executable
     found = provision.mpi4py()
     if found is None or not list(found.parents[1].glob(f"lib/python3.{sys.version_info.minor}")):
@@ -158,7 +158,7 @@ def test_commands_run_as_they_stand(
 
 
 def test_the_hostfile_of_the_page_is_one() -> None:
-    text = re.search(r"^```text\n(.*?)^```", (PAGES / "cluster-ssh.md").read_text(), re.MULTILINE | re.DOTALL)
+    text = re.search(r"^```text\n(.*?)^```", (PAGES / "batch.md").read_text(), re.MULTILINE | re.DOTALL)
     assert text is not None
     found = read_hostfile(text[1].splitlines(), "hosts")
     assert [(host.name, host.slots, host.most) for host in found] == [

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from lib import machine
+from lib import blocks, machine
 from lib.cluster import Cluster
 from lib.job import Job
 from lib.node_runs import LIMIT, Runner, launcher_command, succeeded, ways
 from lib.slurm_nodes import Slurm
 
-PAGE = (machine.ROOT / "docs" / "how-to" / "cluster-elastic.md").read_text()
-COMMANDS = re.findall(r"^\$ pypmix (.*)$", PAGE, re.MULTILINE)
-(PROGRAM,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = [block for block in blocks.of_page("docs/use/cluster.md") if block.part == "cluster-elastic"]
+SHOWN = "\n".join(block.text for block in BLOCKS if block.kind == "console")
+COMMANDS = re.findall(r"^\$ pypmix (.*)$", SHOWN, re.MULTILINE)
+(PROGRAM,) = [block.text for block in BLOCKS if block.kind == "python"]
 
 WAIT = """
 import os, signal

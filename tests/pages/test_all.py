@@ -27,16 +27,22 @@ def test_there_are_blocks() -> None:
     assert len([block for block in ALL if block.kind == "python"]) > 40
 
 
-@pytest.mark.parametrize("part", ["nodes", "elsewhere", "left"])
-def test_what_is_listed_is_there(part: str) -> None:
+def test_parts_of_pages_have_names_of_their_own() -> None:
+    names = [name for headings in blocks.listed()["parts"].values() for name in headings.values()]
+    names += [Path(page).stem for page in blocks.pages()]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("where", ["nodes", "elsewhere", "left"])
+def test_what_is_listed_is_there(where: str) -> None:
     strange = [
-        (page, beginning)
-        for page, entries in blocks.listed()[part].items()
+        (part, beginning)
+        for part, entries in blocks.listed()[where].items()
         for beginning in entries
-        if not any(block.page == page and block.first.startswith(beginning) for block in ALL)
+        if not any(block.part == part and block.first.startswith(beginning) for block in ALL)
     ]
     assert not strange, "tests/pages/blocks.toml lists blocks that no page has"
-    assert all(reason.strip() for entries in blocks.listed()[part].values() for reason in entries.values())
+    assert all(reason.strip() for entries in blocks.listed()[where].values() for reason in entries.values())
 
 
 def test_tests_that_run_blocks_are_there() -> None:
@@ -57,7 +63,7 @@ def test_blocks_of_console_have_a_command() -> None:
 
 @pytest.mark.parametrize("block", blocks.to_run("python"), ids=str)
 def test_blocks_of_python_have_a_program_that_runs_them(block: Block) -> None:
-    program = PROGRAMS / block.page.rpartition("/")[2].removesuffix(".md") / "blocks.py"
+    program = PROGRAMS / block.part / "blocks.py"
     assert program.exists(), f"no program runs {block}: write {program}, or say why not in tests/pages/blocks.toml"
 
 

@@ -1,6 +1,6 @@
 """The console blocks of README and all pages run as they stand, with what they print.
 
-The blocks of a page share a shell and a folder. What a block prints may come in any order, with any numbers and names
+The blocks of a part of a page share a shell and a folder. What a block prints may come in any order, with any numbers and names
 of jobs and machines; one that shows nothing has to succeed. A line of `...` stands for more lines, and `...` within one
 for any text. A program that a page starts in the background makes the file `ready`.
 """
@@ -21,16 +21,15 @@ MARK = "-- end of block "
 READY = "&\nwhile [ ! -e ready ] && kill -0 $!; do sleep 0.1; done"
 
 
-def of_a_page() -> Iterator[tuple[str, list[Block]]]:
-    for page in blocks.pages():
-        found = [block for block in blocks.to_run("console") if block.page == page and block.script]
-        if found:
-            yield page, found
+def of_a_part() -> Iterator[tuple[str, list[Block]]]:
+    wanted = [block for block in blocks.to_run("console") if block.script]
+    for part in dict.fromkeys(block.part for block in wanted):
+        yield part, [block for block in wanted if block.part == part]
 
 
 @pytest.mark.timeout(LIMIT + 30)
-@pytest.mark.parametrize(("page", "wanted"), list(of_a_page()), ids=lambda each: each if isinstance(each, str) else "")
-def test_blocks_run_as_they_stand(page: str, wanted: list[Block], folder: Path, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize(("part", "wanted"), list(of_a_part()), ids=lambda each: each if isinstance(each, str) else "")
+def test_blocks_run_as_they_stand(part: str, wanted: list[Block], folder: Path, environment: dict[str, str]) -> None:
     if any("prterun" in block.script for block in wanted) and not (folder / ".venv" / "bin" / "prterun").exists():
         machine.lacking("the launcher prterun")
     ends = [re.sub("&$", READY, block.script, flags=re.MULTILINE) + f'\necho "{MARK}$?"' for block in wanted]

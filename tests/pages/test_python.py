@@ -1,7 +1,7 @@
-"""The Python blocks of all pages run as they stand, those of a page in one job.
+"""The Python blocks of all pages run as they stand, those of a part of a page in one job.
 
-What a page supposes, such as `me` and the procs that it speaks of, comes from a program of `programs/`, named after the
-page. Its first line says by which command it is run, if not by Python alone.
+What a part supposes, such as `me` and the procs that it speaks of, comes from a program of `programs/`, named after the
+part. Its first line says by which command it is run, if not by Python alone.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import pytest
 from lib import blocks
 from lib.page_console import LIMIT, printed
 
-PAGES = sorted({block.page for block in blocks.to_run("python")})
+PARTS = sorted({block.part for block in blocks.to_run("python")})
 
 
 @pytest.mark.timeout(LIMIT + 30)
-@pytest.mark.parametrize("page", PAGES)
-def test_blocks_run_as_they_stand(page: str, folder: Path, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("part", PARTS)
+def test_blocks_run_as_they_stand(part: str, folder: Path, environment: dict[str, str]) -> None:
     first = (folder / "blocks.py").read_text().partition("\n")[0]
     command = shlex.split(first.removeprefix("#")) if first.startswith("#") else []
     path = [str(blocks.ROOT / "tests"), *filter(None, [environment.get("PYTHONPATH", "")])]
@@ -28,5 +28,5 @@ def test_blocks_run_as_they_stand(page: str, folder: Path, environment: dict[str
     said, code = printed([*command, "python", "blocks.py"], folder, environment)
     assert code == 0, said
     ran = {int(number) for number in re.findall(r"^ran block (\d+)$", said, re.MULTILINE)}
-    wanted = [block for block in blocks.to_run("python") if block.page == page]
+    wanted = [block for block in blocks.to_run("python") if block.part == part]
     assert ran == set(range(len(wanted))), said

@@ -49,7 +49,7 @@ class Saved(NamedTuple):
 
 def entered(command: str) -> Block:
     """Return a block of a command that prints nothing to look at."""
-    return Block("the walk", "console", 0, 0, f"$ {command}\n")
+    return Block("the walk", "walk", "console", 0, f"$ {command}\n")
 
 
 def steps(page: str) -> Iterator[Saved | Block]:
@@ -66,13 +66,13 @@ def steps(page: str) -> Iterator[Saved | Block]:
             yield Saved(name, (path.parent / match[2]).read_text() if match[2] else match[4])
             name = ""
         elif match[3] == "console":
-            yield Block(page, "console", 0, text.count("\n", 0, match.start()) + 2, match[4])
+            yield Block(page, path.stem, "console", text.count("\n", 0, match.start()) + 2, match[4])
 
 
 def of_tutorial() -> list[Saved | Block]:
-    """Return the steps of the tutorial, with the package by its name, as `docs/how-to/install.md` has it."""
-    assert f"`{NAME}`" in (machine.ROOT / "docs" / "how-to" / "install.md").read_text()
-    found = list(steps("docs/tutorials/first-job.md"))
+    """Return the steps of the tutorial, with the package by its name, as `docs/learn/install.md` has it."""
+    assert f"`{NAME}`" in (machine.ROOT / "docs" / "learn" / "install.md").read_text()
+    found = list(steps("docs/learn/first-job.md"))
     assert isinstance(found[0], Block) and found[0].text.count("pip install .\n") == 1
     found[0] = found[0]._replace(text=found[0].text.replace("pip install .\n", f"pip install {NAME}\n"))
     return found

@@ -45,7 +45,7 @@ def test_nothing_tells_to_install_another_distribution() -> None:
         if path.suffix in (".py", ".md", ".toml", ".yaml", "") and path.is_file()
         for found in OTHER.finditer(path.read_text(errors="replace"))
     }
-    assert said == {"docs/how-to/install.md: pip install pypmix"}
+    assert said == {"docs/learn/install.md: pip install pypmix"}
 
 
 def wanted(lines: list[str]) -> dict[str, str]:

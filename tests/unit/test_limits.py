@@ -53,7 +53,7 @@ def test_what_makes_no_sense_is_no_limit(wrong):
 
 
 def test_the_page_has_all_limits_and_their_defaults():
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "environment.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", page, re.MULTILINE))
     assert Limits.read(",".join(f"{name}={number}" for name, number in rows.items())) == DEFAULTS
     assert tuple(rows) == NAMES

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TROUBLES = ROOT / "docs" / "how-to" / "troubleshooting.md"
+TROUBLES = ROOT / "docs" / "operate" / "troubleshooting.md"
 PAPERS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -29,7 +29,7 @@ def test_error_texts_are_those_of_the_source() -> None:
     system = {"Permission denied"}
     missing = [text for text in errors() if text.removesuffix("hello.py") not in source and text not in system]
     assert len(errors()) > 20
-    assert not missing, "docs/how-to/troubleshooting.md has texts that no program prints"
+    assert not missing, "docs/operate/troubleshooting.md has texts that no program prints"
 
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: str(path.relative_to(ROOT)))

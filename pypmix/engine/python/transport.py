@@ -24,7 +24,7 @@ the same, but now and then they wait for each other for milliseconds.
 An exception of a signal handler (Ctrl-C, a test's time limit) may strike a blocking call anywhere. `_withdraw` repeats
 what it may have cut short and gives the call up. Any other exception that arrives here is a fault of ours: `give_up`
 logs it and ends all that is under way with an error that names what failed, so that no caller waits for a thread that
-is gone. After `fork` the connection is the parent's (`_not_ours`, `forked`); see docs/explanation/processes.md.
+is gone. After `fork` the connection is the parent's (`_not_ours`, `forked`); see docs/use/processes.md.
 """
 
 from __future__ import annotations

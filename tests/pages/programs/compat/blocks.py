@@ -1,3 +1,3 @@
 from lib.blocks import Session
 
-Session("docs/reference/compat.md", globals()).run(0)
+Session("compat", globals()).run(0)

@@ -3,7 +3,7 @@ from lib.blocks import Session
 
 from pypmix import Client, ConnectEvent
 
-session = Session("docs/how-to/connect.md", globals())
+session = Session("connect", globals())
 with Client() as me:
     procs = me.job.procs
     session.run(1 - me.rank)

@@ -5,7 +5,7 @@ from lib.blocks import Session
 
 from pypmix import Client, attrs
 
-session = Session("docs/how-to/control.md", globals())
+session = Session("control", globals())
 with Client() as me:
     if me.rank == 0:
         Path("out.log").touch()

@@ -2,4 +2,4 @@
 import pypmix
 from lib.blocks import Session
 
-Session("docs/how-to/engines.md", globals()).run(0)
+Session("engines", globals()).run(0)

@@ -4,7 +4,7 @@ from lib.blocks import Session
 from pypmix import Client, EventCode
 from pypmix.recipes import Leadership
 
-session = Session("docs/how-to/failover.md", globals())
+session = Session("failover", globals())
 terms = []
 
 

@@ -7,7 +7,7 @@ from lib.blocks import Session
 from pypmix import Client, EventCode, GroupEvent, LeaderSelected, Left, MemberFailed, Proc
 from pypmix.recipes.draft import Consent, announce
 
-session = Session("docs/how-to/groups.md", globals())
+session = Session("groups", globals())
 
 
 def print(text):

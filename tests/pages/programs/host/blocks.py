@@ -5,7 +5,7 @@ from lib.blocks import Session
 
 from pypmix.host import Host
 
-session = Session("docs/how-to/host.md", globals())
+session = Session("host", globals())
 session.run(0)
 session.run(1)
 session.run(2)

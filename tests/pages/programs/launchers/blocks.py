@@ -2,4 +2,4 @@
 import pypmix
 from lib.blocks import Session
 
-Session("docs/how-to/launchers.md", globals()).run(0)
+Session("launchers", globals()).run(0)

@@ -3,7 +3,7 @@ from lib.blocks import Session
 
 from pypmix import Client
 
-session = Session("docs/how-to/mpi4py.md", globals())
+session = Session("mpi4py", globals())
 with Client() as me:
     procs = me.job.procs
     session.run(0)

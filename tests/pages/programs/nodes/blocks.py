@@ -5,7 +5,7 @@ from lib.blocks import Session
 
 from pypmix import aio, attrs
 
-session = Session("docs/how-to/nodes.md", globals())
+session = Session("nodes", globals())
 
 
 async def main():

@@ -1,5 +1,5 @@
 import pypmix
 from lib.blocks import Session
 
-Session("docs/explanation/processes.md", globals()).run(0)
+Session("processes", globals()).run(0)
 assert me.job.size == 1

@@ -4,7 +4,7 @@ from lib.blocks import Session
 from pypmix import Client, attrs
 from pypmix.host import Host
 
-session = Session("docs/how-to/psets.md", globals())
+session = Session("psets", globals())
 
 
 class Enough(Exception):

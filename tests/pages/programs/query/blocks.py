@@ -3,7 +3,7 @@ from lib.blocks import Session
 
 from pypmix import Client, attrs
 
-session = Session("docs/how-to/query.md", globals())
+session = Session("query", globals())
 with Client() as me:
     if me.rank == 0:
         session.run(0)

@@ -4,7 +4,7 @@ from lib.blocks import Session
 
 from pypmix import Client, IOFChannel
 
-session = Session("docs/how-to/spawn.md", globals())
+session = Session("spawn", globals())
 with Client() as me:
     session.run(0)
     assert job.size == 5

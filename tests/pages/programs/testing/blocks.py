@@ -1,6 +1,6 @@
 from lib.blocks import Session
 
-session = Session("docs/how-to/testing.md", globals())
+session = Session("testing", globals())
 shown = []
 session.run(0)
 test_on_virtual_time()

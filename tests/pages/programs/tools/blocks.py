@@ -7,4 +7,4 @@ def on_upcall(call):
     raise AssertionError(call)
 
 
-Session("docs/how-to/tools.md", globals()).run(0)
+Session("tools", globals()).run(0)

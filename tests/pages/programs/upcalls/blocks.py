@@ -5,6 +5,6 @@ def host(call):
     raise AssertionError(call)
 
 
-session = Session("docs/reference/upcalls.md", globals())
+session = Session("upcalls", globals())
 session.run(0)
 session.run(1)

@@ -1,0 +1,3 @@
+from lib.blocks import Session
+
+Session("loader", globals()).run(0)
