@@ -24,12 +24,12 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
+    "contents",
     "differences",
     "drawings",
     "promises",
     "site_files",
     "standard_links",
-    "states",
     "upcalls",
     "vocabulary",
 ]

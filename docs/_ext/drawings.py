@@ -1,6 +1,10 @@
 """Pictures: drawn by Graphviz into `docs/pictures/` and kept there, so that building the pages needs no `dot`.
 
-Usage: python docs/_ext/drawings.py, after a `.dot` file or a table of states has changed. A stale one fails a build.
+Usage: python docs/_ext/drawings.py, after a `.dot` file or a table of states has changed. It also writes the tables of
+states into the pages. A stale picture or table fails a build.
+
+A page shows a picture as an ordinary image, so that it can be read anywhere. The site has it as a part of the page, in
+the colours of its text.
 """
 
 from __future__ import annotations
@@ -12,14 +16,16 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
+import states
 from docutils import nodes
-from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
+from sphinx.errors import ExtensionError
+from sphinx.transforms import SphinxTransform
 
-PICTURES = Path(__file__).resolve().parents[1] / "pictures"
+DOCS = Path(__file__).resolve().parents[1]
+PICTURES = DOCS / "pictures"
 MADE = "<!-- made of {} -->"
 
 
@@ -52,34 +58,50 @@ def inline(name: str, source: str, alt: str) -> str:
     return f'<div class="drawing" role="img" aria-label="{nodes.Text(alt).astext()}">\n{svg}\n</div>'
 
 
-class Drawing(SphinxDirective):
-    """`drawing:: NAME`, with `:alt:`: a picture of `docs/pictures`."""
+def sources() -> dict[str, str]:
+    """Return the source of each picture that is drawn, by its name."""
+    found = {path.stem: path.read_text() for path in sorted(PICTURES.glob("*.dot"))}
+    return found | {f"states-{name}": states.drawing(machine) for name, machine in states.machines().items()}
 
-    required_arguments = 1
-    option_spec = {"alt": directives.unchanged_required}  # noqa: RUF012
 
-    def run(self) -> list[nodes.Node]:
-        name = self.arguments[0]
-        source = PICTURES / f"{name}.dot"
-        self.env.note_dependency(str(source))
-        self.env.note_dependency(str(source.with_suffix(".svg")))
-        try:
-            return [nodes.raw("", inline(name, source.read_text(), self.options["alt"]), format="html")]
-        except (ValueError, OSError, KeyError) as error:
-            raise self.error(str(error)) from error
+class Inline(SphinxTransform):
+    """Make the pictures that are drawn here parts of their page."""
+
+    default_priority = 200
+
+    def apply(self, **kwargs: object) -> None:
+        drawn = sources()
+        for image in list(self.document.findall(nodes.image)):
+            path = Path(image["uri"])
+            if path.parent.name != PICTURES.name or path.stem not in drawn:
+                continue
+            self.env.note_dependency(str(PICTURES / path.name))
+            try:
+                picture = nodes.raw("", inline(path.stem, drawn[path.stem], image["alt"]), format="html")
+            except ValueError as error:
+                raise ExtensionError(str(error)) from error
+            whole = image.parent if isinstance(image.parent, nodes.paragraph) else image
+            whole.replace_self(picture)
+
+
+def check_tables(app: Sphinx, page: str, source: list[str]) -> None:
+    """Fail if a page has a table of states that is stale."""
+    if states.renew(source[0]) != source[0]:
+        raise ExtensionError(f"{page}: a table of states is stale: run `python docs/_ext/drawings.py`")
 
 
 def main() -> None:
-    import states
-
-    for path in sorted(PICTURES.glob("*.dot")):
-        draw(path.stem, path.read_text())
-    for name, machine in states.machines().items():
-        draw(f"states-{name}", states.drawing(machine))
+    for name, source in sources().items():
+        draw(name, source)
+    for page in DOCS.rglob("*.md"):
+        text = page.read_text()
+        if states.renew(text) != text:
+            page.write_text(states.renew(text))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.add_directive("drawing", Drawing)
+    app.add_transform(Inline)
+    app.connect("source-read", check_tables)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 

@@ -1,15 +1,13 @@
-"""The directive `state-diagram`: a table of states that the package goes by, and a picture of it."""
+"""The tables of states that the package goes by, as pictures and as tables of pages.
+
+A page has a table between the comments `<!-- states: NAME -->` and `<!-- end -->`; `drawings.py` writes it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from textwrap import wrap
-
-from docutils import nodes
-from docutils.parsers.rst import Directive
-from drawings import inline
-from sphinx.application import Sphinx
-from vocabulary import table, text
 
 from pypmix.engine.collective import machine as collective
 from pypmix.engine.groups import states
@@ -41,28 +39,16 @@ def drawing(machine: type[states.Machine]) -> str:
     return "\n".join(["digraph {", STYLE, *dict.fromkeys(lines), "}"])
 
 
-class StateDiagram(Directive):
-    """`state-diagram:: invitee`: a table of states as a picture and in words; `machines` has their names."""
-
-    required_arguments = 1
-
-    def run(self) -> list[nodes.Node]:
-        name = self.arguments[0]
-        machine = machines().get(name)
-        if machine is None:
-            raise self.error(f"no states of {name!r}")
-        self.state.document.settings.env.note_dependency(states.__file__)
-        content: list[list[nodes.Node]] = [
-            [text(row.state), text(row.what), text(row.next), text(row.said)] for row in machine.ROWS
-        ]
-        titles = ["State", "What happens", "Next state", "Who is told"]
-        try:
-            picture = inline(f"states-{name}", drawing(machine), f"The states of: {machine.__doc__}")
-        except ValueError as error:
-            raise self.error(str(error)) from error
-        return [nodes.raw("", picture, format="html"), table(titles, [16, 26, 16, 42], content)]
+TITLES = ("State", "What happens", "Next state", "Who is told")
+TABLE = re.compile(r"(<!-- states: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    app.add_directive("state-diagram", StateDiagram)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+def table(machine: type[states.Machine]) -> str:
+    """Return a machine as a table of Markdown."""
+    rows = [TITLES, ("---",) * len(TITLES), *[(row.state, row.what, row.next, row.said) for row in machine.ROWS]]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+
+
+def renew(page: str) -> str:
+    """Return the text of a page with its tables of states as they are in the package."""
+    return TABLE.sub(lambda found: f"{found[1]}\n{table(machines()[found[2]])}\n\n{found[3]}", page)

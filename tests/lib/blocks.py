@@ -1,7 +1,7 @@
 """The fenced blocks of README and the documentation: what each page shows, and which test runs it.
 
-A block is run by `tests/pages` unless `tests/pages/blocks.toml` says that other tests run it, or why nothing does. That file
-also divides long pages into parts, whose blocks run together.
+A block is run by `tests/pages` unless `tests/pages/blocks.toml` says that other tests run it, or why nothing does. That
+file also divides long pages into parts, whose blocks run together.
 A block of `console` is a script: lines after a prompt (`$ `, or `n1$ ` for a node) are commands, the others are lines
 that they print, in any order and with any numbers; a line of `...` stands for more lines.
 
@@ -98,7 +98,7 @@ def first_program() -> str:
 
 @functools.cache
 def listed() -> dict[str, dict[str, dict[str, str]]]:
-    """Return what `blocks.toml` says: the `parts` of pages, and for `nodes`, `elsewhere` and `left` the blocks of a part."""
+    """Return what `blocks.toml` says: the `parts` of pages, and for `nodes`, `elsewhere` and `left` blocks by part."""
     return tomllib.loads(LISTED.read_text())
 
 

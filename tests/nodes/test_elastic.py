@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lib import blocks, machine
+from lib import blocks
 from lib.cluster import Cluster
 from lib.job import Job
 from lib.node_runs import LIMIT, Runner, launcher_command, succeeded, ways

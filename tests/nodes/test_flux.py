@@ -141,7 +141,8 @@ def test_doctor(within: Within) -> None:
 
 
 @pytest.mark.parametrize(
-    "block", [each for each in blocks.of_page("docs/use/batch.md") if each.part == "cluster-flux" and each.kind == "console"]
+    "block",
+    [each for each in blocks.of_page("docs/use/batch.md") if each.part == "cluster-flux" and each.kind == "console"],
 )
 def test_the_page(within: Within, block: blocks.Block) -> None:
     script = block.scripts["n1"]

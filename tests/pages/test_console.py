@@ -1,7 +1,7 @@
 """The console blocks of README and all pages run as they stand, with what they print.
 
-The blocks of a part of a page share a shell and a folder. What a block prints may come in any order, with any numbers and names
-of jobs and machines; one that shows nothing has to succeed. A line of `...` stands for more lines, and `...` within one
+The blocks of a part of a page share a shell and a folder. What a block prints may come in any order, with any numbers
+and names of jobs and machines; one that shows nothing has to succeed. A line of `...` stands for more lines, and `...` within one
 for any text. A program that a page starts in the background makes the file `ready`.
 """
 

@@ -70,9 +70,9 @@ def steps(page: str) -> Iterator[Saved | Block]:
 
 
 def of_tutorial() -> list[Saved | Block]:
-    """Return the steps of the tutorial, with the package by its name, as `docs/learn/install.md` has it."""
+    """Return the steps of the first two tutorials, with the package by its name, as `docs/learn/install.md` has it."""
     assert f"`{NAME}`" in (machine.ROOT / "docs" / "learn" / "install.md").read_text()
-    found = list(steps("docs/learn/first-job.md"))
+    found = [*steps("docs/learn/first-job.md"), *steps("docs/learn/survive.md")]
     assert isinstance(found[0], Block) and found[0].text.count("pip install .\n") == 1
     found[0] = found[0]._replace(text=found[0].text.replace("pip install .\n", f"pip install {NAME}\n"))
     return found

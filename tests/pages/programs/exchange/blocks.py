@@ -13,3 +13,6 @@ with Client() as me:
     with me.group("acme.values", me.job.procs, ft=True, timeout=20) as g:
         session.run(1)
     assert loads == {proc: proc.rank / 2 for proc in me.job}
+    round, value = 1, me.rank
+    session.run(2)
+    assert values == [0, 1]
