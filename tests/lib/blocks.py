@@ -2,8 +2,8 @@
 
 A block is run by `tests/pages` unless `tests/pages/blocks.toml` says that other tests run it, or why nothing does. That
 file also divides long pages into parts, whose blocks run together.
-A block of `console` is a script: lines after a prompt (`$ `, or `n1$ ` for a node) are commands, the others are lines
-that they print, in any order and with any numbers; a line of `...` stands for more lines.
+A block of `console` is a script: lines after a prompt (`$ `, or `n1$ ` for a node) are commands, the others are all
+lines that they print, in any order and with any numbers.
 
 The programs of `tests/pages/programs` use it to run the Python blocks of a page among names that the page supposes, so
 it imports the standard library only.
@@ -17,6 +17,7 @@ import re
 import socket
 import textwrap
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,16 +124,23 @@ def on_nodes() -> list[Block]:
 
 
 def masked(line: str, host: str) -> str:
-    """Return a line without its numbers, and with one name for all jobs, the machine and its Python."""
+    """Return a line without what varies from run to run, and from machine to machine.
+
+    These are numbers with their units, bars, the names of jobs, the machine, its processor and its Python, and the
+    order of the items of a list, which may go by such numbers.
+    """
     line = line.replace(host, "n0")
     line = re.sub(r"\S+/bin/python[\d.]*", "PYTHON", line)
     line = re.sub(r"pypmix-n0-\d+(-[0-9a-f]+)?", "JOB", line)
-    line = re.sub(r"\d+(\.\d+)?", "0", line)
-    return re.sub(r" +", " ", line).strip()
+    line = re.sub(r"^.*, (?=\d+ cores, Python )", "PROCESSOR, ", line)
+    line = re.sub(r"\d[\d,]*(\.\d+)*( (s|ms|µs)\b)?", lambda found: "TIME" if found[2] else "0", line)
+    line = re.sub("█+", "█", line)
+    cells = [", ".join(sorted(cell.split(", "))) for cell in re.split(r"\s{2,}", line.strip())]
+    return " ".join(cells)
 
 
 def compare(block: Block, output: str, host: str = "") -> None:
-    """Fail where the commands of a block have printed other lines than its page has.
+    """Fail if the commands of a block have printed other lines than its page has, in whatever order.
 
     Args:
         block: The block.
@@ -140,16 +148,13 @@ def compare(block: Block, output: str, host: str = "") -> None:
         host: The name of the machine that ran them; this one's if not given.
     """
     host = host or socket.gethostname()
-    seen = [masked(line, host) for line in output.splitlines() if line.strip()]
-    for line in block.printed:
-        if not line.replace("...", "").strip():
-            continue
-        text = ".*".join(re.escape(masked(part, host)) for part in line.split("..."))
-        pattern = re.compile(text.replace(r"\ .*", ".*"))
-        match = next((each for each in seen if pattern.fullmatch(each)), None)
-        assert match is not None, f"{block} does not print: {line}\n{output}"
-        seen.remove(match)
-    assert not seen or "..." in block.printed, f"{block} prints also {seen}:\n{output}"
+    seen = {masked(line, host): line for line in output.splitlines() if line.strip()}
+    shown = {masked(line, host): line for line in block.printed if line.strip()}
+    counts = Counter(masked(line, host) for line in output.splitlines() if line.strip())
+    counts.subtract(masked(line, host) for line in block.printed if line.strip())
+    problems = [f"{block} does not print: {shown[line]}" for line, count in counts.items() if count < 0]
+    problems += [f"{block} also prints: {seen[line]}" for line, count in counts.items() if count > 0]
+    assert not problems, "\n".join([*problems, output])
 
 
 class Session:

@@ -1,8 +1,8 @@
 """The console blocks of README and all pages run as they stand, with what they print.
 
-The blocks of a part of a page share a shell and a folder. What a block prints may come in any order, with any numbers
-and names of jobs and machines; one that shows nothing has to succeed. A line of `...` stands for more lines, and `...` within one
-for any text. A program that a page starts in the background makes the file `ready`.
+The blocks of a part of a page share a shell and a folder. A block shows all that its commands print; `lib.blocks` says
+what may vary. One that shows nothing has to succeed. A program that a page starts in the background makes the file
+`ready`.
 """
 
 from __future__ import annotations
