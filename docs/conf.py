@@ -27,6 +27,7 @@ extensions = [
     "contents",
     "differences",
     "drawings",
+    "other_docs",
     "promises",
     "site_files",
     "standard_links",
@@ -59,14 +60,9 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
 nitpick_ignore_regex = [
-    # Names of the standard library, which has its own documentation.
-    ("py:.*", r"(collections\.abc|typing|types|asyncio)\..*"),
-    ("py:(class|exc|obj)", r"(TypeError|ValueError|OverflowError|LookupError|TimeoutError|ConnectionError|IndexError)"),
-    ("py:(class|exc|obj)", r"(NotImplementedError|PermissionError|ImportError|Exception|BaseException|TracebackType)"),
-    ("py:(class|obj)", r"(int|str|bool|float|bytes|tuple|dict|list|object|None|Self|Any|Iterable|Iterator|Mapping)"),
     # Type variables and aliases that signatures show.
     ("py:(class|obj)", r"(D|T|R|F|EngineInfo|ClientSession|The caller|optional)"),
-    ("py:(class|obj)", r"(Asks|Channel|Ends|GroupState|Port|Normal|Notification|OnUpcall|Path|os\.PathLike)"),
+    ("py:(class|obj)", r"(Asks|Channel|Ends|GroupState|Port|Normal|Notification|OnUpcall)"),
     ("py:(class|obj)", r"pypmix\.(handlers\.F|operations\.(base\.Asks|spawning\.Ends|streams\.T))"),
     ("py:class", r"pypmix\.aio\.operations\.psets\.PsetStream"),
     ("py:(class|obj)", r"(Given|Later|H|P|Connected|Described|Pending|Handler|JobInfo|Output|Upcall)"),
@@ -75,8 +71,6 @@ nitpick_ignore_regex = [
     # Protocols and machines that a carrier, an exchange or a crossing is given by servers.
     ("py:(class|obj)", r"(Address|Call|Alarm|Timer|ServerLike|Op|NodeSession|ForkServers)"),
     ("py:(class|obj)", r"(TraceFile|Fault|Variables)"),
-    # mpi4py has its own documentation.
-    ("py:.*", r"MPI\..*"),
     # Parts of the package that are not public.
     ("py:.*", r"pypmix\.host\.(output|job\.Slot|callbacks\.(processes|dispatcher|watching|requests\.(R|Later)$)).*"),
     ("py:class", r"pypmix\.standard\.jobinfo\.JobInfo"),
