@@ -40,8 +40,8 @@ _HOME = {
     ),
     "pypmix.standard.errors": (
         "ConstructAborted EngineUnavailable LocalProtocolError LostConnection NotFound NotInitialized NotSupported "
-        "OperationTimeout PartialSuccess PermissionDenied PMIxError ProtocolError RemoteProtocolError Unreachable "
-        "WouldDeadlock"
+        "OperationTimeout OutOfResources PartialSuccess PermissionDenied PMIxError ProtocolError RemoteProtocolError "
+        "ResourceBusy Unreachable WouldDeadlock"
     ),
     "pypmix.standard.limits": "Limits",
     "pypmix.standard.ops.forwarding": "Output",

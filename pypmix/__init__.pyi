@@ -79,11 +79,13 @@ from pypmix.standard.errors import NotFound as NotFound
 from pypmix.standard.errors import NotInitialized as NotInitialized
 from pypmix.standard.errors import NotSupported as NotSupported
 from pypmix.standard.errors import OperationTimeout as OperationTimeout
+from pypmix.standard.errors import OutOfResources as OutOfResources
 from pypmix.standard.errors import PartialSuccess as PartialSuccess
 from pypmix.standard.errors import PermissionDenied as PermissionDenied
 from pypmix.standard.errors import PMIxError as PMIxError
 from pypmix.standard.errors import ProtocolError as ProtocolError
 from pypmix.standard.errors import RemoteProtocolError as RemoteProtocolError
+from pypmix.standard.errors import ResourceBusy as ResourceBusy
 from pypmix.standard.errors import Unreachable as Unreachable
 from pypmix.standard.errors import WouldDeadlock as WouldDeadlock
 from pypmix.standard.limits import Limits as Limits

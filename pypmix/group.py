@@ -244,7 +244,7 @@ class GroupView:
         state = self._now()
         if state is None:
             raise NotInitialized(
-                f"the group {self._name!r} does not stand, or the caller is not a member any more",
+                f"group {self._name!r} is not open here",
                 operation="group",
                 hint="use it in a `with` block, and not after `leave`",
             )

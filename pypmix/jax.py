@@ -24,6 +24,7 @@ from pypmix.lazy import missing
 from pypmix.requests.exchanging import seconds_left
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import OperationTimeout, PartialSuccess, PMIxError, Unreachable
+from pypmix.standard.naming import common_job
 from pypmix.standard.types import decimal
 
 try:
@@ -137,7 +138,7 @@ class PMIxCluster(ClusterEnv):  # type: ignore[misc]
             if unable := [proc for proc, answer in zip(me.job, answers, strict=True) if not answer]:
                 where = f"{', '.join(message['addresses'])}, port {message['port']}"
                 text = f"process 0 of JAX cannot be reached at {where}"
-                raise Unreachable(text, operation=OPERATION, procs=unable, hint=REACH_HINT)
+                raise Unreachable(text, operation=OPERATION, procs=unable, hint=REACH_HINT, job=me.nspace)
         finally:
             if offer is not None:
                 offer.close()
@@ -273,7 +274,7 @@ def _await_server(address: str, port: int, deadline: float, seconds: float, lost
     while True:
         if missing := sorted(lost_procs):
             text = "processes of JAX have ended before all were connected"
-            raise PartialSuccess(text, operation=OPERATION, missing=missing)
+            raise PartialSuccess(text, operation=OPERATION, missing=missing, job=common_job(missing))
         try:
             with socket.create_connection((address, port), seconds_left(deadline)) as connection:
                 # If the port is free again, the system may connect a socket to itself.

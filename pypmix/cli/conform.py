@@ -15,6 +15,7 @@ from pypmix.cli.launching import INTERRUPTED, Ended, Running, interruptible
 from pypmix.cli.parser import UsageError, columns
 from pypmix.conformance.checks import CHECKS
 from pypmix.conformance.losses import SURVIVAL
+from pypmix.standard.naming import name_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -197,7 +198,7 @@ def _judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, 
         said = {rank: each[kind] for rank, each in sorted(by_rank.items()) if kind in each}
         if said:
             first, text = next(iter(said.items()))
-            others = f" (and {_ranks([*said][1:])} like it)" if len(said) > 1 else ""
+            others = f" (and {name_ranks([*said][1:])} like it)" if len(said) > 1 else ""
             return BROKEN, f"rank {first}{others} {words} {f'`{text}`' if kind == 'hangs' else text}"
     absent = sorted(set(range(size)) - set(by_rank) - lost)
     if check.name == SURVIVAL and absent and ended.code is not None:
@@ -210,13 +211,13 @@ def _judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, 
         if absent and by_rank:
             return (
                 BROKEN,
-                f"the command hangs: {_ranks(absent)} {'has' if len(absent) == 1 else 'have'} not reported {over}",
+                f"the command hangs: {name_ranks(absent)} {'has' if len(absent) == 1 else 'have'} not reported {over}",
             )
         if not by_rank:
             return BROKEN, f"the command hangs: no rank has reported {over}"
         return BROKEN, f"the command hangs: all ranks had ended, and it did not end {over}"
     if absent or not by_rank:
-        who = _ranks(absent) if by_rank else "the ranks"
+        who = name_ranks(absent) if by_rank else "the ranks"
         return BROKEN, f"{who} ended without a word, the command with exit code {ended.code}{_last(ended)}"
     wrong = check.judge([None if rank in lost else by_rank[rank]["result"] for rank in range(size)])
     if wrong:
@@ -224,10 +225,6 @@ def _judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, 
     if ended.code and not lost:
         return BROKEN, f"the ranks have seen it kept, but the command ended with exit code {ended.code}{_last(ended)}"
     return KEPT, ""
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    return f"rank{'s' * (len(numbers) != 1)} {', '.join(map(str, numbers))}"
 
 
 def _last(ended: Ended) -> str:

@@ -119,14 +119,14 @@ def _run(request: Request, make: Callable[..., LocalHost]) -> int:
     try:
         trace = None if request.trace is None else _tracing(request.trace)
     except OSError as error:
-        say(f"the trace cannot be written: {error}")
+        say(f"cannot write --trace {error.filename or ''}: {error.strerror or error}")
         return 1
     try:
         host = make(request.apps, **_settings(request), trace=trace)
     except (ValueError, OverflowError) as error:
         return _misused(error)
     except OSError as error:
-        say(f"what servers ask cannot be recorded: {error}")
+        say(f"cannot write --record {error.filename or ''}: {error.strerror or error}")
         return 1
     gc.enable()
     try:

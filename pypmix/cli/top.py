@@ -20,6 +20,7 @@ from pypmix.host import pending
 from pypmix.host.outcome import listed
 from pypmix.standard.errors import LostConnection, PMIxError, Unreachable
 from pypmix.standard.logtext import printable
+from pypmix.standard.naming import name_ranks
 from pypmix.standard.types import Proc, ProcInfo
 from pypmix.tool import Tool
 
@@ -84,37 +85,43 @@ def _proc(row: ProcInfo) -> dict[str, Any]:
 # For people.
 
 
-def waiting(item: dict[str, Any], several: bool = False) -> str:
+def waiting(item: dict[str, Any], several: bool = False, job: str = "") -> str:
     """Return a line about a pending operation: how many procs have come, and the missing ones.
 
     Args:
         item: The operation.
         several: Whether the procs are on several nodes, so that these are named.
+        job: The nspace of the only job that is shown; empty if there are several.
     """
     operation, arrived, missing = item["operation"], item["arrived"], item["missing"]
     if not missing:
-        return f"{operation} — {_names(arrived, item['seconds'], several)} waits for the server's host"
+        return f"{operation} — {_names(arrived, item['seconds'], several, job)} waits for the server's host"
     if operation == "get":
-        names = _names(missing, item["seconds"], several)
-        return f"get {item['label']} — {_names(arrived, None, several)} waits for {names}"
+        names = _names(missing, item["seconds"], several, job)
+        return f"get {item['label']} — {_names(arrived, None, several, job)} waits for {names}"
     total = len(arrived) + len(missing)
-    return f"{operation} {len(arrived)} of {total} procs — waiting for {_names(missing, item['seconds'], several)}"
+    return f"{operation} {len(arrived)} of {total} procs — waiting for {_names(missing, item['seconds'], several, job)}"
 
 
-def _names(procs: list[dict[str, Any]], seconds: float | None, several: bool) -> str:
+def _names(procs: list[dict[str, Any]], seconds: float | None, several: bool, job: str) -> str:
     age = "" if seconds is None else f"{seconds:.1f} s"
     names = []
     for proc in procs:
         where = f" on {proc['node']}" if several and proc["node"] else ""
         notes = [note for note in (f"pid {proc['pid']}{where}" if proc["pid"] else "", age) if note]
-        names.append(f"{proc['proc']} ({', '.join(notes)})" if notes else proc["proc"])
+        nspace, _, rank = proc["proc"].rpartition(":")
+        name = name_ranks([int(rank)]) if nspace == job and rank.isdecimal() else proc["proc"]
+        names.append(f"{name} ({', '.join(notes)})" if notes else name)
     return listed(names)
 
 
 def _text(servers: list[dict[str, Any]], rows: int | None = None, columns: int | None = None) -> str:
     """Return all as text; with `rows`, further procs are only counted, and with `columns`, long commands are cut."""
     nodes = {proc["node"] for server in servers for job in server["jobs"] for proc in job["procs"]}
-    lines = [printable(waiting(item, len(nodes) > 1)) for server in servers for item in server["pending"] or ()]
+    jobs = {job["nspace"] for server in servers for job in server["jobs"]}
+    only = jobs.pop() if len(jobs) == 1 else ""
+    pending = [item for server in servers for item in server["pending"] or ()]
+    lines = [printable(waiting(item, len(nodes) > 1, only)) for item in pending]
     procs = proc_rows(servers)
     room = len(procs) if rows is None else max(1, rows - len(lines) - 4)
     text = table(HEADINGS, procs[:room] if columns is None else _cut(procs[:room], columns))

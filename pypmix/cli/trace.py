@@ -15,6 +15,7 @@ from pypmix.host.outcome import listed
 from pypmix.host.tracing.calls import UNANSWERED, Call, Collective
 from pypmix.host.tracing.read import Trace, read
 from pypmix.standard.logtext import printable
+from pypmix.standard.naming import name_spans
 
 SHOWN = 10
 """Rows of a table."""
@@ -189,15 +190,16 @@ class Names:
         """Return the names of several procs; any other text stays as it is."""
         if self._first is None or not PROCS.fullmatch(text):
             return text
-        parts = [part.rpartition(":") for part in text.split(" ")]
-        return ", ".join(
-            [
-                ("all ranks" if ranks == "*" else f"rank{'s'[: not ranks.isdecimal()]} {ranks}")
-                if nspace == self._first
-                else nspace + colon + ranks
-                for nspace, colon, ranks in parts
-            ]
-        )
+        found = []
+        for part in text.split(" "):
+            nspace, _, ranks = part.rpartition(":")
+            if nspace != self._first:
+                found.append(part)
+            elif ranks == "*":
+                found.append("all ranks")
+            else:
+                found.append(name_spans(ranks.split(",")))
+        return ", ".join(found)
 
 
 def time_text(ms: float) -> str:

@@ -19,6 +19,10 @@ LONGEST_SLEEP = 86400.0
 """The most seconds that a poll sleeps at a time."""
 
 
+TIMED_OUT = "timed out before all processes arrived"
+"""The text for a collective whose time is over."""
+
+
 def meant(key: str, known: Iterable[str]) -> str:
     """Return a hint for a key that was not found: the likely one of those that are known here, or some of them."""
     import difflib

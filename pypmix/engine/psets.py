@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.standard import statuses
-from pypmix.standard.errors import NotFound, PMIxError
+from pypmix.standard.errors import NotFound, OutOfResources, PMIxError
 from pypmix.standard.ops.core import instances
 from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, Proc, check_name
 
@@ -36,7 +36,8 @@ def new_pset(
 
     Raises:
         PMIxError: There is such a set already, or an nspace of that name (`ERR_EXISTS`), it is not a name or has no
-            members (`ERR_BAD_PARAM`), or there are too many sets.
+            members (`ERR_BAD_PARAM`).
+        OutOfResources: There are too many sets.
         NotFound: A member is not known.
     """
     if not check_name(name, MAX_NSLEN, "a process set's name") or "," in name:
@@ -52,7 +53,7 @@ def new_pset(
     if ranks_of(name) is not None:
         raise _refused(f"{name!r} is a namespace, and so it cannot name a process set", statuses.ERR_EXISTS)
     if len(psets) >= MAX_PSETS:
-        raise _refused(f"there are {len(psets)} of them", statuses.ERR_OUT_OF_RESOURCE)
+        raise OutOfResources(f"there are {len(psets)} process sets", operation=DEFINE)
     made: dict[Proc, None] = {}
     for proc in found:
         ranks = ranks_of(proc.nspace)

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import re
 
-from pypmix.host.outcome import listed
 from pypmix.standard.errors import ConstructAborted, PartialSuccess
+from pypmix.standard.naming import name_ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 LIVE = 1.0
 """Seconds for which output from a traceback on is held while its rank goes on."""
@@ -120,16 +120,5 @@ def summary(ranks: Sequence[int], first: int, *, caused: bool) -> str:
     """
     plural = "s" if len(ranks) > 1 else ""
     how = "failed after rank" if caused else "failed like rank"
-    found = f"{len(ranks)} other rank{plural} {how} {first} (rank{plural} {listed(spans(ranks))})"
+    found = f"{len(ranks)} other rank{plural} {how} {first} ({name_ranks(ranks)})"
     return f"{found}; --all-tracebacks shows theirs"
-
-
-def spans(numbers: Iterable[int]) -> list[str]:
-    """Return numbers in ascending order, with those that follow each other as one span such as `6-63`."""
-    found: list[list[int]] = []
-    for number in sorted(numbers):
-        if found and number == found[-1][-1] + 1:
-            found[-1][1:] = [number]
-        else:
-            found.append([number])
-    return ["-".join(map(str, span)) for span in found]

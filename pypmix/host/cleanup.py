@@ -12,7 +12,7 @@ import stat
 from functools import partial
 
 from pypmix.standard import attrs, statuses
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import OutOfResources, PMIxError
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.record import Record
 
@@ -89,7 +89,7 @@ class Cleanups:
         """
         waiting = _Waiting(wish, set(ends))
         if self._size + waiting.size > MAX_WAITING:
-            raise PMIxError("there is too much to clean up", status=statuses.ERR_OUT_OF_RESOURCE)
+            raise OutOfResources("there is too much to clean up")
         self._size += waiting.size
         for end in waiting.ends:
             self._waiting.setdefault(end, []).append(waiting)

@@ -143,7 +143,7 @@ def _ranks(host: Manager, targets: tuple[Proc, ...]) -> list[Rank]:
     for proc in targets:
         job = host.jobs.get(proc.nspace)
         if job is None or (proc.rank != RANK_WILDCARD and job.rank(proc.rank) is None):
-            raise NotFound(f"{proc} is not of a job that runs here", operation="job_control")
+            raise NotFound("no such proc runs here", operation="job_control", procs=(proc,))
     return host.expand(targets)
 
 
@@ -168,7 +168,8 @@ def _take(host: Manager, step: str, ranks: list[Rank], who: str, signum: int) ->
 
 
 def _not_here(_host: Manager, upcall: Upcall) -> NoReturn:
-    raise NotSupported("a host of one node has nothing to offer there", operation=upcall.op.name)
+    why = "this job has one fixed node; start it with --host or in an allocation"
+    raise NotSupported(why, operation=upcall.op.name)
 
 
 ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {

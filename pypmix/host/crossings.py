@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 WITH_HOST = ", with the host"
+
+REQUESTS = ("get", "dmodex_request")
+"""The operations of one proc, which others of the same name do not join."""
 """The end of the label of an operation that all procs of a server have called."""
 
 
@@ -186,8 +189,8 @@ def merged(found: Iterable[Pending], crossing: Iterable[Pending] = ()) -> list[P
     for item in found:
         label = item.label.removesuffix(WITH_HOST)
         other = one.get((item.operation, label))
-        if item.operation == "get":
-            one[item.operation, f"{label} {item.arrived}"] = item
+        if item.operation in REQUESTS:
+            one[item.operation, f"{label} {item.arrived} {item.missing}"] = item
         elif other is None:
             one[item.operation, label] = item.replace(label=label)
         else:

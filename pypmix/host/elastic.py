@@ -25,7 +25,7 @@ from pypmix.host.outcome import listed
 from pypmix.host.placing import Wanted
 from pypmix.standard import attrs
 from pypmix.standard.enums import AllocDirective, EventCode, InfoFlags, Range, Status
-from pypmix.standard.errors import NotFound, NotSupported, PMIxError
+from pypmix.standard.errors import NotFound, NotSupported, PMIxError, ResourceBusy
 from pypmix.standard.logtext import get_logger
 from pypmix.standard.ops import AllocationRequest, Notification
 from pypmix.standard.ops.events import is_set
@@ -212,7 +212,7 @@ class Elastic:
             text = (
                 f"ranks run on {listed(busy)}: have them ended with it (`pypmix shrink --force`), or wait for their end"
             )
-            raise PMIxError(text, status=Status.ERR_RESOURCE_BUSY, operation=OPERATION)
+            raise ResourceBusy(text, operation=OPERATION)
         gone = tuple([node.hostname for node in leaving])
         there = self._named(asker) if asker else None
         self._leave_all(leaving, there, done, lambda: self._raise_ready(gone, request))
@@ -327,7 +327,7 @@ class Elastic:
         found = [node.hostname for node in reversed(self._fleet.nodes) if node.slots and not self._ranks_on(node)]
         if len(found) < number:
             text = f"of the nodes {len(found)} run no rank, and {number} are to be released"
-            raise PMIxError(text, status=Status.ERR_RESOURCE_BUSY, operation=OPERATION)
+            raise ResourceBusy(text, operation=OPERATION)
         return found[:number]
 
     def _named(self, name: str) -> RemoteNode | None:
@@ -369,7 +369,7 @@ def _requested(request: str) -> tuple[Info, ...]:
 def _allocate(host: Manager, upcall: Upcall) -> None:
     elastic = host.elastic
     if elastic is None:
-        raise NotSupported("a host of one node has nothing to offer there", operation=OPERATION)
+        raise NotSupported("this job has one fixed node; start it with --host or in an allocation", operation=OPERATION)
     check_user(upcall, "change the nodes of another user's session")
     elastic.when_begun(lambda: host.answer_with(_change, upcall))
 

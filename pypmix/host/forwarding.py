@@ -5,8 +5,7 @@ from __future__ import annotations
 from pypmix.host.feeding import HELD_MAX
 from pypmix.host.running import STDERR, STDOUT
 from pypmix.standard import keys
-from pypmix.standard.enums import Status
-from pypmix.standard.errors import NotFound, NotSupported, PMIxError
+from pypmix.standard.errors import NotFound, NotSupported, OutOfResources
 from pypmix.standard.ops import IOFDeregister, IOFPull, IOFPush
 from pypmix.standard.ops.forwarding import names_proc
 
@@ -126,9 +125,8 @@ def _push(host: Manager, upcall: Upcall) -> None:
             hint="`pypmix run --stdin push` and the directive FWD_STDIN of a spawn give them such an input",
         )
     if any(each.held + len(op.data) > HELD_MAX for each in inputs):
-        raise PMIxError(
+        raise OutOfResources(
             "the procs do not read what was pushed to them before",
-            status=Status.ERR_OUT_OF_RESOURCE,
             operation="iof_push",
         )
     waiting = len(inputs)

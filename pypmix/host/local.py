@@ -583,7 +583,7 @@ class LocalHost(ServingManager):
         lines = [f"ended by {signal_text(signum)}"]
         if self._stopping:
             long = [item for item in self.pending() if time.monotonic() - item.since > HANG and item.missing]
-            lines += pending_text(long, self.who)
+            lines += pending_text(long, self.who, self.only_job)
         self.end(128 + signum, "\n  ".join(lines), signum)
 
     def _report(self) -> None:

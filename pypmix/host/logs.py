@@ -15,7 +15,7 @@ from functools import partial
 from pypmix.host.directives import name_of
 from pypmix.standard import attrs
 from pypmix.standard.enums import Status
-from pypmix.standard.errors import NotSupported, PMIxError
+from pypmix.standard.errors import NotSupported, OutOfResources, PMIxError
 from pypmix.standard.logtext import printable
 from pypmix.standard.ops import Log
 from pypmix.standard.ops.events import is_set
@@ -112,7 +112,7 @@ class Logs:
         """
         sink = self._host.sink(number)
         if self._waiting + len(data) > MAX_WAITING:
-            raise PMIxError("nothing reads the logs", status=Status.ERR_OUT_OF_RESOURCE, operation="log")
+            raise OutOfResources("nothing reads the logs", operation="log")
         line = _Line(self, sink, data, written)
         self._waiting += len(data)
         if not sink.pause(line):

@@ -27,6 +27,7 @@ from pypmix.standard import statuses
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
 from pypmix.standard.logtext import get_logger, printable
+from pypmix.standard.naming import common_job, name_proc
 from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_PROC_LOCAL
 from pypmix.standard.types import RANK_WILDCARD, Proc, decimal
 
@@ -274,10 +275,15 @@ class Manager:
                 found.update({rank.proc: rank for rank in chosen if rank is not None})
         return list(found.values())
 
+    @property
+    def only_job(self) -> str:
+        """The nspace of the job, whose name texts may leave out; empty if there are several."""
+        return common_job(job.job.proc(0) for job in self.jobs.values())
+
     def who(self, proc: Proc) -> str:
         """Return what a person is told of a proc: the rank with its pid."""
         found = self.find(proc)
-        return printable(found[1] if found is not None else proc)
+        return printable(found[1] if found is not None else name_proc(proc, self.only_job))
 
     def send(self, signum: int, ranks: Iterable[Rank]) -> None:
         """Send a signal to ranks, and to what they have started."""

@@ -13,7 +13,7 @@ import time
 from pypmix.host.directives import name_of
 from pypmix.standard import attrs
 from pypmix.standard.enums import InfoFlags, Range, Status
-from pypmix.standard.errors import NotFound, NotSupported, PMIxError
+from pypmix.standard.errors import NotFound, NotSupported, OutOfResources, PMIxError
 from pypmix.standard.ops import Heartbeat, Notification, ProcessMonitor
 from pypmix.standard.ops.events import check_range, is_set
 from pypmix.standard.ops.publishing import RANGES
@@ -131,7 +131,7 @@ class Monitors:
         if name in own:
             raise PMIxError(f"there is a monitor {name!r} already", status=Status.ERR_EXISTS)
         if len(own) >= MAX_MONITORS:
-            raise PMIxError(f"a proc has at most {MAX_MONITORS} monitors", status=Status.ERR_OUT_OF_RESOURCE)
+            raise OutOfResources(f"a proc has at most {MAX_MONITORS} monitors")
         own[name] = monitor
         self._arm(monitor)
 

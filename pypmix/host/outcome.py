@@ -58,15 +58,22 @@ def listed(items: Sequence[str]) -> str:
     return ", ".join(items[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def pending_text(pending: Sequence[Pending], who: Callable[[Proc], str]) -> list[str]:
-    """Return one line for each collective or request that has not ended: the missing procs, and since when."""
+def pending_text(pending: Sequence[Pending], who: Callable[[Proc], str], job: str = "") -> list[str]:
+    """Return one line for each collective or request that has not ended: the missing procs, and since when.
+
+    Args:
+        pending: The operations.
+        who: What to call a proc.
+        job: The nspace of the only job that the reader has, which need not be named; empty if there are several.
+    """
     from pypmix.standard.logtext import printable
 
     now = time.monotonic()
     lines: list[str] = []
     for item in pending:
         operation = printable(item.operation)
-        name = operation + (f" {printable(item.label)}" if item.label else "")
+        label = item.label.replace(f"procs of {job}", "ranks") if job else item.label
+        name = operation + (f" {printable(label)}" if label else "")
         missing = listed([who(proc) for proc in item.missing])
         asking = listed([who(proc) for proc in item.arrived])
         if not item.missing:

@@ -29,7 +29,7 @@ def unfinished(
         who: What to call a proc.
         several: What makes one text of the names of ranks.
     """
-    lines = pending_text(host.pending(), who)
+    lines = pending_text(host.pending(), who, host.only_job)
     ranks = [rank for job in host.jobs.values() for rank in job.ranks if rank.alive]
     for stage, text in STAGES:
         names = [str(rank) for rank in ranks if rank.stage == stage]

@@ -17,6 +17,7 @@ from pypmix.operations.base import Asks
 from pypmix.requests import fence_op
 from pypmix.requests.exchanging import GET_SECONDS, PIECE, Collective, Steps, Values, decode_piece, steps_of
 from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError, RemoteProtocolError
+from pypmix.standard.naming import name_proc
 from pypmix.standard.ops import FENCE_PARTICIPANTS
 from pypmix.standard.types import Info, Proc
 from pypmix.waits import pause
@@ -164,7 +165,7 @@ class Transfer:
         """
         if isinstance(root, Proc):
             if root not in self._order:
-                raise ValueError(f"the root of {call} is not a member: {root}")
+                raise ValueError(f"the root of {call} is not a member: {name_proc(root, self._own.nspace)}")
             return root
         if not isinstance(root, int) or isinstance(root, bool):
             raise TypeError(f"the root of {call} is a rank, an int, or a Proc, not {type(root).__name__}")
@@ -403,14 +404,14 @@ class Transfer:
             if proc not in self._among.members():
                 return False
             pause(_NEWS_PAUSE)
-        raise self._call.lost(proc, key)
+        raise self._call.lost(proc)
 
     def _read(self, proc: Proc, step: int, index: int, key: str = "") -> Piece:
         key = key or self._steps.key(step, self._renews)
         try:
             data = self._client.get(key, proc, wait=self._timeout or GET_SECONDS)
         except (NotFound, OperationTimeout) as error:
-            raise self._call.lost(proc, key, error.engine) from error
+            raise self._call.lost(proc, error.engine) from error
         return self._call.read(proc, data, step, index)
 
     def _key(self, step: int, giver: Proc, whom: Proc) -> str:

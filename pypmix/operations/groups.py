@@ -562,9 +562,10 @@ class Groups(Asks):
                 names.append(name)
         if not names:
             raise NotFound(
-                f"{op.proc} is in no group",
+                "the proc is in no group",
                 operation=op.name,
                 procs=(op.proc,),
                 engine=str(session.info),
+                job=session.proc.nspace,
             )
         return names_value(names)

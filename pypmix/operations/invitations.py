@@ -19,6 +19,7 @@ from pypmix.requests.events import handler_op
 from pypmix.requests.groups import expanded, invite_op, join_op
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotInitialized, OperationTimeout, PMIxError
+from pypmix.standard.naming import name_proc
 from pypmix.standard.ops import GroupInviteControl, GroupLeave, RegisterEventHandler
 from pypmix.standard.types import RANK_WILDCARD
 from pypmix.waits import settled, shielded
@@ -145,10 +146,10 @@ class Invite:
         self._opened()
         others = self._named(proc_tuple(with_))
         if not others:
-            raise ValueError(f"no proc to replace {proc} with")
+            raise ValueError(f"no proc to replace {self._name(proc)} with")
         for other in others:
             if other in self._invited or other == self._port.session.proc:
-                raise ValueError(f"{other} is invited already, or invites")
+                raise ValueError(f"{self._name(other)} is invited already, or invites")
         self._remove(proc)
         self._add(others)
         self._port.run(GroupInviteControl(self.group, drop=(proc,), invite=others))
@@ -220,6 +221,9 @@ class Invite:
                 raise ValueError(f"this process does not know the size of {proc.nspace!r}: invite its procs by rank")
         return found
 
+    def _name(self, proc: Proc) -> str:
+        return name_proc(proc, self._port.session.proc.nspace)
+
     def _add(self, procs: tuple[Proc, ...]) -> None:
         with self._lock:
             for proc in procs:
@@ -229,7 +233,7 @@ class Invite:
     def _remove(self, proc: Proc) -> None:
         with self._lock:
             if proc not in self._invited:
-                raise ValueError(f"{proc} is not invited, or was dropped or replaced before")
+                raise ValueError(f"{self._name(proc)} is not invited, or was dropped or replaced before")
             del self._invited[proc]
             if proc in self._silent:
                 self._silent.discard(proc)

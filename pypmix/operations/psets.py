@@ -181,10 +181,11 @@ class Psets(Asks):
             names = ()
         if not names:
             raise NotFound(
-                f"{op.proc} is in no process set",
+                "the proc is in no process set",
                 operation=op.name,
                 procs=(op.proc,),
                 engine=str(session.info),
+                job=session.proc.nspace,
             )
         return names_value(names)
 

@@ -237,10 +237,11 @@ def anew(session: ClientSession, proc: Target, info: Infos) -> tuple[Info, ...]:
     whose = target(proc, session.proc)
     if whose != session.proc and not session.supports("get.refresh"):
         raise NotSupported(
-            f"a value of {whose} that was read before cannot be asked for anew here",
+            "a value that was read before cannot be asked for anew here",
             operation="get",
             procs=(whose,),
             engine=str(session.info),
+            job=session.proc.nspace,
             hint="use a new key for each value, or PYPMIX_ENGINE=python; `supports('get.refresh')` tells",
         )
     return (*infos(info), Info(keys.GET_REFRESH_CACHE, _TRUE))
@@ -257,6 +258,7 @@ def not_found(op: Get, wait: float | bool | None, error: PMIxError) -> PMIxError
         operation="get",
         procs=(op.proc,),
         engine=error.engine,
+        job=error.job,
         hint=error.hint or "was it put and committed? timeout=SECONDS waits for it",
     )
 

@@ -190,7 +190,9 @@ class Asking:
             status = status_in(event.infos) or statuses.ERROR
             reason = found(event.infos, REASON, str) or "the members have refused it"
             self._asked = None
-            raise error_for(status)(reason, operation="group_request", status=status, procs=(event.source,))
+            raise error_for(status)(
+                reason, operation="group_request", status=status, procs=(event.source,), job=self._own.nspace
+            )
         return None
 
     def explain(self, error: BaseException) -> BaseException:

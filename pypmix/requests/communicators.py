@@ -28,6 +28,7 @@ import sys
 from binascii import crc32
 
 from pypmix.standard.errors import NotSupported, PMIxError
+from pypmix.standard.naming import common_job, name_proc
 from pypmix.standard.record import Record
 from pypmix.standard.types import Proc
 
@@ -79,12 +80,14 @@ def agreed(name: str, offers: Sequence[Offer]) -> bool:
     """
     problems = [offer for offer in offers if offer.problem]
     if problems:
-        shown = "; ".join([f"{offer.proc}: {offer.problem}" for offer in problems[:4]])
+        job = common_job([offer.proc for offer in offers])
+        shown = "; ".join([f"{name_proc(offer.proc, job)}: {offer.problem}" for offer in problems[:4]])
         more = f"; and {len(problems) - 4} more" if len(problems) > 4 else ""
         raise PMIxError(
             f"there is no communicator of {name!r}: {shown}{more}",
             operation="communicator",
             procs=[offer.proc for offer in problems],
+            job=job,
         )
     return all(offer.world for offer in offers)
 

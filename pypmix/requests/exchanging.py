@@ -34,6 +34,7 @@ from pypmix.data import DataBuffer
 from pypmix.psets import ProcSet
 from pypmix.standard import codes
 from pypmix.standard.errors import PartialSuccess, PMIxError, RemoteProtocolError
+from pypmix.standard.naming import common_job, name_proc
 from pypmix.standard.record import Record
 from pypmix.standard.types import Proc, Value
 from pypmix.standard.values import from_python, to_python
@@ -269,7 +270,9 @@ class Collective:
             if isinstance(values, Mapping):
                 missing = [proc for proc in procs if proc not in values]
                 if missing:
-                    raise ValueError(f"scatter takes a value for each rank, and {missing[0]} has none")
+                    # The others get this text, too.
+                    whom = name_proc(missing[0], common_job(procs))
+                    raise ValueError(f"scatter takes a value for each rank, and {whom} has none")
                 values = [values[proc] for proc in procs]
             if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
                 raise TypeError(f"scatter takes a sequence with a value for each rank, not {type(values).__name__}")
@@ -303,7 +306,7 @@ class Collective:
         try:
             found = decode_piece(data)
         except RemoteProtocolError as error:
-            error.operation, error.procs = self.call, (proc,)
+            error.operation, error.procs, error.job = self.call, (proc,), self.own.nspace
             raise
         if found.step != step:
             raise self._disagree(
@@ -313,11 +316,13 @@ class Collective:
                 "all in a new group",
             )
         if found.call != self.call or found.root != self._root:
-            theirs, ours = (f"{call}(root={root})" if root else call for call, root in self._both(found))
+            theirs, ours = (f"{call}(root={self._name(root)})" if root else call for call, root in self._both(found))
             raise self._disagree(proc, f"has called {theirs}, and the caller {ours}", "all ranks name the same root")
         if found.failed:
             reason = found.data.decode(errors="replace")
-            raise PMIxError(f"it had no value to give: {reason}", operation=self.call, procs=(proc,))
+            raise PMIxError(
+                f"it had no value to give: {reason}", operation=self.call, procs=(proc,), job=self.own.nspace
+            )
         if found.coded != (self.codec is not None):
             theirs, ours = ("a codec" if each else "no codec" for each in (found.coded, not found.coded))
             raise self._disagree(proc, f"has used {theirs}, and the caller {ours}", "all ranks give the same codec")
@@ -329,23 +334,28 @@ class Collective:
         """Return the value of all pieces."""
         return decode_value(data, self.codec)
 
-    def lost(self, proc: Proc, key: str, engine: str = "") -> PMIxError:
-        """Return the error where a rank has come to the fence, or is a member still, and has given nothing."""
+    def lost(self, proc: Proc, engine: str = "") -> PMIxError:
+        """Return the error for a rank that joined the fence, or is still a member, and sent nothing."""
         return PartialSuccess(
-            f"it has given nothing under {key!r}: it has ended, or made another call",
+            f"it sent nothing for this {self.call}: it has ended, or made another call",
             operation=self.call,
             procs=(proc,),
             engine=engine,
             missing=(proc,),
+            job=self.own.nspace,
         )
 
     def gone(self, root: Proc) -> PMIxError:
         """Return the error where the root has left or ended before it came."""
         text = "the root has left, or has ended, without coming"
-        return PartialSuccess(text, operation=self.call, procs=(root,), missing=(root,))
+        return PartialSuccess(text, operation=self.call, procs=(root,), missing=(root,), job=self.own.nspace)
 
     def _both(self, found: Piece) -> tuple[tuple[str, str], tuple[str, str]]:
         return (found.call, found.root), (self.call, self._root)
 
+    def _name(self, root: str) -> str:
+        nspace, _, rank = root.rpartition(":")
+        return f"rank {rank}" if nspace == self.own.nspace else root
+
     def _disagree(self, proc: Proc, what: str, hint: str) -> PMIxError:
-        return PMIxError(f"it {what}", operation=self.call, procs=(proc,), hint=hint)
+        return PMIxError(f"it {what}", operation=self.call, procs=(proc,), hint=hint, job=self.own.nspace)

@@ -33,6 +33,7 @@ class PMIxError(Exception):
         engine: The engine that ran it, such as `python` or `native 5.0.11`.
         missing: For collectives, the procs that had not arrived; None where the server does not tell.
         hint: What to try.
+        job: The nspace of the caller's job, whose procs the text names by their ranks alone; empty if it has none.
     """
 
     default_status = statuses.ERROR
@@ -47,6 +48,7 @@ class PMIxError(Exception):
         engine: str = "",
         missing: Iterable[Proc] | None = None,
         hint: str = "",
+        job: str = "",
     ) -> None:
         super().__init__(detail)
         code = int(self.default_status if status is None else status)
@@ -58,6 +60,7 @@ class PMIxError(Exception):
         self.engine = engine
         self.missing = None if missing is None else frozenset(missing)
         self.hint = hint
+        self.job = job
 
     @property
     def status(self) -> Status:
@@ -66,14 +69,13 @@ class PMIxError(Exception):
         return Status(self.code)
 
     def __str__(self) -> str:
-        parts = [self.operation or "PMIx"]
-        if self.procs:
-            shown = ", ".join(map(str, self.procs[:4]))
-            parts.append(f"of {shown}" + (f" and {len(self.procs) - 4} more" if len(self.procs) > 4 else ""))
-        text = " ".join(parts) + f": {self.detail or 'failed'} [{self._status_name()} {self.code}"
+        from pypmix.standard.naming import name_procs
+
+        of = f" of {name_procs(self.procs, self.job)}" if self.procs else ""
+        text = f"{self.operation or 'PMIx'}{of}: {self.detail or 'failed'} [{self._status_name()} {self.code}"
         text += f", engine {self.engine}]" if self.engine else "]"
         if self.missing:
-            text += f"; still missing: {', '.join(map(str, sorted(self.missing)))}"
+            text += f"; still missing: {name_procs(self.missing, self.job)}"
         if self.hint:
             text += f"; {self.hint}"
         return text
@@ -177,6 +179,23 @@ class WouldDeadlock(PMIxError):
     default_status = statuses.ERR_WOULD_BLOCK
 
 
+class OutOfResources(PMIxError):
+    """`PMIX_ERR_OUT_OF_RESOURCE`: a limit is reached, or there is no room for what was asked.
+
+    It stands for `PMIX_ERR_NOMEM`, `PMIX_ERR_JOB_INSUFFICIENT_RESOURCES` and the limits of the system
+    (`PMIX_ERR_SYS_LIMITS_PIPES`, `..._CHILDREN`, `..._FILES`), too. Ask for less, or raise the limit that the text
+    names.
+    """
+
+    default_status = statuses.ERR_OUT_OF_RESOURCE
+
+
+class ResourceBusy(PMIxError):
+    """`PMIX_ERR_RESOURCE_BUSY`: something else uses it at the moment; try again later."""
+
+    default_status = statuses.ERR_RESOURCE_BUSY
+
+
 class EngineUnavailable(PMIxError, ImportError):
     """The requested engine cannot be used here; the text says why each candidate was refused."""
 
@@ -214,6 +233,13 @@ BY_STATUS: dict[int, type[PMIxError]] = {
     statuses.ERR_INVALID_CRED: PermissionDenied,
     statuses.ERR_INIT: NotInitialized,
     statuses.ERR_WOULD_BLOCK: WouldDeadlock,
+    statuses.ERR_OUT_OF_RESOURCE: OutOfResources,
+    statuses.ERR_NOMEM: OutOfResources,
+    statuses.ERR_JOB_INSUFFICIENT_RESOURCES: OutOfResources,
+    statuses.ERR_SYS_LIMITS_PIPES: OutOfResources,
+    statuses.ERR_SYS_LIMITS_CHILDREN: OutOfResources,
+    statuses.ERR_SYS_LIMITS_FILES: OutOfResources,
+    statuses.ERR_RESOURCE_BUSY: ResourceBusy,
 }
 
 

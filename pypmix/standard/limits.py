@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard import statuses
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import OutOfResources, PMIxError
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -112,7 +111,7 @@ class Limits(Record):
         # In the one text that a client is told.
         how = f"`pypmix run --limits {name}=...` or {VARIABLE} set it"
         detail = f"{what}; the limit {name!r} is {getattr(self, name)}, and {how}"
-        return PMIxError(detail, status=statuses.ERR_OUT_OF_RESOURCE, operation=operation)
+        return OutOfResources(detail, operation=operation)
 
 
 NAMES: tuple[str, ...] = Limits.__match_args__

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from pypmix.standard.errors import PMIxError
+from pypmix.standard.naming import name_ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,15 +31,8 @@ GONE = "ZX"
 
 
 def named(ranks: Iterable[int], size: int) -> str:
-    """Return ranks as a person has them: `rank 2`, `ranks 0-3, 5`."""
-    found: list[list[int]] = []
-    for rank in sorted(ranks):
-        if found and found[-1][1] == rank - 1:
-            found[-1][1] = rank
-        else:
-            found.append([rank, rank])
-    text = ", ".join([str(first) if first == last else f"{first}-{last}" for first, last in found])
-    return f"rank{'s' if len(found) > 1 or found[0][0] != found[0][1] else ''} {text} of {size}"
+    """Return ranks of a job of this size as a person reads them: `rank 2 of 4`, `ranks 0 to 3, 5 of 8`."""
+    return f"{name_ranks(ranks)} of {size}"
 
 
 def no_rank(rank: object, size: int) -> ValueError:

@@ -35,6 +35,7 @@ from torch.distributed.elastic.rendezvous.api import (
 
 from pypmix.recipes.keyvalues import KeyValues
 from pypmix.standard.errors import PMIxError
+from pypmix.standard.naming import name_procs, name_spans
 from pypmix.torch.rendezvous import connect_store, listen_for_store, new_token, open_store
 from pypmix.torch.store import PMIxStore
 from pypmix.torch.world import client, losses
@@ -163,9 +164,8 @@ class PMIxRendezvous(RendezvousHandler):  # type: ignore[misc]
                 last_call = time.monotonic() + (self._params.get_as_int("last_call_timeout") or LAST_CALL_SECONDS)
             if time.monotonic() > deadline:
                 count = f"{len(joined)} of at least {self._params.min_nodes} agents"
-                raise RendezvousTimeoutError(
-                    f"only {count} have joined round {latest + 1} in time; lost: {self._lost_names()}"
-                )
+                lost = name_procs(self._lost.copy(), self._me.nspace) or "none"
+                raise RendezvousTimeoutError(f"only {count} have joined round {latest + 1} in time; lost: {lost}")
             expected = {str(proc) for proc in self._me.job} - self._lost_names()
             whole = len(joined) >= self._params.max_nodes or expected <= {*joined}
             if (
@@ -222,7 +222,8 @@ class PMIxRendezvous(RendezvousHandler):  # type: ignore[misc]
                 return RendezvousStoreInfo(store.host, store.port)
             except (OSError, RuntimeError) as error:
                 failures.append(f"{address} port {entry['port']}: {error}")
-        raise RendezvousConnectionError(f"the store of {self._members[0]} cannot be reached: {', '.join(failures)}")
+        whose = name_spans([self._members[0].rpartition(":")[2]])
+        raise RendezvousConnectionError(f"the store of {whose} cannot be reached: {', '.join(failures)}")
 
     def _watched_values(self) -> KeyValues:
         """Return the key-value store, with waits that fail when an agent of this round is lost."""

@@ -36,6 +36,7 @@ from pypmix.host.addresses import ANYWHERE, is_loopback, listen, offered_address
 from pypmix.requests.exchanging import seconds_left
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotSupported, PMIxError
+from pypmix.standard.naming import name_procs
 from pypmix.torch.world import client, environment, losses
 
 TYPE_CHECKING = False
@@ -128,8 +129,10 @@ def _make_pmix_store(me: Client, deadline: float) -> PMIxStore:
 
     def check() -> None:
         if lost:
-            text = f"{', '.join([f'rank {proc.rank}' for proc in sorted(lost)])} ended without finalizing"
-            raise PMIxError(text, operation="pmix://", procs=sorted(lost), status=statuses.ERR_PROC_ABORTED)
+            text = f"{name_procs(lost, me.nspace)} ended without finalizing"
+            raise PMIxError(
+                text, operation="pmix://", procs=sorted(lost), status=statuses.ERR_PROC_ABORTED, job=me.nspace
+            )
 
     name, problem = f"torch.{new_token()}", ""
     if me.rank == 0:
@@ -242,7 +245,7 @@ def _reach(me: Client, deadline: float) -> tuple[TCPStore | None, str]:
     offer = me.bcast(codec=json, timeout=seconds_left(deadline))
     if "problem" in offer:
         text = f"rank 0 could not open its store: {offer['problem']}"
-        raise PMIxError(text, operation="pmix://", procs=[me.job[0]])
+        raise PMIxError(text, operation="pmix://", procs=[me.job[0]], job=me.nspace)
     failures = []
     for address in offer["addresses"]:
         try:

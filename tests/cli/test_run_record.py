@@ -29,5 +29,5 @@ def test_what_both_nodes_are_asked_is_in_the_file(command: Command) -> None:
 def test_a_file_that_cannot_be_made(command: Command) -> None:
     ended = command("run", "--record", command.folder / "none" / "such", "true")
     assert ended.code == 1
-    assert ended.message.startswith("pypmix run: what servers ask cannot be recorded: ")
-    assert "none/such" in ended.message
+    assert ended.message.startswith("pypmix run: cannot write --record ")
+    assert ended.message.endswith("none/such: No such file or directory")

@@ -59,7 +59,7 @@ def test_mpi4py_in_tests(mpi: str, tmp_path: Path) -> None:
     """Fixtures of a module, parameters, and a failure with its ranks."""
     out = outcome(tmp_path, mpi, MPI)
     assert "1 failed, 2 passed" in out, out
-    assert "ranks 0-1 of 2" in out and "assert [0, 1] == [0, 0]" in out, out
+    assert "ranks 0 to 1 of 2" in out and "assert [0, 1] == [0, 0]" in out, out
 
 
 def test_workers_of_a_pool_are_warm(mpi: str, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_an_assertion_comes_home_with_its_rank(ended: Ended) -> None:
 
 def test_equal_failures_are_shown_once(ended: Ended) -> None:
     part = ended.part("test_all_fail")
-    assert "- ranks 0-2 of 3 -" in part
+    assert "- ranks 0 to 2 of 3 -" in part
     assert part.count("E       assert [1, 2] == [1, 3]") == 1 and "At index 1 diff: 2 != 3" in part
 
 
@@ -140,7 +140,7 @@ def test_output_and_warnings_have_their_ranks(ended: Ended) -> None:
     part = ended.part("test_one_fails")
     for rank in range(3):
         assert f"Captured stdout call (rank {rank} of 3)" in part and f"out of {rank}" in part
-    assert "UserWarning: ranks 0-2 of 3: careful" in ended.out
+    assert "UserWarning: ranks 0 to 2 of 3: careful" in ended.out
 
 
 def test_a_time_limit_names_who_is_missing_and_shows_all_stacks(ended: Ended) -> None:
@@ -167,7 +167,7 @@ def test_the_cause_comes_before_what_it_does_to_others_and_without_frames_of_pyp
 
 def test_a_test_that_was_to_fail_does_so_on_one_rank(ended: Ended) -> None:
     assert "XFAIL test_all.py::test_expected_on_one" in ended.out
-    assert "- ranks 0-1 of 2 -" in ended.part("test_unexpected") and "[XPASS(strict)] never" in ended.out
+    assert "- ranks 0 to 1 of 2 -" in ended.part("test_unexpected") and "[XPASS(strict)] never" in ended.out
 
 
 def test_other_ways_to_show_a_run(runs: Runs, ended: Ended) -> None:
@@ -180,7 +180,7 @@ def test_other_ways_to_show_a_run(runs: Runs, ended: Ended) -> None:
         "    assert 0, 'told'\n"
     )
     found = runs("-n", 1, "test_few.py")
-    assert "FAILED test_few.py::test_fails - ranks 0-1 of 2: AssertionError: told" in found.out
+    assert "FAILED test_few.py::test_fails - ranks 0 to 1 of 2: AssertionError: told" in found.out
     found = runs("--setup-show", "--full-trace", "--junit-xml", "few.xml", "test_few.py")
     assert "1 failed" in found.out and "AssertionError: told" in found.out
     assert (runs.folder / "few.xml").read_text().count('<property name="color" value="red"') == 1
@@ -338,7 +338,7 @@ def test_nothing_is_imported_at_the_start() -> None:
 
 def test_ranks_are_named_briefly() -> None:
     assert named([2], 4) == "rank 2 of 4"
-    assert named([3, 0, 1, 2, 5], 8) == "ranks 0-3, 5 of 8"
+    assert named([3, 0, 1, 2, 5], 8) == "ranks 0 to 3, 5 of 8"
 
 
 def test_stacks_end_at_the_test() -> None:

@@ -247,7 +247,7 @@ def test_ranks_that_wait_for_ever_are_told_at_once() -> None:
     (_, why), *stacks = caught.value.pmix_failures
     assert isinstance(why, str) and "all ranks wait, and nothing is on its way to any of them" in why
     assert "missing: rank 2 on node2" in why
-    assert [where for where, _ in stacks] == ["ranks 0-1 of 3", "rank 2 of 3"]
+    assert [where for where, _ in stacks] == ["ranks 0 to 1 of 3", "rank 2 of 3"]
     assert (
         f'File "{__file__}"' in str(stacks[0][1]) and "in fence" in str(stacks[0][1]) and "in wait" in str(stacks[1][1])
     )
@@ -336,8 +336,8 @@ def test_pytest_shows_failures_with_their_ranks(tmp_path: Path) -> None:
     assert "- rank 1 of 4 -" in one and "- rank 0" not in one
     assert ">       assert number != 10\nE       assert 10 != 10" in one
     every = found.part("test_all_fail")
-    assert "- ranks 0-2 of 3 -" in every and every.count("At index 1 diff: 2 != 3") == 1
+    assert "- ranks 0 to 2 of 3 -" in every and every.count("At index 1 diff: 2 != 3") == 1
     stuck = found.part("test_stuck")
-    assert "fence 2 procs of virtual@1: 1 of 2 arrived" in stuck and "in test_stuck" in stuck
+    assert "fence 2 ranks: 1 of 2 arrived" in stuck and "in test_stuck" in stuck
     assert "rank 1 of 2: assert 1 != 1" in found.out
     assert "asyncio" not in found.part("test_on_processes")

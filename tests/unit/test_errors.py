@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
-from pypmix import ConstructAborted, EventCode, LostConnection, NotFound, OperationTimeout, PMIxError, Proc, Status
+from pypmix import (
+    ConstructAborted,
+    EventCode,
+    LostConnection,
+    NotFound,
+    OperationTimeout,
+    OutOfResources,
+    PMIxError,
+    Proc,
+    Rank,
+    ResourceBusy,
+    Status,
+)
 from pypmix.standard import errors
 
 pytestmark = pytest.mark.timeout(60)
@@ -22,16 +36,61 @@ def test_the_text_carries_everything() -> None:
         hint="look at rank 1",
     )
     assert str(error) == (
-        "fence of job:0, job:1: not all came within 5 s [ERR_TIMEOUT -24, engine python 5.0.11]"
+        "fence of job:0-1: not all came within 5 s [ERR_TIMEOUT -24, engine python 5.0.11]"
         "; still missing: job:1; look at rank 1"
     )
     assert error.status is Status.ERR_TIMEOUT
 
 
 def test_many_procs_are_counted_not_listed() -> None:
-    text = str(PMIxError("x", operation="fence", procs=[Proc("job", rank) for rank in range(1000)]))
-    assert "and 996 more" in text
+    text = str(PMIxError("x", operation="fence", procs=[Proc("job", rank) for rank in range(0, 1000, 2)]))
+    assert "and 484 more" in text
     assert len(text) < 200
+
+
+def test_ranks_of_the_callers_job_have_no_nspace() -> None:
+    mine = [Proc("job", 1), Proc("job", 4), Proc("job", 3)]
+    error = PMIxError("x", operation="fence", procs=mine, missing=mine[:1], job="job")
+    assert str(error) == "fence of ranks 1, 3 to 4: x [ERROR -1]; still missing: rank 1"
+    error.procs = (*mine, Proc("other", 0))
+    assert str(error).startswith("fence of job:1,3-4, other:0: x")
+    error.procs = (Proc("job", Rank.WILDCARD),)
+    assert str(error).startswith("fence of all ranks of this job: x")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "statuses"),
+    [
+        (
+            OutOfResources,
+            [
+                Status.ERR_OUT_OF_RESOURCE,
+                Status.ERR_NOMEM,
+                Status.ERR_JOB_INSUFFICIENT_RESOURCES,
+                Status.ERR_SYS_LIMITS_PIPES,
+                Status.ERR_SYS_LIMITS_CHILDREN,
+                Status.ERR_SYS_LIMITS_FILES,
+            ],
+        ),
+        (ResourceBusy, [Status.ERR_RESOURCE_BUSY]),
+    ],
+)
+def test_a_status_that_a_program_acts_on_has_a_class(kind: type[PMIxError], statuses: list[Status]) -> None:
+    assert [errors.error_for(status) for status in statuses] == [kind] * len(statuses)
+    assert kind.default_status == statuses[0]
+
+
+def test_the_reference_lists_the_statuses_of_each_class() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/reference/errors.md").read_text()
+    listed = {
+        (status, kind)
+        for kind, cell in re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE)
+        for status in re.findall(r"`PMIX_(\w+)`", cell)
+    }
+    names = {EventCode(code).name if Status(code).name.startswith("UNKNOWN") else Status(code).name: kind.__name__
+             for code, kind in errors.BY_STATUS.items()}  # fmt: skip
+    assert listed == set(names.items())
 
 
 @pytest.mark.parametrize("kind", [kind for kind in vars(errors).values() if isinstance(kind, type)

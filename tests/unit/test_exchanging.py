@@ -123,7 +123,9 @@ def test_ranks_that_disagree_are_told() -> None:
     call = Collective("gather", ME, ME, json)
     right = Piece("gather", 4, 0, 1, "job:0", b"1", coded=True)
     assert call.read(PEER, right.encode(), 4, 0) == right
-    assert "has called gather(root=job:1), and the caller gather(root=job:0)" in read(call, right.replace(root="job:1"))
+    assert "has called gather(root=rank 1), and the caller gather(root=rank 0)" in read(
+        call, right.replace(root="job:1")
+    )
     assert "has called allgather, and the caller" in read(call, right.replace(call="allgather", root=""))
     assert "used no codec, and the caller a codec" in read(call, right.replace(coded=False))
     assert "is at step 4 of these calls, and the caller at step 5" in read(call, right.replace(step=3))
@@ -148,7 +150,7 @@ def test_parts_by_proc() -> None:
     call.give_each({PEER: 1, ME: 0}, (ME, PEER))
     assert [call.value(data) for data in call.given] == [0, 1]
     call.give_each({PEER: 1}, (ME, PEER))
-    assert isinstance(call.problem, ValueError) and "job:0 has none" in str(call.problem)
+    assert isinstance(call.problem, ValueError) and "rank 0 has none" in str(call.problem)
 
 
 def test_values_name_their_ranks() -> None:

@@ -58,7 +58,7 @@ def test_a_name_does_not_make_a_line_of_a_report() -> None:
     ("text", "shown"),
     [
         ("job@1:*", "all ranks"),
-        ("job@1:0-3,7 other:2", "ranks 0-3,7, other:2"),
+        ("job@1:0-3,7 other:2", "ranks 0 to 3, 7, other:2"),
         ("my group", "my group"),
         ("npypmix run: rank 0 was killed", "npypmix run: rank 0 was killed"),
     ],

@@ -11,7 +11,7 @@ from pypmix.aio.waits import settled, shielded
 from pypmix.requests import limit
 from pypmix.requests.draft import NEVER, Departures, announcement, answer
 from pypmix.standard import statuses
-from pypmix.standard.errors import LostConnection, NotInitialized, OperationTimeout, PMIxError
+from pypmix.standard.errors import LostConnection, NotInitialized, OperationTimeout, ResourceBusy
 from pypmix.standard.ops import GroupUnwatch, GroupWatch
 
 TYPE_CHECKING = False
@@ -70,12 +70,12 @@ class Consent:
         Raises:
             NotInitialized: The group does not stand, or the caller has left it.
             OperationTimeout: Not all have confirmed in time; `missing` names them, and the caller is still a member.
-            PMIxError: The caller waits for them already (`ERR_RESOURCE_BUSY`).
+            ResourceBusy: The caller waits for them already.
         """
         end = NEVER if timeout is None else monotonic() + (limit(timeout) or 0.0)
         name = self._group.state().name
         if self._departures.wake is not None:
-            raise PMIxError(f"the caller is leaving {name!r} already", status=statuses.ERR_RESOURCE_BUSY)
+            raise ResourceBusy(f"the caller is leaving {name!r} already")
         box: Mailbox[object] = Mailbox(self._port, 1)
         self._departures.begin(box.put)
         try:
@@ -103,7 +103,12 @@ class Consent:
             await self._port.run(op)
         missing = self._departures.missing(now)
         if missing and now >= end:
-            raise OperationTimeout("not all members have confirmed in time", operation="leave", missing=missing)
+            raise OperationTimeout(
+                "not all members have confirmed in time",
+                operation="leave",
+                missing=missing,
+                job=self._port.session.proc.nspace,
+            )
         return min(end, *missing.values()) if missing else 0.0
 
     async def __aenter__(self) -> Self:

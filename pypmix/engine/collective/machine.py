@@ -700,7 +700,7 @@ class Collectives(Generic[M, T]):
             ft: Whether the member says that it is to go on without those who end or leave.
 
         Raises:
-            PMIxError: The member has begun too many operations that no other joins (`ERR_OUT_OF_RESOURCE`).
+            OutOfResources: The member has begun too many operations that no other joins.
         """
         for collective in membership.running:
             if member not in collective.arrived and member not in collective.left:
@@ -813,7 +813,7 @@ class Collectives(Generic[M, T]):
         """Begin an operation for a member that is about to come to it.
 
         Raises:
-            PMIxError: The member has begun too many operations that no other joins (`ERR_OUT_OF_RESOURCE`).
+            OutOfResources: The member has begun too many operations that no other joins.
         """
         opened = self.opened.get(member, 0)
         if opened >= self._limits.collectives:

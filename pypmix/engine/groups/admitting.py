@@ -44,7 +44,8 @@ from pypmix.engine.groups.talk import (
     sizes,
 )
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError
+from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError, ResourceBusy
+from pypmix.standard.naming import name_proc
 from pypmix.standard.ops import Notification
 from pypmix.standard.ops.events import RANGE_PROC_LOCAL
 from pypmix.standard.ops.groups import DESTRUCTED, JOINED
@@ -119,13 +120,13 @@ class Admitting:
             done(None, not_in(op.group))
         elif not self._is_registrar(group):
             first = group.membership.members[0]
-            why = f"the first member of {op.group!r}, which is {first}, admits procs, and no other one"
+            why = f"the first member of {op.group!r}, which is {self._name(first)}, admits procs, and no other one"
             done(None, PMIxError(why, status=statuses.ERR_BAD_PARAM, procs=(first,)))
         elif key in self._admissions:
-            busy = PMIxError(f"the caller is admitting {op.proc} already", status=statuses.ERR_RESOURCE_BUSY)
-            done(None, busy)
+            busy = f"the caller is admitting {self._name(op.proc)} already"
+            done(None, ResourceBusy(busy))
         elif self._standing.has_ended(op.proc):
-            done(None, _has_ended(op.proc))
+            done(None, self._has_ended(op.proc))
         else:
             admission = self._admissions[key] = _Admission(op.group, op.proc, done)
             limit = timeout_in(op.directives)
@@ -154,7 +155,7 @@ class Admitting:
 
     def _expire(self, admission: _Admission, limit: float) -> None:
         if admission.unaware is None:
-            self._end(admission, OperationTimeout(f"{admission.proc} has not come within {limit:g} s"))
+            self._end(admission, OperationTimeout(f"{self._name(admission.proc)} has not come within {limit:g} s"))
 
     # One admission after the other
 
@@ -183,7 +184,7 @@ class Admitting:
             self._welcome(group, admission)
             return
         if membership.has_departed(who, admission.life):
-            self._end(admission, NotFound(f"{who} has left {group.name!r} again", procs=(who,)))
+            self._end(admission, NotFound(f"{self._name(who)} has left {group.name!r} again", procs=(who,)))
             return
         place = Admission(membership.last_place + 1, admission.life)
         others = [member for member in membership.members if member not in (self._me, who)]
@@ -217,8 +218,8 @@ class Admitting:
         if not self._is_under_way(admission):
             return
         if not self._is_in(group, admission):
-            error = NotFound(f"{admission.proc} has left {group.name!r} again, or has ended", procs=(admission.proc,))
-            self._end(admission, error)
+            why = f"{self._name(admission.proc)} has left {group.name!r} again, or has ended"
+            self._end(admission, NotFound(why, procs=(admission.proc,)))
             self._go_on(group)
             return
         assert admission.unaware is not None
@@ -309,7 +310,7 @@ class Admitting:
 
     def _ended(self, ended: Proc) -> None:
         for admission in [each for each in self._admissions.values() if each.proc == ended]:
-            self._end(admission, _has_ended(ended))
+            self._end(admission, self._has_ended(ended))
             self.resume(admission.group)
 
     # What is passed on
@@ -367,9 +368,11 @@ class Admitting:
                 self._standing.fail(group, each)
         self._standing.led(group.name, next(iter(listed(infos, keys.GROUP_LEADER)), None), number(infos, TERM) or 0)
 
+    def _name(self, proc: Proc) -> str:
+        return name_proc(proc, self._me.nspace)
+
+    def _has_ended(self, proc: Proc) -> NotFound:
+        return NotFound(f"{self._name(proc)} has ended", procs=(proc,))
+
     def _say(self, says: str, name: str, to: Iterable[Proc], infos: Iterable[Info]) -> None:
         self._port.submit(say(says, name, to, infos), ignore)
-
-
-def _has_ended(proc: Proc) -> NotFound:
-    return NotFound(f"{proc} has ended", procs=(proc,))

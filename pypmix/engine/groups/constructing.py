@@ -52,7 +52,7 @@ from pypmix.engine.groups.talk import (
     verdict_of,
 )
 from pypmix.standard import codes, keys
-from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError, error_for
+from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError, ResourceBusy, error_for
 from pypmix.standard.ops import Fence, Get, GroupConstruct, GroupDestruct, GroupResults, NotifyEvent
 from pypmix.standard.ops.events import RANGE_LOCAL
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
@@ -62,7 +62,6 @@ from pypmix.standard.statuses import (
     ERR_EXISTS,
     ERR_LOST_CONNECTION,
     ERR_PARTIAL_SUCCESS,
-    ERR_RESOURCE_BUSY,
     ERR_TIMEOUT,
     GROUP_CONSTRUCT_ABORT,
     GROUP_LEADER_FAILED,
@@ -213,7 +212,7 @@ class Constructing:
                 hint="take another name",
             )
         if op.procs and port.proc not in given:
-            raise PMIxError(f"the caller {port.proc} is not one of the procs", status=ERR_BAD_PARAM, procs=given)
+            raise PMIxError("the caller is not one of the procs", status=ERR_BAD_PARAM, procs=given)
         if port.adapts:
             return
         added = any(info.key == keys.GROUP_ADD_MEMBERS for info in op.directives)
@@ -462,9 +461,8 @@ class Constructing:
                 stand for a member that has not come.
         """
         if name in self._busy:
-            raise PMIxError(
+            raise ResourceBusy(
                 f"the server still waits for the other members of {name!r}, on behalf of an earlier call",
-                status=ERR_RESOURCE_BUSY,
                 hint="an operation that was given up goes on there; take another name",
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pypmix.engine.groups.talk import found
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import LostConnection, NotFound, OperationTimeout, PartialSuccess
+from pypmix.standard.naming import name_proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Fencing:
                 fence.timers.append(self._port.later(LOSS_GRACE, self._give_up(fence, who)))
 
     def _give_up(self, fence: _Fence, who: Proc) -> Callable[[], None]:
-        text = f"{who} has left {fence.group!r}, or has ended, without coming"
+        text = f"{name_proc(who, self._port.proc.nspace)} has left {fence.group!r}, or has ended, without coming"
         error = PartialSuccess(text, status=statuses.ERR_PARTIAL_SUCCESS, procs=fence.op.procs)
         error.missing = frozenset((who,))
         return lambda: self._end(fence, error)

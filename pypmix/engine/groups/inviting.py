@@ -40,6 +40,7 @@ from pypmix.engine.groups.talk import (
 )
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import ConstructAborted, NotFound, PMIxError
+from pypmix.standard.naming import common_job, name_proc
 from pypmix.standard.ops import (
     GroupAnswer,
     GroupConstruct,
@@ -537,7 +538,8 @@ class Inviting:
     def _judge(self, invitation: Invitation, proc: Proc, status: int, results: tuple[Info, ...]) -> None:
         state = invitation.invitees.get(proc)
         if verdict_of(status, results) == ABORT:
-            self._abort(invitation, f"a handler of the leader's has given it up at the answer of {proc}")
+            whose = self._name(invitation, proc)
+            self._abort(invitation, f"a handler of the leader's has given it up at the answer of {whose}")
             return
         if state in (DECLINED, FAILED):
             added = [each for each in listed(results, keys.GROUP_ADD_MEMBERS) if each != self._me]
@@ -550,9 +552,13 @@ class Inviting:
                 self._change(invitation, ())
             elif not (invitation.answers or invitation.complete or is_set(invitation.directives, keys.GROUP_OPTIONAL)):
                 what = "has declined" if state == DECLINED else "has failed"
-                self._abort(invitation, f"{proc} {what}, and the group was not optional")
+                self._abort(invitation, f"{self._name(invitation, proc)} {what}, and the group was not optional")
                 return
         self._advance(invitation)
+
+    def _name(self, invitation: Invitation, proc: Proc) -> str:
+        """Return a proc as all who are invited read it: members of other jobs have a rank 1, too."""
+        return name_proc(proc, common_job((self._me, *invitation.invitees)))
 
     def _meant(self, event: Notification) -> Invitation | None:
         """Return the invitation that an answer is about, which libpmix does not name."""
@@ -604,7 +610,7 @@ class Inviting:
         if invitation is None:
             self._refuse(event)
         else:
-            self._abort(invitation, f"a handler of {event.source} has given it up")
+            self._abort(invitation, f"a handler of {self._name(invitation, event.source)} has given it up")
 
     def _aborted(self, event: Notification) -> None:
         """Any participant may raise the event that gives the construct up."""
@@ -614,7 +620,7 @@ class Inviting:
         if event.source == self._me:
             self._abort(invitation, "the leader has given it up", told=event)
         elif event.source in invitation.invitees:
-            self._abort(invitation, f"{event.source} has given it up")
+            self._abort(invitation, f"{self._name(invitation, event.source)} has given it up")
 
     # The context id
 

@@ -45,6 +45,7 @@ from pypmix.engine.groups.talk import (
 )
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import OperationTimeout, PMIxError, error_for
+from pypmix.standard.naming import name_proc
 from pypmix.standard.ops import GroupJoin, GroupResults, Notification
 from pypmix.standard.ops.events import RANGE_PROC_LOCAL
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc
@@ -201,8 +202,9 @@ class Joining:
                 return
             record = self._unheard(op)
         if record.joins:
+            whose = name_proc(op.leader, self._me.nspace)
             raise PMIxError(
-                f"the caller has accepted the invitation of {op.leader} to {op.group!r} before",
+                f"the caller has accepted the invitation of {whose} to {op.group!r} before",
                 status=statuses.ERR_EXISTS,
             )
         if record.leads and not op.accept:
@@ -537,7 +539,7 @@ class Joining:
                 self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
                 self._port.handlers.raised(aborted, False)
             else:
-                why = f"its leader {record.leader} has failed, and no proc wanted to lead"
+                why = f"its leader, {name_proc(record.leader, self._me.nspace)}, has failed, and no proc wanted to lead"
                 self._end_with(record, statuses.GROUP_LEADER_FAILED, why)
             return
         record.term += 1

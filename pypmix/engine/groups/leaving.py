@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.engine.groups.standing import not_in
 from pypmix.engine.groups.talk import LIFE, proc, procs, size, text
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import PMIxError, ResourceBusy
 from pypmix.standard.ops import NotifyEvent
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 
@@ -43,7 +43,7 @@ class Leaving:
                 )
             done(None, error)
         elif group.leaving:
-            done(None, PMIxError(f"the caller is leaving {op.group!r} already", status=statuses.ERR_RESOURCE_BUSY))
+            done(None, ResourceBusy(f"the caller is leaving {op.group!r} already"))
         else:
             self._leave(group, op.directives, done)
 

@@ -110,6 +110,11 @@ class Connection:
     server: str
     server_release: Release
 
+    @property
+    def job(self) -> str:
+        """The nspace of this process's job, for texts; empty if it has none."""
+        return self.proc.nspace
+
     def __init__(self, library: Library) -> None:
         self.info = EngineInfo("native", release_text(library.release), library.path)
         self.release = library.release
@@ -274,6 +279,7 @@ class Connection:
             operation=operation,
             procs=procs or (self.proc,),
             engine=str(self.info),
+            job=self.job,
             hint=hint,
         )
 
@@ -284,11 +290,11 @@ class Connection:
     def loss(self, operation: str = "", procs: Sequence[Proc] = ()) -> LostConnection:
         """Return the error of what is asked of a server that is lost."""
         detail = f"the connection to the server {self.server} is gone"
-        return LostConnection(detail, operation=operation, procs=procs, engine=str(self.info))
+        return LostConnection(detail, operation=operation, procs=procs, engine=str(self.info), job=self.job)
 
     def named(self, error: PMIxError, operation: str) -> PMIxError:
         """Return an error with the operation and the engine in it."""
-        error.operation, error.engine = operation, str(self.info)
+        error.operation, error.engine, error.job = operation, str(self.info), self.job
         return error
 
     def alone(self, operation: str, procs: Sequence[Proc]) -> Unreachable:
@@ -298,12 +304,13 @@ class Connection:
             operation=operation,
             procs=procs or (self.proc,),
             engine=str(self.info),
+            job=self.job,
             hint="start it with a launcher, such as `pypmix run`",
         )
 
     def not_offered(self, op: Op[Any]) -> NotSupported:
         """Return the error of an operation that a session of this kind does not have."""
-        return NotSupported("a client has no such operation", operation=op.name, engine=str(self.info))
+        return NotSupported("a client has no such operation", operation=op.name, engine=str(self.info), job=self.job)
 
     def closed(self, operation: str) -> NoReturn:
         """Raise the error of what is asked once the session takes no operations."""

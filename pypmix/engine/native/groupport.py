@@ -108,7 +108,7 @@ class GroupPort:
             return
         op, done = outside
         if isinstance(error, PMIxError):
-            error.operation, error.engine = op.name, str(self._session.info)
+            self._session.named(error, op.name)
             error.procs = error.procs or getattr(op, "procs", ()) or (self.proc,)
         self._inbox.tell(lambda outcome: done(*outcome), (result, error))
 

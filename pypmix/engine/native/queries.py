@@ -207,6 +207,7 @@ class Topic(Asking):
             operation=op.name,
             procs=(session.proc,),
             engine=str(session.info),
+            job=session.job,
         )
 
     def _resolve(self, op: ResolvePeers | ResolveNodes) -> tuple[Any, ...]:

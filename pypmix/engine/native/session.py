@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from pypmix.engine.common import SLURM, meant
+from pypmix.engine.common import SLURM, TIMED_OUT, meant
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.connection import MAYBE_LOST, NO_LIMIT, Connection
 from pypmix.engine.native.library import open_library, same_environment, usage
@@ -688,7 +688,7 @@ _HINTS = {
 
 _FENCE_FAILURES = {
     statuses.ERR_OUT_OF_RESOURCE: "a commit before it was refused",
-    statuses.ERR_TIMEOUT: "not everybody had come when the time ran out",
+    statuses.ERR_TIMEOUT: TIMED_OUT,
     statuses.ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
     statuses.ERR_LOST_CONNECTION: "a participant has lost its connection to its server",
 }

@@ -97,6 +97,10 @@ class ToolSession(NativeSession):
     def connected(self) -> bool:
         return self.open and self.stands and bool(lib.pypmix_connected())
 
+    @property
+    def job(self) -> str:
+        return ""
+
     def run(self, op: Op[R]) -> R:
         if type(op) in _OWN:
             self._check_open(op)

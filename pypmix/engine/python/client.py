@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import sys
 
-from pypmix.engine.common import SLURM, meant
+from pypmix.engine.common import SLURM, TIMED_OUT, meant
 from pypmix.engine.faults import fault, struck
 from pypmix.engine.python import datastore
 from pypmix.engine.python.datastore import PLAIN, DataStore, Wanted, is_true, seconds
@@ -746,6 +746,7 @@ class Client:
                 operation=call.op.name,
                 engine=self.engine,
                 procs=self._procs_of(call.op),
+                job=self.job,
                 hint="put less before each commit" if isinstance(call.op, Commit) else "",
             )
         tag = self._free_tag() if self._calls else next(self._tags)
@@ -965,10 +966,16 @@ class Client:
             detail = f"no answer of the server within {_timeout_of(op, keys.SPAWN_TIMEOUT) or _timeout_of(op)} s"
             self.refuse(call, statuses.ERR_TIMEOUT, detail)
 
+    @property
+    def job(self) -> str:
+        """The nspace of this process's job, for texts; empty if it has none."""
+        return "" if self.server is not None and self.server.tool else self.proc[0]
+
     def named(self, error: PMIxError, op: Op[Any]) -> PMIxError:
         """Return an error that tells whose it is."""
         error.operation = op.name
         error.engine = self.engine
+        error.job = self.job
         error.procs = error.procs or self._procs_of(op)
         return error
 
@@ -1312,7 +1319,7 @@ class Client:
         if value is not None:
             self.end(call, value)
         elif trouble is not None:
-            self.refuse(call, trouble.code, f"what {proc} has committed: {trouble.detail}")
+            self.refuse(call, trouble.code, trouble.detail)
         elif call.outcome is None and self._ask_again(call, op, proc, status):
             return
         else:
@@ -1488,7 +1495,7 @@ def _ends_by_loss(call: Call) -> bool:
 _BOTH = [SCOPE_LOCAL, SCOPE_REMOTE]
 
 _FENCE_FAILURES = {
-    statuses.ERR_TIMEOUT: "not everybody had come when the time ran out",
+    statuses.ERR_TIMEOUT: TIMED_OUT,
     statuses.ERR_NOT_FOUND: "the server does not know all of the procs",
     statuses.ERR_BAD_PARAM: "the server does not take these procs: is the caller one of them?",
     statuses.ERR_PARTIAL_SUCCESS: "it ended without some of the procs",

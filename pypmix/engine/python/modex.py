@@ -179,7 +179,7 @@ class Modex:
             for wait in waits:
                 target = Proc(wait.asked.nspace, wait.asked.rank)
                 reader = wait.peer.process.proc
-                found.append(Pending("get", f"{wait.asked.key} of {target}", (reader,), (target,), wait.since))
+                found.append(Pending("get", wait.asked.key, (reader,), (target,), wait.since))
         return found + self.sharing.pending()
 
     def forsake(self, place: Process | Namespace) -> None:
@@ -324,7 +324,7 @@ class Modex:
         """Count a get of a client that has to wait.
 
         Raises:
-            PMIxError: Too many of them wait already (`ERR_OUT_OF_RESOURCE`).
+            OutOfResources: Too many of them wait already.
         """
         if peer.waiting >= self._limits.requests:
             raise self._limits.reached("requests", f"{peer.waiting} gets wait already", "get")

@@ -232,8 +232,8 @@ class Process:
 
         Raises:
             RemoteProtocolError: The blocks do not parse.
-            PMIxError: A key or a scope is not sound (`ERR_BAD_PARAM`), or it would be too much
-                (`ERR_OUT_OF_RESOURCE`).
+            PMIxError: A key or a scope is not sound (`ERR_BAD_PARAM`).
+            OutOfResources: It would be too much.
         """
         staged: dict[Name, Stored] = {}
         deleted: list[tuple[int, str]] = []
@@ -274,7 +274,7 @@ class Process:
         """Return the size that a commit makes.
 
         Raises:
-            PMIxError: It is too large (`ERR_OUT_OF_RESOURCE`).
+            OutOfResources: It is too large.
         """
         data = self.data
         size, number = self.size, len(data)

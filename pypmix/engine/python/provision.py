@@ -6,7 +6,7 @@ import os
 import threading
 
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.errors import NotFound, PMIxError
+from pypmix.standard.errors import NotFound, OutOfResources, PMIxError
 from pypmix.standard.types import DataArray, Envar, Info, Value
 
 TYPE_CHECKING = False
@@ -145,7 +145,8 @@ class Provision:
         """See `ServerSession.deliver_inventory`.
 
         Raises:
-            PMIxError: It is not an inventory (`ERR_BAD_PARAM`), or of too many nodes (`ERR_OUT_OF_RESOURCE`).
+            PMIxError: It is not an inventory (`ERR_BAD_PARAM`).
+            OutOfResources: It is of too many nodes.
         """
         nodes: dict[str, Info] = {}
         for info in infos:
@@ -161,9 +162,7 @@ class Provision:
             nodes[name] = info
         with self._lock:
             if len(self._nodes.keys() | nodes.keys()) > MAX_NODES:
-                raise PMIxError(
-                    "it is of too many nodes", status=statuses.ERR_OUT_OF_RESOURCE, operation="deliver_inventory"
-                )
+                raise OutOfResources("it is of too many nodes", operation="deliver_inventory")
             self._nodes |= nodes
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.common import Pending
 from pypmix.engine.times import UNKNOWN_SECONDS
-from pypmix.standard import statuses
-from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError
+from pypmix.standard.errors import NotFound, OperationTimeout, OutOfResources, PMIxError
 from pypmix.standard.ops import RESERVED_PREFIX
 from pypmix.wire.modex import encode_modex
 
@@ -70,7 +69,7 @@ class Sharing:
                 request.done(None, NotFound(f"{proc} has gone without a commit", procs=(proc,)))
                 return
         if self._number >= MAX_REQUESTS:
-            request.done(None, PMIxError(f"{self._number} requests wait already", status=statuses.ERR_OUT_OF_RESOURCE))
+            request.done(None, OutOfResources(f"{self._number} requests wait already"))
             return
         self._number += 1
         self._requests.setdefault(proc, []).append(request)
@@ -87,7 +86,7 @@ class Sharing:
     def pending(self) -> list[Pending]:
         """Return the requests that wait."""
         return [
-            Pending("dmodex_request", f"{request.key or 'data'} of {proc}", (), (proc,), request.since)
+            Pending("dmodex_request", request.key or "data", (), (proc,), request.since)
             for proc, requests in self._requests.items()
             for request in requests
         ]

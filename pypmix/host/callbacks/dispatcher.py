@@ -25,7 +25,7 @@ from pypmix.host.callbacks.workers import Workers
 from pypmix.host.loop import Turns
 from pypmix.standard import statuses
 from pypmix.standard.enums import Status
-from pypmix.standard.errors import SUCCESSES, LostConnection, OperationTimeout, PMIxError
+from pypmix.standard.errors import SUCCESSES, LostConnection, OperationTimeout, PMIxError, ResourceBusy
 from pypmix.standard.logtext import get_logger
 from pypmix.standard.ops import ClientAborted, ClientFinalized, ClientLost
 
@@ -191,7 +191,7 @@ class Dispatcher:
                 self._counts[requestor] = count + 1
         if refused:
             detail = f"{count} requests of {requestor} are unanswered"
-            request.fail(PMIxError(detail, status=statuses.ERR_RESOURCE_BUSY, operation=request.name))
+            request.fail(ResourceBusy(detail, operation=request.name))
             return
         try:
             self._turns.add(requestor, partial(self._begin, request, function, asynchronous))

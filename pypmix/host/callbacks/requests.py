@@ -9,6 +9,7 @@ from pypmix.psets import ProcSet as ProcSet
 from pypmix.standard import attrs, statuses
 from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.errors import SUCCESSES, PMIxError, error_for
+from pypmix.standard.naming import name_procs
 from pypmix.standard.ops import Connected, Credential, GroupResults
 from pypmix.standard.ops.connecting import CONNECT_ASSIGN, CONNECT_ID, CONNECT_XCHG_ONLY
 from pypmix.standard.ops.events import is_set, procs_in
@@ -215,7 +216,7 @@ class Request(Generic[R]):
             procs = () if proc is None else (proc,)
         text = self.name
         if procs:
-            text += " of " + ", ".join(map(str, procs[:4])) + (f" and {len(procs) - 4} more" if len(procs) > 4 else "")
+            text += f" of {name_procs(procs)}"
         if self.requestor is not None and self.requestor not in procs:
             text += f" by {self.requestor}"
         return text

@@ -31,8 +31,7 @@ from pypmix.host.exchange.places import Party
 from pypmix.host.exchange.telling import Telling
 from pypmix.host.exchange.tree import UP
 from pypmix.host.naming import shown
-from pypmix.standard import statuses
-from pypmix.standard.errors import NotSupported, PMIxError, RemoteProtocolError, Unreachable
+from pypmix.standard.errors import NotSupported, OutOfResources, PMIxError, RemoteProtocolError, Unreachable
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -509,7 +508,7 @@ class Exchange:
             error = Unreachable(f"{listed((to,))} is not there", operation=topic)
         elif len(self._asked) >= limits.MAX_ASKED:
             text = f"{limits.MAX_ASKED} requests are unanswered"
-            error = PMIxError(text, status=statuses.ERR_OUT_OF_RESOURCE, operation=topic)
+            error = OutOfResources(text, operation=topic)
         if error is not None:
             self.soon(done, None, error)
             return
@@ -523,9 +522,7 @@ class Exchange:
         try:
             self._send(to, _NUMBERED.pack(REQUEST, 8, number) + framed_text(topic) + LENGTH.pack(len(data)) + data)
         except OverflowError as problem:
-            self._answered(
-                to, number, None, PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE, operation=topic)
-            )
+            self._answered(to, number, None, OutOfResources(str(problem), operation=topic))
 
     def _unanswered(self, number: int) -> None:
         asked = self._asked.get(number)
@@ -567,7 +564,7 @@ class Exchange:
             return
         if load >= limits.MAX_ANSWERING:
             text = f"{load} requests of {shown(sender)} are unanswered at {shown(self.name)}"
-            self._deliver(sender, number, None, PMIxError(text, status=statuses.ERR_OUT_OF_RESOURCE, operation=topic))
+            self._deliver(sender, number, None, OutOfResources(text, operation=topic))
             return
         token = object()
         self._answering[token] = sender, number
@@ -601,7 +598,7 @@ class Exchange:
             try:
                 self._send(to, _HEAD.pack(ANSWER, 8, number, len(data)) + data)
             except OverflowError as problem:
-                error = PMIxError(str(problem), status=statuses.ERR_OUT_OF_RESOURCE)
+                error = OutOfResources(str(problem))
         if error is not None:
             self._send(to, codec.pack(REFUSED, pack_error(number, error)))
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pypmix.host.exchange.codec import PROCS, framed
 from pypmix.host.exchange.limits import MAX_JOBS, MAX_NAMED, MAX_OVER, MAX_PARTIES, MAX_PARTY
 from pypmix.standard import statuses
-from pypmix.standard.errors import NotFound, PMIxError
+from pypmix.standard.errors import NotFound, OutOfResources, PMIxError
 from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
@@ -160,7 +160,7 @@ class Places:
         self._forget_parties(nspace)
         if job is None:
             if len(self._jobs) >= MAX_JOBS:
-                raise PMIxError(f"there are {MAX_JOBS} jobs already", status=statuses.ERR_OUT_OF_RESOURCE)
+                raise OutOfResources(f"there are {MAX_JOBS} jobs already")
             job = self._jobs[nspace] = _Job()
         job.digests.add(digest)
         job.places.update(places)

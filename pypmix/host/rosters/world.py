@@ -22,6 +22,7 @@ from queue import Empty, SimpleQueue
 from pypmix.host.rosters.calling import Result, within
 from pypmix.host.session import LEAVING
 from pypmix.standard.errors import OperationTimeout, PartialSuccess, PMIxError
+from pypmix.standard.naming import name_ranks
 from pypmix.standard.types import Proc
 
 TYPE_CHECKING = False
@@ -175,7 +176,7 @@ class World:
     def _late(self, found: Mapping[int, Result], timeout: float | None) -> OperationTimeout:
         missing = [rank for rank in range(self.size) if rank not in found]
         procs = [Proc(self._host.job.nspace, rank) for rank in missing] if self._host is not None else []
-        text = f"{_ranks(missing)} of {self.size} did not return within {timeout:g} s"
+        text = f"{name_ranks(missing)} of {self.size} did not return within {timeout:g} s"
         self._end(text)
         self._over.wait(ENDING)
         return OperationTimeout(f"{text}; the world was ended", operation="run", procs=procs, missing=procs)
@@ -247,10 +248,6 @@ def _nothing(_comm: object) -> None:
     """Be called, when the communicator is there."""
 
 
-def _ranks(numbers: list[int]) -> str:
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:16]))}"
-
-
 def _failed(results: Mapping[int, Result]) -> list[int]:
     """Return the ranks that have failed, the first one first."""
     return [rank for _, rank in sorted([(result.when, rank) for rank, result in results.items() if not result.fine])]
@@ -293,7 +290,7 @@ def returned(results: Mapping[int, Result], size: int, reason: str) -> list[Any]
             raise PMIxError(reason) from error
         raise error
     if missing:
-        raise PMIxError(reason or f"no result has come of {_ranks(missing)}")
+        raise PMIxError(reason or f"no result has come of {name_ranks(missing)}")
     return [_loaded(rank, results[rank].data) for rank in range(size)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pypmix.standard.naming import find_runs
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_WILDCARD
 
@@ -192,9 +193,7 @@ def text_of(procs: Iterable[Proc]) -> str:
 def _ranks(ranks: list[int]) -> str:
     if RANK_WILDCARD in ranks:
         return "*"
-    from pypmix.host.cascades import spans
-
-    return ",".join(spans(set(ranks)))
+    return ",".join([str(first) if first == last else f"{first}-{last}" for first, last in find_runs(ranks)])
 
 
 def expand(procs: str, jobs: Mapping[str, int]) -> list[str]:

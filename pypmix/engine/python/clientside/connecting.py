@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.engine.common import TIMED_OUT
 from pypmix.engine.connects import check_caller, id_of, understood
 from pypmix.engine.python.client import UNOFFERED, Client, Operation
 from pypmix.standard import codes, keys, statuses
@@ -30,7 +31,7 @@ hang in their own finalize. The time runs here as well, so the caller sees no di
 
 _FAILURES = {
     statuses.ERR_NOT_SUPPORTED: UNOFFERED,
-    statuses.ERR_TIMEOUT: "not everybody had come when the time ran out",
+    statuses.ERR_TIMEOUT: TIMED_OUT,
     statuses.ERR_PARTIAL_SUCCESS: "it ended without some of the procs",
     statuses.ERR_LOST_CONNECTION: "a participant has lost its connection to its server",
     statuses.ERR_BAD_PARAM: "the server does not take these procs: is the caller one of them?",

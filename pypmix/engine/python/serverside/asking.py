@@ -9,7 +9,7 @@ from pypmix.engine.python.node import Topic, fields_of, made, refuse, status_of
 from pypmix.engine.python.serverside.knowledge import Knowledge
 from pypmix.engine.times import HEARTBEAT_SECONDS
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.errors import NotFound, PMIxError
+from pypmix.standard.errors import NotFound, OutOfResources
 from pypmix.standard.ops import (
     FENCE_PARTICIPANTS,
     PERSIST_APP,
@@ -275,7 +275,7 @@ class Asking(Topic):
             queries = tuple([each.replace(qualifiers=native(each.qualifiers, keys.PROCID)) for each in queries])
         op = made(QueryInfo, queries)
         if sum([len(query.keys) for query in op.queries]) > MAX_KEYS:
-            raise PMIxError(f"a query after more than {MAX_KEYS} keys", status=statuses.ERR_OUT_OF_RESOURCE)
+            raise OutOfResources(f"a query after more than {MAX_KEYS} keys")
 
         def answer(result: object, error: BaseException | None) -> None:
             fields = None if error is None else self._answers(op, None, error, peer)

@@ -16,7 +16,7 @@ from pypmix.engine.python.node import Topic, fields_of
 from pypmix.engine.python.serverdata import Connection
 from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
 from pypmix.standard import codes, keys, statuses
-from pypmix.standard.errors import NotFound, PMIxError
+from pypmix.standard.errors import NotFound, OutOfResources, PMIxError
 from pypmix.standard.ops import Connect, Connected, Disconnect, Notification, NotifyEvent
 from pypmix.standard.ops.connecting import (
     CONNECT_ASSIGN,
@@ -87,7 +87,7 @@ class Connecting(Topic):
         procs, infos = self._addressed(fields["procs"], fields["infos"], peer.process)
         id, timeout = _checked_id(infos), timeout_of(infos)
         if len(self.server.store.groups) >= MAX_GROUPS:
-            raise PMIxError(f"{MAX_GROUPS} groups and connections stand", status=statuses.ERR_OUT_OF_RESOURCE)
+            raise OutOfResources(f"{MAX_GROUPS} groups and connections stand")
         group, membership = self._meeting(self._connects, procs, peer.process, id)
         under_way = next((each for each in membership.running if peer.process not in each.arrived), None)
         arrived = () if under_way is None else tuple(under_way.arrived)

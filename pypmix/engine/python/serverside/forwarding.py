@@ -13,7 +13,7 @@ from pypmix.engine.python.node import Topic, fields_of, made, refuse
 from pypmix.engine.python.serverside.outputform import OutputForm
 from pypmix.engine.times import OUTPUT_SECONDS
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import OutOfResources, PMIxError
 from pypmix.standard.ops import IOFDeregister, IOFPull, IOFPush
 from pypmix.standard.ops.forwarding import names_proc
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -224,7 +224,7 @@ class Forwarding(Topic):
         if len(pulls) >= self.server.limits.pulls:
             raise self.server.limits.reached("pulls", "too much output is pulled already")
         if sum([len(pull.procs) for pull in pulls.values()], len(op.procs)) > MAX_NAMED:
-            raise PMIxError(f"the pulls name more than {MAX_NAMED} procs", status=statuses.ERR_OUT_OF_RESOURCE)
+            raise OutOfResources(f"the pulls name more than {MAX_NAMED} procs")
         pull = self._add(peer, fields["local_id"], op.procs, op.channels)
         pull.form = OutputForm.wanted(op.directives)
         pull.early = []

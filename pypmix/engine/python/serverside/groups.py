@@ -15,7 +15,7 @@ from pypmix.engine.python.serverside.forming import told_as
 from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
 from pypmix.engine.python.serverside.plans import Plan, Plans, listed_all
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import NotFound, PMIxError
+from pypmix.standard.errors import NotFound, OutOfResources, PMIxError
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.ops.hosting import (
     GROUP_DESTRUCT,
@@ -165,7 +165,7 @@ class Groups(Constructing):
         if owed:
             raise PMIxError(f"there will be no group {name!r}", status=told_as(owed, peer))
         if len(store.groups) >= MAX_GROUPS:
-            raise PMIxError(f"there are {len(store.groups)} groups", status=statuses.ERR_OUT_OF_RESOURCE)
+            raise OutOfResources(f"there are {len(store.groups)} groups")
         if store.groups and not store.groups.keys().isdisjoint(plan.nspaces):
             plan = Plan(tuple(store.ungrouped(store.own(plan.named, process.proc))), plan.infos)
         peer.own = peer.own or REACTS in plan.given

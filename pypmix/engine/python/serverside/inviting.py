@@ -10,7 +10,7 @@ from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import flag, found, listed, proc, procs, size, text
 from pypmix.engine.python.node import fields_of
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import NotFound, PMIxError
+from pypmix.standard.errors import NotFound, OutOfResources, PMIxError
 from pypmix.standard.ops import Notification, NotifyEvent
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import MAX_NSLEN, RANK_VALID
@@ -70,7 +70,7 @@ class Inviting:
         if store.get(name) is not None or store.keys_of(name) or name in self._under_way:
             raise PMIxError(f"there is a group or an nspace {name!r} already", status=statuses.ERR_EXISTS)
         if len(self._under_way) >= MAX_INVITATIONS:
-            raise PMIxError(f"there are {MAX_INVITATIONS} invitations", status=statuses.ERR_OUT_OF_RESOURCE)
+            raise OutOfResources(f"there are {MAX_INVITATIONS} invitations")
         order = self._groups.flat(tuple(store.ungrouped(store.own(fields["procs"], leader))))
         if leader not in order:
             # The members are those it names. Its own library refuses this, too.

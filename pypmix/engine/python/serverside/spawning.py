@@ -6,7 +6,7 @@ from pypmix.engine.common import Pending
 from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.node import Topic, fields_of, made, refuse
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import OutOfResources, PMIxError
 from pypmix.standard.ops import Spawn
 from pypmix.standard.ops.forwarding import DIAG, STDERR, STDOUT
 from pypmix.standard.types import MAX_NSLEN, check_name
@@ -54,7 +54,7 @@ class Spawning(Topic):
         channels = self._channels(peer, op)
         begun = self._begun.setdefault(peer, {})
         if len(begun) >= MAX_SPAWNS:
-            raise PMIxError("too many jobs are being started already", status=statuses.ERR_OUT_OF_RESOURCE)
+            raise OutOfResources("too many jobs are being started already")
         begun[tag] = self.server.clock.now()
 
         def answer(nspace: Any, error: BaseException | None) -> None:

@@ -6,7 +6,7 @@ import os
 
 from pypmix.engine.python.node import Applicant, Topic
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import NotFound, PMIxError
+from pypmix.standard.errors import NotFound, OutOfResources, PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import ToolConnected
 from pypmix.standard.releases import release_text
@@ -185,7 +185,7 @@ class Tools(Topic):
     def _adopt(self, proc: Proc, uid: int, gid: int) -> Process:
         """Register a tool that the host has not registered."""
         if self._known >= MAX_TOOLS:
-            raise PMIxError("there are too many tools", status=statuses.ERR_OUT_OF_RESOURCE)
+            raise OutOfResources("there are too many tools")
         namespace = self._names.get(proc.nspace)
         if namespace is None:
             namespace = self.server.store.add(JobInfo(proc.nspace, procs=((proc.rank, ()),)))
