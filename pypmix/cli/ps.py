@@ -15,7 +15,7 @@ from pypmix.standard.types import Proc, ProcInfo
 from pypmix.tool import Tool
 
 HEADINGS = ("JOB", "RANK", "PID", "STATE", "NODE", "PROGRAM")
-JOB_WIDTH = 24
+JOB_WIDTH = 26
 """The most columns of a job's name on a terminal; pipes and JSON get it whole."""
 JOB_END = 7
 """The length of the end that such a name keeps."""

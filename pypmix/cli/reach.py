@@ -208,14 +208,35 @@ def shown_command(line: str) -> str:
 
 
 def _choice(tool: Tool, server: Proc, jobs: set[str]) -> str:
-    """Return the line of one server in a list of several: the option that names it, and what it runs."""
+    """Return the line of one server in a list of several: the option that names it, its age, and what it runs."""
     try:
         pid = tool.query(attrs.SERVER_PIDINFO, default=0)
     except PMIxError:
         pid = 0
     lines = [shown_command(line) for job in sorted(jobs) for _, line in command_lines(tool, job)]
     option = f"--pid {pid}" if pid else f"--nspace {server.nspace}"
-    return f"{option}  {' : '.join(lines) or ', '.join(sorted(jobs)) or 'no job'}"[:LONGEST_CHOICE]
+    age = age_of(pid) if pid else None
+    since = "" if age is None else f"  {age_text(age)} old"
+    return f"{option}{since}  {' : '.join(lines) or ', '.join(sorted(jobs)) or 'no job'}"[:LONGEST_CHOICE]
+
+
+def age_of(pid: int) -> float | None:
+    """Return how many seconds ago a process of this machine started; None if that cannot be known."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat, open("/proc/uptime", "rb") as uptime:
+            # The name of the program, in parentheses, may hold anything.
+            ticks = int(stat.read().rpartition(b")")[2].split()[19])
+            return max(0.0, float(uptime.read().split()[0]) - ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def age_text(seconds: float) -> str:
+    """Return an age in its largest unit: `42 s`, `3 min`, `5 h`, `2 days`."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _jobs(tool: Tool) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
+from pypmix.engine.common import NATIVE, UNCHECKED
 from pypmix.standard import attrs
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.record import Record
@@ -18,17 +19,33 @@ LOCAL_RANKS_MAX = 0xFFFF
 """PMIX_LOCAL_RANK and PMIX_NODE_RANK are 16 bits wide."""
 
 
-SECRET = 12
-"""Bytes at random in an nspace that is made up."""
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+"""32 letters and digits that nobody mistakes for each other."""
+
+RANDOM = 8
+"""The random characters of an nspace, 5 bits each: no two jobs share them, and a server that delays refused clients
+cannot be asked for all of them."""
+
+RANDOM_ALONE = 20
+"""Those of an nspace that is the only proof of its ranks: too many also for fast guesses that know a hash of it."""
 
 
-def secret() -> str:
-    """Return a part of an nspace that cannot be guessed.
+def new_nspace(alone: bool) -> str:
+    """Return the nspace of a session that has not been given any; those of its jobs begin with it.
 
     An nspace is what a client of any release shows its server that came in its environment, where other users cannot
     look. It must not stand where they can: in names of files and in command lines.
+
+    Args:
+        alone: Whether the server has no other proof of who a rank is than the nspace.
     """
-    return os.urandom(SECRET).hex()
+    letters = [ALPHABET[byte & 31] for byte in os.urandom(RANDOM_ALONE if alone else RANDOM)]
+    return f"pypmix-{os.getpid()}-{''.join(letters)}"
+
+
+def is_sole_proof(engine: str | None) -> bool:
+    """Return True if servers of an engine let in who knows the nspace: the native one does, and `unchecked` says so."""
+    return engine == NATIVE or UNCHECKED in {name.strip() for name in os.environ.get("PYPMIX_SECURITY", "").split(",")}
 
 
 class Application(Record):

@@ -12,7 +12,7 @@ from functools import partial
 from pypmix.clusters import check_cluster
 from pypmix.host import launch, orphans
 from pypmix.host.folders import temporary_folder
-from pypmix.host.job import Application, secret
+from pypmix.host.job import Application, is_sole_proof, new_nspace
 from pypmix.host.loop import Loop
 from pypmix.host.nodes import LocalNode, check_nodes
 from pypmix.host.outcome import TIMED_OUT, Outcome, pending_text, signal_text
@@ -155,7 +155,7 @@ class LocalHost(ServingManager):
             Loop(),
             env=inherited,
             tmpdir=os.path.join(temporary_folder(inherited), name),
-            space=_check_nspace(nspace) or f"pypmix-{label}-{os.getpid()}-{secret()}",
+            space=_check_nspace(nspace) or new_nspace(is_sole_proof(engine)),
             grace=grace,
             limits=Limits.of(os.environ) if limits is None else limits,
             cluster=cluster,

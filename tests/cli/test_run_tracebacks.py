@@ -76,7 +76,7 @@ def check_folded(ended: Ended, ranks: str, count: int) -> None:
 
 @pytest.mark.parametrize(("nodes", "leave"), [(1, CUT), (4, CLOSE)])
 def test_the_rank_that_began_is_shown_though_it_ends_last(command: Command, nodes: int, leave: str) -> None:
-    check_folded(command("run", "-n", 4, "--nodes", nodes, *raising(leave)), "0, 2-3", 3)
+    check_folded(command("run", "-n", 4, "--nodes", nodes, *raising(leave)), "0, 2 to 3", 3)
 
 
 def test_the_rank_that_began_is_shown_where_it_ends_first(command: Command) -> None:

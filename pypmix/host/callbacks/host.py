@@ -117,7 +117,9 @@ class Host(Upcalls, Jobs, Decorators):
         _check_seconds("grace", grace)
         _check_parts(wrap, exchange)
         offered = None if answers is None else _offered(answers)
-        super().__init__(exchange.name if node is None and exchange is not None else node, tmpdir, grace, offered)
+        super().__init__(
+            exchange.name if node is None and exchange is not None else node, tmpdir, grace, offered, engine
+        )
         self._exchange = exchange
         self._reply_timeout = reply_timeout
         self.server = Server(

@@ -7,11 +7,12 @@ import os
 import socket
 from functools import partial
 
+from pypmix.engine.select import requested
 from pypmix.host.callbacks.manager import HostManager
 from pypmix.host.callbacks.processes import REAP, Home, Launched, Processes, Start, check_signal
 from pypmix.host.callbacks.watching import Watching
 from pypmix.host.folders import temporary_folder, working_directory
-from pypmix.host.job import Application, Job, Node, check_local_size, secret
+from pypmix.host.job import Application, Job, Node, check_local_size, is_sole_proof, new_nspace
 from pypmix.host.launch import inherited_environment
 from pypmix.host.nodes import usable_cpus
 from pypmix.host.running import POLL, RunningJob
@@ -43,6 +44,7 @@ class Jobs(Home):
         node: The name of this node; None where all ranks of all jobs are here.
         tmpdir: Where the host's folder is made; the system's by default.
         grace: Seconds that processes have between SIGTERM and SIGKILL.
+        engine: The engine of the server; None if the environment or the default says it.
 
     Attributes:
         env: What processes inherit.
@@ -51,12 +53,14 @@ class Jobs(Home):
 
     server: Server
 
-    def __init__(self, node: str | None, tmpdir: str | None, grace: float, offered: frozenset[str] | None) -> None:
+    def __init__(
+        self, node: str | None, tmpdir: str | None, grace: float, offered: frozenset[str] | None, engine: str | None
+    ) -> None:
         self.env = inherited_environment(os.environ)
         self.grace = grace
         self.node = node
         self._offered = offered
-        self._label = f"pypmix-host-{os.getpid()}-{secret()}"
+        self._label = new_nspace(is_sole_proof(requested(engine, os.environ)))
         given = "" if tmpdir is None else os.fsdecode(tmpdir)
         folder = f"pypmix-host-{os.getpid()}-{os.urandom(3).hex()}"
         self.tmpdir = os.path.join(given or temporary_folder(self.env), folder)
