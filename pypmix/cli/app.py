@@ -374,10 +374,10 @@ def _doctor(given: Namespace) -> int:
     words = [word for (name, *_), _, _ in NODES if getattr(given, name) for word in (name, getattr(given, name))]
     try:
         nodes = doctor.look(words, os.environ)
-    except UsageError:
+    except UsageError as error:
         if not words and not given.json:
             # The environment is to blame, and the rest of it may be, too.
-            sys.stdout.write(doctor.as_text(diagnosis, None, sys.stdout))
+            sys.stdout.write(doctor.as_text(diagnosis, None, sys.stdout, str(error)))
         raise
     sys.stdout.write(doctor.as_json(diagnosis, nodes) if given.json else doctor.as_text(diagnosis, nodes, sys.stdout))
     return 0 if diagnosis.usable and (nodes is None or nodes.usable) else 1

@@ -63,6 +63,11 @@ class Diagnosis(Record):
         return self.report.choice is not None
 
     @property
+    def serverless(self) -> bool:
+        """Whether the environment names a job and no server, so that no client can open."""
+        return bool(self.report.launcher.nspace and not self.report.launcher.uris)
+
+    @property
     def generation(self) -> str:
         """The generation of the server, as libraries count it; empty if it does not tell or is pypmix's own."""
         if self.report.launcher.pypmix:
@@ -100,7 +105,7 @@ class Diagnosis(Record):
             fixes.append("unset PYPMIX_ENGINE, or set it to python, native or auto")
         elif self.report.choice is None:
             fixes.append("unset PYPMIX_ENGINE, or set it to python")
-        if self.report.launcher.nspace and not self.report.launcher.uris:
+        if self.serverless:
             fixes.append("unset PMIX_NAMESPACE: it names a job, but no PMIX_SERVER_URI* says where its server is")
         if self.trouble:
             fixes.append(

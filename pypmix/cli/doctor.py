@@ -87,12 +87,23 @@ def as_json(diagnosis: Diagnosis, nodes: Examined | None = None) -> str:
                 ],
                 "warnings": diagnosis.warnings,
                 "fixes": diagnosis.fixes,
+                "next": next_step(diagnosis, nodes),
                 **({} if nodes is None else {"nodes": _nodes(nodes)}),
             },
             indent=2,
         )
         + "\n"
     )
+
+
+def next_step(diagnosis: Diagnosis, nodes: Examined | None = None) -> str:
+    """Return the one thing to do before jobs and clients run here; empty if they do."""
+    if not diagnosis.usable or diagnosis.serverless:
+        return next(iter(diagnosis.fixes), "")
+    for each in () if nodes is None else nodes.findings:
+        if each.severe:
+            return f"{each.node}: {each.fix}" if each.node else each.fix
+    return ""
 
 
 def _nodes(nodes: Examined) -> dict[str, object]:
@@ -142,9 +153,18 @@ def _native_reason(diagnosis: Diagnosis) -> str:
     return f"native engine not usable: {diagnosis.report.missing}"
 
 
-def as_text(diagnosis: Diagnosis, nodes: Examined | None, out: TextIO) -> str:
-    """Return the diagnosis as text for `out`: fitted to a terminal, unwrapped for anything else."""
+def as_text(diagnosis: Diagnosis, nodes: Examined | None, out: TextIO, problem: str = "") -> str:
+    """Return the diagnosis as text for `out`: fitted to a terminal, unwrapped for anything else.
+
+    Args:
+        diagnosis: What was found here.
+        nodes: What was found on the nodes; None if none are named.
+        out: The stream.
+        problem: Why the nodes could not be looked at; empty if they could.
+    """
     lines = _lines(diagnosis) + ([] if nodes is None else _node_lines(nodes))
+    step = problem or next_step(diagnosis, nodes)
+    lines.append(("to do", step, "bad") if step else ("ready", "jobs and clients run here", "good"))
     return grid([(label, line) for label, line, _style in lines], [style for _label, _line, style in lines], out)
 
 
@@ -186,7 +206,8 @@ def _lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
         )
     else:
         lines.append(("verdict", f"a client here cannot run: {diagnosis.report.trouble}", bad))
-    lines.append(("", GROUPS_NOTE, "dim"))
+    if diagnosis.generation:
+        lines.append(("", GROUPS_NOTE, "dim"))
     lines += [("WARNING", text, odd) for text in diagnosis.warnings]
     lines += [("fix", text, "bold") for text in diagnosis.fixes]
     return lines

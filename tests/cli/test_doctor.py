@@ -29,6 +29,7 @@ SHAPE: dict[str, Any] = {
     "metadata": [{"name": str, "version": str, "path": str, "own": bool}],
     "warnings": [str],
     "fixes": [str],
+    "next": str,
 }
 
 
@@ -175,6 +176,22 @@ def test_limits_that_cannot_be_read_are_told_with_the_rest(command: Command) -> 
     assert ended.code == 2
     assert "PYPMIX_LIMITS: there is no limit 'commited'" in ended.err.decode()
     assert "verdict " in ended.out.decode()
+    assert ended.lines[-1].startswith("to do") and "no limit 'commited'" in ended.lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("env", "code", "line"),
+    [
+        ({}, 0, "ready          jobs and clients run here"),
+        ({"PYPMIX_ENGINE": "fast"}, 1, "to do          unset PYPMIX_ENGINE, or set it to python, native or auto"),
+        ({"PMIX_NAMESPACE": "left@1", "PMIX_RANK": "0"}, 0, "to do          unset PMIX_NAMESPACE: it names a job,"),
+    ],
+)
+def test_the_last_line_is_the_conclusion(command: Command, env: dict[str, str], code: int, line: str) -> None:
+    ended = command("doctor", env=env)
+    assert ended.code == code and ended.lines[-1].startswith(line), ended
+    assert sum(each.startswith(("ready ", "to do ")) for each in ended.lines) == 1
+    assert diagnose(command, code, **env)["next"] == ended.lines[-1].removeprefix("to do").strip() * (line[0] == "t")
 
 
 def test_an_engine_that_does_not_exist(command: Command) -> None:

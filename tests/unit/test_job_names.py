@@ -12,9 +12,9 @@ from pypmix.host import job
 from pypmix.host.job import ALPHABET, is_sole_proof, new_nspace
 
 
-@pytest.mark.parametrize(("alone", "length"), [(False, 8), (True, 20)])
-def test_a_name_is_the_pid_and_random_characters(alone: bool, length: int) -> None:
-    found = [new_nspace(alone) for _ in range(200)]
+@pytest.mark.parametrize(("sole", "length"), [(False, 8), (True, 20)])
+def test_a_name_is_the_pid_and_random_characters(sole: bool, length: int) -> None:
+    found = [new_nspace(sole) for _ in range(200)]
     assert len(set(found)) == 200
     for name in found:
         assert re.fullmatch(rf"pypmix-{os.getpid()}-[{ALPHABET}]{{{length}}}", name), name
