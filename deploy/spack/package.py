@@ -6,6 +6,7 @@ from spack.package import *
 class PyPypmixHpc(PythonPackage):
     """Pythonic PMIx: process management for HPC jobs, over any libpmix or none."""
 
+    homepage = "https://pypmix.example/docs/"
     pypi = "pypmix-hpc/pypmix_hpc-2026.11.0.tar.gz"
 
     license("BSD-3-Clause")

@@ -23,6 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LIB = "tests/lib"
 PYTEST = ("pytest", "-n", "2", "--dist", "worksteal")
 
+DIST = ".tox/dist"
+"""Where the distributions go that the part `wheels` builds."""
+
 RANDOM = "PYPMIX_TEST_RANDOM"
 """With it Hypothesis looks for new examples in each run."""
 
@@ -119,6 +122,7 @@ PARTS = (
         "unit and wire on Debian forky's Python 3.14",
         ("python", f"{LIB}/in_root.py", "forky", "-n", "2", *folders("unit", "wire")),
     ),
+    Part("wheels", "what goes to the index: built, checked and installed", ("python", "native/wheels.py", DIST), ()),
     Part("stranger", "README and the tutorial on a bare machine", ("pytest", *folders("stranger")), ("bookworm",)),
     Part("bare", "README's test command on a bare machine", ("python", f"{LIB}/bare.py"), ("bookworm",)),
     Part("sabotage", "tests fail where the package is broken", ("python", "tests/long/sabotage.py")),

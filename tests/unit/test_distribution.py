@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -78,3 +80,45 @@ def test_the_recipe_for_spack_asks_for_the_same(ours: dict[str, str]) -> None:
     found = wanted([text for what, text in said if what == "depends_on"])
     assert found.pop("pmix") == "4.2"
     assert found == ours
+
+
+def image(name: str) -> list[tuple[str, str]]:
+    """Return the instructions of an image file, with their words; raise an error for what is not one."""
+    text = (ROOT / name).read_text().replace("\\\n", " ")
+    found = [line.partition(" ") for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    known = {"FROM", "RUN", "COPY", "LABEL", "USER", "WORKDIR", "ENTRYPOINT"}
+    assert {word for word, _, _ in found} <= known and found[0][0] == "FROM"
+    return [(word, rest.strip()) for word, _, rest in found]
+
+
+@pytest.mark.parametrize("name", ["deploy/oci/Containerfile", "deploy/kubernetes/Dockerfile"])
+def test_images_have_a_python_that_is_supported_and_run_the_command(name: str) -> None:
+    steps = image(name)
+    bases = [re.match(r"docker\.io/library/python:([\d.]+)-slim\b", rest) for word, rest in steps if word == "FROM"]
+    supported = {each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)}
+    assert bases and all(base is not None and base[1] in supported for base in bases)
+    assert steps[-1][0] == "ENTRYPOINT" and json.loads(steps[-1][1])[0] in PROJECT["scripts"]
+
+
+def test_the_image_of_the_source_names_the_project() -> None:
+    (labels,) = [shlex.split(rest) for word, rest in image("deploy/oci/Containerfile") if word == "LABEL"]
+    named = {key.rpartition(".")[2]: text for key, _, text in (each.partition("=") for each in labels)}
+    assert named == {
+        "title": NAME,
+        "version": __version__,
+        "licenses": PROJECT["license"],
+        "source": PROJECT["urls"]["Source"],
+        "documentation": PROJECT["urls"]["Documentation"],
+    }
+
+
+def test_recipes_have_the_addresses_of_the_project() -> None:
+    about = yaml.safe_load((ROOT / "deploy/conda/recipe.yaml").read_text())["about"]
+    assert (about["homepage"], about["documentation"]) == (PROJECT["urls"]["Documentation"],) * 2
+    assert about["repository"] == PROJECT["urls"]["Source"]
+    homepage = re.search(r'homepage = "(.*)"', (ROOT / "deploy/spack/package.py").read_text())
+    assert homepage is not None and homepage[1] == PROJECT["urls"]["Documentation"]
+
+
+def test_the_source_that_is_published_has_the_recipes() -> None:
+    assert '"deploy"' in (ROOT / "native/backend.py").read_text().partition("SHIPPED_FILES")[0]

@@ -27,6 +27,7 @@ PAPERS = [
     *sorted((ROOT / ".github").rglob("*.md")),
     *[page for page in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in page.parts],
     ROOT / "docs" / "conf.py",
+    *[path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file()],
 ]
 PLACEHOLDER = re.compile(r"[\w.@/:-]*pypmix\.example[\w/.-]*")
 
