@@ -1,6 +1,6 @@
-"""In which states groups are, under way and as they stand, and what leads from one to another.
+"""The states of groups and of what forms them, and the steps between them.
 
-The parts keep the states that stand here, and take each next one from here. The documentation draws these tables.
+The other modules keep these states, and take each next one from these tables. The documentation shows the tables.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pypmix.standard.ops.groups import ACCEPTED, DECLINED, FAILED
 class Invitation(Machine):
     """An invitation, at its leader."""
 
-    UNDER_WAY = START = "under way"
+    UNDER_WAY = START = "in progress"
     COMPLETE = "complete"
     GIVEN_UP = "given up"
 
-    COMPLETES = "nothing is left to wait for"
-    GIVES_UP = "somebody gives it up"
+    COMPLETES = "all have answered"
+    GIVES_UP = "it is cancelled"
     LOST = "the session ends"
 
     ROWS = (
@@ -25,7 +25,7 @@ class Invitation(Machine):
             UNDER_WAY,
             COMPLETES,
             COMPLETE,
-            "`GROUP_CONSTRUCT_COMPLETE` to the members; `GROUP_CONSTRUCT_ABORT` to those who have not answered in time",
+            "`GROUP_CONSTRUCT_COMPLETE` to the members; `GROUP_CONSTRUCT_ABORT` to procs that have not answered",
         ),
         Row(UNDER_WAY, GIVES_UP, GIVEN_UP, "`GROUP_CONSTRUCT_ABORT` to all"),
         Row(UNDER_WAY, LOST, GIVEN_UP),
@@ -46,7 +46,7 @@ class Answer(Machine):
     ACCEPTS = "it accepts"
     DECLINES = "it declines"
     FAILS = "it ends, or its time runs out"
-    LEFT_OUT = "the leader goes on without it"
+    LEFT_OUT = "the leader continues without it"
 
     ROWS = (
         Row(NOT_INVITED, IS_INVITED, PENDING, "`GROUP_INVITED` to it"),
@@ -86,7 +86,7 @@ class Invitee(Machine):
     LEADER_FAILS = "the leader fails"
     IS_LED = "another one leads"
     IS_CHOSEN = "this one leads"
-    STANDS = "the group stands"
+    STANDS = "the group is formed"
     ENDS = "there is no group"
 
     ROWS = (
@@ -99,15 +99,15 @@ class Invitee(Machine):
         Row(JOINS, LEADER_FAILS, WAITS, "`GROUP_LEADER_FAILED` to the handlers"),
         Row(JOINS, ENDS, OVER),
         Row(LEADERLESS, ACCEPTS, WAITS),
-        Row(LEADERLESS, DECLINES, DECLINED, "the others who choose"),
+        Row(LEADERLESS, DECLINES, DECLINED, "the other members that choose"),
         Row(LEADERLESS, IS_LED, INVITED, "the new leader: not answered yet"),
         Row(LEADERLESS, IS_CHOSEN, LEADS),
-        Row(LEADERLESS, ENDS, OVER, "the others who choose"),
+        Row(LEADERLESS, ENDS, OVER, "the other members that choose"),
         Row(WAITS, STANDS, MEMBER),
-        Row(WAITS, TIME_OUT, DECLINED, "the others who choose"),
+        Row(WAITS, TIME_OUT, DECLINED, "the other members that choose"),
         Row(WAITS, IS_LED, JOINS, "`GROUP_INVITE_ACCEPTED` to the new leader"),
         Row(WAITS, IS_CHOSEN, LEADS_AND_JOINS),
-        Row(WAITS, ENDS, OVER, "the others who choose"),
+        Row(WAITS, ENDS, OVER, "the other members that choose"),
         Row(LEADS, ACCEPTS, LEADS_AND_JOINS),
         Row(LEADS, STANDS, MEMBER),
         Row(LEADS, ENDS, OVER),
@@ -124,13 +124,13 @@ class Election(Machine):
     WAITS = "coordinates"
     ASKS = "coordinates, has asked"
     DECIDED = "decided"
-    OUT = "out of it"
+    OUT = "withdrawn"
 
     FOLLOWS = "another one coordinates"
     COORDINATES = "this one coordinates"
-    MISSES = "some have not reported"
+    MISSES = "members have not reported in time"
     CHOOSES = "all have reported, and it chooses"
-    HEARS = "it is told the choice"
+    HEARS = "it learns the choice"
     DROPS = "it no longer takes part in the group"
     LOST = "the session ends"
 
@@ -141,18 +141,18 @@ class Election(Machine):
         Row(REPORTS, FOLLOWS, REPORTS, "its vote to the next coordinator"),
         Row(REPORTS, COORDINATES, WAITS),
         Row(REPORTS, HEARS, DECIDED),
-        Row(REPORTS, DROPS, OUT, "the others who take part"),
+        Row(REPORTS, DROPS, OUT, "the other participants"),
         Row(REPORTS, LOST, OUT),
         Row(WAITS, FOLLOWS, REPORTS, "its vote to the coordinator"),
-        Row(WAITS, MISSES, ASKS, "those who have not reported"),
-        Row(WAITS, CHOOSES, DECIDED, "`GROUP_LEADER_SELECTED` to all who take part"),
-        Row(WAITS, HEARS, DECIDED, "`GROUP_LEADER_SELECTED` to all who take part"),
-        Row(WAITS, DROPS, OUT, "the others who take part"),
+        Row(WAITS, MISSES, ASKS, "the members that have not reported"),
+        Row(WAITS, CHOOSES, DECIDED, "`GROUP_LEADER_SELECTED` to all participants"),
+        Row(WAITS, HEARS, DECIDED, "`GROUP_LEADER_SELECTED` to all participants"),
+        Row(WAITS, DROPS, OUT, "the other participants"),
         Row(WAITS, LOST, OUT),
         Row(ASKS, FOLLOWS, REPORTS, "its vote to the coordinator"),
-        Row(ASKS, CHOOSES, DECIDED, "`GROUP_LEADER_SELECTED` to all who take part"),
-        Row(ASKS, HEARS, DECIDED, "`GROUP_LEADER_SELECTED` to all who take part"),
-        Row(ASKS, DROPS, OUT, "the others who take part"),
+        Row(ASKS, CHOOSES, DECIDED, "`GROUP_LEADER_SELECTED` to all participants"),
+        Row(ASKS, HEARS, DECIDED, "`GROUP_LEADER_SELECTED` to all participants"),
+        Row(ASKS, DROPS, OUT, "the other participants"),
         Row(ASKS, LOST, OUT),
     )
 
@@ -160,15 +160,15 @@ class Election(Machine):
 class Standing(Machine):
     """A group, at one of its members."""
 
-    UNDER_WAY = START = "under way"
-    LED = "stands, led"
-    LEADERLESS = "stands, no leader"
-    CHOOSES = "stands, chooses"
+    UNDER_WAY = START = "in progress"
+    LED = "formed, with a leader"
+    LEADERLESS = "formed, no leader"
+    CHOOSES = "formed, choosing a leader"
     OVER = "over"
 
     STANDS = "it is complete"
     STANDS_LED = "it is complete, with a leader"
-    NOTHING = "nothing comes of it"
+    NOTHING = "it fails"
     DECLARES = "a member says that it leads"
     JOINS = "a proc is admitted"
     LEAVES = "a member leaves"
@@ -190,7 +190,7 @@ class Standing(Machine):
         Row(LED, LEAVES, LED, "`GROUP_LEFT` to the handlers"),
         Row(LED, FAILS, LED, "`GROUP_MEMBER_FAILED` to the handlers, if the group wants it"),
         Row(LED, LEADER_LEAVES, LEADERLESS, "`GROUP_LEFT` to the handlers"),
-        Row(LED, NEEDS_LEADER, CHOOSES, "`GROUP_LEADER_FAILED` to the handlers; then the members who choose"),
+        Row(LED, NEEDS_LEADER, CHOOSES, "`GROUP_LEADER_FAILED` to the handlers; then the members that choose"),
         Row(LED, IS_LED, LED, "`GROUP_LEADER_SELECTED` to the handlers"),
         Row(LED, NOT_LED, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
         Row(LED, GOES, OVER, "`GROUP_LEFT` to the others"),
@@ -200,8 +200,8 @@ class Standing(Machine):
         Row(LEADERLESS, JOINS, LEADERLESS, "`GROUP_MEMBERSHIP_UPDATE` to the handlers"),
         Row(LEADERLESS, LEAVES, LEADERLESS, "`GROUP_LEFT` to the handlers"),
         Row(LEADERLESS, FAILS, LEADERLESS, "`GROUP_MEMBER_FAILED` to the handlers, if the group wants it"),
-        Row(LEADERLESS, NEEDS_LEADER, CHOOSES, "`GROUP_LEADER_FAILED` to the handlers; then the members who choose"),
-        Row(LEADERLESS, IS_CALLED, CHOOSES, "the members who choose: no wish of its own"),
+        Row(LEADERLESS, NEEDS_LEADER, CHOOSES, "`GROUP_LEADER_FAILED` to the handlers; then the members that choose"),
+        Row(LEADERLESS, IS_CALLED, CHOOSES, "the members that choose: no wish"),
         Row(LEADERLESS, IS_LED, LED, "`GROUP_LEADER_SELECTED` to the handlers"),
         Row(LEADERLESS, NOT_LED, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
         Row(LEADERLESS, GOES, OVER, "`GROUP_LEFT` to the others"),
@@ -212,7 +212,7 @@ class Standing(Machine):
         Row(CHOOSES, FAILS, CHOOSES, "`GROUP_MEMBER_FAILED` to the handlers, if the group wants it"),
         Row(CHOOSES, IS_LED, LED, "`GROUP_LEADER_SELECTED` to the handlers"),
         Row(CHOOSES, NOT_LED, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
-        Row(CHOOSES, GOES, OVER, "`GROUP_LEFT` to the others; the members who choose: withdrawn"),
+        Row(CHOOSES, GOES, OVER, "`GROUP_LEFT` to the others; the members that choose: withdrawn"),
         Row(CHOOSES, DESTRUCTED, OVER),
         Row(CHOOSES, LOST, OVER),
     )
