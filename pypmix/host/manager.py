@@ -440,6 +440,7 @@ class Manager:
             for name, members in job.job.psets().items():
                 self.define_process_set(name, members, job=nspace)
         except BaseException:
+            self.drop_psets(nspace)
             self.forget(job)
             self.jobs.pop(nspace, None)
             raise
@@ -610,6 +611,8 @@ class Manager:
         # What has left the job's process groups and lives on may still write; that is not waited for.
         job.finish_output()
         job.close()
+        # Programs that are told of the end find no set of the job.
+        self.drop_psets(job.nspace)
         self._lingering[job.nspace] = self.loop.later(LINGER, lambda: self.forget(job))
         self.tell_end(job)
 
@@ -624,7 +627,6 @@ class Manager:
         timer = self._lingering.pop(nspace, None)
         if timer is not None:
             timer.cancel()
-        self.drop_psets(nspace)
         for node in self.nodes:
             node.deregister(nspace)
         if self._crossings is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lib import promises
+from lib import pairings, promises
 from pypmix import PMIxError
 
 pytestmark = [
@@ -110,3 +110,19 @@ def test_a_member_of_a_group_that_stands_ends(run):
 @pytest.mark.promise("a leader fails")
 def test_the_leader_of_a_group_that_stands_ends(run):
     run.keeps("a leader fails")
+
+
+@pytest.mark.servers("python-server")
+@pytest.mark.clients("python-client")
+@pytest.mark.promise("construct: the leader fails")
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_the_next_leader_alone_hears_of_a_member_that_ends_after_the_leader(run, nodes):
+    """The servers learn of both ends at once, and tell of them one after the other, as one server does."""
+    options = ("--nodes", str(nodes), *pairings.surviving(run.server))
+    job = run.job("group_failures.leader_and_member", 5, options=options)
+    left = job.ranks
+    assert not job.hung and set(left) == {0, 1, 2} and not any(rank.error for rank in left.values()), job.report()
+    failed, selected, member = ("GROUP_LEADER_FAILED", 3), ("GROUP_LEADER_SELECTED", 0), ("GROUP_MEMBER_FAILED", 4)
+    # Rank 0 answers the event of the leader, which its later handlers do not get.
+    heard = [[selected, member], [failed, selected], [failed, selected]]
+    assert [left[rank].result for rank in range(3)] == [([0, 1, 2], each) for each in heard]

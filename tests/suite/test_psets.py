@@ -109,6 +109,12 @@ def test_sets_go_with_their_job(run):
     assert went == [("delete", "sea", 1), ("delete", "wind", 2)] and kept == ["ocean"]
 
 
+@pytest.mark.promise("pset: delete")
+@pytest.mark.needs("process sets")
+def test_a_job_that_has_been_waited_for_has_no_sets(run):
+    assert run("psets.waited", ranks=2, psets={"ocean": 2})[0] == ["ocean"]
+
+
 @pytest.mark.needs("process sets")
 def test_a_set_keeps_its_members(run):
     job = run.job("psets.ended", ranks=3, psets={"ocean": 2})

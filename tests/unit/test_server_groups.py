@@ -972,6 +972,39 @@ def test_all_hear_of_a_member_if_the_leader_has_ended_as_well():
     assert codes_heard(zero) == codes_heard(one) == [statuses.GROUP_LEADER_FAILED, statuses.GROUP_MEMBER_FAILED]
 
 
+@pytest.mark.parametrize("led", [True, False])
+def test_the_host_says_who_leads_next_and_who_else_has_ended(led):
+    """The callers claim to lead, and the next round brings the leader that was chosen with the end of a member."""
+    cluster = Several((0, 1), (2, 3))
+    zero, one = cluster.member(0), cluster.member(1)
+    for member in (zero, one):
+        member.construct(NOTIFY, REACTS, procs=job(0, 1, 2, 3))
+    _, _, answer = cluster.asked()
+    answer((talk.procs(talk.ABSENT, job(2)), talk.proc(GROUP_LEADER_PROC, Proc("job", 2))), None)
+    cluster.react(zero, Proc("job", 2), talk.CLAIM if led else talk.GO_ON)
+    cluster.react(one, Proc("job", 2), talk.GO_ON)
+    _, _, answer = cluster.asked()
+    leads = (talk.proc(GROUP_LEADER_PROC, Proc("job", 0)),) if led else ()
+    answer((talk.procs(talk.ABSENT, job(2, 3)), *leads, NOTIFY), None)
+    before = [statuses.GROUP_LEADER_FAILED, statuses.GROUP_LEADER_SELECTED]
+    assert codes_heard(zero) == [*before, statuses.GROUP_MEMBER_FAILED]
+    assert codes_heard(one) == ([*before] if led else [*before, statuses.GROUP_MEMBER_FAILED])
+
+
+def test_the_next_leader_alone_is_told_of_a_member_that_ends_while_it_is_chosen():
+    cluster = Several((0, 1, 2, 3, 4))
+    zero, one, two, three, _ = [cluster.member(rank) for rank in range(5)]
+    for member, infos in ((three, (LEAD,)), (zero, ()), (one, ())):
+        member.construct(NOTIFY, REACTS, *infos, procs=job(0, 1, 2, 3, 4))
+    three.client.die()
+    two.client.die()
+    assert codes_heard(zero) == codes_heard(one) == [statuses.GROUP_LEADER_FAILED]
+    cluster.react(zero, Proc("job", 3), talk.CLAIM)
+    cluster.react(one, Proc("job", 3), talk.GO_ON)
+    assert codes_heard(zero) == [statuses.GROUP_LEADER_SELECTED, statuses.GROUP_MEMBER_FAILED]
+    assert codes_heard(one) == [statuses.GROUP_LEADER_SELECTED]
+
+
 def test_rounds_until_all_servers_know_how_their_callers_react():
     cluster = Several((0, 1), (2, 3))
     zero, one = cluster.member(0), cluster.member(1)

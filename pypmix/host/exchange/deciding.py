@@ -227,16 +227,16 @@ class Construct:
 
     Attributes:
         absent: Named procs that do not become members.
-        leader: The proc that has declared itself leader; the first of several.
+        leader: The proc that has declared itself leader, the first of several; or that was chosen since.
     """
 
     def __init__(self, parts: Parts, gone: set[Proc], leaders: set[Proc]) -> None:
         self.parts = parts
         self.absent = gone | absent_in(parts)
-        found = set(leaders)
-        for _, part in parts:
-            found.update(part.leaders, procs_under(part, GROUP_LEADER_PROC))
-        self.leader = min(found, default=None)
+        told = {proc for _, part in parts for proc in part.leaders}
+        declared = {proc for _, part in parts for proc in procs_under(part, GROUP_LEADER_PROC)}
+        # Servers that come again were told of the last one.
+        self.leader = min(told or declared.union(leaders), default=None)
 
     def outcome(self) -> Outcome | None:
         """Return how it has failed, or that it goes on; None where the group stands."""
@@ -249,9 +249,12 @@ class Construct:
         headless = self.leader in absent
         unknown = {proc for _, part in parts if takes_rounds(part) for proc in absent.difference(part.known)}
         if unknown and not asked(parts, OPTIONAL) and (asked(parts, NOTIFY_TERMINATION) or self.leader in unknown):
-            infos = [named(GROUP_ABSENT, sorted(absent))]
-            if self.leader is not None:
-                infos.append(Info(GROUP_LEADER_PROC, Value(codes.PROC, self.leader)))
+            leader = self.leader if self.leader in unknown else self.leading()
+            # The members choose another leader first, which is then told of the others.
+            later = unknown - {leader} if leader in unknown else set()
+            infos = [named(GROUP_ABSENT, sorted(absent - later))]
+            if leader is not None:
+                infos.append(Info(GROUP_LEADER_PROC, Value(codes.PROC, leader)))
             return Outcome(infos=tuple(infos))
         if _is_ft(rules.CONSTRUCT, parts) or (headless and self._winner() is not None):
             return None

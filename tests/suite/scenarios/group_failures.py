@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 
 from lib.aio import hear, sleep, tell, together
@@ -57,6 +60,30 @@ async def heard(stream, quiet=0.8):
         leader = event.info.get("pmix.grp.ldr")
         about = leader if isinstance(leader, Proc) else event.affected[0] if event.affected else None
         found.append((event.code.name, event.info.get("pmix.grp.id"), None if about is None else about.rank))
+
+
+async def leader_and_member(me):
+    """Leader 3 is killed in a construct, and then 4, which never joins it; return the members, and what 0 to 2 hear."""
+
+    @me.on(LEADER)
+    def failed(event):
+        return event.lead() if me.rank == 0 else event.pass_on()
+
+    await failed.ready()
+    async with me.events(MEMBER, LEADER, SELECTED) as events, me.events(EventCode.ERR_PROC_ABORTED) as ends:
+        await me.fence(timeout=60)
+        if me.rank == 4:
+            await ends.get(timeout=60)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if me.rank == 3:
+            # It is lost while it waits.
+            threading.Timer(3 * CALLED, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        leads = True if me.rank == 3 else None
+        found = await me.group_construct("acme.led", me.job.procs, leader=leads, notify_termination=True, timeout=60)
+        told = sorted([each[::2] for each in await heard(events)])
+        # No rank ends before all have heard.
+        await me.fence(found.members, timeout=60)
+        return names(found.members), told
 
 
 async def tardy(me):

@@ -147,6 +147,17 @@ async def spawned(me, gone):
     return found
 
 
+async def waited(me):
+    """Return the sets that exist when a spawned job has been waited for."""
+    found = None
+    if me.rank == 0:
+        job = await me.spawn([app(["true"], n=2, info={attrs.PSET_NAME: "wind"})])
+        await job.wait(timeout=30)
+        found = list(await psets(me))
+    await me.fence(timeout=60)
+    return found
+
+
 async def by_tool(me):
     """A tool from outside knows the same sets, and hears of further ones."""
     seen = None

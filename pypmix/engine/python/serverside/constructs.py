@@ -386,7 +386,10 @@ class Construct(NodeMeaning):
         """Procs elsewhere have ended, and the callers here do not know: they may react to that."""
         self.collective.step(Life.AGAIN)
         self.round += 1
-        self.leader = found(infos, GROUP_LEADER_PROC, Proc)
+        leader = found(infos, GROUP_LEADER_PROC, Proc)
+        if self.leader in self.told and leader != self.leader:
+            self._select(leader)
+        self.leader = leader
         self.claims.clear()
         absent = listed(infos, ABSENT)
         # Servers come again because callers want events of members that end, or for a leader alone.
@@ -597,6 +600,9 @@ class Construct(NodeMeaning):
         collective = self.collective
         if collective.membership.others or not collective.gone:
             return
+        if self.leader in self.due:
+            # The next leader is told of the others.
+            return
         for failed in self.gone_procs():
             if failed in self.told or keys.GROUP_OPTIONAL in self.flags or not collective.is_running:
                 continue
@@ -660,6 +666,7 @@ class Construct(NodeMeaning):
         del self.due[failed]
         if failed == self.leader:
             self._choose()
+            self.look()
         if not self.due:
             self.ask()
 
