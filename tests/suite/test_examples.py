@@ -39,6 +39,7 @@ ENDING = {
         r"rank 1 leads in term 2",
         r"rank 2 follows rank 1 in term 2",
     ),
+    "survivors": tuple(rf"rank {rank} knows \{{0: 0, 2: 20(, 3: 30)?\}}, part {rank}, continue\n" for rank in (0, 2)),
 }
 """What programs print of whose ranks one ends."""
 
@@ -76,6 +77,19 @@ def test_example_that_a_rank_ends(run, name):
     job = run.begin(line, environment=pairings.client_environment(run.client)).wait()
     for text in ENDING[name]:
         assert re.search(text, job.stdout), job.report()
+
+
+@pytest.mark.forms("sync")
+@pytest.mark.servers("python-server")
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_the_survivors_of_four_ranks_exchange_values(run, nodes):
+    command = [sys.executable, str(EXAMPLES / "survivors.py")]
+    line = pairings.command_line(run.server, [Part(4, command)], ["--keep-going", "--nodes", str(nodes)])
+    job = run.begin(line, environment=pairings.client_environment(run.client)).wait()
+    found = sorted(job.stdout.splitlines())
+    assert found == [f"rank {rank} knows {{0: 0, 2: 20, 3: 30}}, part {rank}, continue" for rank in (0, 2, 3)], (
+        job.report()
+    )
 
 
 @pytest.mark.forms("sync")
