@@ -130,7 +130,7 @@ def test_the_table_has_a_floor_for_each_module(monkeypatch: pytest.MonkeyPatch, 
     assert not enough
     assert lines[1].endswith("below")
     last = verdicts[-1].mutant
-    monkeypatch.setattr(mutants, "EQUIVALENTS", (Equivalent(PATH, last.function, last.old, "for a reason"),))
+    monkeypatch.setattr(mutants, "EQUIVALENTS", (Equivalent(PATH, last.function, last.old, last.new, "for a reason"),))
     lines, enough = mutants.table([row._replace(floor=75)], {"pack": [*verdicts[:5], verdicts[5]]})
     assert lines[1].split()[:6] == ["pack", "6", "3", "1", "1", "1"]
     assert enough

@@ -9,7 +9,7 @@ change nothing a test could see, with the reason; they do not count.
 All mutants are put into a copy of the checkout at once, each behind a switch (`mutated`), so that the tests are
 collected once. `mutation.py` runs them: first without a mutant, to see which tests reach which, then each mutant in a
 fork, with tests that reach it, until one fails. The judges are `tests/unit` and `tests/wire`; for the exchange also
-the parts of `tests/faults` that start no process.
+the parts of `tests/faults` that start no process, and for the reactor the tests of `tests/component` that have sockets.
 
 Which mutants are tried follows from a hash of their code and not from a random number. A change of the package moves
 those of the changed lines alone. `--all` tries all, `--only MODULE` those of one row of the table.
@@ -40,6 +40,7 @@ SWITCH = "_mutant"
 
 JUDGES = ("tests/unit", "tests/wire")
 FAULTS = tuple(f"tests/faults/test_crossing{part}.py" for part in ("", "_addresses", "_answers", "_groups", "_tree"))
+SOCKETS = tuple(f"tests/component/test_{name}.py" for name in ("reactor", "python_server_sockets"))
 READERS = tuple(f"tests/unit/test_{name}.py" for name in ("house", "ratchet", "import_graph", "papers", "pages"))
 """Tests that read the source, and so notice every mutant."""
 
@@ -52,13 +53,15 @@ class Module(NamedTuple):
         pattern: Its files, below the checkout.
         number: How many mutants are tried of all its files.
         floor: The least percentage of the mutants reached that must be killed: what was measured less some ten, since
-            other mutants are tried if the code changes. 0 if it was not measured.
+            other mutants are tried if the code changes.
+        judges: Tests that judge it besides `JUDGES`.
     """
 
     name: str
     pattern: str
     number: int
     floor: int
+    judges: tuple[str, ...] = ()
 
 
 MODULES = (
@@ -78,8 +81,6 @@ MODULES = (
     Module("requests", "pypmix/requests/*.py", 26, 0),
 )
 
-EXCHANGE = "pypmix/host/exchange/"
-
 
 class Equivalent(NamedTuple):
     """Mutants that no test can tell from the original.
@@ -88,16 +89,51 @@ class Equivalent(NamedTuple):
         path: The file.
         function: The qualified name of the function.
         old: The code that is changed.
+        new: The code in its place.
         reason: Why nobody sees it.
     """
 
     path: str
     function: str
     old: str
+    new: str
     reason: str
 
 
-EQUIVALENTS: tuple[Equivalent, ...] = ()
+ENGINE = "pypmix/engine/"
+
+EQUIVALENTS = (
+    Equivalent(
+        f"{ENGINE}groups/joining.py",
+        "Joining._completed",
+        "name is None or event.source == self._me",
+        "False",
+        "nothing is open under no name, nor anything that this process leads and has not joined as its leader",
+    ),
+    Equivalent(
+        f"{ENGINE}groups/standing.py",
+        "Standing._depart",
+        "return True",
+        "return None",
+        "screens are asked whether they return False, and other callers do not ask",
+    ),
+    Equivalent(
+        f"{ENGINE}python/client.py",
+        "Client._to_stop",
+        "return False",
+        "return None",
+        "it is only asked whether it is true",
+    ),
+    Equivalent(
+        f"{ENGINE}python/client.py",
+        "Client._fence",
+        "0",
+        "1",
+        "the check that is saved for procs of the own job refuses none of them",
+    ),
+    Equivalent("pypmix/wire/encode.py", "_procs", "32", "33", "it bounds a cache: only the speed differs"),
+    Equivalent("pypmix/wire/encode.py", "_proc", "0", "1", "rank 0 is packed alike by the branch for large ranks"),
+)
 
 
 class Mutant(NamedTuple):
@@ -124,8 +160,8 @@ class Mutant(NamedTuple):
     @property
     def equivalent(self) -> Equivalent | None:
         """Why it does not count, None if it does."""
-        key = self.path, self.function, self.old
-        return next((each for each in EQUIVALENTS if each[:3] == key), None)
+        key = self.path, self.function, self.old, self.new
+        return next((each for each in EQUIVALENTS if each[:4] == key), None)
 
     def __str__(self) -> str:
         shown = [text if len(text) < 60 else text[:57] + "..." for text in (self.old, self.new)]
@@ -343,6 +379,12 @@ def table(modules: Sequence[Module], verdicts: Mapping[str, Sequence[Verdict]]) 
     return lines, enough
 
 
+def judges_of(module: Module, mutants: Sequence[Mutant]) -> tuple[str, ...]:
+    """Return the tests that judge a module besides `JUDGES`, if some of the mutants are of it."""
+    concerned = any(Path(mutant.path).match(module.pattern) for mutant in mutants)
+    return module.judges if concerned else ()
+
+
 def judge(python: Path, checkout: Path, mutants: Sequence[Mutant], seconds: float) -> list[Verdict]:
     """Try mutants that are in a checkout, whose switches are their places here.
 
@@ -352,7 +394,7 @@ def judge(python: Path, checkout: Path, mutants: Sequence[Mutant], seconds: floa
         mutants: The mutants.
         seconds: How long the tests of a mutant may take that no test kills, in CPU time.
     """
-    tests = [*JUDGES, *(FAULTS if any(mutant.path.startswith(EXCHANGE) for mutant in mutants) else ())]
+    tests = [*JUDGES, *dict.fromkeys(path for module in MODULES for path in judges_of(module, mutants))]
     ignored = [f"--ignore={path}" for path in READERS]
     results = checkout.parent / "verdicts.json"
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout), str(checkout / "tests")])}

@@ -672,10 +672,11 @@ class Standing:
 
     def _over(self, group: Group, kind: str) -> None:
         """End a group here: this process has left it, or it is destructed."""
-        group.step(States.GOES if kind == HAS_LEFT else States.DESTRUCTED)
+        leaves = kind == HAS_LEFT
+        group.step(States.GOES if leaves else States.DESTRUCTED)
         del self._groups[group.name]
         keep(self._departed, group.name, frozenset(group.membership.departed), MAX_KEPT)
-        if kind == HAS_LEFT:
+        if leaves:
             group.membership.remove(self._me, group.membership.life(self._me))
             group.epoch += 1
             if group.leader == self._me:
@@ -683,7 +684,7 @@ class Standing:
         elections = self._agent.made("election")
         if elections is not None:
             elections.forget(group.name)
-        self._change(group, kind, (self._me,) if kind == HAS_LEFT else ())
+        self._change(group, kind, (self._me,) if leaves else ())
         self._end_watches(group, None)
 
     def _end_watches(self, group: Group, error: BaseException | None) -> None:
