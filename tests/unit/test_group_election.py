@@ -448,6 +448,19 @@ def test_a_choice_that_is_begun_twice_is_shown_to_the_handlers_once() -> None:
     assert heard == [Outcome(P[0])]
 
 
+def test_who_coordinates_and_begins_last_has_heard_the_others() -> None:
+    world = World(3)
+    leader = Proc("other", 0)
+    heard: list[Outcome] = []
+    world[1].on(statuses.GROUP_LEADER_FAILED, lambda event: CLAIMS)
+    for rank in range(3):
+        world[rank].agent.standing.formed(G, (*P[0:3], leader), leader=leader)
+    for rank in (1, 2, 0):
+        world[rank].agent.elections.begin(G, P[0:3], leader, term=2, decided=heard.append, wishes=rank > 0)
+        world.run(until=world.now + 0.5)
+    assert heard == [Outcome(P[1])] * 3
+
+
 def test_one_that_has_left_the_group_is_not_waited_for() -> None:
     world = World(3)
     leader = Proc("other", 0)
