@@ -138,6 +138,13 @@ EQUIVALENTS = (
         "1",
         "visits are compared and not counted, and a bell that rings at first is answered with nothing",
     ),
+    Equivalent(
+        f"{ENGINE}python/reactor.py",
+        "Reactor._turned",
+        "1",
+        "2",
+        "a bell that was rung is read as a whole, however often it was",
+    ),
     Equivalent("pypmix/wire/encode.py", "_procs", "32", "33", "it bounds a cache: only the speed differs"),
     Equivalent("pypmix/wire/encode.py", "_proc", "0", "1", "rank 0 is packed alike by the branch for large ranks"),
 )
