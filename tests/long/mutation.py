@@ -10,6 +10,7 @@ import builtins
 import functools
 import json
 import os
+import resource
 import select
 import signal
 import time
@@ -22,10 +23,13 @@ from _pytest.runner import runtestprotocol
 from long.mutants import SWITCH
 
 MOST_SECONDS = 120.0
-"""How long a fork for a mutant may take; a mutant that hangs is killed."""
+"""CPU time that a fork for a mutant may take; a mutant that hangs is killed."""
 
 MAP_SECONDS = 600.0
-"""How long the tests of one file may take without a mutant."""
+"""CPU time that the tests of one file may take without a mutant."""
+
+BUSY = 5
+"""How much longer each may take by the clock, on a machine that does other things."""
 
 reached: set[int] = set()
 active = -1
@@ -62,7 +66,12 @@ def fails(item: pytest.Item, following: pytest.Item | None) -> bool:
 
 
 def in_fork(function: Callable[[], Any], limit: float) -> Any:
-    """Call a function in a fork, and return its result; None if it takes too long or the process dies."""
+    """Call a function in a fork, and return its result; None if it takes too long or the process dies.
+
+    Args:
+        function: The function; its result is JSON.
+        limit: How many seconds of CPU time it may take.
+    """
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
@@ -70,6 +79,7 @@ def in_fork(function: Callable[[], Any], limit: float) -> Any:
         try:
             os.close(reader)
             os.setpgid(0, 0)
+            resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 1))
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 1)
             os.dup2(null, 2)
@@ -79,7 +89,7 @@ def in_fork(function: Callable[[], Any], limit: float) -> Any:
         finally:
             os._exit(code)
     os.close(writer)
-    data, deadline = b"", time.monotonic() + limit
+    data, deadline = b"", time.monotonic() + BUSY * limit
     while (left := deadline - time.monotonic()) > 0:
         if select.select([reader], [], [], left)[0]:
             piece = os.read(reader, 65536)

@@ -38,7 +38,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 
 LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv", ".tox", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "_build", "results"
+    ".git", ".venv", ".tox", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "_build"
 )
 """What of a checkout no test needs."""
 
