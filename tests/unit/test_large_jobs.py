@@ -13,7 +13,7 @@ from lib.exchange_session import Session
 from lib.exchange_world import Server
 from pypmix.data import DataBuffer
 from pypmix.host import orders
-from pypmix.host.exchange import Crossing, Exchange, Hub
+from pypmix.host.exchange import Crossing, Exchange, Hub, codec
 from pypmix.host.exchange import places as places_module
 from pypmix.host.exchange.codec import INFOS, PLACES, PROCS, RANKS, pack
 from pypmix.host.exchange.kinds import FENCE, OUTCOME, Outcome
@@ -158,8 +158,9 @@ def test_the_members_of_a_large_group_take_a_few_bytes_and_every_info_arrives_as
     assert INFOS.read(INFOS.write(infos[:1])) == infos[:1] and INFOS.read(INFOS.write(())) == ()
 
 
-@pytest.mark.parametrize("number", [(1 << 20) + 1, (1 << 19) + 1], ids=("one array", "two arrays"))
-def test_more_procs_than_others_take_in_runs_arrive_all_the_same(number):
+@pytest.mark.parametrize("number", [1001, 501], ids=("one array", "two arrays"))
+def test_more_procs_than_others_take_in_runs_arrive_all_the_same(number, monkeypatch):
+    monkeypatch.setattr(codec, "MAX_PROCS", 1000)
     # A client can send them in an event; its server must not send what makes others end the connection.
     infos = [of_procs(f"k{each}", Proc.unchecked_ranks("j", range(number))) for each in range(2)]
     found = INFOS.read(INFOS.write(infos))
