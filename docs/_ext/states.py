@@ -24,7 +24,7 @@ STYLE = """
 
 
 def machines() -> dict[str, type[states.Machine]]:
-    return {**states.MACHINES, "collective": collective.Life, "coordinator": coordinator.Life}
+    return {**states.MACHINES, "collective": collective.CollectiveState, "coordinator": coordinator.Life}
 
 
 def drawing(machine: type[states.Machine]) -> str:

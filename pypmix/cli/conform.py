@@ -189,7 +189,7 @@ def _crash(code: int) -> str:
 
 
 def _judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, str]:
-    lost = check.lost(size)
+    lost = check.list_killed(size)
     by_rank = {each["rank"]: each for each in ended.reports}
     reasons = [each["untestable"] for each in by_rank.values() if "untestable" in each]
     if reasons:

@@ -1,1 +1,1 @@
-"""Checks of what PMIx servers promise: programs for the ranks of a job, which `pypmix conform` and our suite run."""
+"""Checks of the promises of PMIx servers: programs for the ranks of a job, run by `pypmix conform` and our suite."""

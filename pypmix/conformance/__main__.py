@@ -1,6 +1,6 @@
-"""A rank that tries a promise, or is of a job that such a rank has spawned.
+"""A rank that tests a promise, or a rank of a job that was spawned by such a rank.
 
-python -m pypmix.conformance try ENGINE CHECK WORD SECONDS    try a promise, and report with the word
+python -m pypmix.conformance try ENGINE CHECK WORD SECONDS    test a promise, and report with the word
 python -m pypmix.conformance child ENGINE ...                 see `jobs.child`
 """
 
@@ -25,80 +25,80 @@ if TYPE_CHECKING:
 
 HERE = os.path.dirname(__file__)
 LONGEST = 500
-"""Characters of an error that are reported: a report has to fit into one write to a pipe."""
+"""The most characters of an error in a report, which has to fit into one write to a pipe."""
 
 LATE = 5
-"""Seconds after its time after which a rank ends that cannot even say where it waits."""
+"""Seconds after its time limit until a rank is killed if it cannot report where it waits."""
 
 
 def client(engine: str) -> Client:
-    """Return the client of a rank; an empty engine is the one that clients choose themselves."""
+    """Make the client of a rank; with an empty engine, clients choose the engine."""
     return Client(engine=engine or None, singleton="forbid")
 
 
-async def take_part(check: Check, engine: str, found: dict[str, Any]) -> None:
-    """Run the program of a check, and note what there is to report."""
+async def run_check(check: Check, engine: str, entry: dict[str, Any]) -> None:
+    """Run the program of a check, and add its results to the report."""
     async with client(engine) as me:
-        found |= {"rank": int(me.rank), "size": me.job.size, "node": me.node.hostname, "client": str(me.engine)}
-        found["server"] = os.environ.get("PMIX_VERSION", "")
+        entry |= {"rank": int(me.rank), "size": me.job.size, "node": me.node.hostname, "client": str(me.engine)}
+        entry["server"] = os.environ.get("PMIX_VERSION", "")
         try:
-            found["result"] = await check.program(me)
+            entry["result"] = await check.program(me)
         except Untestable as reason:
-            found["untestable"] = str(reason)
+            entry["untestable"] = str(reason)
         except NotSupported as error:
-            found["untestable"] = f"not supported: {_line(error)}"
+            entry["untestable"] = f"not supported: {_first_line(error)}"
 
 
-async def within(check: Check, engine: str, seconds: float) -> dict[str, Any]:
-    """Try a promise, and return what to report."""
-    found: dict[str, Any] = {"rank": int(os.environ.get("PMIX_RANK", 0))}
-    task = asyncio.ensure_future(take_part(check, engine, found))
+async def test(check: Check, engine: str, seconds: float) -> dict[str, Any]:
+    """Test a promise within a time limit, and return the report."""
+    entry: dict[str, Any] = {"rank": int(os.environ.get("PMIX_RANK", 0))}
+    task = asyncio.ensure_future(run_check(check, engine, entry))
     done, _ = await asyncio.wait({task}, timeout=seconds)
     if not done:
-        found["hangs"] = _place(task.get_coro())
+        entry["hangs"] = _find_line(task.get_coro())
     elif (error := task.exception()) is not None:
-        found["error"] = f"{type(error).__name__}: {_line(error)}"
-    return found
+        entry["error"] = f"{type(error).__name__}: {_first_line(error)}"
+    return entry
 
 
-def _line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0][:LONGEST]
 
 
-def _place(coroutine: Any) -> str:
-    """Return the line of this package that a coroutine waits in."""
+def _find_line(coroutine: Any) -> str:
+    """Return the line of this package in which a coroutine waits."""
     place = "its start"
     while (frame := getattr(coroutine, "cr_frame", None)) is not None:
         path = frame.f_code.co_filename
         if os.path.dirname(path) == HERE and path != __file__:
             place = linecache.getline(path, frame.f_lineno).strip()
-        elif path == __file__ and "client" in frame.f_locals.get("found", ()):
+        elif path == __file__ and "client" in frame.f_locals.get("entry", ()):
             place = "the end of its client"
         coroutine = coroutine.cr_await
     return place
 
 
-async def grow_up(engine: str) -> None:
-    """Be a rank of a spawned job."""
+async def run_child(engine: str) -> None:
+    """Run a rank of a spawned job."""
     async with client(engine) as me:
         await jobs.child(me)
 
 
 def main(role: str, engine: str, *words: str) -> int:
-    """Be a rank, and return its exit code."""
+    """Run a rank, and return its exit code."""
     if role == "child":
         signal.alarm(2 * WAIT)
-        asyncio.run(grow_up(engine))
+        asyncio.run(run_child(engine))
         return 0
     name, word, seconds = words
     signal.alarm(int(float(seconds)) + LATE)
     loop = asyncio.new_event_loop()
-    found = loop.run_until_complete(within(CHECKS[name][1], engine, float(seconds)))
-    report(word, found)
-    if "hangs" in found:
-        # What it waits for may keep it from ending in good order.
+    entry = loop.run_until_complete(test(CHECKS[name][1], engine, float(seconds)))
+    report(word, entry)
+    if "hangs" in entry:
+        # The operation that hangs may also prevent a normal exit.
         os._exit(1)
-    return 1 if "error" in found else 0
+    return 1 if "error" in entry else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The calls of asyncio that checks make; our suite, which runs them in blocking form too, has a twin of this module."""
+"""The asyncio calls of checks. Our suite also runs checks in blocking form, with a blocking twin of this module."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ sleep = asyncio.sleep
 
 
 async def together(*calls: Callable[[], Awaitable[Any]]) -> list[Any]:
-    """Make calls at the same time, and return what each returned or raised."""
+    """Make calls concurrently, and return the result or exception of each."""
     return await asyncio.gather(*[call() for call in calls], return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Calls that several checks make."""
+"""Calls that several checks share."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def ranks(procs: Iterable[Proc]) -> list[int]:
 
 
 def next_of(me: Client) -> Proc:
-    """Return the proc after this one, the first one after the last."""
+    """Return the next proc of the job; after the last one, the first."""
     return me.job[(me.rank + 1) % me.job.size]
 
 
 async def outcome(call: Callable[[], Awaitable[Any]]) -> Any:
-    """Return what a call returns, or the name of the status that it fails with; `NotSupported` is raised."""
+    """Return the result of a call, or the name of the status with which it fails; raise `NotSupported`."""
     try:
         return await call()
     except NotSupported:
         raise
     except ConstructAborted:
-        # Its code is an event's.
+        # Its code is the code of an event, not a status.
         return EventCode.GROUP_CONSTRUCT_ABORT.name
     except PMIxError as error:
         return error.status.name
 
 
-async def fetched(me: Client, key: str, proc: Proc) -> Any:
-    """Return what a proc is about to put; some servers answer a get that waits when it commits something else."""
+async def get_eventually(me: Client, key: str, proc: Proc) -> Any:
+    """Get a value that a proc is about to put, repeatedly: some servers answer too early, after any commit."""
     deadline = time.monotonic() + WAIT
     while time.monotonic() < deadline:
         try:
@@ -51,8 +51,8 @@ async def fetched(me: Client, key: str, proc: Proc) -> Any:
     return await me.get(key, proc, wait=1)
 
 
-async def left(stream: EventStream, quiet: float = 1.0) -> list[Event]:
-    """Return the events that come until there is none for some seconds."""
+async def remaining_events(stream: EventStream, quiet: float = 1.0) -> list[Event]:
+    """Return the events of a stream until no event arrives for `quiet` seconds."""
     found: list[Event] = []
     while True:
         try:
@@ -62,7 +62,7 @@ async def left(stream: EventStream, quiet: float = 1.0) -> list[Event]:
 
 
 async def all_of(*calls: Callable[[], Awaitable[Any]]) -> list[Any]:
-    """Make calls at the same time, and return what each returned; the first error is raised."""
+    """Make calls concurrently, and return their results; raise the first error."""
     found = await together(*calls)
     for each in found:
         if isinstance(each, BaseException):

@@ -14,7 +14,7 @@ TOPICS = {
     "Jobs": jobs,
     "Losses": losses,
 }
-"""The modules of checks by their titles."""
+"""The modules of checks, by title."""
 
 CHECKS = {
     each.name: (title, each)
@@ -22,4 +22,4 @@ CHECKS = {
     for each in vars(module).values()
     if isinstance(each, Check)
 }
-"""The checks and the topic of each by the names of the promises."""
+"""The topic and the check of each promise, by its name."""

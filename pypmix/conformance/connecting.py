@@ -35,8 +35,8 @@ async def within(me: Client) -> Any:
 
 
 @within.rule
-def _(found: list[Any]) -> list[Any]:
-    return ["connected"] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return ["connected"] * len(results)
 
 
 @promised(
@@ -53,7 +53,7 @@ async def several(me: Client) -> Any:
         for proc in others[me.rank :] + others[: me.rank]
     ]
     made: list[Connection] = await all_of(*calls)
-    # Of two pairs that have a proc in common, one may be waited for here and the other one there.
+    # Pairs that share a proc must disconnect concurrently, as their procs may use different orders.
     await all_of(*[lambda each=each: each.disconnect(timeout=WAIT) for each in made])
     await me.fence(timeout=WAIT)
     return [
@@ -63,13 +63,13 @@ async def several(me: Client) -> Any:
 
 
 @several.rule
-def _(found: list[Any]) -> list[Any]:
-    size = len(found)
+def _(results: list[Any]) -> list[Any]:
+    size = len(results)
     return [[[other for other in range(size) if other != rank], False] for rank in range(size)]
 
 
 @promised("connect: timeout", CONNECT, "an error when somebody has not come in time", needs=CONNECTED)
-async def late(me: Client) -> Any:
+async def connect_timeout(me: Client) -> Any:
     seen = None
     if me.rank != me.job.size - 1:
         seen = await outcome(lambda: me.connect(me.job.procs, timeout=1))
@@ -77,9 +77,9 @@ async def late(me: Client) -> Any:
     return seen
 
 
-@late.rule
-def _(found: list[Any]) -> list[Any]:
-    return [*["ERR_TIMEOUT"] * (len(found) - 1), None]
+@connect_timeout.rule
+def _(results: list[Any]) -> list[Any]:
+    return [*["ERR_TIMEOUT"] * (len(results) - 1), None]
 
 
 @promised("disconnect: unknown", DISCONNECT, "an nspace that is not known, or no more, is an error", needs=CONNECTED)
@@ -90,21 +90,21 @@ async def unknown(me: Client) -> Any:
 
 
 @unknown.rule
-def _(found: list[Any]) -> list[Any]:
-    return ["ERR_NOT_FOUND"] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return ["ERR_NOT_FOUND"] * len(results)
 
 
-async def _joined(me: Client) -> Connection:
-    """Return a connection of all, who name each other in different ways."""
+async def _connect_all(me: Client) -> Connection:
+    """Connect all procs, which name the participants in different ways."""
     if not me.supports("connect.nspace"):
-        raise Untestable("the server assigns no nspace to those that connect")
+        raise Untestable("the server assigns no nspace to a connection")
     procs = tuple(reversed(me.job.procs)) if me.rank % 2 else Proc(me.nspace, Rank.WILDCARD)
     return await me.connect(procs, timeout=WAIT)
 
 
 @promised("connect: nspace", CONNECT, "an nspace that no other has, the same for all", needs=CONNECTED)
 async def nspace(me: Client) -> Any:
-    both = await _joined(me)
+    both = await _connect_all(me)
     made = [both.nspace != me.nspace and both.nspace, both.rank, ranks(both)]
     await both.disconnect(timeout=WAIT)
     await me.fence(timeout=WAIT)
@@ -112,15 +112,15 @@ async def nspace(me: Client) -> Any:
 
 
 @nspace.rule
-def _(found: list[Any]) -> list[Any] | str:
-    if not found[0][0]:
+def _(results: list[Any]) -> list[Any] | str:
+    if not results[0][0]:
         return "the nspace of the connection is that of the job, or none"
-    return [[found[0][0], rank, [*range(len(found))]] for rank in range(len(found))]
+    return [[results[0][0], rank, [*range(len(results))]] for rank in range(len(results))]
 
 
 @promised("nspace: fence", DESCRIPTION, "the nspace in a fence", needs=NSPACE)
 async def fenced(me: Client) -> Any:
-    both = await _joined(me)
+    both = await _connect_all(me)
     assert both.nspace
     await me.put("acme.rank", me.rank)
     await me.fence(Proc(both.nspace, Rank.WILDCARD), collect=True, timeout=WAIT)
@@ -133,13 +133,13 @@ async def fenced(me: Client) -> Any:
 
 
 @fenced.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[[*range(len(found))], "ERR_NOT_FOUND"]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[[*range(len(results))], "ERR_NOT_FOUND"]] * len(results)
 
 
 @promised("nspace: notify", DESCRIPTION, "the nspace as the range of an event", needs=NSPACE)
 async def notified(me: Client) -> Any:
-    both = await _joined(me)
+    both = await _connect_all(me)
     assert both.nspace
     async with me.events(LOAD) as events:
         await both.fence(timeout=WAIT)
@@ -152,5 +152,5 @@ async def notified(me: Client) -> Any:
 
 
 @notified.rule
-def _(found: list[Any]) -> list[Any]:
-    return [["all", 1]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [["all", 1]] * len(results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pypmix import EventCode, Proc, Range, Rank, uint32
-from pypmix.conformance.calls import left
+from pypmix.conformance.calls import remaining_events
 from pypmix.conformance.check import WAIT, promised
 from pypmix.standard.enums import EXTERNAL_ERR_BASE
 
@@ -30,15 +30,15 @@ async def targets(me: Client) -> Any:
             await me.notify(LOAD, targets=[me.job[1], me.job[2]], info={"acme.to": "two"})
             await me.notify(LOAD, targets=Proc(me.nspace, Rank.WILDCARD), info={"acme.to": "all"})
         await me.fence(timeout=WAIT)
-        for event in await left(events):
+        for event in await remaining_events(events):
             heard.append([event.info["acme.to"], event.source.rank])
     return heard
 
 
 @targets.rule
-def _(found: list[Any]) -> list[Any]:
+def _(results: list[Any]) -> list[Any]:
     one, two, everyone = ["one", 0], ["two", 0], ["all", 0]
-    return [[everyone], [one, two, everyone], [two, everyone], *[[everyone]] * (len(found) - 3)]
+    return [[everyone], [one, two, everyone], [two, everyone], *[[everyone]] * (len(results) - 3)]
 
 
 @promised("events: order", NOTIFY, "events of one proc come in their order, to the procs of its node")
@@ -49,14 +49,14 @@ async def order(me: Client) -> Any:
             for number in range(20):
                 await me.notify(LOAD if number % 2 else OTHER, range=Range.LOCAL, info={"acme.n": uint32(number)})
         await me.fence(timeout=WAIT)
-        return [[event.code.name, event.info["acme.n"]] for event in await left(events)]
+        return [[event.code.name, event.info["acme.n"]] for event in await remaining_events(events)]
 
 
 @order.rule
-def _(found: list[Any]) -> list[Any]:
+def _(results: list[Any]) -> list[Any]:
     expected = [["CUSTOM_N4242" if number % 2 else "CUSTOM_N4243", number] for number in range(20)]
-    # A rank of another node gets none.
-    return [expected, *[expected if seen else [] for seen in found[1:]]]
+    # A rank of another node receives no event.
+    return [expected, *[expected if seen else [] for seen in results[1:]]]
 
 
 @promised(
@@ -70,14 +70,14 @@ async def by_default(me: Client) -> Any:
             await me.notify(OTHER, range=Range.LOCAL, info={"acme.n": uint32(2)})
             await me.notify(LOAD, range=Range.LOCAL, info={"acme.n": uint32(3)})
         await me.fence(timeout=WAIT)
-        named = [event.info["acme.n"] for event in await left(loads)]
-        return [named, [event.info["acme.n"] for event in await left(rest) if event.code in (LOAD, OTHER)]]
+        named = [event.info["acme.n"] for event in await remaining_events(loads)]
+        return [named, [event.info["acme.n"] for event in await remaining_events(rest) if event.code in (LOAD, OTHER)]]
 
 
 @by_default.rule
-def _(found: list[Any]) -> list[Any]:
+def _(results: list[Any]) -> list[Any]:
     expected = [[3], [2, 3]]
-    return [expected, *[expected if seen != [[], []] else [[], []] for seen in found[1:]]]
+    return [expected, *[expected if seen != [[], []] else [[], []] for seen in results[1:]]]
 
 
 @promised("a kept event comes once", REGISTER, "an event that was raised before a handler was registered comes once")
@@ -89,12 +89,12 @@ async def kept(me: Client) -> Any:
     await me.fence(timeout=WAIT)
     if me.rank == 1 and me.job[0] in await me.resolve_peers(nspace=me.nspace):
         async with me.events(LOAD) as events:
-            seen = [event.info["acme.n"] for event in await left(events, 2.0)]
+            seen = [event.info["acme.n"] for event in await remaining_events(events, 2.0)]
     await me.fence(timeout=WAIT)
     return seen
 
 
 @kept.rule
-def _(found: list[Any]) -> list[Any]:
-    # On another node than the one that raised it there is none.
-    return [None, None if found[1] is None else [2], *[None] * (len(found) - 2)]
+def _(results: list[Any]) -> list[Any]:
+    # The event does not leave the node of its source.
+    return [None, None if results[1] is None else [2], *[None] * (len(results) - 2)]

@@ -1,4 +1,4 @@
-"""Checks of where a rank is, of put, commit, fence and get."""
+"""Checks of job info, put, commit, fence and get."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pypmix import NotFound, PMIxError, Proc, Rank, Scope, attrs
 from pypmix.conformance.awaited import sleep
-from pypmix.conformance.calls import fetched, next_of, outcome
+from pypmix.conformance.calls import get_eventually, next_of, outcome
 from pypmix.conformance.check import MEANWHILE, WAIT, promised
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ async def start(me: Client) -> Any:
 
 
 @start.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[rank, len(found), found[0][2]] for rank in range(len(found))]
+def _(results: list[Any]) -> list[Any]:
+    return [[rank, len(results), results[0][2]] for rank in range(len(results))]
 
 
 @promised("job info", JOB, "JOB_SIZE, LOCAL_SIZE, LOCAL_RANK and LOCAL_PEERS are there and agree", ranks=1)
@@ -43,8 +43,8 @@ async def job_info(me: Client) -> Any:
 
 
 @job_info.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[len(found), True, True, True]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[len(results), True, True, True]] * len(results)
 
 
 async def _exchange(me: Client, collect: bool) -> Any:
@@ -52,13 +52,13 @@ async def _exchange(me: Client, collect: bool) -> Any:
     await me.put("acme.number", me.rank * 11)
     await me.fence(collect=collect, timeout=WAIT)
     found = [[await me.get("acme.endpoint", proc), await me.get("acme.number", proc)] for proc in me.job]
-    # PRRTE never answers a get of a proc of another node that has finalized.
+    # PRRTE never answers a get from a finalized proc of another node.
     await me.fence(timeout=WAIT)
     return found
 
 
-def _exchanged(found: list[Any]) -> list[Any]:
-    return [[[f"tcp://{rank}", rank * 11] for rank in range(len(found))]] * len(found)
+def _expect_exchange(results: list[Any]) -> list[Any]:
+    return [[[f"tcp://{rank}", rank * 11] for rank in range(len(results))]] * len(results)
 
 
 @promised("exchange", FENCE, "after a fence with COLLECT_DATA each rank gets what all have put")
@@ -71,8 +71,8 @@ async def on_demand(me: Client) -> Any:
     return await _exchange(me, False)
 
 
-collected.rule(_exchanged)
-on_demand.rule(_exchanged)
+collected.rule(_expect_exchange)
+on_demand.rule(_expect_exchange)
 
 
 @promised("values", PUT, "numbers, texts, bytes and arrays arrive as they were put")
@@ -95,8 +95,8 @@ async def values(me: Client) -> Any:
 
 
 @values.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[]] * len(results)
 
 
 @promised("exact floats", PUT, "floats arrive with all their digits")
@@ -109,12 +109,12 @@ async def floats(me: Client) -> Any:
 
 
 @floats.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[0.1, 1e-9, 1.7976931348623157e308, 1 / 3]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[0.1, 1e-9, 1.7976931348623157e308, 1 / 3]] * len(results)
 
 
 async def _scopes(me: Client) -> dict[str, Any]:
-    """Return what the next rank has put in each scope, and whether it is on this node."""
+    """Return the values of the next rank in each scope, and whether it is on this node."""
     kinds = (Scope.LOCAL, Scope.REMOTE, Scope.GLOBAL, Scope.INTERNAL)
     for scope in kinds:
         await me.put(f"acme.{scope.name}", f"{scope.name} of {me.rank}", scope=scope)
@@ -134,10 +134,10 @@ async def scopes(me: Client) -> Any:
 
 
 @scopes.rule
-def _(found: list[Any]) -> list[Any]:
+def _(results: list[Any]) -> list[Any]:
     expected = []
-    for rank, (_, here, *_rest) in enumerate(found):
-        peer = (rank + 1) % len(found)
+    for rank, (_, here, *_rest) in enumerate(results):
+        peer = (rank + 1) % len(results)
         expected.append([True, here, f"GLOBAL of {peer}", None, *([f"LOCAL of {peer}"] if here else [])])
     return expected
 
@@ -149,8 +149,8 @@ async def remote(me: Client) -> Any:
 
 
 @remote.rule
-def _(found: list[Any]) -> list[Any]:
-    ends = [(rank, here, (rank + 1) % len(found)) for rank, (here, _) in enumerate(found)]
+def _(results: list[Any]) -> list[Any]:
+    ends = [(rank, here, (rank + 1) % len(results)) for rank, (here, _) in enumerate(results)]
     return [[here, None if here else f"REMOTE of {peer}"] for _, here, peer in ends]
 
 
@@ -171,8 +171,8 @@ async def two_commits(me: Client) -> Any:
 
 
 @two_commits.rule
-def _(found: list[Any]) -> list[Any]:
-    return [["before", 1, 2, "after"]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [["before", 1, 2, "after"]] * len(results)
 
 
 @promised(
@@ -193,8 +193,8 @@ async def renewed(me: Client) -> Any:
 
 
 @renewed.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[[number, number * 2] for number in range(4)]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[[number, number * 2] for number in range(4)]] * len(results)
 
 
 @promised("commit", PUT, "others see what was put from the commit on, and not before; the proc itself at once")
@@ -212,13 +212,13 @@ async def committed(me: Client) -> Any:
 
 
 @committed.rule
-def _(found: list[Any]) -> list[Any]:
-    size = len(found)
+def _(results: list[Any]) -> list[Any]:
+    size = len(results)
     return [[*[f"of {rank}"] * 3, "not yet", f"of {(rank + 1) % size}"] for rank in range(size)]
 
 
 @promised("get: waits", GET, "a get waits until the proc commits the key")
-async def awaited(me: Client) -> Any:
+async def get_waits(me: Client) -> Any:
     last = me.job.size - 1
     await me.fence(timeout=WAIT)
     if me.rank == last:
@@ -230,9 +230,9 @@ async def awaited(me: Client) -> Any:
     return value
 
 
-@awaited.rule
-def _(found: list[Any]) -> list[Any]:
-    return ["there"] * len(found)
+@get_waits.rule
+def _(results: list[Any]) -> list[Any]:
+    return ["there"] * len(results)
 
 
 @promised("get: a missing key", GET, "a key that was never put is ERR_NOT_FOUND, at once where the get does not wait")
@@ -253,8 +253,8 @@ async def missing(me: Client) -> Any:
 
 
 @missing.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[*["ERR_NOT_FOUND"] * 3, "instead", True]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[*["ERR_NOT_FOUND"] * 3, "instead", True]] * len(results)
 
 
 @promised("get: an unknown proc", GET, "procs that do not exist are ERR_NOT_FOUND, and no wait")
@@ -272,8 +272,8 @@ async def unknown_procs(me: Client) -> Any:
 
 
 @unknown_procs.rule
-def _(found: list[Any]) -> list[Any]:
-    return [["not found", "not found", True]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [["not results", "not results", True]] * len(results)
 
 
 @promised("fence: some procs", FENCE, "a fence of some procs of a job waits for these alone", ranks=3)
@@ -287,23 +287,23 @@ async def subset(me: Client) -> Any:
         await me.put("acme.met", True)
         await me.commit()
     else:
-        # These come to the fence of all when the others have met.
-        await fetched(me, "acme.met", me.job[0])
+        # The other ranks call the fence of all only after the fence of the even ranks.
+        await get_eventually(me, "acme.met", me.job[0])
     await me.fence(timeout=WAIT)
     return seen
 
 
 @subset.rule
-def _(found: list[Any]) -> list[Any]:
-    evens = [*range(0, len(found), 2)]
-    return [[] if rank % 2 else evens for rank in range(len(found))]
+def _(results: list[Any]) -> list[Any]:
+    evens = [*range(0, len(results), 2)]
+    return [[] if rank % 2 else evens for rank in range(len(results))]
 
 
-async def _absent(me: Client) -> Any:
-    """Return how a fence ends that the last rank does not come to, before the others have put that it has ended."""
+async def _fence_without_last(me: Client) -> Any:
+    """Return the outcome of a fence that the last rank joins only after the others have put that it has ended."""
     if me.rank == me.job.size - 1:
         for proc in me.job.procs[:-1]:
-            await fetched(me, "acme.told", proc)
+            await get_eventually(me, "acme.told", proc)
         return None
     began = time.monotonic()
     status = await outcome(lambda: me.fence(timeout=1))
@@ -319,13 +319,13 @@ async def _absent(me: Client) -> Any:
     "a fence that a proc does not come to ends with an error when its time is over",
 )
 async def overdue(me: Client) -> Any:
-    return await _absent(me)
+    return await _fence_without_last(me)
 
 
 @overdue.rule
-def _(found: list[Any]) -> list[Any] | str:
-    # That all are told is a promise of its own.
-    return found if ["ERR_TIMEOUT", True] in found else f"no rank was told in time: {found}"
+def _(results: list[Any]) -> list[Any] | str:
+    # Another check tests that all ranks are notified.
+    return results if ["ERR_TIMEOUT", True] in results else f"no rank was told in time: {results}"
 
 
 @promised(
@@ -335,11 +335,11 @@ def _(found: list[Any]) -> list[Any] | str:
     ranks=3,
     needs=("fence: timeout",),
 )
-async def all_told(me: Client) -> Any:
-    seen = await _absent(me)
+async def fence_failure(me: Client) -> Any:
+    seen = await _fence_without_last(me)
     return seen and seen[0]
 
 
-@all_told.rule
-def _(found: list[Any]) -> list[Any]:
-    return [*["ERR_TIMEOUT"] * (len(found) - 1), None]
+@fence_failure.rule
+def _(results: list[Any]) -> list[Any]:
+    return [*["ERR_TIMEOUT"] * (len(results) - 1), None]

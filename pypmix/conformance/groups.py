@@ -23,13 +23,13 @@ OPENPMIX = "OpenPMIx, Group Construction"
 
 NAME = "acme.address"
 QUALIFIER = 8
-"""The flag of an info that qualifies what is asked for."""
+"""The flag of an info that qualifies a request."""
 
 GROUP = ("construct",)
 
 
 @promised("construct", CONSTRUCT, "a group of all who are named and call it; each gets the same membership")
-async def again(me: Client) -> Any:
+async def construct_twice(me: Client) -> Any:
     found = []
     for procs in (tuple(reversed(me.job.procs)), me.job.procs):
         results = await me.group_construct("acme.again", procs, timeout=WAIT)
@@ -40,14 +40,14 @@ async def again(me: Client) -> Any:
     return found
 
 
-@again.rule
-def _(found: list[Any]) -> list[Any]:
-    everyone = [*range(len(found))]
-    return [[[everyone[::-1], None, False], [everyone, None, False]]] * len(found)
+@construct_twice.rule
+def _(results: list[Any]) -> list[Any]:
+    everyone = [*range(len(results))]
+    return [[[everyone[::-1], None, False], [everyone, None, False]]] * len(results)
 
 
 @promised("destruct: twice", DESTRUCT, "a group that was destructed is not found", needs=GROUP)
-async def ended(me: Client) -> Any:
+async def destruct_twice(me: Client) -> Any:
     await me.group_construct("acme.ended", me.job.procs, timeout=WAIT)
     await me.group_destruct("acme.ended", timeout=WAIT)
     second = await outcome(lambda: me.group_destruct("acme.ended", timeout=3))
@@ -56,13 +56,13 @@ async def ended(me: Client) -> Any:
     return [second, address]
 
 
-@ended.rule
-def _(found: list[Any]) -> list[Any]:
-    return [["ERR_NOT_FOUND", "ERR_NOT_FOUND"]] * len(found)
+@destruct_twice.rule
+def _(results: list[Any]) -> list[Any]:
+    return [["ERR_NOT_FOUND", "ERR_NOT_FOUND"]] * len(results)
 
 
-async def _at_once(me: Client, groups: dict[str, Any], fence: bool = False) -> list[Any]:
-    """Construct groups at the same time, begun in another order by each rank, beside a fence if that is asked for."""
+async def _construct_at_once(me: Client, groups: dict[str, Any], fence: bool = False) -> list[Any]:
+    """Construct groups concurrently, in a different order at each rank, optionally beside a fence."""
     made: dict[str, Any] = {}
 
     def constructing(name: str) -> Callable[[], Any]:
@@ -93,13 +93,13 @@ async def _at_once(me: Client, groups: dict[str, Any], fence: bool = False) -> l
 async def of_other_procs(me: Client) -> Any:
     half = [proc for proc in me.job.procs if proc.rank % 2 == me.rank % 2]
     pair = me.job.procs[me.rank // 2 * 2 :][:2]
-    return await _at_once(me, {f"acme.half{me.rank % 2}": half, f"acme.pair{me.rank // 2}": pair})
+    return await _construct_at_once(me, {f"acme.half{me.rank % 2}": half, f"acme.pair{me.rank // 2}": pair})
 
 
 @of_other_procs.rule
-def _(found: list[Any]) -> list[Any] | str:
-    size = len(found)
-    numbers = {f"{members}": number for each in found for members, number in each}
+def _(results: list[Any]) -> list[Any] | str:
+    size = len(results)
+    numbers = {f"{members}": number for each in results for members, number in each}
     if not distinct([*numbers.values()]):
         return f"the context ids of the groups are {numbers}"
     expected = []
@@ -111,25 +111,25 @@ def _(found: list[Any]) -> list[Any] | str:
 
 @promised("construct: ids side by side", CONSTRUCT, "the same procs construct several groups at a time", needs=GROUP)
 async def of_the_same_procs(me: Client) -> Any:
-    return await _at_once(me, {"acme.first": me.job.procs, "acme.second": me.job.procs})
+    return await _construct_at_once(me, {"acme.first": me.job.procs, "acme.second": me.job.procs})
 
 
 @of_the_same_procs.rule
-def _(found: list[Any]) -> list[Any] | str:
-    numbers = [number for _, number in found[0]]
+def _(results: list[Any]) -> list[Any] | str:
+    numbers = [number for _, number in results[0]]
     if not distinct(numbers):
         return f"the context ids of the groups are {numbers}"
-    return [[[[*range(len(found))], number] for number in numbers]] * len(found)
+    return [[[[*range(len(results))], number] for number in numbers]] * len(results)
 
 
 @promised("construct: beside a fence", CONSTRUCT, "a fence of the same procs at the same time", needs=GROUP)
 async def beside_a_fence(me: Client) -> Any:
-    return await _at_once(me, {"acme.first": me.job.procs}, True)
+    return await _construct_at_once(me, {"acme.first": me.job.procs}, True)
 
 
 @beside_a_fence.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[[[*range(len(found))], found[0][0][1]]]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[[[*range(len(results))], results[0][0][1]]]] * len(results)
 
 
 @promised(
@@ -153,8 +153,8 @@ async def named(me: Client) -> Any:
 
 
 @named.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[[*range(len(found))], [*["refused"] * 3, "ERR_EXISTS", "ERR_EXISTS"]]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[[*range(len(results))], [*["refused"] * 3, "ERR_EXISTS", "ERR_EXISTS"]]] * len(results)
 
 
 @promised(
@@ -175,9 +175,9 @@ async def ordered(me: Client) -> Any:
 
 
 @ordered.rule
-def _(found: list[Any]) -> list[Any]:
-    order = [*range(2, len(found)), 0, 1]
-    return [[order, order.index(rank), "of 2"] for rank in range(len(found))]
+def _(results: list[Any]) -> list[Any]:
+    order = [*range(2, len(results)), 0, 1]
+    return [[order, order.index(rank), "of 2"] for rank in range(len(results))]
 
 
 @promised("construct: context id", ATTRIBUTES, "a context id that no other group has", needs=GROUP)
@@ -194,11 +194,11 @@ async def numbered(me: Client) -> Any:
 
 
 @numbered.rule
-def _(found: list[Any]) -> list[Any] | str:
-    even, odd = found[0], found[1]
+def _(results: list[Any]) -> list[Any] | str:
+    even, odd = results[0], results[1]
     if even[::2] != odd[::2] or not distinct([*even, *odd[1::2]]):
         return f"the context ids of the groups are {even} and {odd}"
-    return [[even, odd][rank % 2] for rank in range(len(found))]
+    return [[even, odd][rank % 2] for rank in range(len(results))]
 
 
 @promised("construct: group info", OPENPMIX, "each member reads what the others gave as GROUP_INFO", needs=GROUP)
@@ -214,8 +214,8 @@ async def shared(me: Client) -> Any:
 
 
 @shared.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[f"port {rank}" for rank in range(len(found))]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[f"port {rank}" for rank in range(len(results))]] * len(results)
 
 
 @promised("construct: data", CONSTRUCT, "everything that the members have put", needs=GROUP)
@@ -229,12 +229,12 @@ async def put(me: Client) -> Any:
 
 
 @put.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[f"of {rank}" for rank in range(len(found))]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[f"of {rank}" for rank in range(len(results))]] * len(results)
 
 
 @promised("construct: timeout", CONSTRUCT, "an error when a member has not come in time", needs=GROUP)
-async def late(me: Client) -> Any:
+async def construct_timeout(me: Client) -> Any:
     seen = None
     if me.rank != me.job.size - 1:
         seen = await outcome(lambda: me.group_construct("acme.late", me.job.procs, timeout=1))
@@ -242,9 +242,9 @@ async def late(me: Client) -> Any:
     return seen
 
 
-@late.rule
-def _(found: list[Any]) -> list[Any]:
-    return [*["ERR_TIMEOUT"] * (len(found) - 1), None]
+@construct_timeout.rule
+def _(results: list[Any]) -> list[Any]:
+    return [*["ERR_TIMEOUT"] * (len(results) - 1), None]
 
 
 @promised("construct: not a member", CONSTRUCT, "a proc that is not named cannot construct", ranks=3, needs=GROUP)
@@ -264,14 +264,14 @@ async def outside(me: Client) -> Any:
 
 
 @outside.rule
-def _(found: list[Any]) -> list[Any]:
-    *_, other = found
+def _(results: list[Any]) -> list[Any]:
+    *_, other = results
     refusal = other if other in ("ERR_BAD_PARAM", "ERR_NOT_A_MEMBER") else "ERR_NOT_A_MEMBER"
-    return [*[[*range(len(found) - 1)]] * (len(found) - 1), refusal]
+    return [*[[*range(len(results) - 1)]] * (len(results) - 1), refusal]
 
 
 def _address(me: Client) -> Group:
-    """Return a group of all but the first rank, the other way round: group ranks are others than ranks."""
+    """Return a group of all ranks except the first, in reverse order, so that group ranks differ from ranks."""
     return me.group(NAME, me.job.procs[:0:-1], timeout=WAIT)
 
 
@@ -293,9 +293,9 @@ async def fenced(me: Client) -> Any:
 
 
 @fenced.rule
-def _(found: list[Any]) -> list[Any]:
-    words = [f"of {rank}" for rank in range(len(found) - 1, 0, -1)]
-    return [None, *[[words, "ERR_NOT_FOUND"]] * (len(found) - 1)]
+def _(results: list[Any]) -> list[Any]:
+    words = [f"of {rank}" for rank in range(len(results) - 1, 0, -1)]
+    return [None, *[[words, "ERR_NOT_FOUND"]] * (len(results) - 1)]
 
 
 @promised("address: get", GROUPS, "a group rank in a get", ranks=4, needs=GROUP)
@@ -315,13 +315,13 @@ async def got(me: Client) -> Any:
 
 
 @got.rule
-def _(found: list[Any]) -> list[Any]:
-    words = [f"of {rank}" for rank in range(len(found) - 1, 0, -1)]
-    return [None, *[[*words, words[0], True]] * (len(found) - 1)]
+def _(results: list[Any]) -> list[Any]:
+    words = [f"of {rank}" for rank in range(len(results) - 1, 0, -1)]
+    return [None, *[[*words, words[0], True]] * (len(results) - 1)]
 
 
 @promised("query: groups", ATTRIBUTES, "QUERY_NUM_GROUPS and QUERY_GROUP_NAMES", ranks=3, needs=GROUP)
-async def asked(me: Client) -> Any:
+async def query_groups(me: Client) -> Any:
     group = _address(me)
     if me.rank:
         await group.construct()
@@ -336,9 +336,9 @@ async def asked(me: Client) -> Any:
     return found
 
 
-@asked.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[1, [NAME], 0, []]] * len(found)
+@query_groups.rule
+def _(results: list[Any]) -> list[Any]:
+    return [[1, [NAME], 0, []]] * len(results)
 
 
 @promised("query: membership", ATTRIBUTES, "QUERY_GROUP_MEMBERSHIP", ranks=3, needs=GROUP)
@@ -360,8 +360,8 @@ async def listed(me: Client) -> Any:
 
 
 @listed.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[[*range(1, len(found))], None]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[[*range(1, len(results))], None]] * len(results)
 
 
 @promised(
@@ -371,7 +371,7 @@ def _(found: list[Any]) -> list[Any]:
     ranks=3,
     needs=GROUP,
 )
-async def left(me: Client) -> Any:
+async def leave(me: Client) -> Any:
     group = me.group("acme.shrinking", me.job.procs, timeout=WAIT)
     await group.construct()
     if me.rank == 1:
@@ -389,14 +389,14 @@ async def left(me: Client) -> Any:
     return found
 
 
-@left.rule
-def _(found: list[Any]) -> list[Any]:
-    rest = [0, *range(2, len(found))]
-    return [None if rank == 1 else ["Left", [1], rest, rest.index(rank)] for rank in range(len(found))]
+@leave.rule
+def _(results: list[Any]) -> list[Any]:
+    rest = [0, *range(2, len(results))]
+    return [None if rank == 1 else ["Left", [1], rest, rest.index(rank)] for rank in range(len(results))]
 
 
-async def _listening(me: Client) -> InvitationStream:
-    """Return a stream of invitations when all ranks have one."""
+async def _open_invitations(me: Client) -> InvitationStream:
+    """Open a stream of invitations, and wait until all ranks have one."""
     invitations = await me.invitations().open()
     await me.fence(timeout=WAIT)
     return invitations
@@ -409,13 +409,13 @@ async def _members(call: Callable[[], Any]) -> Any:
         return "aborted"
 
 
-def _accepting(invitation: Invitation) -> Callable[[], Any]:
+def _make_acceptance(invitation: Invitation) -> Callable[[], Any]:
     return lambda: invitation.accept(timeout=WAIT)
 
 
 @promised("invite", INVITE, "who accepts is a member, with the inviter; all get the same membership")
 async def formed(me: Client) -> Any:
-    invitations = await _listening(me)
+    invitations = await _open_invitations(me)
     found = []
     for _ in range(2):
         told = None
@@ -434,18 +434,18 @@ async def formed(me: Client) -> Any:
 
 
 @formed.rule
-def _(found: list[Any]) -> list[Any]:
-    members = [1, *[rank for rank in range(len(found) - 1, -1, -1) if rank != 1]]
+def _(results: list[Any]) -> list[Any]:
+    members = [1, *[rank for rank in range(len(results) - 1, -1, -1) if rank != 1]]
     told = ["acme.team", 1, members]
     return [
         [[None if rank == 1 else told, members, members.index(rank), True, False, None]] * 2
-        for rank in range(len(found))
+        for rank in range(len(results))
     ]
 
 
-async def _declined(me: Client, optional: bool) -> Any:
-    """Return the members of a group to which rank 0 has invited all others, of which rank 1 declines."""
-    invitations = await _listening(me)
+async def _form_declined(me: Client, optional: bool) -> Any:
+    """Return the members of a group to which rank 0 invites all other ranks, and rank 1 declines."""
+    invitations = await _open_invitations(me)
     found = None
     if me.rank == 0:
         others = me.job.procs[1:]
@@ -453,7 +453,7 @@ async def _declined(me: Client, optional: bool) -> Any:
     elif me.rank == 1:
         await (await invitations.get(timeout=WAIT)).decline()
     else:
-        found = await _members(_accepting(await invitations.get(timeout=WAIT)))
+        found = await _members(_make_acceptance(await invitations.get(timeout=WAIT)))
     if isinstance(found, list):
         await me.group_destruct("acme.some", timeout=WAIT)
     await me.fence(timeout=WAIT)
@@ -468,46 +468,46 @@ async def _declined(me: Client, optional: bool) -> Any:
     needs=("invite",),
 )
 async def declined(me: Client) -> Any:
-    return await _declined(me, False)
+    return await _form_declined(me, False)
 
 
 @declined.rule
-def _(found: list[Any]) -> list[Any]:
-    return [None if rank == 1 else "aborted" for rank in range(len(found))]
+def _(results: list[Any]) -> list[Any]:
+    return [None if rank == 1 else "aborted" for rank in range(len(results))]
 
 
 @promised("invite: optional", INVITE, "GROUP_OPTIONAL goes on with those who accept", ranks=3, needs=("invite",))
 async def optional(me: Client) -> Any:
-    return await _declined(me, True)
+    return await _form_declined(me, True)
 
 
 @optional.rule
-def _(found: list[Any]) -> list[Any]:
-    rest = [0, *range(2, len(found))]
-    return [None if rank == 1 else rest for rank in range(len(found))]
+def _(results: list[Any]) -> list[Any]:
+    rest = [0, *range(2, len(results))]
+    return [None if rank == 1 else rest for rank in range(len(results))]
 
 
 @promised("invite: timeout", INVITE, "who does not answer in time has failed", ranks=3, needs=("invite",))
 async def overdue(me: Client) -> Any:
-    invitations = await _listening(me)
+    invitations = await _open_invitations(me)
     found = None
     last = me.job.size - 1
     if me.rank == 0:
         found = await _members(lambda: me.group_invite("acme.overdue", me.job.procs[1:], timeout=1))
     elif me.rank != last:
-        found = await _members(_accepting(await invitations.get(timeout=WAIT)))
+        found = await _members(_make_acceptance(await invitations.get(timeout=WAIT)))
     await me.fence(timeout=WAIT)
     return found
 
 
 @overdue.rule
-def _(found: list[Any]) -> list[Any]:
-    return [*["aborted"] * (len(found) - 1), None]
+def _(results: list[Any]) -> list[Any]:
+    return [*["aborted"] * (len(results) - 1), None]
 
 
 @promised("invite: context id", INVITE, "a context id, for invited groups too", needs=("invite",))
 async def invited_numbers(me: Client) -> Any:
-    invitations = await _listening(me)
+    invitations = await _open_invitations(me)
     found = []
     for name in ("acme.first", "acme.second"):
         if me.rank == 0:
@@ -521,7 +521,7 @@ async def invited_numbers(me: Client) -> Any:
 
 
 @invited_numbers.rule
-def _(found: list[Any]) -> list[Any] | str:
-    if not distinct(found[0]):
-        return f"the context ids of the groups are {found[0]}"
-    return [found[0]] * len(found)
+def _(results: list[Any]) -> list[Any] | str:
+    if not distinct(results[0]):
+        return f"the context ids of the groups are {results[0]}"
+    return [results[0]] * len(results)

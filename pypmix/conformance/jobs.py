@@ -1,4 +1,4 @@
-"""Checks of what a server knows and does of jobs: queries, process sets, spawn, job control, credentials."""
+"""Checks of requests about jobs: queries, process sets, spawn, job control, credentials."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ CONTROL = "Standard, PMIx_Job_control"
 SECURITY = "Standard, PMIx_Get_credential"
 SPAWNED = ("spawn",)
 PUBLISHED = ("publish",)
-"""A job and the one that has spawned it wait for each other by lookup."""
+"""A spawned job and its parent wait for each other by lookup."""
 
 
 @promised("namespaces by query", QUERY, "QUERY_NAMESPACES and JOB_SIZE; a key that is not known has no answer")
-async def known(me: Client) -> Any:
+async def query_namespaces(me: Client) -> Any:
     try:
         unknown = f"answered: {await me.query('acme.no.such.key')}"
     except PMIxError:
@@ -41,9 +41,9 @@ async def known(me: Client) -> Any:
     return [me.nspace in spaces, sizes, found[attrs.JOB_SIZE], sorted(found.missing), unknown]
 
 
-@known.rule
-def _(found: list[Any]) -> list[Any]:
-    size = len(found)
+@query_namespaces.rule
+def _(results: list[Any]) -> list[Any]:
+    size = len(results)
     return [[True, [size, size], size, ["acme.gone"], "an error"]] * size
 
 
@@ -60,8 +60,8 @@ async def tables(me: Client) -> Any:
 
 
 @tables.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[[True, True]] * len(found)] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[[True, True]] * len(results)] * len(results)
 
 
 @promised("peers and nodes", RESOLVE, "the procs of a node, and the nodes of a job")
@@ -75,8 +75,8 @@ async def resolved(me: Client) -> Any:
 
 
 @resolved.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[True, True, True, []]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[True, True, True, []]] * len(results)
 
 
 @promised("pset: query", SETS, "QUERY_NUM_PSETS, QUERY_PSET_NAMES and QUERY_PSET_MEMBERSHIP")
@@ -95,17 +95,17 @@ async def psets(me: Client) -> Any:
 
 
 @psets.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[True, True, True, None]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[True, True, True, None]] * len(results)
 
 
-def _child(me: Client, *words: str) -> list[str]:
-    """Return the command of a job that gives its parent something to read; see `child`."""
+def _child_command(me: Client, *words: str) -> list[str]:
+    """Return the command line of a child job; see `child`."""
     return [sys.executable, "-m", "pypmix.conformance", "child", me.engine.name, *words]
 
 
 async def child(me: Client) -> None:
-    """Be a rank of a spawned job: put what it knows of itself, and go on until the parent has read that."""
+    """Run a rank of a spawned job: put its description, and wait until the parent has read it."""
     parent = me.parent
     await me.put("acme.size", me.job.size)
     await me.put("acme.parent", f"{parent.nspace} {parent.rank}" if parent else "")
@@ -117,20 +117,20 @@ async def child(me: Client) -> None:
     await me.lookup("acme.enough", wait=WAIT)
 
 
-async def _spawned(me: Client, early: bool = False) -> list[Any] | None:
-    """Spawn a job of two ranks from rank 0, and return its size and what each of them has put.
+async def _spawn_two(me: Client, early: bool = False) -> list[Any] | None:
+    """Spawn a job of two ranks from rank 0, and return its size and the values that each has put.
 
-    With `early` it is asked for before the job says that it has put it.
+    With `early`, rank 0 gets the values before the job reports that it has put them.
     """
     found = None
     if me.rank == 0:
         env = {**os.environ, "ACME_VARIABLE": "a b=c"}
-        job = await me.spawn(_child(me, "x y", ""), n=2, env=env)
+        job = await me.spawn(_child_command(me, "x y", ""), n=2, env=env)
         if not early:
             await me.lookup("acme.ready", wait=WAIT)
         keys = ("acme.size", "acme.variable", "acme.words", "acme.parent")
         found = [job.size, *[[await me.get(key, proc, wait=WAIT) for key in keys] for proc in job]]
-        # This job may be over before the other one asks.
+        # Otherwise this job may finish before the spawned job looks up the key.
         await me.publish({"acme.enough": True}, persist=Persist.SESSION)
     await me.fence(timeout=WAIT)
     return found
@@ -143,40 +143,40 @@ async def _spawned(me: Client, early: bool = False) -> list[Any] | None:
     needs=PUBLISHED,
 )
 async def spawned(me: Client) -> Any:
-    found = await _spawned(me)
+    found = await _spawn_two(me)
     return found and [found[0], *[[size, variable, words] for size, variable, words, _ in found[1:]]]
 
 
 @spawned.rule
-def _(found: list[Any]) -> list[Any]:
+def _(results: list[Any]) -> list[Any]:
     rank = [2, "a b=c", ["x y", ""]]
-    return [[2, rank, rank], *[None] * (len(found) - 1)]
+    return [[2, rank, rank], *[None] * (len(results) - 1)]
 
 
 @promised(
     "data of a spawned job, early", SPAWN, "a get of what a spawned job has not put yet waits for it", needs=SPAWNED
 )
 async def early(me: Client) -> Any:
-    found = await _spawned(me, True)
+    found = await _spawn_two(me, True)
     return found and [each[0] for each in found[1:]]
 
 
 @early.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[2, 2], *[None] * (len(found) - 1)]
+def _(results: list[Any]) -> list[Any]:
+    return [[2, 2], *[None] * (len(results) - 1)]
 
 
 @promised(
     "the parent of a spawned job", SPAWN, "PARENT_ID tells a spawned job the proc that has spawned it", needs=SPAWNED
 )
 async def parent(me: Client) -> Any:
-    found = await _spawned(me)
+    found = await _spawn_two(me)
     return found and [each[3] == f"{me.nspace} 0" for each in found[1:]]
 
 
 @parent.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[True, True], *[None] * (len(found) - 1)]
+def _(results: list[Any]) -> list[Any]:
+    return [[True, True], *[None] * (len(results) - 1)]
 
 
 @promised("the end of a spawned job", SPAWN, "the parent is told of the end of the job", needs=SPAWNED)
@@ -190,8 +190,8 @@ async def waited(me: Client) -> Any:
 
 
 @waited.rule
-def _(found: list[Any]) -> list[Any]:
-    return [0, *[None] * (len(found) - 1)]
+def _(results: list[Any]) -> list[Any]:
+    return [0, *[None] * (len(results) - 1)]
 
 
 @promised(
@@ -210,12 +210,12 @@ async def failing(me: Client) -> Any:
 
 
 @failing.rule
-def _(found: list[Any]) -> list[Any]:
-    return ["an error", *[None] * (len(found) - 1)]
+def _(results: list[Any]) -> list[Any]:
+    return ["an error", *[None] * (len(results) - 1)]
 
 
-async def _signalled(me: Client, one: bool) -> list[str]:
-    """Return the signals that came, when rank 0 has sent one to rank 1, or to all."""
+async def _send_signal(me: Client, one: bool) -> list[str]:
+    """Send a signal from rank 0 to rank 1, or to all ranks, and return the received signals."""
     seen: list[int] = []
     before = signal.signal(signal.SIGUSR1, lambda number, _: seen.append(number))
     await me.fence(timeout=WAIT)
@@ -232,24 +232,24 @@ async def _signalled(me: Client, one: bool) -> list[str]:
 
 @promised("signals by job control", CONTROL, "JOB_CTRL_SIGNAL sends a signal to all procs of a job")
 async def signalled(me: Client) -> Any:
-    return await _signalled(me, False)
+    return await _send_signal(me, False)
 
 
 @signalled.rule
-def _(found: list[Any]) -> list[Any]:
-    return [["SIGUSR1"]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [["SIGUSR1"]] * len(results)
 
 
 @promised(
     "targets of job control", CONTROL, "it is for the procs that are named alone", needs=("signals by job control",)
 )
 async def targeted(me: Client) -> Any:
-    return await _signalled(me, True)
+    return await _send_signal(me, True)
 
 
 @targeted.rule
-def _(found: list[Any]) -> list[Any]:
-    return [["SIGUSR1"] if rank == 1 else [] for rank in range(len(found))]
+def _(results: list[Any]) -> list[Any]:
+    return [["SIGUSR1"] if rank == 1 else [] for rank in range(len(results))]
 
 
 @promised("credentials", SECURITY, "a credential names its owner to another rank, and a forged one is refused")
@@ -271,5 +271,5 @@ async def credentials(me: Client) -> Any:
 
 
 @credentials.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[True, True, "refused", "refused"]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[True, True, "refused", "refused"]] * len(results)

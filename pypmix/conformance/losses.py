@@ -1,4 +1,4 @@
-"""Checks of what is promised where ranks are killed: by events, to fences, groups and connects."""
+"""Checks with killed ranks: of events, fences, groups and connects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pypmix import ConnectEvent, EventCode, Proc, Rank
 from pypmix.conformance.awaited import sleep
-from pypmix.conformance.calls import all_of, fetched, left, outcome, ranks
+from pypmix.conformance.calls import all_of, get_eventually, outcome, ranks, remaining_events
 from pypmix.conformance.check import MEANWHILE, WAIT, Untestable, promised
 from pypmix.standard import keys
 
@@ -27,7 +27,7 @@ CONNECT = "RFC 0003, PMIx_Connect"
 KEYS = "RFC 0003, info keys"
 
 SURVIVAL = "a job goes on"
-"""The promise without which no other of this module can be tried."""
+"""The promise that all others of this module require."""
 
 GOES_ON = (SURVIVAL,)
 GROUP = (*GOES_ON, "construct")
@@ -37,7 +37,7 @@ MEMBER, LEADER, SELECTED = EventCode.GROUP_MEMBER_FAILED, EventCode.GROUP_LEADER
 ABORT = EventCode.GROUP_CONSTRUCT_ABORT
 
 CALLED = 1.0
-"""Seconds after which a call that was announced, or a death, is with the server, on a busy machine too."""
+"""Seconds until an announced call, or a death, has reached the server, even on a busy machine."""
 
 ENDS = (
     EventCode.ERR_PROC_ABORTED,
@@ -46,56 +46,56 @@ ENDS = (
     EventCode.PROC_TERMINATED,
     EventCode.EVENT_PROC_TERMINATED,
 )
-"""The codes with which servers tell of the end of a proc that was killed."""
+"""The event codes with which servers report a killed proc."""
 
 ERRORS = ("GROUP_CONSTRUCT_ABORT", "ERR_PARTIAL_SUCCESS", "ERR_LOST_CONNECTION")
-"""The errors of operations in which somebody is missing."""
+"""The errors of collectives with a missing participant."""
 
 
 def _die() -> None:
-    """End as a process does that is killed."""
+    """Kill this process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def _calls(me: Client) -> None:
-    """Tell the others that this rank is about to call what it waits in."""
+async def _announce_call(me: Client) -> None:
+    """Announce to the other ranks that this rank is about to make the call in which it waits."""
     await me.put("acme.calls", True)
     await me.commit()
 
 
-async def _called(me: Client, *numbers: int) -> None:
-    """Wait until these have called what they wait in."""
+async def _await_calls(me: Client, *numbers: int) -> None:
+    """Wait until the given ranks are waiting in their calls."""
     for rank in numbers:
-        await fetched(me, "acme.calls", me.job[rank])
+        await get_eventually(me, "acme.calls", me.job[rank])
     await sleep(CALLED)
 
 
-async def _heard(stream: EventStream) -> list[list[Any]]:
-    """Return the names of events, their groups, and the rank that each is about, until none has come for a while."""
+async def _collect_events(stream: EventStream) -> list[list[Any]]:
+    """Return the name, the group and the affected rank of each remaining event."""
     found = []
-    for event in await left(stream):
+    for event in await remaining_events(stream):
         leader = event.info.get(keys.GROUP_LEADER)
         about = leader if isinstance(leader, Proc) else event.affected[0] if event.affected else None
         found.append([event.code.name, event.info.get(keys.GROUP_ID), None if about is None else int(about.rank)])
     return found
 
 
-def _failed(rank: int, group: str) -> list[Any]:
-    """Return what `_heard` has of a member that has failed."""
+def _member_failed(rank: int, group: str) -> list[Any]:
+    """Return the entry of `_collect_events` for a failed member."""
     return ["GROUP_MEMBER_FAILED", group, rank]
 
 
-def _living(found: list[Any], each: Any, *dead: int) -> list[Any]:
-    """Return what all ranks should have seen where those that live have seen the same."""
-    size = len(found)
-    gone = {rank % size for rank in dead}
-    return [None if rank in gone else each for rank in range(size)]
+def _expect_of_living(results: list[Any], result: Any, *dead: int) -> list[Any]:
+    """Return the expected results if all living ranks have the same one."""
+    size = len(results)
+    killed = {rank % size for rank in dead}
+    return [None if rank in killed else result for rank in range(size)]
 
 
-def _errors(found: list[Any], *dead: int) -> list[Any]:
-    """Return the same where each may have got another of the errors that stand for somebody missing."""
-    expected = _living(found, "ERR_PARTIAL_SUCCESS", *dead)
-    return [seen if wanted and seen in ERRORS else wanted for seen, wanted in zip(found, expected, strict=True)]
+def _expect_errors(results: list[Any], *dead: int) -> list[Any]:
+    """Return the expected results if each living rank has any of the errors for a missing participant."""
+    expected = _expect_of_living(results, "ERR_PARTIAL_SUCCESS", *dead)
+    return [seen if wanted and seen in ERRORS else wanted for seen, wanted in zip(results, expected, strict=True)]
 
 
 @promised(
@@ -103,7 +103,7 @@ def _errors(found: list[Any], *dead: int) -> list[Any]:
     RECOVERABLE,
     "the others go on where a rank is killed, if that was asked for",
     ranks=3,
-    lost=(1,),
+    killed_ranks=(1,),
 )
 async def survived(me: Client) -> Any:
     await me.fence(timeout=WAIT)
@@ -114,40 +114,47 @@ async def survived(me: Client) -> Any:
 
 
 @survived.rule
-def _(found: list[Any]) -> list[Any]:
-    return [None] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [None] * len(results)
 
 
-@promised("event: a rank is killed", NOTIFY, "an event says so, and names it", ranks=3, lost=(1,), needs=GOES_ON)
-async def told(me: Client) -> Any:
+@promised(
+    "event: a rank is killed", NOTIFY, "an event says so, and names it", ranks=3, killed_ranks=(1,), needs=GOES_ON
+)
+async def loss_event(me: Client) -> Any:
     async with me.events() as events:
         await me.fence(timeout=WAIT)
         if me.rank == 1:
             _die()
-        said = [each for each in await left(events, 3 * CALLED) if each.code in ENDS]
+        said = [each for each in await remaining_events(events, 3 * CALLED) if each.code in ENDS]
     return sorted({int(proc.rank) for event in said for proc in event.affected or (event.source,)})
 
 
-@told.rule
-def _(found: list[Any]) -> list[Any]:
-    return _living(found, [1], 1)
+@loss_event.rule
+def _(results: list[Any]) -> list[Any]:
+    return _expect_of_living(results, [1], 1)
 
 
 @promised(
-    "fence: a member dies", FENCE, "an error when a proc ends before it has called", ranks=3, lost=(1,), needs=GOES_ON
+    "fence: a member dies",
+    FENCE,
+    "an error when a proc ends before it has called",
+    ranks=3,
+    killed_ranks=(1,),
+    needs=GOES_ON,
 )
 async def fenced(me: Client) -> Any:
     await me.fence(timeout=WAIT)
     if me.rank == 1:
-        await _called(me, 0, *range(2, me.job.size))
+        await _await_calls(me, 0, *range(2, me.job.size))
         _die()
-    await _calls(me)
+    await _announce_call(me)
     return await outcome(lambda: me.fence(timeout=WAIT))
 
 
 @fenced.rule
-def _(found: list[Any]) -> list[Any]:
-    return _errors(found, 1)
+def _(results: list[Any]) -> list[Any]:
+    return _expect_errors(results, 1)
 
 
 @promised(
@@ -155,7 +162,7 @@ def _(found: list[Any]) -> list[Any]:
     CONSTRUCT,
     "an error when a member ends before it has called",
     ranks=4,
-    lost=(2, -1),
+    killed_ranks=(2, -1),
     needs=GROUP,
 )
 async def unmade(me: Client) -> Any:
@@ -163,46 +170,46 @@ async def unmade(me: Client) -> Any:
     async with me.events(MEMBER, LEADER, SELECTED) as events:
         await me.fence(timeout=WAIT)
         if me.rank == 2:
-            await _called(me, *ranks(first))
-            await fetched(me, "acme.second", me.job[0])
+            await _await_calls(me, *ranks(first))
+            await get_eventually(me, "acme.second", me.job[0])
             _die()
         if me.proc == last:
-            await _called(me, *ranks(first))
+            await _await_calls(me, *ranks(first))
             _die()
-        await _calls(me)
+        await _announce_call(me)
         found = [await outcome(lambda: me.group_construct("acme.first", [*first, last], timeout=WAIT))]
         await me.put("acme.second", True)
         await me.commit()
-        # Now one that has ended before anybody calls.
+        # The second loss happens before any rank calls.
         await sleep(2 * CALLED)
         found.append(await outcome(lambda: me.group_construct("acme.second", [*first, me.job[2]], timeout=WAIT)))
-        return [*[each if isinstance(each, str) else "a group" for each in found], await _heard(events)]
+        return [*[each if isinstance(each, str) else "a group" for each in found], await _collect_events(events)]
 
 
 @unmade.rule
-def _(found: list[Any]) -> list[Any]:
-    size = len(found)
+def _(results: list[Any]) -> list[Any]:
+    size = len(results)
     expected: list[Any] = []
-    for rank, seen in enumerate(found):
+    for rank, seen in enumerate(results):
         errors = [each if each in ERRORS else ERRORS[0] for each in seen[:2]] if seen else []
         expected.append(None if rank in (2, size - 1) else [*errors, []])
     return expected
 
 
-async def _shrunk(me: Client, **directives: Any) -> Any:
-    """Construct a group of all; rank 1 ends before the others call, the last rank while they wait."""
+async def _construct_with_losses(me: Client, **directives: Any) -> Any:
+    """Construct a group of all ranks; rank 1 dies before the others call, the last rank while they wait."""
     async with me.events(MEMBER, LEADER, SELECTED, ABORT) as events:
         await me.fence(timeout=WAIT)
         if me.rank == 1:
             _die()
         last = me.job.size - 1
         if me.rank == last:
-            await _called(me, 0, *range(2, last))
+            await _await_calls(me, 0, *range(2, last))
             _die()
         await sleep(CALLED)
-        await _calls(me)
+        await _announce_call(me)
         made = await outcome(lambda: me.group_construct("acme.shrunk", me.job.procs, timeout=WAIT, **directives))
-        said = sorted(await _heard(events))
+        said = sorted(await _collect_events(events))
         if isinstance(made, str):
             return [made, said]
         used = await outcome(lambda: me.fence(Proc("acme.shrunk", Rank.WILDCARD), timeout=WAIT))
@@ -210,9 +217,9 @@ async def _shrunk(me: Client, **directives: Any) -> Any:
         return [ranks(made.members), made.partial, used, taken, said]
 
 
-def _shrunk_to(found: list[Any], *said: list[Any]) -> list[Any]:
-    size = len(found)
-    return _living(found, [[0, *range(2, size - 1)], True, None, None, [*said]], 1, -1)
+def _expect_shrunk(results: list[Any], *said: list[Any]) -> list[Any]:
+    size = len(results)
+    return _expect_of_living(results, [[0, *range(2, size - 1)], True, None, None, [*said]], 1, -1)
 
 
 @promised(
@@ -220,16 +227,16 @@ def _shrunk_to(found: list[Any], *said: list[Any]) -> list[Any]:
     CONSTRUCT,
     "a partial success with the final membership under GROUP_OPTIONAL",
     ranks=4,
-    lost=(1, -1),
+    killed_ranks=(1, -1),
     needs=GROUP,
 )
 async def optional(me: Client) -> Any:
-    return await _shrunk(me, optional=True)
+    return await _construct_with_losses(me, optional=True)
 
 
 @optional.rule
-def _(found: list[Any]) -> list[Any]:
-    return _shrunk_to(found)
+def _(results: list[Any]) -> list[Any]:
+    return _expect_shrunk(results)
 
 
 @promised(
@@ -237,18 +244,18 @@ def _(found: list[Any]) -> list[Any]:
     ATTRIBUTES,
     "GROUP_FT_COLLECTIVE goes on without those who have ended",
     ranks=4,
-    lost=(1, -1),
+    killed_ranks=(1, -1),
     needs=GROUP,
 )
 async def tolerant(me: Client) -> Any:
-    found = await _shrunk(me, ft=True)
-    # Other promises say whom it is told to.
+    found = await _construct_with_losses(me, ft=True)
+    # Other checks test the events.
     return found[:-1]
 
 
 @tolerant.rule
-def _(found: list[Any]) -> list[Any]:
-    return [each and each[:-1] for each in _shrunk_to(found)]
+def _(results: list[Any]) -> list[Any]:
+    return [each and each[:-1] for each in _expect_shrunk(results)]
 
 
 @promised(
@@ -256,16 +263,16 @@ def _(found: list[Any]) -> list[Any]:
     CONSTRUCT,
     "GROUP_MEMBER_FAILED to all under GROUP_NOTIFY_TERMINATION",
     ranks=4,
-    lost=(1, -1),
+    killed_ranks=(1, -1),
     needs=GROUP,
 )
 async def notified(me: Client) -> Any:
-    return await _shrunk(me, notify_termination=True)
+    return await _construct_with_losses(me, notify_termination=True)
 
 
 @notified.rule
-def _(found: list[Any]) -> list[Any]:
-    return _shrunk_to(found, *[_failed(rank, "acme.shrunk") for rank in (1, len(found) - 1)])
+def _(results: list[Any]) -> list[Any]:
+    return _expect_shrunk(results, *[_member_failed(rank, "acme.shrunk") for rank in (1, len(results) - 1)])
 
 
 @promised(
@@ -273,30 +280,30 @@ def _(found: list[Any]) -> list[Any]:
     CONSTRUCT,
     "where one leads, it alone gets GROUP_MEMBER_FAILED",
     ranks=3,
-    lost=(-1,),
+    killed_ranks=(-1,),
     needs=GROUP,
 )
-async def led_and_told(me: Client) -> Any:
+async def leader_notified(me: Client) -> Any:
     last = me.job.size - 1
     async with me.events(MEMBER) as events:
         await me.fence(timeout=WAIT)
         if me.rank == last:
-            await _called(me, *range(last))
+            await _await_calls(me, *range(last))
             _die()
-        await _calls(me)
+        await _announce_call(me)
         leads: dict[str, Any] = {"leader": me.rank == 1, "notify_termination": True}
         made = await outcome(lambda: me.group_construct("acme.told", me.job.procs, timeout=WAIT, **leads))
-        said = await _heard(events)
+        said = await _collect_events(events)
         if isinstance(made, str):
             return [made, said]
         await me.group_destruct("acme.told", timeout=WAIT)
         return [ranks(made.members), said]
 
 
-@led_and_told.rule
-def _(found: list[Any]) -> list[Any]:
-    last = len(found) - 1
-    return [*[[[*range(last)], [_failed(last, "acme.told")] if rank == 1 else []] for rank in range(last)], None]
+@leader_notified.rule
+def _(results: list[Any]) -> list[Any]:
+    last = len(results) - 1
+    return [*[[[*range(last)], [_member_failed(last, "acme.told")] if rank == 1 else []] for rank in range(last)], None]
 
 
 @promised(
@@ -304,7 +311,7 @@ def _(found: list[Any]) -> list[Any]:
     CONSTRUCT,
     "GROUP_CONSTRUCT_ABORT from a handler ends it for all",
     ranks=3,
-    lost=(-1,),
+    killed_ranks=(-1,),
     needs=GROUP,
 )
 async def given_up(me: Client) -> Any:
@@ -320,23 +327,23 @@ async def given_up(me: Client) -> Any:
     async with me.events(ABORT) as events:
         await me.fence(timeout=WAIT)
         if me.rank == last:
-            await _called(me, *range(last))
+            await _await_calls(me, *range(last))
             _die()
-        await _calls(me)
+        await _announce_call(me)
         made = await outcome(
             lambda: me.group_construct("acme.given", me.job.procs, notify_termination=True, timeout=WAIT)
         )
-        aborts = [name for name, group, _ in await _heard(events) if group == "acme.given"]
+        aborts = [name for name, group, _ in await _collect_events(events) if group == "acme.given"]
     return [made if isinstance(made, str) else "a group", calls, aborts]
 
 
 @given_up.rule
-def _(found: list[Any]) -> list[Any]:
-    return _living(found, ["GROUP_CONSTRUCT_ABORT", [[len(found) - 1]], ["GROUP_CONSTRUCT_ABORT"]], -1)
+def _(results: list[Any]) -> list[Any]:
+    return _expect_of_living(results, ["GROUP_CONSTRUCT_ABORT", [[len(results) - 1]], ["GROUP_CONSTRUCT_ABORT"]], -1)
 
 
-async def _orphaned(me: Client, *claims: int) -> Any:
-    """Rank 0 leads a construct and ends before the last one has come; those who claim want to lead in its place."""
+async def _lose_leader(me: Client, *claims: int) -> Any:
+    """Construct a group whose leader, rank 0, dies before the last rank calls; the ranks in `claims` claim the lead."""
     calls: list[list[int]] = []
 
     @me.on(LEADER)
@@ -349,18 +356,18 @@ async def _orphaned(me: Client, *claims: int) -> Any:
     async with me.events(SELECTED) as events:
         await me.fence(timeout=WAIT)
         if me.rank == 0:
-            await _called(me, *range(1, last))
-            await _calls(me)
-            # It is lost while it waits.
+            await _await_calls(me, *range(1, last))
+            await _announce_call(me)
+            # It dies while it waits.
             threading.Timer(CALLED, _die).start()
         elif me.rank == last:
-            await _called(me, 0)
+            await _await_calls(me, 0)
             await sleep(2 * CALLED)
         else:
-            await _calls(me)
+            await _announce_call(me)
         group = me.group("acme.orphan", me.job.procs, leader=me.rank == 0, timeout=WAIT)
         error = await outcome(group.construct)
-        said = await _heard(events)
+        said = await _collect_events(events)
     if isinstance(error, str):
         return [error, calls, said]
     leader = group.leader
@@ -374,19 +381,19 @@ async def _orphaned(me: Client, *claims: int) -> Any:
     CONSTRUCT,
     "GROUP_LEADER_FAILED to all, and the one that claims leads",
     ranks=4,
-    lost=(0,),
+    killed_ranks=(0,),
     needs=GROUP,
 )
 async def claimed(me: Client) -> Any:
-    return await _orphaned(me, 1, 2)
+    return await _lose_leader(me, 1, 2)
 
 
 @claimed.rule
-def _(found: list[Any]) -> list[Any]:
-    leader = found[1][0][1]
+def _(results: list[Any]) -> list[Any]:
+    leader = results[1][0][1]
     leader = leader if leader in (1, 2) else 1
-    members = [*range(1, len(found))]
-    return _living(found, [[members, leader], [[0]], [["GROUP_LEADER_SELECTED", "acme.orphan", leader]]], 0)
+    members = [*range(1, len(results))]
+    return _expect_of_living(results, [[members, leader], [[0]], [["GROUP_LEADER_SELECTED", "acme.orphan", leader]]], 0)
 
 
 @promised(
@@ -394,30 +401,30 @@ def _(found: list[Any]) -> list[Any]:
     CONSTRUCT,
     "GROUP_LEADER_SELECTED tells that no member wanted to lead",
     ranks=4,
-    lost=(0,),
+    killed_ranks=(0,),
     needs=GROUP,
 )
 async def unclaimed(me: Client) -> Any:
-    return await _orphaned(me)
+    return await _lose_leader(me)
 
 
 @unclaimed.rule
-def _(found: list[Any]) -> list[Any]:
+def _(results: list[Any]) -> list[Any]:
     said = [["GROUP_LEADER_SELECTED", "acme.orphan", None]]
-    return _living(found, ["GROUP_CONSTRUCT_ABORT", [[0]], said], 0)
+    return _expect_of_living(results, ["GROUP_CONSTRUCT_ABORT", [[0]], said], 0)
 
 
-async def _taken_apart(me: Client, **directives: Any) -> Any:
-    """The last rank ends while the others destruct the group."""
+async def _destruct_with_loss(me: Client, **directives: Any) -> Any:
+    """Destruct a group whose last rank dies while the others wait."""
     last = me.job.size - 1
     async with me.events(MEMBER) as events:
         await me.group_construct("acme.apart", me.job.procs, timeout=WAIT, **directives)
         if me.rank == last:
-            await _called(me, *range(last))
+            await _await_calls(me, *range(last))
             _die()
-        await _calls(me)
+        await _announce_call(me)
         ended = await outcome(lambda: me.group_destruct("acme.apart", timeout=WAIT))
-        return [ended, await _heard(events)]
+        return [ended, await _collect_events(events)]
 
 
 @promised(
@@ -425,16 +432,16 @@ async def _taken_apart(me: Client, **directives: Any) -> Any:
     DESTRUCT,
     "an error when a member ends before it has called",
     ranks=3,
-    lost=(-1,),
+    killed_ranks=(-1,),
     needs=GROUP,
 )
 async def apart(me: Client) -> Any:
-    return await _taken_apart(me)
+    return await _destruct_with_loss(me)
 
 
 @apart.rule
-def _(found: list[Any]) -> list[Any]:
-    errors = _errors([each and each[0] for each in found], -1)
+def _(results: list[Any]) -> list[Any]:
+    errors = _expect_errors([each and each[0] for each in results], -1)
     return [error and [error, []] for error in errors]
 
 
@@ -443,11 +450,11 @@ def _(found: list[Any]) -> list[Any]:
     DESTRUCT,
     "an error when a member ended before anybody has called",
     ranks=3,
-    lost=(-1,),
+    killed_ranks=(-1,),
     needs=GROUP,
 )
 async def apart_later(me: Client) -> Any:
-    """The last rank ends, and then the others destruct the group."""
+    """Destruct a group whose last rank has died before the others call."""
     last = me.job.size - 1
     group = me.group("acme.orderly", me.job.procs, timeout=WAIT)
     await group.construct()
@@ -460,8 +467,8 @@ async def apart_later(me: Client) -> Any:
 
 
 @apart_later.rule
-def _(found: list[Any]) -> list[Any]:
-    errors = _errors([each and each[1] for each in found], -1)
+def _(results: list[Any]) -> list[Any]:
+    errors = _expect_errors([each and each[1] for each in results], -1)
     return [error and ["MemberFailed", error] for error in errors]
 
 
@@ -470,16 +477,16 @@ def _(found: list[Any]) -> list[Any]:
     DESTRUCT,
     "GROUP_MEMBER_FAILED, and success, under GROUP_NOTIFY_TERMINATION",
     ranks=3,
-    lost=(-1,),
+    killed_ranks=(-1,),
     needs=GROUP,
 )
-async def apart_and_told(me: Client) -> Any:
-    return await _taken_apart(me, notify_termination=True)
+async def destruct_notified(me: Client) -> Any:
+    return await _destruct_with_loss(me, notify_termination=True)
 
 
-@apart_and_told.rule
-def _(found: list[Any]) -> list[Any]:
-    return _living(found, [None, [_failed(len(found) - 1, "acme.apart")]], -1)
+@destruct_notified.rule
+def _(results: list[Any]) -> list[Any]:
+    return _expect_of_living(results, [None, [_member_failed(len(results) - 1, "acme.apart")]], -1)
 
 
 @promised(
@@ -487,7 +494,7 @@ def _(found: list[Any]) -> list[Any]:
     ATTRIBUTES,
     "GROUP_MEMBER_FAILED to the others under GROUP_NOTIFY_TERMINATION",
     ranks=3,
-    lost=(1,),
+    killed_ranks=(1,),
     needs=GROUP,
 )
 async def bereft(me: Client) -> Any:
@@ -498,7 +505,7 @@ async def bereft(me: Client) -> Any:
         if me.rank == 1:
             _die()
         change = await changes.get(timeout=10)
-        said = await _heard(events)
+        said = await _collect_events(events)
         await group.fence(timeout=WAIT)
         whom = None if change.proc is None else int(change.proc.rank)
         found = [type(change).__name__, whom, ranks(group), group.rank, group.epoch]
@@ -507,11 +514,11 @@ async def bereft(me: Client) -> Any:
 
 
 @bereft.rule
-def _(found: list[Any]) -> list[Any]:
-    rest = [0, *range(2, len(found))]
-    said = [_failed(1, "acme.bereft")]
+def _(results: list[Any]) -> list[Any]:
+    rest = [0, *range(2, len(results))]
+    said = [_member_failed(1, "acme.bereft")]
     return [
-        [["MemberFailed", 1, rest, rest.index(rank), 2], said] if rank in rest else None for rank in range(len(found))
+        [["MemberFailed", 1, rest, rest.index(rank), 2], said] if rank in rest else None for rank in range(len(results))
     ]
 
 
@@ -520,7 +527,7 @@ def _(found: list[Any]) -> list[Any]:
     CONSTRUCT,
     "GROUP_LEADER_FAILED in a group that stands, and one new leader",
     ranks=4,
-    lost=(0,),
+    killed_ranks=(0,),
     needs=GROUP,
 )
 async def led(me: Client) -> Any:
@@ -539,7 +546,7 @@ async def led(me: Client) -> Any:
         if me.rank == 0:
             _die()
         kinds = [type(await changes.get(timeout=10)).__name__ for _ in range(2)]
-        said = await _heard(events)
+        said = await _collect_events(events)
         leader = group.leader
         after = None if leader is None else int(leader.rank)
         await group.fence(timeout=WAIT)
@@ -548,10 +555,10 @@ async def led(me: Client) -> Any:
 
 
 @led.rule
-def _(found: list[Any]) -> list[Any]:
-    leader = found[1][0] if found[1][0] in (1, 3) else 1
+def _(results: list[Any]) -> list[Any]:
+    leader = results[1][0] if results[1][0] in (1, 3) else 1
     said = [["GROUP_LEADER_SELECTED", "acme.led", leader]]
-    taken = _errors([each and each[4] for each in found], 0)
+    taken = _expect_errors([each and each[4] for each in results], 0)
     shared = [leader, [[[0], "acme.led"]], said, ["LeaderFailed", "LeaderSelected"]]
     return [error and [*shared, error] for error in taken]
 
@@ -561,7 +568,7 @@ def _(found: list[Any]) -> list[Any]:
     CONNECT,
     "an error for all others when one ends without having called",
     ranks=3,
-    lost=(1,),
+    killed_ranks=(1,),
     needs=CONNECTED,
 )
 async def absent(me: Client) -> Any:
@@ -574,13 +581,13 @@ async def absent(me: Client) -> Any:
 
 
 @absent.rule
-def _(found: list[Any]) -> list[Any]:
-    return _errors(found, 1)
+def _(results: list[Any]) -> list[Any]:
+    return _expect_errors(results, 1)
 
 
-def _directed(me: Client) -> None:
+def _require_directives(me: Client) -> None:
     if not me.supports("connect.directives"):
-        raise Untestable("the server knows the directives of the Standard alone")
+        raise Untestable("the server supports only the directives of the Standard")
 
 
 @promised(
@@ -588,11 +595,11 @@ def _directed(me: Client) -> None:
     KEYS,
     "no error because of procs that end without having connected",
     ranks=3,
-    lost=(1,),
+    killed_ranks=(1,),
     needs=CONNECTED,
 )
 async def fewer(me: Client) -> Any:
-    _directed(me)
+    _require_directives(me)
     await me.fence(timeout=WAIT)
     if me.rank == 1:
         _die()
@@ -605,28 +612,32 @@ async def fewer(me: Client) -> Any:
 
 
 @fewer.rule
-def _(found: list[Any]) -> list[Any]:
-    rest = [0, *range(2, len(found))]
-    return [[rest, rest.index(rank)] if rank in rest else None for rank in range(len(found))]
+def _(results: list[Any]) -> list[Any]:
+    rest = [0, *range(2, len(results))]
+    return [[rest, rest.index(rank)] if rank in rest else None for rank in range(len(results))]
 
 
-async def _parted(me: Client, early: bool) -> Any:
-    """Rank 1 ends while the others wait for it in a fence of their connection."""
-    _directed(me)
+async def _lose_during_fence(me: Client, early: bool) -> Any:
+    """Fence a connection whose rank 1 dies while the others wait for it."""
+    _require_directives(me)
     async with me.events(ConnectEvent.TERMINATED) as events:
         connection = await me.connect(me.job.procs, early_termination=early, timeout=WAIT)
         if me.rank == 1:
-            await _called(me, 0, *range(2, me.job.size))
+            await _await_calls(me, 0, *range(2, me.job.size))
             _die()
 
-        async def waits() -> None:
-            # What is sent later comes later.
+        async def announce() -> None:
+            # The delay lets the fence reach the server before the announcement.
             await sleep(MEANWHILE)
-            await _calls(me)
+            await _announce_call(me)
 
-        first, _ = await all_of(lambda: outcome(lambda: connection.fence(timeout=WAIT)), waits)
+        first, _ = await all_of(lambda: outcome(lambda: connection.fence(timeout=WAIT)), announce)
         second = await outcome(lambda: connection.fence(timeout=WAIT))
-        said = [event for event in await left(events, 2.0) if event.info.get(ConnectEvent.NSPACE) == connection.nspace]
+        said = [
+            event
+            for event in await remaining_events(events, 2.0)
+            if event.info.get(ConnectEvent.NSPACE) == connection.nspace
+        ]
         await connection.disconnect(timeout=WAIT)
     return [first, second, [rank for event in said for rank in ranks(event.affected)]]
 
@@ -636,16 +647,16 @@ async def _parted(me: Client, early: bool) -> Any:
     CONNECT,
     "who ends without a disconnect is an error event for all others",
     ranks=3,
-    lost=(1,),
+    killed_ranks=(1,),
     needs=CONNECTED,
 )
 async def parted(me: Client) -> Any:
-    return await _parted(me, False)
+    return await _lose_during_fence(me, False)
 
 
 @parted.rule
-def _(found: list[Any]) -> list[Any]:
-    return _living(found, ["ERR_PARTIAL_SUCCESS", None, [1]], 1)
+def _(results: list[Any]) -> list[Any]:
+    return _expect_of_living(results, ["ERR_PARTIAL_SUCCESS", None, [1]], 1)
 
 
 @promised(
@@ -653,13 +664,13 @@ def _(found: list[Any]) -> list[Any]:
     KEYS,
     "no error when a proc ends without disconnecting",
     ranks=3,
-    lost=(1,),
+    killed_ranks=(1,),
     needs=CONNECTED,
 )
 async def parted_early(me: Client) -> Any:
-    return await _parted(me, True)
+    return await _lose_during_fence(me, True)
 
 
 @parted_early.rule
-def _(found: list[Any]) -> list[Any]:
-    return _living(found, [None, None, []], 1)
+def _(results: list[Any]) -> list[Any]:
+    return _expect_of_living(results, [None, None, []], 1)

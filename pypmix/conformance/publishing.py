@@ -27,8 +27,8 @@ async def published(me: Client) -> Any:
 
 
 @published.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[f"tcp://{rank}" for rank in range(len(found))]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[f"tcp://{rank}" for rank in range(len(results))]] * len(results)
 
 
 @promised(
@@ -47,9 +47,9 @@ async def several(me: Client) -> Any:
 
 
 @several.rule
-def _(found: list[Any]) -> list[Any]:
-    ports = [[f"tcp://{rank}", rank, True] for rank in range(len(found))]
-    return [[ports, 1, 2, ["acme.gone"]]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    ports = [[f"tcp://{rank}", rank, True] for rank in range(len(results))]
+    return [[ports, 1, 2, ["acme.gone"]]] * len(results)
 
 
 @promised("lookup: a missing key", LOOKUP, "a key that was never published is ERR_NOT_FOUND", needs=("publish",))
@@ -64,12 +64,12 @@ async def missing(me: Client) -> Any:
 
 
 @missing.rule
-def _(found: list[Any]) -> list[Any]:
-    return [["ERR_NOT_FOUND", "instead", "ERR_TIMEOUT"]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [["ERR_NOT_FOUND", "instead", "ERR_TIMEOUT"]] * len(results)
 
 
 @promised("lookup: waits", LOOKUP, "a lookup with WAIT ends when the key is published", needs=("publish",))
-async def awaited(me: Client) -> Any:
+async def lookup_waits(me: Client) -> Any:
     await me.fence(timeout=WAIT)
     if me.rank == me.job.size - 1:
         await sleep(MEANWHILE)
@@ -79,9 +79,9 @@ async def awaited(me: Client) -> Any:
     return value
 
 
-@awaited.rule
-def _(found: list[Any]) -> list[Any]:
-    return ["there"] * len(found)
+@lookup_waits.rule
+def _(results: list[Any]) -> list[Any]:
+    return ["there"] * len(results)
 
 
 @promised(
@@ -90,7 +90,7 @@ def _(found: list[Any]) -> list[Any]:
     "a lookup with WAIT ends when all of its keys are published",
     needs=("publish",),
 )
-async def awaited_one_by_one(me: Client) -> Any:
+async def lookup_waits_for_each(me: Client) -> Any:
     await me.fence(timeout=WAIT)
     seen = None
     keys = ["acme.one", "acme.two", "acme.three"]
@@ -105,9 +105,9 @@ async def awaited_one_by_one(me: Client) -> Any:
     return seen
 
 
-@awaited_one_by_one.rule
-def _(found: list[Any]) -> list[Any]:
-    return [{"acme.one": 0, "acme.two": 1, "acme.three": 2}, *[None] * (len(found) - 1)]
+@lookup_waits_for_each.rule
+def _(results: list[Any]) -> list[Any]:
+    return [{"acme.one": 0, "acme.two": 1, "acme.three": 2}, *[None] * (len(results) - 1)]
 
 
 @promised("unpublish", UNPUBLISH, "what was taken back is gone, and may be published again", needs=("publish",))
@@ -130,8 +130,8 @@ async def taken_back(me: Client) -> Any:
 
 
 @taken_back.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[2, "gone", 1, "again"]] * len(found)
+def _(results: list[Any]) -> list[Any]:
+    return [[2, "gone", 1, "again"]] * len(results)
 
 
 @promised("duplicate keys are refused", PUBLISH, "a key that is there already is ERR_DUPLICATE_KEY", needs=("publish",))
@@ -149,8 +149,8 @@ async def twice(me: Client) -> Any:
 
 
 @twice.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[["ERR_DUPLICATE_KEY", "not published"], "own"], *[[None, "first"]] * (len(found) - 1)]
+def _(results: list[Any]) -> list[Any]:
+    return [[["ERR_DUPLICATE_KEY", "not published"], "own"], *[[None, "first"]] * (len(results) - 1)]
 
 
 @promised(
@@ -171,11 +171,11 @@ async def ranges(me: Client) -> Any:
 
 
 @ranges.rule
-def _(found: list[Any]) -> list[Any]:
+def _(results: list[Any]) -> list[Any]:
     everyone = ["NAMESPACE", "SESSION", "GLOBAL"]
     return [
         [here, *everyone, "LOCAL" if here else None, None if rank else "PROC_LOCAL"]
-        for rank, (here, *_) in enumerate(found)
+        for rank, (here, *_) in enumerate(results)
     ]
 
 
@@ -192,5 +192,5 @@ async def read_once(me: Client) -> Any:
 
 
 @read_once.rule
-def _(found: list[Any]) -> list[Any]:
-    return [[1, "gone"], *[[None, "gone"]] * (len(found) - 1)]
+def _(results: list[Any]) -> list[Any]:
+    return [[1, "gone"], *[[None, "gone"]] * (len(results) - 1)]

@@ -47,7 +47,7 @@ class After(dict[str, str]):
         self.what = what
 
     def __missing__(self, state: str) -> str:
-        raise IllegalStep(f"{self.machine.__name__.lower()}: {self.what!r} cannot happen in the state {state!r}")
+        raise IllegalStep(f"{self.machine.__name__}: {self.what!r} cannot happen in the state {state!r}")
 
 
 class Machine:

@@ -1,16 +1,16 @@
 """Tests of parallel programs: a plugin for pytest whose tests run on several ranks.
 
-Theory of operation. `plugin.py` is loaded at each start of pytest, and imports nothing but the standard library then. A
-test that is marked with `pmix` is run by `job.py` as a job of a `LocalHost` in the process of pytest. Its ranks are
-forked from one fork server (`pypmix.host.forking`) for all tests of a session, or of an xdist worker. That has imported
-`template.py`: a second pytest, with the options of the first one, which collects a test file when it is first needed.
-Each rank is a child of it that has all of the test file, with its assertions rewritten, and runs one test with the
-fixtures of that (`rank.py`). It leaves its reports in a folder, from where `results.py` makes those that pytest shows:
-what is equal on several ranks once.
+Theory of operation. `plugin.py` is loaded at each start of pytest, and imports only the standard library then.
+`job.py` runs a test that is marked with `pmix` as a job of a `LocalHost` in the process of pytest. Its ranks are forked
+from one fork server (`pypmix.host.forking`) for all tests of a session, or of an xdist worker. The fork server has
+imported `template.py`: a second pytest with the options of the first one, which collects each test file on demand.
+Each rank is a child of this process, with the whole test file and its rewritten assertions, and runs one test with its
+fixtures (`rank.py`). It writes its reports into a folder; `results.py` merges them into the reports that pytest shows,
+where equal failures of several ranks appear once.
 
-`scenario` makes a test of a function of a client and a cluster. Where its time is virtual (`virtual/`), no rank is a
-process: all of them are tasks of one event loop, with their servers, on a clock that goes on where all of them wait.
-What a test does to links is in `links.py`; between processes `relay.py` and `orders.py` stand for it.
+`scenario` makes a test of a function with a client and a cluster as arguments. On virtual time (`virtual/`), ranks are
+not processes but tasks of one event loop, together with their servers, on a clock that advances when all of them wait.
+`links.py` contains the faults of links; between processes, `relay.py` and `orders.py` apply them.
 """
 
 from __future__ import annotations
@@ -45,26 +45,25 @@ def scenario(
 ) -> Callable[[Body], Callable[..., None]]:
     """Make a test of a function, which runs on each rank with the rank's client and the cluster.
 
-    Of a coroutine function the client is a `pypmix.aio.Client`. Such a function runs on real processes and on virtual
-    time alike.
+    A coroutine function receives a `pypmix.aio.Client`, and runs on real processes as well as on virtual time.
 
     Args:
-        ranks: How many ranks run it.
-        nodes: How many nodes are simulated.
-        timeout: Its time limit in seconds of its time; that of the plugin by default, and a day on virtual time.
-        engine: The engine of the clients, `python` or `native`; what the environment says by default. There is no other
-            than `python` on virtual time.
-        time: `real`, where each rank is a process, or `virtual`: see `pypmix.testing.virtual.simulate`.
-        seed: What decides how long messages take on virtual time; of several a test is made for each.
+        ranks: The number of ranks.
+        nodes: The number of simulated nodes.
+        timeout: The time limit in seconds of the test's clock; by default the plugin's, and a day on virtual time.
+        engine: The engine of the clients, `python` or `native`; by default the environment's. Virtual time supports
+            only `python`.
+        time: `real`, with a process for each rank, or `virtual`: see `pypmix.testing.virtual.simulate`.
+        seed: Determines the latencies of messages on virtual time; several seeds make several tests.
 
     Raises:
-        ValueError: There is no such time, or not with this engine.
-        TypeError: The function takes something else, or one that is to run on virtual time is not a coroutine function.
+        ValueError: `time` is unknown, or does not support the engine.
+        TypeError: The function has other parameters, or is not a coroutine function and is to run on virtual time.
     """
     if time not in TIMES:
         raise ValueError(f"time is one of {', '.join(TIMES)}, not {time!r:.80}")
     if time == "virtual" and engine not in ("", "python"):
-        raise ValueError(f"the engine {engine!r:.80} cannot run on virtual time, but python")
+        raise ValueError(f"the engine {engine!r:.80} cannot run on virtual time: use python")
 
     def make(body: Body) -> Callable[..., None]:
         import inspect
@@ -73,24 +72,24 @@ def scenario(
             inspect.signature(body).bind(None, None)
         except TypeError:
             raise TypeError(
-                f"{body.__name__} is to take a client and a cluster, and nothing else: a test in a class, or one that "
-                "has fixtures or parameters, is made by the marker `pmix` and the fixtures `pmix` and `pmix_cluster`"
+                f"{body.__name__} must have the parameters client and cluster, and no others: for a test in a class, "
+                "or with fixtures or parameters, use the marker `pmix` and the fixtures `pmix` and `pmix_cluster`"
             ) from None
         asks = inspect.iscoroutinefunction(body)
         if time == "virtual":
             if not asks:
                 raise TypeError(
-                    f"{body.__name__} is to be a coroutine function (`async def`): on virtual time a call that blocks "
+                    f"{body.__name__} must be a coroutine function (`async def`): on virtual time a call that blocks "
                     "would stop all ranks"
                 )
             test = _on_virtual_time(body, ranks, nodes, timeout, seed)
         else:
             made: Any = _async_test(body) if asks else _blocking_test(body)  # type: ignore[arg-type]
             test = _marked(made, ranks, nodes, timeout, engine)
-        # Markers below this one count as well.
+        # Markers below the decorator apply as well.
         own = vars(test).get("pytestmark", [])
         vars(test)["pytestmark"] = [*vars(body).get("pytestmark", []), *own]
-        # Where pytest says that it is.
+        # pytest shows the place of the original function.
         vars(test)["place_as"] = body
         test.__name__ = test.__qualname__ = body.__name__
         test.__doc__, test.__module__ = body.__doc__, body.__module__
@@ -155,7 +154,7 @@ async def _with_client(body: Async, meet: Callable[[aio.Client], Awaitable[Clust
         with contextlib.suppress(PMIxError):
             await me.close()
         raise
-    # A rank that the test has cut off cannot finalize.
+    # A rank whose link was cut by the test cannot finalize.
     with contextlib.suppress(LostConnection):
         await me.close()
 
@@ -169,7 +168,7 @@ def _on_virtual_time(
         __tracebackhide__ = True
 
         async def meet(me: aio.Client) -> Cluster:
-            # As on real processes, all are there when it begins, and know of each other.
+            # As on real processes, a test begins when all ranks have connected.
             await me.fence()
             await cluster.meet()
             return cluster

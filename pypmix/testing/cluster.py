@@ -1,4 +1,4 @@
-"""The job of a test, as the test acts on it: ranks, nodes and links, and which ranks it expects to be missing."""
+"""The job of a test: its ranks, nodes and links, their faults, and the ranks that the test expects to be missing."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from pypmix.testing.orders import Orders
 
 SECONDS = 30.0
-"""Seconds in which a rank that was signalled has to change."""
+"""Seconds until a signalled rank must have changed its state."""
 
 MEETING = 0.001
-"""Seconds between two looks whether all have met."""
+"""Seconds between two checks whether all ranks have arrived."""
 
 STOPPED = "Tt"
 GONE = "ZX"
 
 
-def named(ranks: Iterable[int], size: int) -> str:
+def format_ranks(ranks: Iterable[int], size: int) -> str:
     """Return ranks of a job of this size as a person reads them: `rank 2 of 4`, `ranks 0 to 3, 5 of 8`."""
     return f"{name_ranks(ranks)} of {size}"
 
 
 def no_rank(rank: object, size: int) -> ValueError:
-    """Return the error for a rank that is not there."""
+    """Return the error for a rank that does not exist."""
     return ValueError(f"there is no rank {rank!r:.80}: the ranks are 0 to {size - 1}")
 
 
 class Restored:
-    """A fault of a link; in a `with` block it ends with the block."""
+    """A fault of a link; a `with` block restores the link at its end."""
 
     def __init__(self, cluster: Cluster, link: Link) -> None:
         self._cluster = cluster
@@ -59,31 +59,31 @@ class Restored:
 class Cluster:
     """The ranks, nodes and links of a test, for one of the ranks.
 
-    A link is named by a rank, for its connection with its server, or by two nodes, `(0, 1)` or `("node0", "node1")`,
-    for what their servers exchange. All methods return at once, or when what they do has happened.
+    A link is named by a rank, for the connection with its server, or by two nodes, `(0, 1)` or `("node0", "node1")`,
+    for the connection of their servers. All methods return when their effect has taken place.
     """
 
     def kill(self, rank: int) -> None:
-        """Kill a rank; returns when it is gone. That it does not end its test is not a failure.
+        """Kill a rank, and wait until it has exited. Its unfinished test does not count as a failure.
 
         Raises:
-            ValueError: There is no such rank.
+            ValueError: The rank does not exist.
         """
         raise NotImplementedError
 
     def stop(self, rank: int) -> None:
-        """Stop a rank; returns when it stands still. It does not hang in the eyes of its server: it is slow.
+        """Suspend a rank, and wait until it is suspended. For its server it is merely slow.
 
         Raises:
-            ValueError: There is no such rank.
+            ValueError: The rank does not exist.
         """
         raise NotImplementedError
 
     def resume(self, rank: int) -> None:
-        """Have a rank go on that was stopped.
+        """Resume a suspended rank.
 
         Raises:
-            ValueError: There is no such rank.
+            ValueError: The rank does not exist.
         """
         raise NotImplementedError
 
@@ -91,72 +91,72 @@ class Cluster:
         """Lose a node, by number or name: all of its ranks are killed; on virtual time its server is lost too.
 
         Raises:
-            ValueError: There is no such node.
+            ValueError: The node does not exist.
         """
         raise NotImplementedError
 
     def now(self) -> float:
-        """Return seconds on the clock that the test runs on, real or virtual."""
+        """Return the seconds of the test's clock, real or virtual."""
         raise NotImplementedError
 
     def _act(self, verb: str, link: Link, seconds: float = 0.0) -> None:
         raise NotImplementedError
 
     def delay(self, link: Link, seconds: float) -> Restored:
-        """Make a link slower: each message takes so many seconds longer, in either direction.
+        """Delay the messages of a link, in both directions.
 
-        Nothing fails by it but what has a time limit that is too short.
+        Only operations whose time limit is too short fail.
 
         Args:
             link: A rank, or two nodes.
-            seconds: How much slower; 0 for not at all.
+            seconds: The delay of each message; 0 for none.
 
         Returns:
-            What restores the link at the end of a `with` block; it need not be used.
+            A context manager that restores the link; it need not be used.
 
         Raises:
-            ValueError: There is no such link.
+            ValueError: The link does not exist.
         """
         self._act("delay", link, seconds)
         return Restored(self, link)
 
     def drop(self, link: Link) -> Restored:
-        """Let nothing through a link, like a cable that is pulled: neither end is told, and operations wait.
+        """Hold back all messages of a link, as if its cable was pulled: neither end notices, and operations wait.
 
-        What is sent meanwhile arrives when the link is restored. An operation with a time limit ends with
-        `OperationTimeout`: by the server for those whose links are well, half a second later by the client itself for
-        one that does not reach its server. No rank is lost by it, however long it lasts: simulated nodes have no
-        `--keep-alive`. What servers do when that is over is `cut`.
+        The messages arrive when the link is restored. An operation with a time limit fails with `OperationTimeout`: the
+        server ends it for ranks with working links, and a client without a connection to its server half a second
+        later. No rank is lost, however long the fault lasts, as simulated nodes have no `--keep-alive`. `cut` has the
+        effect of an expired `--keep-alive`.
 
         Args:
             link: A rank, or two nodes.
 
         Returns:
-            What restores the link at the end of a `with` block; it need not be used.
+            A context manager that restores the link; it need not be used.
 
         Raises:
-            ValueError: There is no such link.
+            ValueError: The link does not exist.
         """
         self._act("drop", link)
         return Restored(self, link)
 
     def restore(self, link: Link) -> None:
-        """Have a link work again that was slow or dropped: what was held back arrives now, in its order.
+        """Restore a delayed or dropped link; messages that were held back arrive now, in their order.
 
         Raises:
-            ValueError: There is no such link.
+            ValueError: The link does not exist.
         """
         self._act("restore", link)
 
     def cut(self, link: Link) -> None:
-        """Break a link for good: what is on its way is lost, and both ends are told.
+        """Break a link permanently: messages in transit are lost, and both ends notice.
 
-        All operations of a rank that is cut off end with `LostConnection`, and it is missing for the others as if it
-        had ended. Servers that are cut off go on without each other's ranks, as real ones do after
-        `--keep-alive` seconds of silence. The link may have been dropped before.
+        All operations of a disconnected rank fail with `LostConnection`, and the other ranks treat it as exited.
+        Disconnected servers continue without each other's ranks, as real servers do after `--keep-alive` seconds of
+        silence. The link may have been dropped before.
 
         Raises:
-            ValueError: There is no such link.
+            ValueError: The link does not exist.
         """
         self._act("cut", link)
 
@@ -165,7 +165,7 @@ class Cluster:
         """Expect that an operation fails because these ranks, and no others, are missing.
 
         Raises:
-            AssertionError: It does not fail, or others are missing.
+            AssertionError: The operation does not fail, or other ranks are missing.
         """
         try:
             yield
@@ -176,15 +176,15 @@ class Cluster:
             if found != sorted(ranks):
                 raise AssertionError(f"ranks {found} were missing, not {sorted(ranks)}: {error}") from error
         else:
-            raise AssertionError(f"nothing failed, although ranks {sorted(ranks)} were to be missing")
+            raise AssertionError(f"no operation failed, although ranks {sorted(ranks)} were expected to be missing")
 
 
 class RealCluster(Cluster):
-    """The ranks of a test that are processes.
+    """The ranks of a test, as processes.
 
     Args:
-        folder: A folder that all ranks have in common; all of them have entered their pids.
-        orders: The way to the process of the test, which has the links.
+        folder: A folder that all ranks share, with the pid of each.
+        orders: The connection to the process of the test, which owns the links.
     """
 
     def __init__(self, folder: Path, orders: Orders | None = None) -> None:
@@ -193,7 +193,7 @@ class RealCluster(Cluster):
 
     @classmethod
     def enter(cls, rank: int, folder: Path) -> RealCluster:
-        """Return the cluster for a rank, which enters its pid; it is there once all ranks have done so."""
+        """Write the pid of a rank, and return its cluster, which may be used once all ranks have done so."""
         from pypmix.testing.orders import Orders
 
         (folder / f".pid.{rank}").write_text(str(os.getpid()))
@@ -201,11 +201,9 @@ class RealCluster(Cluster):
 
     @classmethod
     def meet(cls, me: Client, folder: Path) -> RealCluster:
-        """Return the cluster once all ranks are there; each of them calls this.
-
-        Each rank knows that the fence has ended for all. One that went on by its own end of it could cut a link on
-        which the release of another rank is still on its way.
-        """
+        """Wait until all ranks have called this, and return the cluster."""
+        # Each rank waits until the fence has completed at all ranks: otherwise it could cut a link that still carries
+        # another rank's completion of the fence.
         found = cls.enter(me.rank, folder)
         me.fence(timeout=SECONDS)
         for _ in found.arrivals(me.rank, len(me.job)):
@@ -214,7 +212,7 @@ class RealCluster(Cluster):
 
     @classmethod
     async def meeting(cls, me: aio.Client, folder: Path) -> RealCluster:
-        """Do the same in an event loop."""
+        """Like `meet`, in an event loop."""
         import asyncio
 
         found = cls.enter(me.rank, folder)
@@ -224,20 +222,20 @@ class RealCluster(Cluster):
         return found
 
     def arrivals(self, rank: int, size: int) -> Iterator[None]:
-        """Say that the fence of the meeting has ended for a rank, and yield until it has for all."""
+        """Record that the first fence has completed at a rank, and yield until it has at all ranks."""
         (self._folder / f".met.{rank}").touch()
         deadline = time.monotonic() + SECONDS
         missing = [other for other in range(size) if other != rank]
         while missing := [other for other in missing if not (self._folder / f".met.{other}").exists()]:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{named(missing, size)} did not come to the beginning of the test in {SECONDS:g} s")
+                raise TimeoutError(f"{format_ranks(missing, size)} did not begin the test within {SECONDS:g} s")
             yield
 
     def pid(self, rank: int) -> int:
         """Return the pid of a rank.
 
         Raises:
-            ValueError: There is no such rank.
+            ValueError: The rank does not exist.
         """
         path = self._folder / f".pid.{rank}"
         if not isinstance(rank, int) or not path.exists():
@@ -249,23 +247,23 @@ class RealCluster(Cluster):
         return time.monotonic()
 
     def kill(self, rank: int) -> None:
-        """Kill a rank; returns when it is gone. That it does not end its test is not a failure."""
+        """Kill a rank, and wait until it has exited. Its unfinished test does not count as a failure."""
         pid = self.pid(rank)
         (self._folder / f".killed.{rank}").touch()
         self._signal(pid, signal.SIGKILL)
         self._until(rank, GONE, "gone")
 
     def stop(self, rank: int) -> None:
-        """Stop a rank; returns when it stands still. It does not hang in the eyes of its server: it is slow."""
+        """Suspend a rank, and wait until it is suspended. For its server it is merely slow."""
         self._signal(self.pid(rank), signal.SIGSTOP)
         self._until(rank, STOPPED + GONE, "stopped")
 
     def resume(self, rank: int) -> None:
-        """Have a rank go on that was stopped."""
+        """Resume a suspended rank."""
         self._signal(self.pid(rank), signal.SIGCONT)
 
     def lose(self, node: int | str) -> None:
-        """Kill all ranks of a node, at last this one where it is among them."""
+        """Kill all ranks of a node; if this rank is among them, it is the last."""
         own = os.getpid()
         for rank in sorted(self._order("ranks", node), key=lambda rank: self.pid(rank) == own):
             self.kill(rank)
@@ -275,13 +273,13 @@ class RealCluster(Cluster):
 
     @staticmethod
     def _signal(pid: int, signum: int) -> None:
-        # A rank that has ended is one that has gone.
+        # The rank may have exited already.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signum)
 
     def _order(self, verb: str, *words: object) -> list[int]:
         if self._orders is None:
-            raise RuntimeError("this test has no links to act on: ask for the fixture pmix_cluster in the test itself")
+            raise RuntimeError("this test cannot act on links: request the fixture pmix_cluster in the test function")
         return self._orders.send(verb, *words)
 
     def _until(self, rank: int, states: str, word: str) -> None:
@@ -293,7 +291,7 @@ class RealCluster(Cluster):
 
 
 def _state(pid: int) -> str:
-    """Return the state of a process as Linux names it; `X` where it is gone."""
+    """Return the state of a process, as a letter of Linux; `X` if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The jobs that tests are run by."""
+"""The jobs that run tests."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from pypmix.testing.wish import Wish
 
 PATIENCE = 3.0
-"""Seconds that the other ranks have to end after the first one has failed: they may fail for the same reason."""
+"""Seconds that the other ranks have to exit after the first failure: they may fail for the same reason."""
 
 GRACE = 2.0
-"""Seconds that ranks have to say where they are, and to end."""
+"""Seconds that ranks have to write their stacks and to exit."""
 
 TEMPLATE = "pypmix.testing.template"
 OFF: dict[str, Any] = {
@@ -49,7 +49,7 @@ OFF: dict[str, Any] = {
     "deselect": None,
     "collectonly": False,
 }
-"""Options that would leave tests out."""
+"""Options that would deselect tests."""
 ALONE: dict[str, Any] = {
     "dist": "no",
     "numprocesses": None,
@@ -60,27 +60,27 @@ ALONE: dict[str, Any] = {
     "setuponly": False,
     "setupplan": False,
     "pmix_on_rank": True,
-    # The parser of pytest warns where there are none; they are given beside the options.
+    # The files are passed separately, and pytest's parser warns if there are none among the options.
     "file_or_dir": None,
 }
-"""Options that are for the process that shows the results alone."""
+"""Options that apply only to the process that shows the results."""
 
 
 _RANK = "import sys; from pypmix.testing.rank import main; sys.exit(main(sys.argv[1:]))"
-"""The program of a rank; by -m, modules that pytest has loaded with their asserts rewritten would be refused."""
+"""The program of a rank; -m would refuse modules that pytest has loaded with rewritten asserts."""
 
 
 class TestHost(LocalHost):
-    """Runs a test: a rank that fails leaves the others a while to fail too, and then they are ended.
+    """Runs a test: after a failure of a rank, the other ranks may fail too for a while, and are then ended.
 
     Args:
-        folder: The folder of the test; one that its ranks have in common is in it.
-        links: Whether the test acts on links: how many ranks it has; 0 if it does not.
-        terms: Those of `LocalHost`.
+        folder: The folder of the test, which contains the folder that its ranks share.
+        links: The number of ranks if the test acts on links; otherwise 0.
+        terms: The arguments of `LocalHost`.
 
     Attributes:
-        shared: That folder.
-        ends: How each rank has ended that has failed, for a person.
+        shared: The folder that the ranks share.
+        ends: How each failed rank has ended, as text for a person.
     """
 
     __test__ = False
@@ -99,13 +99,13 @@ class TestHost(LocalHost):
             self._hub = Hub(self.loop.soon, between=self._links.between)
 
     def open_folder(self) -> None:
-        """Make the folder, and listen there to what ranks ask for."""
+        """Make the folder, and listen there for requests of ranks."""
         super().open_folder()
         if self._links is not None:
             self._listener = Listener(self.loop, os.path.join(self.tmpdir, "orders"), self._act)
 
     def close_folder(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         if self._listener is not None:
             self._listener.close()
         if self._relay is not None:
@@ -113,13 +113,13 @@ class TestHost(LocalHost):
         super().close_folder()
 
     def crossings(self) -> Crossings:
-        """Return what its servers carry out together; the links between them are the test's."""
+        """Return the crossings of its servers, whose messages pass the gates of the test."""
         return super().crossings() if self._links is None else Crossings(self, hub=self._hub)
 
     def start_process(
         self, app: Application, program: str, argv: tuple[str, ...], env: Mapping[str, str], *more: Any
     ) -> tuple[Any, int]:
-        """Start a rank; where the test acts on links, its connection goes through the relay."""
+        """Start a rank; if the test acts on links, its connection passes the relay."""
         if self._relay is not None and env["PMIX_NAMESPACE"] == self.job.nspace:
             env = self._relay.environment(int(env["PMIX_RANK"]), env)
             env[VARIABLE] = os.path.join(self.tmpdir, "orders")
@@ -132,7 +132,7 @@ class TestHost(LocalHost):
             ranks = self.jobs[self.job.nspace].ranks
             found = [rank.proc.rank for rank in ranks if link in (rank.node.number, rank.node.hostname)]
             if not found:
-                raise ValueError(f"there is no node {link!r:.80} with ranks: the nodes are {', '.join(names):.200}")
+                raise ValueError(f"{link!r:.80} is not a node with ranks: the nodes are {', '.join(names):.200}")
             return found
         self._links.act(verb, link, seconds)
         return []
@@ -145,7 +145,7 @@ class TestHost(LocalHost):
         self._hub.part(one, other)
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
-        """A rank has ended."""
+        """Record the end of a rank."""
         super().rank_ended(job, rank)
         if job.number > 1 or not rank.blame or (self.shared / f".killed.{rank.proc.rank}").exists():
             return
@@ -160,7 +160,7 @@ class Jobs:
     """Runs the tests of a session of pytest.
 
     Args:
-        config: Its configuration.
+        config: The configuration of the session.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -177,7 +177,7 @@ class Jobs:
             pickle.dump((_options(config), words, folder, list(sys.path), worker, config.getini("markers")), file)
 
     def run(self, item: pytest.Function, wish: Wish) -> Results:
-        """Run a test on its ranks, and return what they have reported."""
+        """Run a test on its ranks, and return their reports."""
         began = time.monotonic()
         self._count += 1
         folder = self._folder / str(self._count)
@@ -202,7 +202,7 @@ class Jobs:
         sys.stdout.flush()
         sys.stderr.flush()
         outcome = host.run()
-        # Ranks that the test itself has killed are a failure to the host, and none to the test.
+        # Ranks that the test has killed are failures for the host, but not for the test.
         late = outcome.reason if outcome.code == TIMED_OUT else ""
         results = Results(item, folder, wish.ranks, host.ends, late, time.monotonic() - began)
         if not (folder / "shared").exists():
@@ -210,7 +210,7 @@ class Jobs:
         return results
 
     def _collect(self, host: TestHost, app: Application, item: pytest.Function) -> str:
-        """Have the template collect the file of a test; return why that cannot be run, empty if it can."""
+        """Let the template collect the file of a test; return why the test cannot run, empty if it can."""
         try:
             found = host.fork_server(app)
             if found is None:
@@ -221,18 +221,18 @@ class Jobs:
         return f"the ranks cannot run {item.nodeid}:\n{why}" if why else ""
 
     def close(self) -> None:
-        """End what ranks are forked from."""
+        """End the fork server."""
         self._forks.close()
 
 
 def _options(config: pytest.Config) -> dict[str, Any]:
-    """Return the options that the template has."""
+    """Return the options of the template."""
     found: dict[str, Any] = {}
     for name, value in {**vars(config.option), **OFF, **ALONE}.items():
         try:
             pickle.dumps(value)
         except Exception:
-            # What another plugin keeps there, which is nothing that a command line could say.
+            # An object of another plugin, which cannot come from the command line.
             continue
         found[name] = value
     found["plugins"] = [*(found.get("plugins") or []), "no:terminal"]

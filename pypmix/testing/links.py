@@ -1,7 +1,7 @@
 """The links of a test's cluster: between a rank and its server, and between the servers of two nodes.
 
-A link passes everything on at once and in order. It can be slow (`delay`), let nothing through (`drop`) and break
-(`cut`). The same rules hold on real processes, where `relay.py` puts the links of ranks between, and on virtual time.
+A link forwards all messages at once and in order. It can be slow (`delay`), hold back messages (`drop`) and break
+(`cut`). The same rules apply to real processes, whose links `relay.py` makes, and to virtual time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Gate:
-    """One direction of a link: makes calls in their order, at once, later, or not before it is opened again.
+    """One direction of a link: makes calls in order, at once, delayed, or when it is opened again.
 
     Args:
-        later: Has a function called after some seconds.
+        later: Schedules a call after some seconds.
     """
 
     __slots__ = ("_later", "_waiting", "seconds", "shut")
@@ -34,7 +34,7 @@ class Gate:
         self.shut = False
 
     def add(self, call: Call) -> None:
-        """Have a call made."""
+        """Add a call to make."""
         if not (self.shut or self.seconds or self._waiting):
             call()
             return
@@ -43,23 +43,23 @@ class Gate:
             self._later(self.seconds, self._next)
 
     def slow(self, seconds: float) -> None:
-        """Make each call so many seconds later from now on; also what was held back."""
+        """Delay each call by `seconds`, including the calls that were held back."""
         held, self.shut, self.seconds = self.shut, False, seconds
         for _ in self._waiting if held else ():
             self._later(seconds, self._next)
 
     def close(self) -> None:
-        """Hold back what is on its way, and what comes from now on."""
+        """Hold back pending and later calls."""
         self.shut = True
 
     def open(self) -> None:
-        """Make all calls that were held back, and others at once."""
+        """Make all calls that were held back, and later calls at once."""
         self.shut, self.seconds = False, 0.0
         while self._waiting and not self.shut:
             self._waiting.popleft()()
 
     def _next(self) -> None:
-        # Calls that a gate has made at its opening leave timers behind.
+        # The timers of calls that `open` has made still expire.
         if self._waiting and not self.shut:
             self._waiting.popleft()()
 
@@ -68,11 +68,11 @@ class Links:
     """The gates of all links.
 
     Args:
-        later: Has a function called after some seconds, where all that gates let through is called.
+        later: Schedules a call after some seconds, in the thread in which gates make their calls.
         nodes: The names of the nodes, by number.
-        ranks: How many ranks there are.
-        cut_rank: Ends the connection of a rank.
-        cut_nodes: Ends the connection of the servers of two nodes.
+        ranks: The number of ranks.
+        cut_rank: Closes the connection of a rank.
+        cut_nodes: Closes the connection of the servers of two nodes.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class Links:
         self._gates: dict[int | tuple[str, str], tuple[Gate, Gate]] = {}
 
     def gates(self, ends: Ends) -> tuple[Gate, Gate]:
-        """Return both directions of a link: from a rank to its server and back, or from the first node and back."""
+        """Return both directions of a link: from the rank or the first node, and back."""
         found = self._gates.get(ends)
         if found is None:
             found = self._gates[ends] = Gate(self._later), Gate(self._later)
         return found
 
     def between(self, one: str, other: str, call: Call) -> None:
-        """Have a call made that goes from the server of a node to that of another."""
+        """Add a call from the server of a node to the server of another node."""
         pair = self._gates.get((one, other) if one < other else (other, one))
         if pair is None:
             call()
@@ -106,10 +106,10 @@ class Links:
             pair[one > other].add(call)
 
     def ends(self, link: Link) -> Ends:
-        """Return the ends of a link as a person has named it: a rank, or two nodes by name or number.
+        """Return the ends of a link that is named by a rank, or by two nodes as names or numbers.
 
         Raises:
-            ValueError: There is no such link.
+            ValueError: The link does not exist.
         """
         if isinstance(link, int):
             if not 0 <= link < self._ranks:
@@ -118,21 +118,19 @@ class Links:
         given = link if isinstance(link, list | tuple) else ()
         names = [self._nodes[end] if isinstance(end, int) and 0 <= end < len(self._nodes) else end for end in given]
         if len(names) != 2 or names[0] == names[1] or any(name not in self._nodes for name in names):
-            raise ValueError(
-                f"{link!r:.80} does not name a link: that is a rank, or two of {', '.join(self._nodes):.200}"
-            )
+            raise ValueError(f"{link!r:.80} does not name a link: use a rank, or two of {', '.join(self._nodes):.200}")
         first, second = sorted(map(str, names))
         return first, second
 
     def act(self, verb: str, link: Link, seconds: float = 0.0) -> None:
-        """Do to a link what `verb` says: `delay`, `drop`, `restore` or `cut` it.
+        """Apply `delay`, `drop`, `restore` or `cut` to a link.
 
         Raises:
-            ValueError: There is no such link, or a delay is negative.
+            ValueError: The link does not exist, or a delay is negative.
         """
         ends = self.ends(link)
         if not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
-            raise ValueError(f"a link cannot be slower by {seconds!r:.80} s")
+            raise ValueError(f"the delay of a link is a number of seconds from 0, not {seconds!r:.80}")
         if verb == "cut":
             if isinstance(ends, int):
                 self._cut_rank(ends)

@@ -1,4 +1,4 @@
-"""The way by which ranks of a test have its links acted on: they ask the process of the test, beside PMIx."""
+"""Requests of ranks to act on the links of their test, sent to the process of the test beside PMIx."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from pypmix.host.loop import HostLoop
 
 VARIABLE = "PYPMIX_TESTING_ORDERS"
-"""The variable that tells ranks where to ask."""
+"""The variable with the path of the socket."""
 
 SECONDS = 30.0
-"""Seconds in which the process of the test has to answer."""
+"""Seconds that the process of the test has to answer."""
 
 MOST = 65536
 
 
 class Orders:
-    """A rank's way.
+    """The connection of a rank to the process of its test.
 
     Args:
         path: The socket.
@@ -34,15 +34,15 @@ class Orders:
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> Orders | None:
-        """Return the way that the environment tells of, None where it tells of none."""
+        """Return the connection that an environment names; None if it names none."""
         path = env.get(VARIABLE)
         return cls(path) if path else None
 
     def send(self, *words: object) -> list[int]:
-        """Ask for something, and return the answer when it has happened.
+        """Send a request, and return the answer when it has taken effect.
 
         Raises:
-            ValueError: It makes no sense.
+            ValueError: The request is invalid.
         """
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(SECONDS)
@@ -61,12 +61,12 @@ class Orders:
 
 
 class Listener:
-    """The end in the process of the test; all of it runs on the loop of its host.
+    """Receives requests in the process of the test, on the loop of its host.
 
     Args:
         loop: The loop.
-        path: The socket, which is made.
-        act: Carries out what ranks ask for, and returns the answer; a `ValueError` is an answer too.
+        path: The path of the socket to make.
+        act: Carries out a request, and returns the answer; a `ValueError` is sent as an answer too.
     """
 
     def __init__(self, loop: HostLoop, path: str, act: Callable[..., list[int]]) -> None:
@@ -84,7 +84,7 @@ class Listener:
             sock, _ = self._listener.accept()
         except BlockingIOError:
             return
-        # What is read and written is shorter than what the socket takes at once.
+        # Requests and answers are so short that the socket takes them at once.
         fd = sock.fileno()
         self._open[fd] = sock, bytearray()
         self._loop.watch(fd, READ, lambda: self._read(fd))
@@ -113,7 +113,7 @@ class Listener:
             return str(error), []
 
     def close(self) -> None:
-        """Close the sockets, once the loop has ended."""
+        """Close the sockets, after the end of the loop."""
         self._listener.close()
         for sock, _ in self._open.values():
             sock.close()

@@ -1,7 +1,6 @@
-"""The plugin of pytest: `@pytest.mark.pmix(ranks=4)`.
+"""The plugin of pytest: `@pytest.mark.pmix(ranks=4)`."""
 
-It is loaded at each start of pytest, so it imports next to nothing by itself.
-"""
+# It is loaded at each start of pytest, so it imports the rest of the package on demand.
 
 from __future__ import annotations
 
@@ -40,17 +39,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line("markers", MARKER)
 
 
 def on_rank(config: pytest.Config) -> bool:
-    """Tell whether this process is the one that ranks are forked from, or a rank."""
+    """Return True in a rank, and in the process that ranks are forked from."""
     return bool(getattr(config.option, "pmix_on_rank", False))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of each number of ranks."""
+    """Make a test for each number of ranks."""
     marker = metafunc.definition.get_closest_marker("pmix")
     numbers = None if marker is None else ranks_of(marker)
     if isinstance(numbers, list | tuple):
@@ -60,7 +59,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have marked tests run on ranks."""
+    """Make marked tests run on ranks."""
     if on_rank(config):
         return
     for item in items:
@@ -69,18 +68,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         if not isinstance(item, pytest.Function):
             raise pytest.UsageError(f"{item.nodeid}: only functions can run on several ranks")
-        _Remote(item, Wish(item, marker)).take()
+        _Remote(item, Wish(item, marker)).install()
 
 
 class _Remote:
-    """A test whose phases happen on ranks: all of them while pytest sets it up here, where no fixture is evaluated."""
+    """A test whose phases all run on ranks, during its setup phase here; fixtures are evaluated only on ranks."""
 
     def __init__(self, item: pytest.Function, wish: Wish) -> None:
         self._item = item
         self._wish = wish
 
-    def take(self) -> None:
-        """Take the place of the test's own phases."""
+    def install(self) -> None:
+        """Replace the phases of the test."""
         own: Any = self._item
         own.setup, own.runtest = self.setup, lambda: None
 
@@ -88,7 +87,7 @@ class _Remote:
         """Run the test on its ranks."""
         item = self._item
         if item.config.option.setuponly:
-            # Fixtures are evaluated on ranks, which begin with the test.
+            # Fixtures are evaluated on ranks, which are not started for --setup-only.
             return
         stash = item.config.stash
         if _jobs not in stash:
@@ -102,7 +101,7 @@ class _Remote:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Make a report what the ranks have reported, or what has become of those on virtual time."""
+    """Replace a report by the reports of the ranks, or by their failures on virtual time."""
     report = yield
     parts = getattr(call.excinfo.value, "pmix_failures", None) if call.excinfo is not None else None
     if parts is not None and report.failed:
@@ -118,7 +117,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End what ranks were forked from."""
+    """End the fork server."""
     jobs = config.stash.get(_jobs, None)
     if jobs is not None:
         jobs.close()
@@ -131,14 +130,14 @@ def pmix() -> Iterator[Client]:
 
     with Client() as me:
         yield me
-        # Of a rank that the test has cut off.
+        # A rank whose link was cut by the test cannot finalize.
         with contextlib.suppress(LostConnection):
             me.close()
 
 
 @pytest.fixture
 def pmix_cluster(pmix: Client, pmix_tmp_path: Path) -> Cluster:
-    """The ranks, nodes and links of this test, to act on; all ranks are there."""
+    """The ranks, nodes and links of this test; all ranks have connected."""
     from pypmix.testing.cluster import RealCluster
 
     return RealCluster.meet(pmix, pmix_tmp_path)
@@ -154,7 +153,7 @@ def pmix_ranks(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def pmix_tmp_path(request: pytest.FixtureRequest) -> Path:
-    """A folder that all ranks of this test have in common."""
+    """A folder that all ranks of this test share."""
     from pypmix.testing.rank import shared
 
     return shared()

@@ -28,19 +28,19 @@ def number() -> int:
 
 
 def size() -> int:
-    """Return how many ranks run the test."""
+    """Return the number of ranks of the test."""
     return _size
 
 
 def shared() -> Path:
-    """Return a folder that all ranks of the test have in common."""
+    """Return the folder that all ranks of the test share."""
     path = Path(_folder) / "shared"
     path.mkdir(exist_ok=True)
     return path
 
 
 class Reporter:
-    """Keeps what pytest reports of a test."""
+    """Collects pytest's reports and warnings of a test."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -49,7 +49,7 @@ class Reporter:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
-        """Run the test; what would run it again is for the pytest that shows the results."""
+        """Run the test once; only the pytest that shows the results may rerun it."""
         from _pytest.runner import runtestprotocol
 
         for report in runtestprotocol(item, log=False, nextitem=None):
@@ -61,7 +61,7 @@ class Reporter:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Add which ranks a failure says are missing."""
+        """Add the ranks that a failure names as missing."""
         hide()
         report = yield
         if call.excinfo is not None:
@@ -70,7 +70,7 @@ class Reporter:
         return report
 
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
-        """Keep a warning of the test; those of the configuration and the collection come where results are shown."""
+        """Keep a warning of the test; the other pytest shows those of the configuration and the collection."""
         if when != "runtest":
             return
         category = warning_message.category
@@ -80,7 +80,7 @@ class Reporter:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the test that PLACE FOLDER RANKS ENGINE name; return 0 where it has passed on this rank."""
+    """Run the test of the words PLACE FOLDER RANKS ENGINE; return 0 if it has passed on this rank."""
     global _folder, _size
     place, _folder, ranks, engine = words
     _size = int(ranks)
@@ -89,7 +89,7 @@ def main(words: Sequence[str]) -> int:
     if template.TEMPLATE is None:
         raise SystemExit("a rank of a test is forked from a pytest, not started")
     base = os.path.join(_folder, f"rank.{number()}")
-    # Ranks that are asked to end say where they are, even inside of a call of C.
+    # A rank that is asked to exit writes its stacks, even during a call of C.
     with open(f"{base}.stacks", "w") as stacks:
         faulthandler.register(signal.SIGTERM, stacks, all_threads=True, chain=True)
         faulthandler.enable(stacks)
@@ -103,10 +103,10 @@ def _run(made: template.Template, place: str, base: str) -> bool:
     config = made.config
     item = made.items.get(place)
     if item is None:
-        raise SystemExit(f"{place} was not collected again: are its names or parameters different each time?")
+        raise SystemExit(f"{place} was not collected again: do its name or parameters differ each time?")
     factory: Any = getattr(config, "_tmp_path_factory", None)
     if factory is not None:
-        # As --basetemp has it, but for each rank.
+        # Like --basetemp, but for each rank.
         vars(factory).update(_given_basetemp=Path(f"{base}.tmp"), _basetemp=None)
     reporter = Reporter(config)
     config.pluginmanager.register(reporter)
@@ -118,7 +118,7 @@ def _run(made: template.Template, place: str, base: str) -> bool:
         if made.capture is not None:
             made.capture.stop_global_capturing()
     with open(f"{base}.new", "w") as file:
-        # Properties that a test records may be anything.
+        # Properties that a test records may have any type.
         json.dump({"reports": reporter.reports, "warnings": reporter.warnings}, file, default=repr)
     os.rename(f"{base}.new", f"{base}.json")
     return not any(report["outcome"] == "failed" for report in reporter.reports)

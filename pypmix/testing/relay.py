@@ -1,7 +1,7 @@
 """A relay between the ranks of a test and their servers, so that the test can act on these links.
 
-A rank connects to a socket of its own here instead of its server's, with whatever library. All of it runs on the loop
-of the test's host.
+Each rank connects to its socket of the relay instead of its server's, with any library. The relay runs on the loop of
+the test's host.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 URI = "PMIX_SERVER_URI41"
 CHUNK = 65536
 SECONDS = 20.0
-"""Seconds in which a server has to take a connection."""
+"""Seconds that a server has to accept a connection."""
 
 
 class Side:
@@ -31,7 +31,7 @@ class Side:
     Args:
         loop: The loop.
         sock: The socket.
-        gate: What is read goes through it.
+        gate: The gate for the bytes that are read.
     """
 
     def __init__(self, loop: HostLoop, sock: socket.socket, gate: Gate) -> None:
@@ -77,7 +77,7 @@ class Side:
         self._gate.add(lambda: self.other.send(data))
 
     def send(self, data: bytes) -> None:
-        """Write something; no data is the end."""
+        """Write data; empty data closes the direction."""
         if not self.open:
             return
         self._ended = self._ended or not data
@@ -93,7 +93,7 @@ class Side:
         except BlockingIOError:
             pass
         except OSError:
-            # Its process has gone.
+            # Its process has exited.
             self._ended, self._reading = True, False
             self._backlog.clear()
         self._watch()
@@ -103,11 +103,11 @@ class Side:
 
     @property
     def done(self) -> bool:
-        """Whether nothing goes in either direction any more."""
+        """Whether both directions are closed."""
         return not self.open or (not self._reading and self._ended and not self._backlog)
 
     def close(self) -> None:
-        """Close it; may be called twice."""
+        """Close the socket; may be called twice."""
         if self.open:
             self.open = False
             if self._watched:
@@ -118,11 +118,11 @@ class Side:
 
 
 class Relay:
-    """Stands between ranks and their servers.
+    """Forwards the connections of ranks to their servers.
 
     Args:
         loop: The loop.
-        links: The links, through whose gates all passes.
+        links: The links, whose gates all bytes pass.
     """
 
     def __init__(self, loop: HostLoop, links: Links) -> None:
@@ -132,7 +132,7 @@ class Relay:
         self._sides: dict[int, list[Side]] = {}
 
     def environment(self, rank: int, env: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of a rank that connects through here."""
+        """Return the environment of a rank that connects by the relay."""
         name, _, address = env[URI].partition(";")
         beside = env.get(SOCKET_VARIABLE, "").partition(" ")[2]
         port = int(address.rpartition(":")[2])
@@ -170,12 +170,12 @@ class Relay:
         self._sides[rank] = [*kept, near, far]
 
     def cut(self, rank: int) -> None:
-        """End the connections of a rank, at both ends."""
+        """Close the connections of a rank, at both ends."""
         for side in self._sides.pop(rank, []):
             side.close()
 
     def close(self) -> None:
-        """Close the sockets, before the loop is closed."""
+        """Close the sockets; the loop must still be open."""
         for rank in list(self._sides):
             self.cut(rank)
         for listener in self._listeners:

@@ -1,4 +1,4 @@
-"""The reports of a test's ranks, and what is shown of them: what is equal on several ranks once."""
+"""The reports of a test's ranks, merged: equal parts of several ranks are shown once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from _pytest._code.code import TerminalRepr
 
-from pypmix.testing.cluster import named
+from pypmix.testing.cluster import format_ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ CALLER = os.path.join("_pytest", "python.py")
 PHASES = ("setup", "call", "teardown")
 
 UNEXPECTED = "[XPASS(strict)]"
-"""The beginning of what pytest reports of a rank that has passed and was to fail."""
+"""The beginning of pytest's report of a rank that passed although it was expected to fail."""
 
 
 def hide() -> None:
-    """Have pytest show no frames of pypmix without --full-trace: a traceback ends with the call that failed."""
+    """Hide the frames of pypmix without --full-trace: a traceback then ends with the failed call."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "pypmix" and module is not None:
             vars(module)["__tracebackhide__"] = True
@@ -48,7 +48,7 @@ class Failures(TerminalRepr):
     """The failures of a test, as pytest shows them: one after the other, with their ranks.
 
     Args:
-        parts: The ranks of each, and what is shown: a text, or what pytest has made of an exception.
+        parts: The ranks of each failure, and its representation: a text, or pytest's of an exception.
     """
 
     def __init__(self, parts: list[tuple[str, Any]]) -> None:
@@ -59,7 +59,7 @@ class Failures(TerminalRepr):
         self.reprcrash = Crash(f"{where}: {message}", crash)
 
     def toterminal(self, tw: Any) -> None:
-        """Write them."""
+        """Write the failures."""
         for where, shown in self._parts:
             tw.sep("-", where, bold=True)
             if hasattr(shown, "toterminal"):
@@ -73,14 +73,14 @@ class Failures(TerminalRepr):
         from _pytest._io import TerminalWriter
 
         stream = StringIO()
-        # All that a summary has of it, where it has passed from one process to another, as of pytest-xdist.
+        # After a transfer between processes, as with pytest-xdist, the summary has only this text.
         stream.write(f"{self.reprcrash.message}\n")
         self.toterminal(TerminalWriter(file=stream))
         return stream.getvalue().strip()
 
 
 def shown(item: pytest.Item, parts: Iterable[tuple[str, BaseException | str]]) -> Failures:
-    """Return failures of ranks in this process, as pytest shows them."""
+    """Return the failures of ranks in this process, in the form that pytest shows."""
     found: list[tuple[str, Any]] = []
     hide()
     for where, each in parts:
@@ -94,11 +94,11 @@ class Results:
 
     Args:
         item: The test.
-        folder: Where they have left it.
-        size: How many there are.
-        ends: How ranks have ended that failed, for a person.
-        late: Why all were ended, with the calls that were waited for; empty if they were not.
-        seconds: How long all of it has taken.
+        folder: The folder with the reports.
+        size: The number of ranks.
+        ends: How failed ranks have ended, as text for a person.
+        late: The text of a timeout, with the pending calls; empty if there was none.
+        seconds: The duration of the whole test.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Results:
         self._seconds = seconds
         self._reports: dict[str, dict[int, pytest.TestReport]] = {phase: {} for phase in PHASES}
         self._silent: dict[int, str] = {}
-        """The stacks of ranks that have not reported."""
+        """The stacks of ranks without a report."""
         told: dict[tuple[str, str, str, int], list[int]] = {}
         for rank in range(size):
             path = folder / f"rank.{rank}.json"
@@ -118,7 +118,7 @@ class Results:
                 continue
             if not path.exists():
                 stacks = folder / f"rank.{rank}.stacks"
-                self._silent[rank] = _own(stacks.read_text(errors="replace")) if stacks.exists() else ""
+                self._silent[rank] = _hide_pytest(stacks.read_text(errors="replace")) if stacks.exists() else ""
                 continue
             found = json.loads(path.read_text())
             for data in found["reports"]:
@@ -127,18 +127,18 @@ class Results:
             for warning in found["warnings"]:
                 told.setdefault(tuple(warning), []).append(rank)
         for warning, ranks in told.items():
-            _warn(item, warning, named(ranks, size))
+            _warn(item, warning, format_ranks(ranks, size))
 
     def amend(self, report: pytest.TestReport) -> None:
-        """Make the report of a phase here what that phase was on the ranks."""
+        """Change the report of a phase to the merged reports of the ranks."""
         reports = self._reports[report.when]
         failed = {rank: each for rank, each in reports.items() if each.failed}
         skipped = [each for each in reports.values() if each.skipped]
         expected = [each for each in skipped if hasattr(each, "wasxfail")]
         if expected:
-            # A test that was to fail has done so if it has on any rank.
+            # A test that is expected to fail may pass on some ranks.
             failed = {rank: each for rank, each in failed.items() if UNEXPECTED not in each.longreprtext}
-        # How far a rank has come that has not reported is not known, but that another one could not be set up is.
+        # The phase of a rank without a report is unknown, but a failed setup of another rank is the likely cause.
         unset = any(each.failed for each in self._reports["setup"].values())
         silent = self._silent if report.when == ("setup" if unset else "call") else {}
         report.outcome, report.longrepr = "passed", None
@@ -155,7 +155,7 @@ class Results:
             if hasattr(each, "wasxfail") and report.outcome != "failed":
                 report.wasxfail = each.wasxfail
         report.sections = [*self._sections(reports), *report.sections]
-        # Those that several ranks have recorded alike once; JSON makes lists of them.
+        # Properties that several ranks have recorded equally are kept once; JSON has turned the pairs into lists.
         recorded = {str(each): (str(each[0]), each[1]) for one in reports.values() for each in one.user_properties}
         report.user_properties = [*report.user_properties, *recorded.values()]
         longest = {
@@ -163,14 +163,13 @@ class Results:
         }
         report.duration = longest[report.when]
         if report.when == "setup":
-            # With all that it takes to have ranks.
+            # The setup includes the start and the end of the ranks.
             report.duration = max(longest["setup"], self._seconds - longest["call"] - longest["teardown"])
 
     def _parts(self, failed: Mapping[int, pytest.TestReport], silent: Mapping[int, str]) -> list[tuple[str, Any]]:
-        """Return the failures with their ranks: those that came first at first, equal ones once.
+        """Return the failures with their ranks, the earliest first, equal ones once.
 
-        Failures of ranks that lack one that has failed by itself come after that, which ends later than they do where
-        it is its end that tells them.
+        A failure that names a missing rank follows the failure of that rank, which may be reported later.
         """
 
         def place(rank: int) -> tuple[bool, float]:
@@ -180,12 +179,12 @@ class Results:
         equal: dict[object, list[int]] = {}
         for rank in sorted(failed, key=place):
             equal.setdefault(_alike(failed[rank]), []).append(rank)
-        parts = [(named(ranks, self._size), failed[ranks[0]].longrepr) for ranks in equal.values()]
-        late = [(named(range(self._size), self._size), self._late)] if self._late and silent else []
+        parts = [(format_ranks(ranks, self._size), failed[ranks[0]].longrepr) for ranks in equal.values()]
+        late = [(format_ranks(range(self._size), self._size), self._late)] if self._late and silent else []
         gone = []
         for rank, stacks in silent.items():
             end = self._ends.get(rank, "it was ended before the test was over")
-            gone.append((named([rank], self._size), f"{end}\n{stacks}".strip()))
+            gone.append((format_ranks([rank], self._size), f"{end}\n{stacks}".strip()))
         killed = [part for part, rank in zip(gone, silent, strict=True) if rank in self._ends and not self._late]
         return [*late, *killed, *parts, *[part for part in gone if part not in killed]]
 
@@ -194,11 +193,11 @@ class Results:
         for rank, report in sorted(reports.items()):
             for name, text in report.sections:
                 equal.setdefault((name, text), []).append(rank)
-        return [(f"{name} ({named(ranks, self._size)})", text) for (name, text), ranks in equal.items()]
+        return [(f"{name} ({format_ranks(ranks, self._size)})", text) for (name, text), ranks in equal.items()]
 
 
-def _own(stacks: str) -> str:
-    """Return stacks without the frames of pytest that a test is called by."""
+def _hide_pytest(stacks: str) -> str:
+    """Return stacks without the frames of pytest below the test."""
     found: list[str] = []
     ours = False
     for line in stacks.strip().splitlines():
@@ -211,7 +210,7 @@ def _own(stacks: str) -> str:
 
 
 def _alike(report: pytest.TestReport) -> object:
-    """Return what reports of the same failure have in common: the values of arguments may be others on each rank."""
+    """Return a key that is equal for reports of the same failure, without the values of arguments."""
     crash = getattr(report.longrepr, "reprcrash", None)
     return report.longreprtext if crash is None else (crash.path, crash.lineno, crash.message)
 

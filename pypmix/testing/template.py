@@ -1,6 +1,6 @@
-"""The pytest that ranks are forked from: it has the options of the one that shows the results, and collects its files.
+"""The pytest that ranks are forked from: it has the options of the pytest that shows the results, and collects files.
 
-It is a module of a fork server, which imports it once.
+A fork server imports it once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pypmix.host.forking.safety import REFUSED, explain_unsafe, open_files
 from pypmix.testing.wish import place
 
 VARIABLE = "PYPMIX_TESTING"
-"""The file that says how to make the configuration."""
+"""The variable with the path of the file for the configuration."""
 
 THREADED = ("rerunfailures",)
-"""Plugins that start threads with a session. They are for the pytest that shows the results."""
+"""Plugins that start threads with a session. Only the pytest that shows the results needs them."""
 
 
 class Refused(Exception):
@@ -54,16 +54,16 @@ class Template:
     """A session of pytest that collects and never runs.
 
     Args:
-        path: The file that says how to make its configuration.
+        path: The file with its configuration.
     """
 
     def __init__(self, path: str) -> None:
         with open(path, "rb") as file:
             options, args, folder, search, worker, markers = pickle.load(file)
-        # What is imported there may have left it.
+        # Modules of the fork server may have changed it.
         os.chdir(folder)
         sys.path[:] = search
-        # Or pytest warns that it cannot rewrite the asserts of what is here, and fails where warnings are errors.
+        # Otherwise pytest warns that it cannot rewrite asserts of imported modules, and fails if warnings are errors.
         pypmix.__doc__ = f"{pypmix.__doc__}\nPYTEST_DONT_REWRITE"
         self.config = config = pytest.Config.fromdictargs(options, args)
         if worker is not None:
@@ -74,7 +74,7 @@ class Template:
                 config.pluginmanager.unregister(plugin)
         for line in markers:
             config.addinivalue_line("markers", line)
-        # Nothing is written to it, but pytest 8 asks it for colours when it explains what two values differ in.
+        # It stays empty, but pytest 8 takes colours from it when it explains the difference of two values.
         writer = create_terminal_writer(config, io.StringIO())
         vars(config)["get_terminal_writer"] = lambda: writer
         self.capture: Any = config.pluginmanager.getplugin("capturemanager")
@@ -88,11 +88,11 @@ class Template:
         self.session = pytest.Session.from_config(config)
         config.hook.pytest_sessionstart(session=self.session)
         if self.capture is not None:
-            # Each rank has a capture of its own; processes that are forked would write to the same file.
+            # Each rank starts its own capture; with this one, all ranks would write to the same file.
             self.capture.stop_global_capturing()
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Remember why something cannot be collected."""
+        """Remember the errors of the collection."""
         if report.failed:
             self._errors.append(str(report.longrepr))
 
@@ -104,16 +104,16 @@ class Template:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self) -> None:
-        """Remember the conftests whose folders have not been collected: since pytest 9.1 they are forgotten here."""
+        """Remember the conftests of folders that were not collected: pytest 9.1 and later drop them here."""
         self._left = dict(self._conftests())
 
     def _conftests(self) -> dict[Path, object]:
-        """Return those that pytest 9.1 and later bind to their folders when these are collected."""
+        """Return the conftests that pytest 9.1 and later bind to their folders during the collection."""
         found: dict[Path, object] = getattr(vars(self.session)["_fixturemanager"], "_pending_conftests", {})
         return found
 
     def collect(self, path: str) -> str:
-        """Collect a file, once; return why its tests cannot be run, empty if they can."""
+        """Collect a file once; return why its tests cannot run, empty if they can."""
         if path not in self._collected:
             self._collected[path] = self._collect(path)
         return self._collected[path]
@@ -139,7 +139,7 @@ TEMPLATE: Template | None = None
 
 
 def collect(path: str) -> str:
-    """Collect a file of tests; return why they cannot be run, empty if they can."""
+    """Collect a file of tests; return why they cannot run, empty if they can."""
     global TEMPLATE
     with _refusing():
         if TEMPLATE is None:

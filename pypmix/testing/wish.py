@@ -20,11 +20,11 @@ class Wish:
     """The terms of a marked test.
 
     Attributes:
-        ranks: How many ranks run it.
-        nodes: How many nodes are simulated.
+        ranks: The number of ranks.
+        nodes: The number of simulated nodes.
         timeout: Its time limit in seconds.
-        engine: The engine of its clients; empty for what the environment says.
-        links: Whether it may act on links; by default where it asks for the fixture `pmix_cluster`.
+        engine: The engine of its clients; empty for the environment's.
+        links: Whether it may act on links; by default if it requests the fixture `pmix_cluster`.
     """
 
     def __init__(self, item: pytest.Function, marker: pytest.Mark) -> None:
@@ -46,7 +46,7 @@ class Wish:
 
 
 def _limit(item: pytest.Function, marker: pytest.Mark) -> float:
-    """Return the time limit of a test: that of its marker, of the command line, of the ini file, or the usual one."""
+    """Return the time limit of a test, from its marker, the command line, the ini file, or the default."""
     config = item.config
     for found in (marker.kwargs.get("timeout"), config.getoption("pmix_timeout"), config.getini("pmix_timeout")):
         if found in (None, ""):
@@ -67,5 +67,5 @@ def ranks_of(marker: pytest.Mark) -> Any:
 
 
 def place(item: pytest.Item) -> str:
-    """Return what names a test for the ranks: the node id may have another path where a file is outside of the root."""
+    """Return the name of a test for the ranks; the node id may contain another path for files outside of the root."""
     return f"{item.path}::{item.nodeid.partition('::')[2]}"

@@ -280,7 +280,7 @@ class Run(Jobs):
         """
         _, check = CHECKS[promise]
         scenario = f"{check.program.__module__}.{check.program.__name__}"
-        lost = check.lost(ranks)
+        lost = check.list_killed(ranks)
         if lost:
             seen = self.survivors(scenario, ranks, lost, **options)
             found = [seen.get(rank) for rank in range(ranks)]

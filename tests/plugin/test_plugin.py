@@ -15,8 +15,8 @@ import pypmix
 from lib import processes
 from lib.plugin_runs import ROOT, Ended, Runs
 from pypmix.testing import scenario
-from pypmix.testing.cluster import RealCluster, named
-from pypmix.testing.results import _own
+from pypmix.testing.cluster import RealCluster, format_ranks
+from pypmix.testing.results import _hide_pytest
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -152,7 +152,7 @@ def test_a_time_limit_names_who_is_missing_and_shows_all_stacks(ended: Ended) ->
     assert "_pytest" not in stacks
 
 
-def test_a_rank_that_dies_is_named(ended: Ended) -> None:
+def test_a_rank_that_dies_is_format_ranks(ended: Ended) -> None:
     assert "was killed by signal 9 (SIGKILL)" in ended.part("test_dies").partition("- rank 1 of 2 -")[2]
 
 
@@ -266,7 +266,7 @@ def test_a_scenario_has_a_client_and_a_cluster() -> None:
     def none() -> None: ...
 
     for body in (too_many, none):
-        with pytest.raises(TypeError, match="is to take a client and a cluster, and nothing else"):
+        with pytest.raises(TypeError, match="must have the parameters client and cluster, and no others"):
             scenario(ranks=2)(body)  # type: ignore[arg-type]
 
 
@@ -319,7 +319,7 @@ def test_modules_that_do_not_survive_a_fork_are_refused_by_name(runs: Runs, name
     assert "mpi4py.MPI cannot be imported before ranks are forked: import it inside of tests" in found.out, found.out
 
 
-def test_a_file_that_ends_what_ranks_are_forked_from_is_named(runs: Runs) -> None:
+def test_a_file_that_ends_what_ranks_are_forked_from_is_format_ranks(runs: Runs) -> None:
     (runs.folder / "test_ends.py").write_text(
         "import os, pytest\nif 'PYPMIX_TEST_ENDS' in os.environ: os._exit(3)\nos.environ['PYPMIX_TEST_ENDS'] = '1'\n"
         "@pytest.mark.pmix\ndef test_it(): pass\n"
@@ -337,8 +337,8 @@ def test_nothing_is_imported_at_the_start() -> None:
 
 
 def test_ranks_are_named_briefly() -> None:
-    assert named([2], 4) == "rank 2 of 4"
-    assert named([3, 0, 1, 2, 5], 8) == "ranks 0 to 3, 5 of 8"
+    assert format_ranks([2], 4) == "rank 2 of 4"
+    assert format_ranks([3, 0, 1, 2, 5], 8) == "ranks 0 to 3, 5 of 8"
 
 
 def test_stacks_end_at_the_test() -> None:
@@ -346,7 +346,7 @@ def test_stacks_end_at_the_test() -> None:
     stacks = (
         f'Thread 1:\n  File "a", line 1 in wait\n\nThread 2:\n  File "b", line 2 in test\n{caller}\n  File "c", line 1'
     )
-    assert _own(stacks) == 'Thread 1:\n  File "a", line 1 in wait\n\nThread 2:\n  File "b", line 2 in test'
+    assert _hide_pytest(stacks) == 'Thread 1:\n  File "a", line 1 in wait\n\nThread 2:\n  File "b", line 2 in test'
 
 
 def test_what_is_missing_is_compared(tmp_path: Path) -> None:
@@ -356,5 +356,5 @@ def test_what_is_missing_is_compared(tmp_path: Path) -> None:
         raise lost
     with pytest.raises(AssertionError, match=r"ranks \[2\] were missing, not \[1, 3\]"), cluster.expect_missing(3, 1):
         raise lost
-    with pytest.raises(AssertionError, match=r"nothing failed, although ranks \[1\]"), cluster.expect_missing(1):
+    with pytest.raises(AssertionError, match=r"no operation failed, although ranks \[1\]"), cluster.expect_missing(1):
         pass

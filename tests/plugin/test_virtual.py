@@ -303,7 +303,7 @@ def test_a_rank_that_is_aborted_is_told_why() -> None:
 def test_mistakes_are_told() -> None:
     def blocking(me: pypmix.Client, cluster: Cluster) -> None: ...
 
-    with pytest.raises(TypeError, match="blocking is to be a coroutine function"):
+    with pytest.raises(TypeError, match="blocking must be a coroutine function"):
         scenario(time="virtual")(blocking)
     with pytest.raises(ValueError, match="time is one of real, virtual, not 'slow'"):
         scenario(time="slow")

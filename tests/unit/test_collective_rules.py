@@ -77,9 +77,9 @@ def test_leaders_agree_on_their_number_or_fail():
 
 
 def test_leaders_that_are_lost_are_not_waited_for():
-    assert not rules.all_leaders_came(None, 5, 5)
-    assert not rules.all_leaders_came(3, 1, 1)
-    assert rules.all_leaders_came(3, 2, 1)
+    assert not rules.have_all_leaders(None, 5, 5)
+    assert not rules.have_all_leaders(3, 1, 1)
+    assert rules.have_all_leaders(3, 2, 1)
 
 
 def test_members_of_a_bootstrap_are_the_leaders_and_then_those_they_add():

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypmix.engine.collective.machine import Collectives, Kind, Life, Meaning
+from pypmix.engine.collective.machine import Collectives, CollectiveState, Kind, Meaning
 from pypmix.engine.states import IllegalStep
 from pypmix.standard import statuses
 from pypmix.standard.errors import PMIxError
@@ -59,10 +59,10 @@ class Probe(Meaning):
         self.world = world
 
     def ask(self):
-        self.collective.step(Life.SUBMITS)
+        self.collective.step(CollectiveState.SUBMITTED)
         self.world.asked.append(self.collective)
 
-    def ended(self, status):
+    def complete(self, status):
         self.world.done(self.collective, status)
 
 
@@ -164,7 +164,7 @@ def test_a_finalized_one_that_may_come_back_is_waited_for(world):
     world.tracker.leave(world.members[1], lost=False)
     world.join((0, 1), 0, "a")
     assert not world.ended
-    world.tracker.back(world.members[1])
+    world.tracker.readmit(world.members[1])
     world.join((0, 1), 1, "b")
     assert world.tickets() == [(statuses.SUCCESS, ["a", "b"])]
 
@@ -175,7 +175,7 @@ def test_who_opens_again_is_not_failed_by_the_others_last_finalize(world):
     world.tracker.leave(world.members[1], lost=False)
     assert not world.ended
     world.members[1].opened = 2
-    world.tracker.back(world.members[1])
+    world.tracker.readmit(world.members[1])
     world.join((0, 1), 1, "b")
     assert world.tickets() == [(statuses.SUCCESS, ["a", "b"])]
 
@@ -184,14 +184,14 @@ def test_who_opens_again_alone_is_told_when_the_other_ends(world):
     world.members[0].opened = 2
     world.join((0, 1), 0, "a")
     world.tracker.leave(world.members[1], lost=False)
-    world.tracker.ended(world.members[1])
+    world.tracker.stop_expecting(world.members[1])
     assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a"])]
 
 
 def test_a_finalized_one_that_has_ended_is_not_waited_for(world):
     world.tracker.leave(world.members[1], lost=False)
     world.join((0, 1), 0, "a")
-    world.tracker.ended(world.members[1])
+    world.tracker.stop_expecting(world.members[1])
     world.join((0, 1), 0, "again")
     assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a"]), (statuses.ERR_PARTIAL_SUCCESS, ["again"])]
 
@@ -199,7 +199,7 @@ def test_a_finalized_one_that_has_ended_is_not_waited_for(world):
 def test_what_an_ended_one_contributed_counts(world):
     world.join((0, 1), 0, "a")
     world.tracker.leave(world.members[0], lost=False)
-    world.tracker.ended(world.members[0])
+    world.tracker.stop_expecting(world.members[0])
     world.join((0, 1), 1, "b")
     assert world.tickets() == [(statuses.SUCCESS, ["a", "b"])]
 
@@ -215,7 +215,7 @@ def test_who_was_lost_before_is_not_waited_for(world):
     world.tracker.leave(world.members[1], lost=True)
     world.join((0, 1), 0, "a")
     assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a"])]
-    world.tracker.back(world.members[1])
+    world.tracker.readmit(world.members[1])
     world.join((0, 1), 0, "a")
     assert len(world.ended) == 1
 
@@ -223,7 +223,7 @@ def test_who_was_lost_before_is_not_waited_for(world):
 def test_who_comes_back_can_still_join_what_went_on_without_it(world):
     world.join((0, 1, 2), 0, "a")
     world.tracker.leave(world.members[1], lost=False)
-    world.tracker.back(world.members[1])
+    world.tracker.readmit(world.members[1])
     world.join((0, 1, 2), 1, "b")
     world.join((0, 1, 2), 2, "c")
     assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a", "b", "c"])]
@@ -368,7 +368,7 @@ def test_every_call_ends_once(steps):
             world.tracker.leave(world.members[rank], lost)
         elif kind == "back":
             left.discard(args[0])
-            world.tracker.back(world.members[args[0]])
+            world.tracker.readmit(world.members[args[0]])
         else:
             world.clock.advance(args[0])
         for (status, arrived), time in zip(world.ended[seen:], world.times[seen:], strict=True):
@@ -456,7 +456,7 @@ def test_what_crosses_does_not_wait_for_who_has_finalized(world):
     world.tracker.join(asking(world, 0, 1), world.members[0], "opened again")
     assert len(world.asked) == 1
     world.members[1].opened = 2
-    world.tracker.back(world.members[1])
+    world.tracker.readmit(world.members[1])
     world.tracker.join(asking(world, 0, 1), world.members[1], "b")
     assert world.asked[1].status == statuses.SUCCESS
 
@@ -464,9 +464,9 @@ def test_what_crosses_does_not_wait_for_who_has_finalized(world):
 def test_a_step_that_the_table_does_not_have_is_an_error_that_says_which(world):
     world.tracker.join(asking(world, 0), world.members[0], "a")
     (collective,) = world.asked
-    with pytest.raises(IllegalStep, match="life: 'all have come who may' cannot happen in the state 'asks the host'"):
-        collective.step(Life.COMPLETES)
-    assert collective.state == Life.ASKS
+    with pytest.raises(IllegalStep, match="CollectiveState: 'all have come who may' cannot happen in the state 'asks the host'"):
+        collective.step(CollectiveState.ALL_JOINED)
+    assert collective.state == CollectiveState.FORWARDED
 
 
 def test_the_limit_that_is_over_first_counts(world):

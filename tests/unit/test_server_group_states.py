@@ -8,7 +8,7 @@ import pytest
 
 from lib.group_member import ABORT
 from lib.group_party import LEAD, NOTIFY, OPTIONAL, REACTS, Party, Several, added, job
-from pypmix.engine.collective.machine import Life
+from pypmix.engine.collective.machine import CollectiveState
 from pypmix.engine.groups import talk
 from pypmix.engine.states import After, IllegalStep
 from pypmix.standard import attrs, codes, keys, statuses
@@ -31,7 +31,7 @@ def seen(monkeypatch):
         except IllegalStep:
             # The server would answer its client with an error, and go on.
             after = "nothing that is in the table"
-        if self.machine is Life:
+        if self.machine is CollectiveState:
             seen[state, self.what, after] += 1
         return after
 
@@ -138,6 +138,6 @@ def test_every_change_of_state_is_in_the_table_and_each_of_them_comes_about(seen
     additions()
     ends()
     one_after_the_other()
-    rows = {(row.state, row.what, row.next) for row in Life.ROWS}
+    rows = {(row.state, row.what, row.next) for row in CollectiveState.ROWS}
     assert set(seen) - rows == set()
     assert rows - set(seen) == set()

@@ -1,34 +1,34 @@
-"""The state machine of collective operations: one text for fence, connect, disconnect, group construct and destruct.
+"""The state machine of collective operations: the same for fence, connect, disconnect, group construct and destruct.
 
-**Rooms.** `Collectives` is all that is under way at one place: a server, whose participants are its processes. A
-`Membership` is a set of participants that do the same kind of operation, and a `Collective` is one such operation. It
-has a `Meaning`, which says how the contributions are combined (`ask`) and how the decision is told (`ended`). Nothing
-here reads a clock or a socket, and all calls come on one thread, that of the server.
+**Parts.** `Collectives` contains all operations in progress at one place: a server, whose participants are its
+processes. A `Membership` is a set of participants of the same kind of operation, and a `Collective` is one such
+operation. Its `Meaning` combines the contributions (`ask`) and reports the decision to the callers (`complete`). This
+module uses neither a clock nor a socket, and all calls come from one thread, the server's.
 
-**The way up and the way down.** Each participant contributes once (`Collectives.join`). When all who may come have
-come, `ask` gives the combined contribution to the level above: the host, behind which other servers may be, and so on
-up a tree of servers. The level above decides and `finish` takes the decision down. If no level above has a say
-(`Membership.asks`), this level is the root: the operation ends as soon as it is complete. So a lone server is a session
-of one, and nothing distinguishes it but the missing level above.
+**Up and down.** Each participant contributes once (`Collectives.join`). When all expected participants have joined,
+`ask` passes the combined contribution to the level above: the host, behind which other servers may be, and so on up a
+tree of servers. The level above decides, and `finish` passes the decision down. If no level above takes part
+(`Membership.asks`), this level is the root: the operation completes as soon as all have joined. So a single server is
+a session of one server, and differs from others only by the missing level above.
 
-**States.** `Life` is the table, and `Collective.step` is the only way from one state to another; an event that the
-table does not have in a state is an `IllegalStep`. `GATHERS`: participants come. `WAITS`: complete, but an earlier
-operation of the same membership is above; the host is never asked two at a time, because it could not tell their
-answers apart. `READY`: it may go up. `HEARS` and `ADDS` are a construct's alone: callers react to a failure, or procs
-that it adds have not come. `ASKS`: the level above has it. `CLOSES`: the level above was told that this one waits no
-longer, and has a moment to say how all servers end it. `DECIDED`: either it is `OVER`, or a construct has another
-round.
+**States.** `CollectiveState` is the table, and `Collective.step` is the only way from one state to another; an event
+that the table does not contain for a state is an `IllegalStep`. `GATHERING`: participants join. `QUEUED`: all have
+joined, but an earlier operation of the same membership is at the level above; the host has at most one request of a
+membership, because it could not distinguish the answers. `READY`: it may be forwarded. Only constructs have `REACTING`,
+in which callers react to a failure, and `ADDING`, in which added procs have not joined. `FORWARDED`: the level above
+has it. `CLOSING`: the level above was notified that this level no longer waits, and has a moment to answer with the
+outcome for all servers. `DECIDED`: either it is `DONE`, or a construct begins another round.
 
-**The awaited members.** `awaited` counts members that may still come. One that is lost takes its contribution along
-while the operation is not complete, and is not waited for again; a finalized one leaves its contribution. One that
-finalized may come back (`opened` counts how often a process has connected): operations that began after that wait for
-it, unless other servers take part, which may have begun them before. `lost` and `ft` together give the status of this
-level: an operation that is not fault tolerant ends with a partial success if members are missing. Where a membership
-has no members, any process may come (`Collective.admit`), and the meaning has a rule of how many may still do
-(`Meaning.awaited`): of leaders who know only their number, say.
+**The awaited members.** `awaited` is the number of members that may still join. A lost member's contribution is removed
+while the operation is incomplete, and the member is not awaited again; a finalized member's contribution stays. A
+finalized member may reconnect (`opened` counts the connections of a process): operations that began after that wait for
+it, unless other servers take part, which may have begun them before. `lost` and `ft` together determine the status of
+this level: an operation that is not fault tolerant ends with a partial success if members are missing. If a membership
+has no members, any process may join (`Collective.admit`), and the meaning determines the number that may still join
+(`Meaning.count_awaited`), for example of leaders that know only their number.
 
 **Order of events.** A call may complete an operation, whose end answers callers, whose next calls begin the next one.
-So after any call of a meaning's method the operation may be over: `is_running` tells.
+So after any call of a meaning's method the operation may have ended: check `is_running`.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     Said = tuple[tuple[Proc, ...], tuple[Info, ...]]
 
     class Clock(Protocol):
-        """Time as the engine sees it; real or simulated."""
+        """The engine's clock, real or simulated."""
 
         def now(self) -> float:
-            """Return seconds on a clock that never goes back."""
+            """Return the seconds of a monotonic clock."""
 
         def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
             """Call `function` after `delay` seconds."""
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
         """A process that may take part; compared and hashed by identity."""
 
         opened: int
-        """The number of times that it has connected anew."""
+        """The number of its reconnections."""
 
         @property
         def proc(self) -> Proc: ...
@@ -79,71 +79,76 @@ M = TypeVar("M", bound="Participant")
 T = TypeVar("T")
 
 
-class Life(Machine):
-    """A collective operation at a server that has participants of it."""
+class CollectiveState(Machine):
+    """The states of a collective operation at a server with participants."""
 
-    GATHERS = START = "callers come"
-    WAITS = "waits for the one before"
+    GATHERING = START = "callers come"
+    QUEUED = "waits for the one before"
     READY = "all have come"
-    HEARS = "hears its callers"
-    ADDS = "waits for those it adds"
-    ASKS = "asks the host"
-    CLOSES = "has the host end it"
+    REACTING = "hears its callers"
+    ADDING = "waits for those it adds"
+    FORWARDED = "asks the host"
+    CLOSING = "has the host end it"
     DECIDED = "the host has decided"
-    OVER = "over"
+    DONE = "over"
 
-    COMPLETES = "all have come who may"
-    QUEUES = "all have come, and one of the same procs is before it"
-    IS_NEXT = "the one before is over"
-    FAILS = "somebody fails, and callers react to that"
-    HEARD = "all of these have reacted"
-    LACKS = "some whom it adds have not come"
-    LOOKS = "one of these comes, or somebody ends"
-    SUBMITS = "what the callers say together is given to the host"
-    DECIDES = "the host answers"
-    AGAIN = "some have ended on other servers, which callers do not know"
-    GIVES_UP = "its time runs out, and it is optional; or a participant aborts it"
-    ENDS = "it succeeds or fails, its time runs out, or no caller is left"
+    ALL_JOINED = "all have come who may"
+    ALL_JOINED_QUEUED = "all have come, and one of the same procs is before it"
+    PREDECESSOR_DONE = "the one before is over"
+    PARTICIPANT_FAILED = "somebody fails, and callers react to that"
+    ALL_REACTED = "all of these have reacted"
+    ADDED_MISSING = "some whom it adds have not come"
+    ADDED_CHANGED = "one of these comes, or somebody ends"
+    SUBMITTED = "what the callers say together is given to the host"
+    DECISION_RECEIVED = "the host answers"
+    NEXT_ROUND = "some have ended on other servers, which callers do not know"
+    GIVEN_UP = "its time runs out, and it is optional; or a participant aborts it"
+    ENDED = "it succeeds or fails, its time runs out, or no caller is left"
 
     ROWS = (
-        Row(GATHERS, QUEUES, WAITS),
-        Row(GATHERS, COMPLETES, READY),
-        Row(GATHERS, ENDS, OVER, "the callers"),
-        Row(WAITS, IS_NEXT, READY),
-        Row(WAITS, ENDS, OVER, "the callers"),
-        Row(READY, FAILS, HEARS, "`GROUP_LEADER_FAILED` to the procs, or `GROUP_MEMBER_FAILED` to the leader"),
-        Row(READY, LACKS, ADDS),
-        Row(READY, SUBMITS, ASKS, "the host"),
-        Row(READY, ENDS, OVER, "the callers"),
-        Row(HEARS, HEARD, READY, "`GROUP_LEADER_SELECTED` to the procs, if the leader has failed"),
-        Row(HEARS, ENDS, OVER, "the callers"),
-        Row(ADDS, LOOKS, READY),
-        Row(ADDS, ENDS, OVER, "the callers"),
-        Row(ASKS, DECIDES, DECIDED),
-        Row(ASKS, GIVES_UP, CLOSES, "the host; `GROUP_CONSTRUCT_ABORT` to the procs, if somebody aborts it"),
-        Row(ASKS, ENDS, OVER, "the callers"),
-        Row(CLOSES, DECIDES, DECIDED),
-        Row(CLOSES, GIVES_UP, CLOSES, "the host; `GROUP_CONSTRUCT_ABORT` to the procs"),
-        Row(CLOSES, ENDS, OVER, "the callers"),
-        Row(DECIDED, AGAIN, READY),
-        Row(DECIDED, ENDS, OVER, "the callers"),
+        Row(GATHERING, ALL_JOINED_QUEUED, QUEUED),
+        Row(GATHERING, ALL_JOINED, READY),
+        Row(GATHERING, ENDED, DONE, "the callers"),
+        Row(QUEUED, PREDECESSOR_DONE, READY),
+        Row(QUEUED, ENDED, DONE, "the callers"),
+        Row(
+            READY,
+            PARTICIPANT_FAILED,
+            REACTING,
+            "`GROUP_LEADER_FAILED` to the procs, or `GROUP_MEMBER_FAILED` to the leader",
+        ),
+        Row(READY, ADDED_MISSING, ADDING),
+        Row(READY, SUBMITTED, FORWARDED, "the host"),
+        Row(READY, ENDED, DONE, "the callers"),
+        Row(REACTING, ALL_REACTED, READY, "`GROUP_LEADER_SELECTED` to the procs, if the leader has failed"),
+        Row(REACTING, ENDED, DONE, "the callers"),
+        Row(ADDING, ADDED_CHANGED, READY),
+        Row(ADDING, ENDED, DONE, "the callers"),
+        Row(FORWARDED, DECISION_RECEIVED, DECIDED),
+        Row(FORWARDED, GIVEN_UP, CLOSING, "the host; `GROUP_CONSTRUCT_ABORT` to the procs, if somebody aborts it"),
+        Row(FORWARDED, ENDED, DONE, "the callers"),
+        Row(CLOSING, DECISION_RECEIVED, DECIDED),
+        Row(CLOSING, GIVEN_UP, CLOSING, "the host; `GROUP_CONSTRUCT_ABORT` to the procs"),
+        Row(CLOSING, ENDED, DONE, "the callers"),
+        Row(DECIDED, NEXT_ROUND, READY),
+        Row(DECIDED, ENDED, DONE, "the callers"),
     )
 
 
-_GATHERS, _WAITS, _OVER = Life.GATHERS, Life.WAITS, Life.OVER
+_GATHERING, _QUEUED, _DONE = CollectiveState.GATHERING, CollectiveState.QUEUED, CollectiveState.DONE
+_ALL_JOINED, _ENDED = CollectiveState.AFTER[CollectiveState.ALL_JOINED], CollectiveState.AFTER[CollectiveState.ENDED]
 _NOBODY: frozenset[Any] = frozenset()
-_COMPLETES, _ENDS = Life.AFTER[Life.COMPLETES], Life.AFTER[Life.ENDS]
 
-ABOVE = (Life.ASKS, Life.CLOSES)
-"""The states in which the level above has an operation before it."""
+ABOVE = (CollectiveState.FORWARDED, CollectiveState.CLOSING)
+"""The states in which an operation is at the level above."""
 
 
 class Kind(Generic[M, T]):
     """A kind of operation at one place.
 
     Args:
-        name: Its name, one of those of `rules`.
-        means: Gives an operation its meaning when it begins.
+        name: Its name, a constant of `rules`.
+        means: Makes the meaning of an operation when it begins.
     """
 
     __slots__ = ("means", "name")
@@ -154,7 +159,7 @@ class Kind(Generic[M, T]):
 
 
 class Meaning(Generic[M, T]):
-    """The meaning of one operation, which a subclass gives it.
+    """The behavior of one operation; each kind has a subclass.
 
     Args:
         collective: The operation.
@@ -166,41 +171,41 @@ class Meaning(Generic[M, T]):
         self.collective = collective
 
     def ask(self) -> None:
-        """All have come: give what they say together to the level above, which decides; `finish` ends it.
+        """Pass the combined contributions of all callers to the level above, which decides; `finish` ends it.
 
-        Called again for a construct after everything that may let it go on.
+        For a construct, this is called again after each event after which it may continue.
         """
         raise NotImplementedError
 
-    def ended(self, status: int) -> None:
-        """It is over: answer those who have come."""
+    def complete(self, status: int) -> None:
+        """Answer the callers, as the operation has ended."""
         raise NotImplementedError
 
-    def late(self) -> bool:
-        """Its time has run out; return whether it goes on nevertheless."""
+    def handle_timeout(self) -> bool:
+        """Handle a timeout; return True if the operation continues nevertheless."""
         return False
 
-    def dropped(self) -> None:
-        """It is over because all of its callers have gone."""
+    def discard(self) -> None:
+        """Clean up, as the operation has ended because no caller remains."""
 
-    def taken_back(self, member: M) -> None:
-        """The contribution of a member is void."""
+    def remove_contribution(self, member: M) -> None:
+        """Remove the contribution of a member."""
 
-    def awaited(self) -> int:
-        """Return how many may still come, where the membership does not tell.
+    def count_awaited(self) -> int:
+        """Return the number of participants that may still join, if the membership does not determine it.
 
         Raises:
-            PMIxError: Those who have come do not agree on that.
+            PMIxError: The callers do not agree on it.
         """
         return self.collective.awaited
 
     def missing(self) -> tuple[Proc, ...]:
-        """Return which procs may still come, as far as they are known."""
+        """Return the known procs that may still join."""
         return tuple(sorted([member.proc for member in self.collective.missing()]))
 
     @property
     def label(self) -> str:
-        """A description of those who take part."""
+        """A description of the participants."""
         membership = self.collective.membership
         members, others = membership.members, membership.others
         nspaces = sorted({member.proc.nspace for member in members} | {proc.nspace for proc in others})
@@ -209,22 +214,22 @@ class Meaning(Generic[M, T]):
 
 
 class Membership(Generic[M, T]):
-    """The procs of an operation, and the operations of that kind that these procs have under way, oldest first.
+    """The participants of an operation, and their operations of that kind in progress, oldest first.
 
-    There is one membership to each set of procs and kind of operation, whatever the order in which the procs were
-    named; and one more for each group by whose name these procs are called.
+    Each set of procs has one membership for each kind of operation, regardless of the order in which the procs were
+    named; and one more for each group whose name a caller used for these procs.
 
     Attributes:
-        tracker: Where it is kept.
+        tracker: The `Collectives` that it belongs to.
         kind: The kind of operation.
-        operation: Its name and, behind a space, what distinguishes operations of that kind.
-        members: Who takes part at this place; none where that is not known beforehand (`Collective.admit`).
-        others: Who takes part elsewhere.
-        asks: Whether the level above has a say once all members have come.
-        group: The group whose name stands for the procs; empty where they are named themselves.
-        groups: That one, and those by whose names others have joined who named the procs themselves.
-        running: The operations that members are still waited for in.
-        asking: Those in which all have come: the first one is before the level above, the rest wait for that.
+        operation: Its name and, after a space, the id of the operation.
+        members: The participants at this place; empty if they are not known beforehand (`Collective.admit`).
+        others: The participants elsewhere.
+        asks: Whether the level above decides once all members have joined.
+        group: The group that callers named in place of the procs; empty if they named the procs.
+        groups: This group, and the groups that later callers named.
+        running: The operations that still wait for members.
+        asking: The operations that all members have joined: the first one is at the level above, the others wait.
     """
 
     __slots__ = (
@@ -268,36 +273,36 @@ class Membership(Generic[M, T]):
         return self.operation.partition(" ")[2]
 
     def awaits(self, member: M) -> bool:
-        """Return True if an operation is running that a member takes part in and has not called."""
+        """Return True if an operation waits for a member that has not called it."""
         return member in self.members and any(
             member not in collective.arrived and member not in collective.left for collective in self.running
         )
 
 
 class Collective(Generic[M, T]):
-    """One operation under way.
-
-    Not for subclasses: its methods are the hot path of a server, and the interpreter is quick where all that they see
-    is of one class.
+    """One operation in progress.
 
     Attributes:
-        meaning: What it means; not there any more once it is over.
-        state: One of the states of `Life`.
+        meaning: The behavior of its kind; deleted when it has ended.
+        state: A state of `CollectiveState`.
         ended_in: The state in which it has ended.
-        arrived: The callers, each with what its owner needs for the answer.
-        said: The callers' arguments, as far as they have a meaning for all: the procs and the directives.
-        gone: The members that will not come any more.
-        left: Those of them that left the group and live on: what they call next is another operation.
-        awaited: How many may still come.
-        lost: Whether it goes on without anyone, be it finalized or lost.
-        collect: Whether anyone asked for the others' data.
-        ft: Whether it is fault tolerant: it goes on without those who end or leave.
+        arrived: The callers, each with the owner's data for the answer.
+        said: The procs and directives of the callers.
+        gone: The members that will no longer join.
+        left: The members of `gone` that left the group and continue: their next call is another operation.
+        awaited: The number of members that may still join.
+        lost: Whether it continues without a finalized or lost member.
+        collect: Whether a caller requested the data of all.
+        ft: Whether it is fault tolerant: it continues without members that exit or leave.
         absent: The procs that the level above names as the cause of a failure; None if it names none.
-        reason: Why, in the words of the level above.
+        reason: The text of the level above for a failure.
         opener: The first caller.
-        since: When that was.
-        due: When the first time limit of a caller is over; None as long as no caller has one.
+        since: When the first caller joined.
+        due: When the first time limit of a caller expires; None if no caller has one.
     """
+
+    # It must have no subclasses: its methods are the hot path of a server, and the interpreter specialises them for
+    # objects of one class.
 
     __slots__ = (
         "_timer",
@@ -322,7 +327,7 @@ class Collective(Generic[M, T]):
 
     def __init__(self, membership: Membership[M, T], opener: M, since: float) -> None:
         self.membership = membership
-        self.state = self.ended_in = _GATHERS
+        self.state = self.ended_in = _GATHERING
         self.arrived: dict[M, T] = {}
         self.said: dict[M, Said] = {}
         self.gone: set[M] = set()
@@ -340,41 +345,39 @@ class Collective(Generic[M, T]):
         self.meaning: Meaning[M, T] = membership.kind.means(self)
 
     def step(self, what: str) -> None:
-        """Something happens.
+        """Enter the state that follows an event.
 
         Raises:
-            IllegalStep: It cannot happen in this state.
+            IllegalStep: The event cannot happen in this state.
         """
-        self.state = Life.step(self.state, what)
+        self.state = CollectiveState.step(self.state, what)
 
     @property
     def is_running(self) -> bool:
         """Whether it has not ended yet."""
-        return self.state is not _OVER
+        return self.state is not _DONE
 
     @property
-    def asked(self) -> bool:
-        """Whether the level above has it before it, or had when it ended."""
-        return (self.state if self.state is not _OVER else self.ended_in) in ABOVE
+    def is_forwarded(self) -> bool:
+        """Whether it is at the level above, or was when it ended."""
+        return (self.state if self.state is not _DONE else self.ended_in) in ABOVE
 
     @property
     def status(self) -> int:
-        """The status of this level: a partial success where members are missing and it is not fault tolerant."""
+        """The status of this level: a partial success if members are missing and it is not fault tolerant."""
         return statuses.ERR_PARTIAL_SUCCESS if self.lost and not self.ft else statuses.SUCCESS
 
     def calls(self) -> list[T]:
-        """Return the calls in the order in which they are best answered.
-
-        The last caller goes first: its processor is awake. The others follow in the order of their calls.
-        """
+        """Return the calls in the best order of their answers: the last caller first, then the others in order."""
+        # The last caller's processor is awake.
         calls = [*self.arrived.values()]
         return [*calls[-1:], *calls[:-1]]
 
     def missing(self) -> list[M]:
-        """Return who may still come."""
+        """Return the members that may still join."""
         return [m for m in self.membership.members if m not in self.arrived and m not in self.gone]
 
-    def come(
+    def add_contribution(
         self,
         member: M,
         call: T,
@@ -383,7 +386,7 @@ class Collective(Generic[M, T]):
         said: Said | None = None,
         ft: bool = False,
     ) -> None:
-        """Take in the contribution of a member; see `Collectives.join`. It may be over when this returns."""
+        """Add the contribution of a member; see `Collectives.join`. The operation may have ended when this returns."""
         self.arrived[member] = call
         if said is not None:
             self.said[member] = said
@@ -407,25 +410,25 @@ class Collective(Generic[M, T]):
                 self.finish(self.status if self.lost else statuses.SUCCESS)
 
     def time(self, seconds: float, function: Callable[[], None]) -> None:
-        """Have something called after some time, in place of what was to be, unless it is over before."""
+        """Schedule a call, in place of the one scheduled before; the end of the operation cancels it."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self.membership.tracker.clock.call_later(seconds, function)
 
     def expire(self, seconds: float, status: int) -> None:
-        """End it with a status unless it is over in some seconds."""
+        """End it with a status unless it ends within some seconds."""
 
-        def over() -> None:
+        def finish() -> None:
             self.finish(status)
 
-        self.time(seconds, over)
+        self.time(seconds, finish)
 
     def without(self, members: Iterable[M], silent: bool = False) -> None:
-        """Some members are waited for no more.
+        """Stop waiting for members.
 
         Args:
-            members: They.
-            silent: They are not missed: its status stays.
+            members: The members to drop.
+            silent: Do not count them as missing.
         """
         for member in members:
             if self.is_running and member not in self.arrived and member not in self.gone:
@@ -435,47 +438,47 @@ class Collective(Generic[M, T]):
                 self.settle()
 
     def admit(self, member: M, call: T, said: Said) -> None:
-        """Take in the contribution of one that the membership does not name; `recount` sees whether it was the last."""
+        """Add the contribution of a participant that the membership does not name; `recount` checks for completion."""
         self.arrived[member] = call
         self.said[member] = said
         self.gone.discard(member)
 
     def recount(self) -> None:
-        """See anew how many may still come, where the membership does not tell.
+        """Update the number of participants that may still join, if the membership does not determine it.
 
         Raises:
-            PMIxError: Those who have come do not agree on that.
+            PMIxError: The callers do not agree on it.
         """
-        self.awaited = self.meaning.awaited()
+        self.awaited = self.meaning.count_awaited()
         self.settle()
 
     def take_back(self, member: M) -> T:
-        """The contribution of a member is void; return what is needed for its answer."""
+        """Remove the contribution of a member, and return the owner's data for its answer."""
         call = self.arrived.pop(member)
         self.said.pop(member, None)
-        self.meaning.taken_back(member)
+        self.meaning.remove_contribution(member)
         return call
 
     def settle(self) -> None:
-        """Go on, or end if no caller is left."""
+        """Complete the operation if all have joined; end it if no caller remains."""
         if not self.arrived:
             self.finish(None)
         elif not self.awaited:
             self._complete()
 
     def finish(self, status: int | None) -> bool:
-        """End it with what the level above says; return False if it has ended already.
+        """End it with the decision of the level above; return False if it has ended already.
 
         Args:
-            status: Its status; None where no caller is left.
+            status: Its status; None if no caller remains.
         """
         state, membership = self.state, self.membership
-        if state is _OVER:
+        if state is _DONE:
             return False
         meaning = self.meaning
-        (membership.running if state is _GATHERS else membership.asking).remove(self)
+        (membership.running if state is _GATHERING else membership.asking).remove(self)
         self.ended_in = state
-        self.state = _ENDS[state]
+        self.state = _ENDED[state]
         tracker = membership.tracker
         del tracker.running[self]
         opened = tracker.opened.pop(self.opener) - 1
@@ -484,17 +487,17 @@ class Collective(Generic[M, T]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        del self.meaning  # which refers to this one: no garbage for the collector
+        del self.meaning  # breaks the reference cycle, so that the collector has no work
         if status is None:
-            meaning.dropped()
+            meaning.discard()
         else:
-            meaning.ended(status)
+            meaning.complete(status)
         if membership.asking:
             self._ask_next()
         return True
 
     def _complete(self) -> None:
-        """All members that may come have come."""
+        """Forward the operation, or finish it, as all expected members have joined."""
         membership = self.membership
         if not membership.asks:
             self.finish(self.status)
@@ -502,37 +505,37 @@ class Collective(Generic[M, T]):
         membership.running.remove(self)
         membership.asking.append(self)
         if len(membership.asking) > 1:
-            self.step(Life.QUEUES)
+            self.step(CollectiveState.ALL_JOINED_QUEUED)
         else:
-            self.state = _COMPLETES[self.state]
+            self.state = _ALL_JOINED[self.state]
             self.meaning.ask()
 
     def _ask_next(self) -> None:
         following = self.membership.asking[0]
-        if following.state is _WAITS:
-            following.step(Life.IS_NEXT)
+        if following.state is _QUEUED:
+            following.step(CollectiveState.PREDECESSOR_DONE)
             following.meaning.ask()
 
     def _overdue(self) -> None:
-        if self.meaning.late():
+        if self.meaning.handle_timeout():
             return
-        if self.asked:
-            # The host knows that limit, too, and the procs that are missing elsewhere: it gets a moment to say so.
+        if self.is_forwarded:
+            # The host has the same limit and knows the procs that are missing elsewhere: it gets a moment to answer.
             self.expire(HOST_GRACE, statuses.ERR_TIMEOUT)
         else:
             self.finish(statuses.ERR_TIMEOUT)
 
 
 class Collectives(Generic[M, T]):
-    """All operations under way at one place.
+    """All operations in progress at one place.
 
     Args:
-        clock: Where time comes from.
-        limits: What one participant may take.
+        clock: The clock.
+        limits: The limits for one participant.
 
     Attributes:
         running: The operations, oldest first.
-        opened: How many of these each participant has begun.
+        opened: The number of operations that each participant has begun.
     """
 
     __slots__ = ("_finalized", "_gone", "_limits", "_memberships", "_named", "clock", "opened", "running")
@@ -543,7 +546,7 @@ class Collectives(Generic[M, T]):
         self._memberships: weakref.WeakValueDictionary[tuple[str, frozenset[M], frozenset[Proc], str], Membership[M, T]]
         self._memberships = weakref.WeakValueDictionary()
         self._named: dict[str, list[Membership[M, T]]] = {}
-        """The memberships of groups, by their names."""
+        """The memberships of groups, by name."""
         self.running: dict[Collective[M, T], None] = {}
         self._gone: set[M] = set()
         self._finalized: set[M] = set()
@@ -557,14 +560,14 @@ class Collectives(Generic[M, T]):
         asks: bool = False,
         id: str = "",
     ) -> Membership[M, T]:
-        """Return the membership of these procs for this kind of operation.
+        """Return the membership of procs for a kind of operation.
 
         Args:
             kind: The kind.
             members: The procs of this server.
-            others: Those of other servers; where there are some, the host is asked.
-            asks: Whether the host is asked even if there are none.
-            id: What distinguishes the operation from others of its kind.
+            others: The procs of other servers; if there are any, the host decides.
+            asks: Whether the host decides in any case.
+            id: The id of the operation among others of its kind.
         """
         return self._membership(kind, _operation(kind, id), frozenset(members), frozenset(others), "", asks)
 
@@ -586,7 +589,7 @@ class Collectives(Generic[M, T]):
     def of_group(
         self, kind: Kind[M, T], group: str, members: frozenset[M], others: frozenset[Proc], member: M
     ) -> Membership[M, T]:
-        """Return where a member finds those who mean the same operation, which all call by the group's name."""
+        """Return the membership of a member's operation that all participants call by the group's name."""
         known = self._named.get(group)
         if known is None:
             known = self._named[group] = []
@@ -602,14 +605,14 @@ class Collectives(Generic[M, T]):
             known.append(same)
         return same
 
-    def meeting(self, membership: Membership[M, T], group: str, member: M) -> Membership[M, T]:
-        """Return where a member finds those who mean the same operation, be it that they name the group or its procs.
+    def find_membership(self, membership: Membership[M, T], group: str, member: M) -> Membership[M, T]:
+        """Return the membership of a member's operation, whether callers name the group or its procs.
 
-        What a group has begun stays one operation for all who name it, even if somebody leaves the group before all of
-        them have called; and who names the procs meets those who name the group while both mean the same procs.
+        An operation that a group has begun stays one operation for all callers that name the group, even if a member
+        leaves the group before all have called. Callers that name the procs join it as long as the procs are the same.
 
         Args:
-            membership: The membership of the procs as the caller sees them.
+            membership: The membership of the procs in the caller's view.
             group: The group that it has named; empty if it has named the procs.
             member: The caller.
         """
@@ -640,36 +643,36 @@ class Collectives(Generic[M, T]):
             membership.groups.add(group)
         return membership
 
-    def named(self) -> bool:
-        """Tell whether any group's name has been used for its procs."""
+    def has_group_names(self) -> bool:
+        """Return True if an operation has named a group in place of its procs."""
         return bool(self._named)
 
-    def parted(self, group: str, member: M | None) -> None:
-        """The membership of a group has changed.
+    def remove_from_group(self, group: str, member: M | None) -> None:
+        """Update the operations of a group whose membership has changed.
 
         Args:
             group: Its name.
-            member: Who of this server has left it and lives on: whatever the group has under way and waits for it goes
-                on without it. None where it is not of this server, or has gone altogether.
+            member: The proc of this server that has left the group but still runs: operations of the group continue
+                without it. None if the proc is of another server, or has exited.
         """
         for membership in self._named.get(group, ())[:]:
             if member is not None and member in membership.members:
                 for collective in membership.running[:]:
                     if member not in collective.arrived:
                         collective.left |= {member}
-                        # It is not missed in a destruct.
+                        # A destruct does not count it as missing.
                         collective.without((member,), silent=membership.kind.name == DESTRUCT)
             if not membership.running and not membership.asking:
                 self._unname(group, membership)
 
-    def dissolved(self, group: str) -> None:
-        """A group no longer exists."""
+    def forget_group(self, group: str) -> None:
+        """Forget a group that no longer exists."""
         self._named.pop(group, None)
 
     def _unname(self, group: str, membership: Membership[M, T]) -> None:
         known = self._named.get(group)
         if known is None or membership not in known:
-            # What has just ended was the end of the group, or of all that it had under way.
+            # The end of the last operation may have removed the group.
             return
         known.remove(membership)
         if not known:
@@ -685,41 +688,42 @@ class Collectives(Generic[M, T]):
         said: Said | None = None,
         ft: bool = False,
     ) -> Collective[M, T]:
-        """A member has called the operation; return the one that it has joined, which may be over.
-
-        It belongs to the oldest one under way that it has not called yet; a member that calls twice means the next one.
+        """Join a member to the oldest operation in progress that it has not called yet, or begin the next one.
 
         Args:
-            membership: Who takes part; the member is one of them.
+            membership: The participants, including the member.
             member: The caller.
-            call: What the owner needs to answer it.
-            collect: Whether the member asks for the others' data.
-            timeout: Seconds after which to give up; 0 waits for ever. The one that is over first counts, for all who
-                take part, and goes on counting when the one that has given it is lost.
-            said: The procs and the directives, where they are needed later.
-            ft: Whether the member says that it is to go on without those who end or leave.
+            call: The owner's data for the answer.
+            collect: Whether the member requests the data of all.
+            timeout: Seconds after which to give up; 0 for no limit. The earliest limit applies to all participants,
+                and remains if its caller is lost.
+            said: The procs and the directives, if they are needed later.
+            ft: Whether the member requests to continue without members that exit or leave.
+
+        Returns:
+            The operation, which may have ended.
 
         Raises:
-            OutOfResources: The member has begun too many operations that no other joins.
+            OutOfResources: The member has begun too many operations in progress.
         """
         for collective in membership.running:
             if member not in collective.arrived and member not in collective.left:
                 break
         else:
             collective = self.begin(membership, member)
-        collective.come(member, call, collect, timeout, said, ft)
+        collective.add_contribution(member, call, collect, timeout, said, ft)
         return collective
 
     def leave(self, member: M, lost: bool) -> None:
-        """A member has finalized, or is lost: whatever is under way and waits for it ends without success.
+        """Stop waiting for a member that has finalized or is lost.
 
-        One that has finalized may come back: later operations wait for that, and so do those begun by a member that has
-        come back more often already. One that is lost will not. Later ones with participants elsewhere do not wait:
-        those may have begun them before, which is not known here.
+        A finalized member may reconnect: later operations wait for it, and so do operations begun by a member that has
+        reconnected more often already. Later operations with participants elsewhere do not wait, as another server may
+        have begun them before, which is unknown here. A lost member is never awaited again.
 
         Args:
-            member: Who.
-            lost: It did not finalize: what it has contributed is void.
+            member: The member.
+            lost: Whether it did not finalize: its contributions are removed.
         """
         if lost:
             self._gone.add(member)
@@ -742,20 +746,18 @@ class Collectives(Generic[M, T]):
             collective.settle()
 
     def _returns(self, member: M, collective: Collective[M, T]) -> bool:
-        """Tell whether a member is to be waited for, because somebody there has come back more often than it yet."""
+        """Return True if a finalized member is expected, as a caller has already reconnected more often."""
         return member not in self._gone and any(other.opened > member.opened for other in collective.arrived)
 
-    def ended(self, member: M) -> None:
-        """A member that has finalized will not come back."""
+    def stop_expecting(self, member: M) -> None:
+        """Stop expecting a finalized member, which will not reconnect."""
         self._gone.add(member)
         self.leave(member, lost=False)
         self._forgo(member)
 
     def _forgo(self, member: M, lost: bool = False, void: Callable[[T], bool] | None = None) -> None:
-        """Take a member out of complete operations, which the host decides; they end if no caller is left.
-
-        The youngest go first, so that the host is not asked about an operation without callers.
-        """
+        """Remove a member from complete operations, which the host decides; they end if no caller remains."""
+        # The newest first, so that no operation without callers is forwarded to the host.
         for collective in reversed([each for each in self.running if not each.awaited]):
             if not collective.is_running or member not in collective.arrived:
                 continue
@@ -763,18 +765,18 @@ class Collectives(Generic[M, T]):
                 continue
             collective.take_back(member)
             collective.gone.add(member)
-            if lost and not collective.asked:
+            if lost and not collective.is_forwarded:
                 collective.lost = True
             if not collective.arrived:
                 collective.finish(None)
 
-    def back(self, member: M) -> None:
-        """A member that had left is there again, and will be waited for from the next operation on."""
+    def readmit(self, member: M) -> None:
+        """Expect a reconnected member in all later operations."""
         self._gone.discard(member)
         self._finalized.discard(member)
 
     def withdraw(self, member: M, void: Callable[[T], bool]) -> None:
-        """Take back the contributions of a member whose call is void; the member itself stays."""
+        """Remove the contributions of a member whose calls `void` selects; the member itself is still expected."""
         self._forgo(member, void=void)
         for collective in list(self.running):
             if not collective.awaited or not collective.is_running:
@@ -785,11 +787,11 @@ class Collectives(Generic[M, T]):
                 collective.settle()
 
     def retract(self, member: M, call: T) -> bool:
-        """A member gives up waiting: take its contribution back, and wait for it again.
+        """Remove the contribution of a member that gives up waiting, and wait for it again.
 
         Returns:
-            False if that is too late. An operation that all members of this place have called is with the level above,
-            which decides it for all: the member is counted in.
+            False if that is too late: an operation that all members of this place have called is at the level above,
+            which decides it with the contribution of the member.
         """
         for collective in list(self.running):
             if collective.awaited and collective.arrived.get(member) == call:
@@ -800,7 +802,7 @@ class Collectives(Generic[M, T]):
         return False
 
     def pending(self) -> list[Pending]:
-        """Return what is under way, oldest first."""
+        """Return the operations in progress, oldest first."""
         found = []
         for collective in self.running:
             arrived = tuple(sorted(member.proc for member in collective.arrived))
@@ -810,10 +812,10 @@ class Collectives(Generic[M, T]):
         return found
 
     def begin(self, membership: Membership[M, T], member: M) -> Collective[M, T]:
-        """Begin an operation for a member that is about to come to it.
+        """Begin an operation for a member that is about to join it.
 
         Raises:
-            OutOfResources: The member has begun too many operations that no other joins.
+            OutOfResources: The member has begun too many operations in progress.
         """
         opened = self.opened.get(member, 0)
         if opened >= self._limits.collectives:

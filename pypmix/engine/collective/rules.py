@@ -1,8 +1,8 @@
 """Rules that every server of a session must apply in the same way: member order, fault tolerance, leader counts.
 
-Pure functions. A rule takes what contributors have said, whether these are processes of one node or servers of a
-session, so one text serves each level: contributions are combined on the way up with `combined` and `agreed_order`, and
-the level that decides applies the others. Servers that disagreed on one of these would give one group two memberships.
+All rules are pure functions of contributions, whether of processes of one node or of servers of a session, so each
+level uses the same ones: it combines contributions with `combined` and `agreed_order` and passes them up, and the level
+that decides applies the other rules. If two servers disagreed, one group would have two memberships.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONSTRUCT = "group_construct"
 DESTRUCT = "group_destruct"
 
 CONSTRUCT_FT = frozenset((keys.GROUP_OPTIONAL, keys.GROUP_NOTIFY_TERMINATION, keys.GROUP_FT_COLLECTIVE))
-"""Directives with which a construct goes on without procs that are lost; the group keeps them."""
+"""Directives with which a construct continues without lost procs; the group keeps them."""
 
 FT = {
     FENCE: frozenset((keys.GROUP_FT_COLLECTIVE,)),
@@ -45,21 +45,21 @@ MAX_LEADERS = 1 << 20
 
 
 def is_ft(operation: str, infos: Iterable[Info]) -> bool:
-    """Tell whether an operation goes on without participants that are lost; a disconnect always does."""
+    """Return True if an operation continues without lost participants; a disconnect always does."""
     return operation == DISCONNECT or not ft_directives(operation, infos).isdisjoint(FT[operation])
 
 
 def ft_directives(operation: str, infos: Iterable[Info]) -> frozenset[str]:
-    """Return which directives that make an operation fault tolerant are set."""
-    wanted = FT.get(operation, frozenset())
-    return frozenset([info.key for info in infos if info.key in wanted and is_set((info,), info.key)])
+    """Return the set directives that make an operation fault tolerant."""
+    tolerant = FT.get(operation, frozenset())
+    return frozenset([info.key for info in infos if info.key in tolerant and is_set((info,), info.key)])
 
 
 # Participants
 
 
 def checksum(procs: Iterable[Proc]) -> int:
-    """Return 64 bits by which two sets of procs are compared without sending them."""
+    """Return 64 bits to compare two sets of procs without sending them."""
     names = "\0".join(sorted(map(str, procs))).encode()
     return crc32(names) << 32 | adler32(names)
 
@@ -68,12 +68,12 @@ def checksum(procs: Iterable[Proc]) -> int:
 
 
 class Wish(Record):
-    """The order of members that one contributor wants.
+    """The order of members that one contributor requests.
 
     Attributes:
-        order: The members as it names them; empty if its own callers do not agree.
-        final: The value of `FINAL_MEMBERSHIP_ORDER`; empty if it gives none.
-        leads: Whether it is, or speaks for, the leader of the group.
+        order: The members in the contributor's order; empty if its callers do not agree.
+        final: The value of `FINAL_MEMBERSHIP_ORDER`; empty without this directive.
+        leads: Whether the contribution includes the leader of the group.
     """
 
     order: tuple[Proc, ...] = ()
@@ -82,9 +82,9 @@ class Wish(Record):
 
 
 def agreed_order(wishes: Iterable[Wish]) -> tuple[Proc, ...]:
-    """Return the order that holds for contributors together, empty if they do not agree.
+    """Return the common order of contributors, empty if they do not agree.
 
-    A final order counts before all else, then the leader's order, then one that all of them have.
+    A final order takes precedence, then the leader's order, then an order that all contributors share.
     """
     wishes = tuple(wishes)
     for wish in wishes:
@@ -98,17 +98,17 @@ def agreed_order(wishes: Iterable[Wish]) -> tuple[Proc, ...]:
 
 
 def placed(order: Iterable[Proc], members: Iterable[Proc]) -> tuple[Proc, ...]:
-    """Return members of a group or a connection by rank: those in the order that was agreed on, then the rest."""
+    """Return members of a group or a connection by rank: first the members in the agreed order, then the others."""
     members = frozenset(members)
     first = dict.fromkeys([proc for proc in order if proc in members])
     return (*first, *sorted(members.difference(first)))
 
 
-# Constructs whose leaders know only how many they are
+# Constructs whose leaders know only their number
 
 
 def leader_count(counts: Iterable[int]) -> int | None:
-    """Return how many leaders (`GROUP_BOOTSTRAP`) a construct has; None as long as no leader has come.
+    """Return the number of leaders (`GROUP_BOOTSTRAP`) of a construct; None until a leader has joined.
 
     Raises:
         PMIxError: Leaders expect different numbers, or an impossible one (`ERR_BAD_PARAM`).
@@ -120,19 +120,19 @@ def leader_count(counts: Iterable[int]) -> int | None:
     return next(iter(expected), None)
 
 
-def all_leaders_came(count: int | None, came: int, lost: int) -> bool:
-    """Tell whether no further leader is to come. Those that are lost count: the others were told to expect them."""
-    return count is not None and came + lost >= count
+def have_all_leaders(count: int | None, joined: int, failed: int) -> bool:
+    """Return True if no further leader is expected; failed leaders count, as the others were told to expect them."""
+    return count is not None and joined + failed >= count
 
 
 def bootstrap_order(
     leaders: Sequence[Sequence[Proc]], added: Iterable[Proc], final: Iterable[Proc] = ()
 ) -> tuple[Proc, ...]:
-    """Return the members of a construct by leaders, by group rank: leaders, then those added, as they are named.
+    """Return the members of a construct by leaders in group-rank order: the leaders, then the added procs.
 
     Args:
-        leaders: The procs of each leader's contribution. One that stands for several (it comes from a server where
-            a construct has been decided but for those it adds) keeps their order; otherwise they are sorted.
+        leaders: The procs of each leader's contribution. A single contribution keeps the order of its procs: it is
+            from a server that has decided the construct except for the added procs. Otherwise the procs are sorted.
         added: Procs that leaders add, in the order in which they are named.
         final: The value of `FINAL_MEMBERSHIP_ORDER`; these procs come first.
     """
@@ -144,18 +144,18 @@ def bootstrap_order(
 # Directives
 
 
-def combined(said: Iterable[tuple[Info, ...]], without: frozenset[str] = frozenset()) -> tuple[Info, ...]:
-    """Return the directives of all contributors as one list: of each key, those of the first contributor that gives it.
+def combined(contributions: Iterable[tuple[Info, ...]], without: frozenset[str] = frozenset()) -> tuple[Info, ...]:
+    """Combine the directives of all contributors: for each key, use the first contributor that sets it.
 
-    A flag that any of them sets is set.
+    A flag is set if any contributor sets it.
 
     Args:
-        said: The directives of each contributor.
-        without: Keys that are left out.
+        contributions: The directives of each contributor.
+        without: Keys to leave out.
     """
     found: dict[str, list[Info]] = {}
     before: tuple[Info, ...] = ()
-    for infos in said:
+    for infos in contributions:
         if infos is before or not infos:
             # Servers keep equal requests as one object.
             continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from pypmix.engine.collective.machine import ABOVE, Life, Meaning
+from pypmix.engine.collective.machine import ABOVE, CollectiveState, Meaning
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, combined
 from pypmix.engine.groups.talk import ABSENT, flag, procs, text
 from pypmix.engine.python.modex import seconds
@@ -38,7 +38,10 @@ DESTRUCTS = "pypmix.grp.destruct"
 
 _proc_of = attrgetter("proc")
 
-_SUBMITS, _DECIDES = Life.AFTER[Life.SUBMITS], Life.AFTER[Life.DECIDES]
+_SUBMITS, _DECIDES = (
+    CollectiveState.AFTER[CollectiveState.SUBMITTED],
+    CollectiveState.AFTER[CollectiveState.DECISION_RECEIVED],
+)
 
 
 class NodeMeaning(Meaning["Process", "Call"]):

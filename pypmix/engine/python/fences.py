@@ -102,13 +102,13 @@ class Fences:
         members, others = store.expand(procs)
         membership = server.collectives.membership(self._kind, members, others)
         collect, timeout = any(is_true(info) for info in infos if info.key == keys.COLLECT_DATA), timeout_of(infos)
-        if server.collectives.named() or not store.groups.keys().isdisjoint([proc.nspace for proc in procs]):
+        if server.collectives.has_group_names() or not store.groups.keys().isdisjoint([proc.nspace for proc in procs]):
             # Groups are addresses: whom that means, and whom one meets there, may change.
             group = address_of(server, procs)
             if group:
                 # What all others mean by the requests that are known may be the same as what this one means.
                 self._plans.clear()
-            membership = server.collectives.meeting(membership, group, process)
+            membership = server.collectives.find_membership(membership, group, process)
             infos = with_ft(server, group, infos)
         elif not any(info.key in (keys.GROUP_FT_COLLECTIVE, keys.GROUP_ID) for info in infos):
             return Plan(payload, membership, collect, timeout, (procs, infos))
@@ -150,7 +150,7 @@ class Fence(NodeMeaning):
         others = collective.membership.others
         return self._modex.take_in(result, others, "the data of a fence", self._remote) or collective.status
 
-    def ended(self, status: int) -> None:
+    def complete(self, status: int) -> None:
         """Answer all who have called it."""
         collective = self.collective
         if status == statuses.ERR_PARTIAL_SUCCESS:

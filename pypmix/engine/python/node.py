@@ -442,7 +442,7 @@ class Node:
             process.opened += 1
         peers.append(peer)
         process.left = False
-        self.collectives.back(process)
+        self.collectives.readmit(process)
 
     def form(self, buffer_type: int, release: Release) -> Form:
         """Return how some clients pack what they send, as one object for all that pack it the same way."""

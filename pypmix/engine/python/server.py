@@ -217,8 +217,8 @@ class Server(Node):
             if not process.left:
                 self._depart(process, lost=True)
             else:
-                self.collectives.ended(process)
-            self.collectives.back(process)
+                self.collectives.stop_expecting(process)
+            self.collectives.readmit(process)
         self.modex.forsake(namespace)
         for topic in self.topics[:]:
             topic.deregistered(namespace)
@@ -235,7 +235,7 @@ class Server(Node):
         process.uid = uid
         process.gid = gid
         process.left = False
-        self.collectives.back(process)
+        self.collectives.readmit(process)
 
     def deregister_client(self, proc: Proc) -> None:
         """See `ServerSession.deregister_client`."""
@@ -246,7 +246,7 @@ class Server(Node):
             self._users[process.uid] -= 1
         process.registered = False
         if process.left:
-            self.collectives.ended(process)
+            self.collectives.stop_expecting(process)
         peers = self._peers.get(process)
         if not peers:
             if not process.left:
@@ -455,7 +455,7 @@ class Server(Node):
         if all(other.finalized for other in self._peers[process]):
             self._depart(process, lost=False)
             if not process.registered:
-                self.collectives.ended(process)
+                self.collectives.stop_expecting(process)
         op = ClientFinalized(process.proc)
         self.host.upcall(op, lambda _result, error: refuse(peer, tag, error), process)
 

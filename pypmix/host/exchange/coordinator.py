@@ -892,7 +892,7 @@ class Coordinator:
     def _all_leaders_came(round: Round) -> bool:
         sizes = [size for held in round.held if (size := deciding.size_of(held.part)) is not None]
         came = deciding.leaders_in(round.parts)
-        return rules.all_leaders_came(min(sizes, default=None), len(came), len(round.dead - came))
+        return rules.have_all_leaders(min(sizes, default=None), len(came), len(round.dead - came))
 
     def _offers(self, round: Round) -> tuple[set[Proc], set[Proc], list[Held]]:
         """Return the added procs that are awaited, those that have gone, and their offers that have come."""

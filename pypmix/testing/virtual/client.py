@@ -1,4 +1,4 @@
-"""The connection of a simulated rank: what `pypmix.engine.python.transport` does with a socket and threads."""
+"""The connection of a simulated rank, in place of `pypmix.engine.python.transport` with its socket and threads."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class VirtualConnection:
-    """Drives the machine of a client; all of it runs in the loop of the simulation.
+    """Drives the machine of a client in the loop of the simulation.
 
     Args:
-        world: Whose clock and paces it keeps.
-        loop: That of the ranks.
+        world: The simulation, for its clock and latencies.
+        loop: The loop of the ranks.
         machine: The machine.
         gates: The link of the rank: to its server, and back.
-        opened: Gives the server its end.
+        opened: Passes the server its end.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class VirtualConnection:
         self._end = End(world, lambda data: down.add(lambda: self._down.send(data)))
         up.add(lambda: opened(self._end))
 
-    # What the session calls
+    # Calls by the session
 
     def open(self, call: Call) -> None:
-        """Carry out the handshake that the machine has begun; time goes on meanwhile."""
+        """Carry out the handshake that the machine has begun; virtual time advances meanwhile."""
         self._flush()
         if call.deadline is not None:
             self._loop.at(call.deadline, lambda: None)
@@ -66,9 +66,9 @@ class VirtualConnection:
             self._take()
 
     def run(self, op: Op[Any]) -> Any:
-        """Carry out an operation that ends at once."""
+        """Carry out an operation that completes at once."""
         if isinstance(op, Finalize):
-            # In a `with` block that an error leaves, which tells more.
+            # The block ended with an error, which is more helpful than a second one.
             self.close()
             return None
         call = self._machine.start(op, None, self._loop.time())
@@ -94,7 +94,7 @@ class VirtualConnection:
         return withdrawn == [True]
 
     def enter(self, step: Callable[[], None]) -> None:
-        """Take a step of the machine; what comes of it is told in the loop."""
+        """Take a step of the machine; its results are delivered in the loop."""
         self._machine.look(self._loop.time())
         step()
         self._after()
@@ -106,7 +106,7 @@ class VirtualConnection:
         return self._fd
 
     def attach(self) -> None:
-        """Nothing changes: the loop is all that there is."""
+        """Do nothing: the loop delivers all results."""
 
     def detach(self) -> None:
         """See `ClientSession.detach`."""
@@ -124,16 +124,16 @@ class VirtualConnection:
         self._deliver()
 
     def forked(self) -> None:
-        """There are no descriptors to close."""
+        """Do nothing, as there are no descriptors."""
 
-    # What the simulation does
+    # Calls by the simulation
 
     def end(self) -> None:
-        """Its process has ended: what it has sent arrives, and then the end."""
+        """Handle the end of the process: its sent data arrives, and then the end of the connection."""
         self._hang_up()
 
     def cut(self) -> None:
-        """Break the connection: what is on its way is lost, and each end hears that it has ended."""
+        """Break the connection: data in transit is lost, and both ends see the end of the connection."""
         for gate in self._gates:
             gate.open()
         self._up.cut()

@@ -1,4 +1,4 @@
-"""The host of a simulation: what `pypmix run` does for its jobs, with servers, nodes and ranks on virtual time."""
+"""The host of a simulation, which does the work of `pypmix run` with servers, nodes and ranks on virtual time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pypmix.testing.links import Links
 
 SPACE = "virtual"
-"""The beginning of the nspaces of a simulation, which are the same each time."""
+"""The beginning of the nspaces of a simulation, which are the same in each run."""
 
 GRACE = 5.0
 
@@ -51,10 +51,10 @@ class HostCalls:
         self._posted: list[Callable[[], None]] = []
 
     def watch(self, _fd: int, _events: int, _callback: Callable[[], None]) -> None:
-        """There are no descriptors."""
+        """Do nothing, as there are no descriptors."""
 
     def unwatch(self, _fd: int) -> None:
-        """There are no descriptors."""
+        """Do nothing, as there are no descriptors."""
 
     def later(self, delay: float, callback: Callable[[], None]) -> Alarm:
         """Call `callback` after `delay` virtual seconds."""
@@ -68,7 +68,7 @@ class HostCalls:
     soon = post
 
     def run_posted(self) -> None:
-        """Carry out what has been posted by now."""
+        """Make all posted calls."""
         for _ in range(len(self._posted)):
             self._next()
 
@@ -81,10 +81,10 @@ class VirtualNode(LocalNode):
     """A simulated node.
 
     Args:
-        host: Whose node it is.
-        number: Its place among the nodes.
+        host: The host of the node.
+        number: Its number.
         hostname: Its name.
-        tmpdir: The folder that its ranks are told.
+        tmpdir: The folder in the environment of its ranks.
 
     Attributes:
         lost: Whether it is lost, with its server.
@@ -105,7 +105,7 @@ class VirtualNode(LocalNode):
         return False
 
     def signal(self, ranks: Sequence[Any], signum: int, handled: bool = False) -> None:
-        """Do to ranks what a signal does."""
+        """Apply the effect of a signal to ranks."""
         for rank in ranks:
             if signum in ENDING:
                 self._host.ends(rank, signum)
@@ -113,14 +113,14 @@ class VirtualNode(LocalNode):
                 self._host.stops(rank, signum != signal.SIGCONT)
 
     def remove_folder(self, job: int) -> None:
-        """There is none."""
+        """Do nothing, as the node has no folder."""
 
 
 class VirtualLaunch(Launch):
-    """The ranks of the job, which are tasks."""
+    """The launch of the ranks, as tasks."""
 
     def start(self, apps: Sequence[Application], programs: Sequence[str], limits: tuple[int, int] | None) -> None:
-        """Start them."""
+        """Start the ranks."""
         host = self.host
         assert isinstance(host, VirtualHost)
         for rank in self.ranks:
@@ -135,7 +135,7 @@ class VirtualLaunch(Launch):
         self.job.started()
 
     def _last_ended(self) -> None:
-        # Nothing can be left behind.
+        # Tasks leave no processes behind.
         if not self.unstarted and not self._swept:
             self._swept = True
             self.host.loop.later(0.0, self._all_over)
@@ -150,11 +150,11 @@ class VirtualHost(ServingManager):
 
     Args:
         clock: The clock.
-        nodes: How many nodes there are; each has a server of its own.
-        pace: Returns how long something takes, of what is the most that it may take.
-        starts: Starts a rank, given its environment.
-        ends: Ends a rank, by a signal.
-        stops: Has a rank stand still, or go on.
+        nodes: The number of nodes; each has a server.
+        pace: Returns a latency below a maximum.
+        starts: Starts a rank with an environment.
+        ends: Ends a rank by a signal.
+        stops: Suspends or resumes a rank.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class VirtualHost(ServingManager):
         if len(self.nodes) > 1:
             self.hub = Hub(clock=self.clock, delay=lambda _one, _other: self._pace(SHORT), between=links.between)
             self._crossings = Crossings(self, hub=self.hub, now=self.clock.time)
-            # They meet before there is a job.
+            # The servers connect before the job starts.
             self.clock.run(self.clock.now + 1.0)
         for node in self.nodes:
             node.server.open()
@@ -191,7 +191,7 @@ class VirtualHost(ServingManager):
         return job
 
     def launch_of(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> Launch:
-        """Return what starts ranks of a job."""
+        """Return the launch of the ranks of a job."""
         return VirtualLaunch(job, ranks, terms, held)
 
     def add(self, *_terms: Any, **_more: Any) -> NoReturn:
@@ -201,16 +201,16 @@ class VirtualHost(ServingManager):
         )
 
     def broke(self, error: Exception) -> None:
-        """A fault of ours ends the simulation."""
+        """End the simulation because of an internal error."""
         raise error
 
     def pending(self) -> list[Pending]:
-        """Return what is under way, with times as people are told them."""
+        """Return the pending operations, with times for people."""
         ahead = time.monotonic() - self.clock.now
         return [item.replace(since=item.since + ahead) for item in super().pending()]
 
     def lose(self, node: VirtualNode) -> None:
-        """Lose a node with its server; its ranks have ended already."""
+        """Lose a node with its server, after its ranks have ended."""
         node.lost = True
         if self.hub is not None:
             self.hub.lose(node.hostname)

@@ -1,4 +1,4 @@
-"""The event loop of all ranks of a simulation: asyncio's on a clock that goes on only where all wait."""
+"""The event loop of all ranks of a simulation: asyncio on a clock that advances only when all ranks wait."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 Ts = TypeVarTuple("Ts")
 
 FIRST_FD = 1 << 30
-"""Numbers that stand for descriptors begin here, far beyond real ones."""
+"""The first number in place of a descriptor, far beyond real descriptors."""
 
 SPIN = 100
-"""Rounds of tasks that are always ready, in which `SPINNING` seconds pass."""
+"""The rounds of tasks that are always ready, in which `SPINNING` seconds pass."""
 
 SPINNING = 0.01
 
 PATIENT = 100
-"""That happens so often before the seconds double each time: tasks that look for ever come to their time limit."""
+"""The number of such periods before the seconds double each time, so that tasks that poll reach their time limit."""
 
 
 class Timer(asyncio.TimerHandle):
@@ -36,35 +36,35 @@ class Timer(asyncio.TimerHandle):
     due: Alarm | None = None
 
     def cancel(self) -> None:
-        """Have it not happen."""
+        """Cancel the call."""
         super().cancel()
         if self.due is not None:
             self.due.cancel()
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs the tasks of all ranks, and lets the clock go on to what is due next where none of them can go on.
+    """Runs the tasks of all ranks; when all of them wait, it advances the clock to the next call.
 
     Args:
-        clock: The clock; what is due there by itself belongs to the simulation.
-        stuck: Raises an error: nothing is due, so that all would wait for ever.
-        late: Raises an error: the clock has come to the limit.
+        clock: The clock, which also has calls of the simulation.
+        stuck: Raises an error: no call is due, so that all ranks would wait forever.
+        timed_out: Raises an error: the clock has reached the limit.
 
     Attributes:
-        limit: The time at which all is to be over.
+        limit: The time at which the simulation must have finished.
     """
 
-    def __init__(self, clock: VirtualTime, stuck: Callable[[], None], late: Callable[[], None]) -> None:
+    def __init__(self, clock: VirtualTime, stuck: Callable[[], None], timed_out: Callable[[], None]) -> None:
         super().__init__()
         self.limit = float("inf")
         self._clock = clock
         self._stuck = stuck
-        self._late = late
+        self._timed_out = timed_out
         self._neutral = contextvars.Context()
         self._sources: list[Callable[[], bool]] = []
         self._readers: dict[int, tuple[Callable[..., object], tuple[Any, ...]]] = {}
         self._rounds = self._spins = 0
-        # The base class asks it for what is ready.
+        # The base class calls its `select`.
         self._selector = self
 
     def time(self) -> float:
@@ -72,26 +72,26 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._clock.now
 
     def step(self) -> None:
-        """Let time go on to what is due next, outside of all ranks."""
+        """Advance the clock to the next call, outside of all ranks."""
         self._rounds = self._spins = 0
         if not self._neutral.run(self._clock.step):
             self._stuck()
         if self._clock.now >= self.limit:
-            self._late()
+            self._timed_out()
 
     def at(self, when: float, call: Callable[[], None]) -> Alarm:
-        """Have a function called at a virtual time, outside of all ranks."""
+        """Schedule a call at a virtual time, outside of all ranks."""
         return self._clock.at(when, call)
 
-    # What the base class calls
+    # Calls by the base class
 
     def select(self, timeout: float | None) -> tuple[()]:
-        """Let time go on where nothing is ready."""
+        """Advance the clock if no task is ready."""
         self._rounds += 1
         if timeout is None:
             self.step()
         elif self._rounds > SPIN:
-            # Tasks that look again and again take time, but what is due comes at its time.
+            # Tasks that poll take virtual time, but do not delay other calls.
             self._spins += 1
             later = self._clock.now + SPINNING * 2 ** max(0, self._spins - PATIENT)
             due = self._clock.due()
@@ -100,21 +100,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._neutral.run(self._clock.run, later)
             self._rounds = 0
             if self._clock.now >= self.limit:
-                self._late()
+                self._timed_out()
         return ()
 
     def _process_events(self, event_list: object) -> None:
-        """Nothing comes by `select`."""
+        """Do nothing, as `select` returns no events."""
 
     def _write_to_self(self) -> None:
-        """Nothing sleeps."""
+        """Do nothing, as the loop never sleeps."""
 
-    # Calls, which belong to the rank in whose context they are
+    # Calls, which belong to the rank of their context
 
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Have a function called; not in a rank that has ended, and later in one that stands still."""
+        """Schedule a call; never made for a rank that has ended, and later for a suspended rank."""
         context = contextvars.copy_context() if context is None else context
         owner = context.get(OWNER)
         if owner is None:
@@ -124,19 +124,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Do the same: there are no other threads."""
+        """Like `call_soon`, as there are no other threads."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
         self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> Timer:
-        """Have a function called after some virtual seconds."""
+        """Schedule a call after some virtual seconds."""
         return self.call_at(self._clock.now + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> Timer:
-        """Have a function called at a virtual time."""
+        """Schedule a call at a virtual time."""
         context = contextvars.copy_context() if context is None else context
         timer = Timer(when, callback, args, self, context)
 
@@ -150,25 +150,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _now(self, fire: Callable[[], None], context: Context) -> None:
         self.call_soon(fire, context=context)
 
-    # What looks like a descriptor
+    # Numbers in place of descriptors
 
     def source(self, ready: Callable[[], bool]) -> int:
-        """Return a number that can be waited for like a descriptor.
+        """Return a number that can be watched like a descriptor.
 
         Args:
-            ready: Tells whether there is something to read.
+            ready: Returns True if there is something to read.
         """
         self._sources.append(ready)
         return FIRST_FD + len(self._sources) - 1
 
     def ring(self, fd: int) -> None:
-        """Wake what waits for a source: there is something to read."""
+        """Wake the reader of a source: there is something to read."""
         reader = self._readers.get(fd)
         if reader is not None:
             self.call_soon(reader[0], *reader[1], context=self._neutral)
 
     def add_reader(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:
-        """Have a function called when there is something to read from a source."""
+        """Call a function whenever there is something to read from a source."""
         if not isinstance(fd, int) or not 0 <= fd - FIRST_FD < len(self._sources):
             raise refused("a descriptor is watched")
         self._readers[fd] = callback, args
@@ -176,7 +176,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.ring(fd)
 
     def remove_reader(self, fd: Any) -> bool:
-        """Take that back."""
+        """Stop calling the function of a source."""
         return self._readers.pop(fd, None) is not None
 
 

@@ -1,4 +1,4 @@
-"""Calls that cannot run on virtual time, and the error that says so: threads, processes, sockets, sleeping."""
+"""Refuses calls that cannot run on virtual time: threads, processes, sockets, sleeping."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 OWNER: ContextVar[Owner] = ContextVar("pypmix.testing.virtual")
-"""The rank that something is done by."""
+"""The rank of the current context."""
 
 HINTS = {
     "a thread is started": "write it with tasks, or test it on real processes (time='real')",
@@ -35,11 +35,11 @@ HINTS = {
 
 
 class NotOnVirtualTime(RuntimeError):
-    """A rank has called something that cannot run on virtual time: it would wait outside of the simulation."""
+    """A rank has made a call that cannot run on virtual time: it would wait outside of the simulation."""
 
 
 def refused(what: str, detail: str = "") -> NotOnVirtualTime:
-    """Return the error for what a rank does; `what` is one of `HINTS`."""
+    """Return the error for a call of a rank; `what` is a key of `HINTS`."""
     return NotOnVirtualTime(f"{what} on virtual time{detail}: {HINTS[what]}")
 
 
@@ -67,7 +67,7 @@ def _instead(original: Callable[..., Any], what: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """Have these calls fail in ranks; what is called elsewhere in this process goes on as ever."""
+    """Make these calls fail in ranks, but nowhere else in this process."""
     with contextlib.ExitStack() as stack:
         for place, name, what in _calls():
             own = vars(place).get(name)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class VirtualThread:
-    """The clock, in the place of a server's reactor."""
+    """The clock in place of a server's reactor."""
 
     def __init__(self, clock: VirtualTime) -> None:
         self._clock = clock
@@ -30,7 +30,7 @@ class VirtualThread:
         return self._clock.now
 
     def call_later(self, delay: float, function: Callable[[], None]) -> Alarm:
-        """Have a function called after some virtual seconds."""
+        """Schedule a call after some virtual seconds."""
         return self._clock.later(delay, function)
 
     def call(self, function: Callable[[], T]) -> T:
@@ -38,14 +38,14 @@ class VirtualThread:
         return function()
 
     def post(self, function: Callable[[], None]) -> None:
-        """Have a function called after what is due now."""
+        """Schedule a call after all calls that are due now."""
         self._clock.later(0.0, function)
 
     def stop(self) -> None:
-        """There is no thread to end."""
+        """Do nothing, as there is no thread."""
 
     def forked(self) -> None:
-        """There are no descriptors to close."""
+        """Do nothing, as there are no descriptors."""
 
 
 class VirtualServer(Server):
@@ -55,7 +55,7 @@ class VirtualServer(Server):
         clock: The clock.
         on_upcall: Called with each request to the host.
         nspace: The server's nspace.
-        tmpdir: The folder that its clients are told; it need not exist.
+        tmpdir: The folder in the environment of its clients; it need not exist.
         hostname: The name of the node.
         rank: The server's rank.
     """
@@ -84,5 +84,5 @@ class VirtualServer(Server):
         return self
 
     def opened(self, end: End) -> None:
-        """A client has connected."""
+        """Serve a client that has connected."""
         self._made.opened(end)

@@ -1,4 +1,4 @@
-"""A simulation: ranks as tasks, each with the client of the Python engine, servers and a host, on one clock."""
+"""A simulation: ranks as tasks with clients of the Python engine, servers and a host, on one clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pypmix.engine.python.session import open_client
 from pypmix.host.exchange.inprocess import VirtualTime
 from pypmix.host.report import unfinished
 from pypmix.standard.errors import EngineUnavailable, Unreachable
-from pypmix.testing.cluster import Cluster, named, no_rank
+from pypmix.testing.cluster import Cluster, format_ranks, no_rank
 from pypmix.testing.links import Links
 from pypmix.testing.virtual.client import VirtualConnection
 from pypmix.testing.virtual.host import VirtualHost, VirtualNode
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     Main = Callable[["VirtualCluster"], Awaitable[object]]
 
 DAY = 86400.0
-"""Virtual seconds that a simulation takes at most, if nothing else is said."""
+"""The default limit of a simulation, in virtual seconds."""
 
 CLEANING = 60.0
-"""Virtual seconds that the tasks of ranks have to end that are left over."""
+"""Virtual seconds that remaining tasks of ranks have to finish."""
 
 
 class RanksFailed(Exception):
     """Ranks of a simulation have failed.
 
     Attributes:
-        pmix_failures: The ranks of each failure, as a person has them, and what it is: an exception or a text.
+        pmix_failures: The ranks of each failure, as text for a person, and the failure: an exception or a text.
     """
 
     def __init__(self, failures: Sequence[tuple[str, BaseException | str]]) -> None:
@@ -66,14 +66,14 @@ class _Over(BaseException):
 
 
 class VirtualRank:
-    """A rank: its tasks, and its connections.
+    """A rank: its tasks and its connections.
 
     Attributes:
-        proc: The rank as its host knows it.
+        proc: The host's object for the rank.
         expected: Whether the test has ended it.
         alive: Whether it runs.
-        told: Whether its host knows of its end.
-        result: What its program has returned.
+        told: Whether its end was reported to the host.
+        result: The result of its program.
         error: The exception that has ended its program.
     """
 
@@ -96,28 +96,28 @@ class VirtualRank:
         return self.rank.proc.rank
 
     def step(self, context: Context, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        """Make a call of one of its tasks, unless it has ended or stands still."""
+        """Make a call of one of its tasks, unless it has ended or is suspended."""
         if self._cleaning or (self.alive and not self._still):
             callback(*args)
         else:
-            # Of one that has ended too: its tasks are to end in the end.
+            # The calls of an ended rank are kept, too: `clean` lets its tasks finish.
             self._held.append((context, callback, args))
 
     def stop(self, still: bool) -> None:
-        """Stand still, or go on."""
+        """Suspend the rank, or resume it."""
         self._still = still
         held, self._held = self._held, []
         for context, callback, args in held:
             self._loop.call_soon(callback, *args, context=context)
 
     def end(self) -> None:
-        """Do nothing more; its connections end."""
+        """End the rank: make no further calls, and close its connections."""
         self.alive = False
         for connection in self.connections:
             connection.end()
 
     def clean(self) -> list[asyncio.Task[Any]]:
-        """Return its tasks that are left, which may end now."""
+        """Return its remaining tasks, and let them finish."""
         self._cleaning, self._still = True, False
         self.stop(False)
         for connection in self.connections:
@@ -128,7 +128,7 @@ class VirtualRank:
         return left
 
     def stacks(self) -> str:
-        """Return where its tasks are."""
+        """Return the stacks of its tasks."""
         return "\n".join([_stack(task) for task in self.tasks if not task.done()])
 
 
@@ -139,7 +139,7 @@ def _stack(task: asyncio.Task[Any]) -> str:
     while coro is not None:
         frame = getattr(coro, "cr_frame", None) or getattr(coro, "gi_frame", None)
         if frame is not None and not frame.f_code.co_filename.startswith(own):
-            # As other stacks of ranks: the most recent call first.
+            # The most recent call comes first, as in other stacks of ranks.
             lines.insert(0, f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}')
         coro = getattr(coro, "cr_await", None) or getattr(coro, "gi_yieldfrom", None)
     return "\n".join(lines)
@@ -152,19 +152,19 @@ class VirtualCluster(Cluster):
         self._simulation = simulation
 
     async def meet(self) -> None:
-        """Return when all ranks have called this."""
+        """Wait until all ranks have called this."""
         await self._simulation.meet()
 
     def kill(self, rank: int) -> None:
-        """Kill a rank. That it does not end its test is not a failure."""
+        """Kill a rank. Its unfinished test does not count as a failure."""
         self._simulation.kill(self._simulation.rank(rank))
 
     def stop(self, rank: int) -> None:
-        """Stop a rank. It does not hang in the eyes of its server: it is slow."""
+        """Suspend a rank. For its server it is merely slow."""
         self._simulation.rank(rank).stop(True)
 
     def resume(self, rank: int) -> None:
-        """Have a rank go on that was stopped."""
+        """Resume a suspended rank."""
         self._simulation.rank(rank).stop(False)
 
     def lose(self, node: int | str) -> None:
@@ -183,11 +183,11 @@ class Simulation:
     """Ranks that run one program on virtual time.
 
     Args:
-        main: The program: a coroutine function that is given the cluster.
-        ranks: How many ranks run it.
-        nodes: How many nodes there are.
-        seed: What decides how long each message takes.
-        timeout: Virtual seconds after which all is ended.
+        main: The program: a coroutine function with the cluster as its argument.
+        ranks: The number of ranks.
+        nodes: The number of nodes.
+        seed: Determines the latency of each message.
+        timeout: The limit in virtual seconds.
     """
 
     def __init__(self, main: Main, ranks: int, nodes: int, seed: int, timeout: float) -> None:
@@ -208,14 +208,14 @@ class Simulation:
         self.links = Links(self.later, names, ranks, self._cut, self._part)
         self._job: RunningJob | None = None
 
-    # The clock and the paces
+    # The clock and the latencies
 
     def later(self, seconds: float, function: Callable[..., None], *args: Any) -> None:
-        """Have a function called."""
+        """Schedule a call after some virtual seconds."""
         self.clock.later(seconds, (lambda: function(*args)) if args else function)
 
     def pace(self, most: float) -> float:
-        """Return how long something takes, of what is the most."""
+        """Return a latency of at most so many seconds."""
         return most * self._random.random()
 
     # Ranks
@@ -224,7 +224,7 @@ class Simulation:
         """Return a rank.
 
         Raises:
-            ValueError: There is none of this number.
+            ValueError: The rank does not exist.
         """
         found = self._ranks.get(number)
         if found is None:
@@ -232,14 +232,14 @@ class Simulation:
         return found
 
     async def meet(self) -> None:
-        """Return when all ranks have called this: no message is on its way because of it."""
+        """Wait until all ranks have called this, without sending messages."""
         self._met += 1
         if self._met == self._size:
             self._meeting.set_result(None)
         await asyncio.shield(self._meeting)
 
     def kill(self, rank: VirtualRank) -> None:
-        """Kill a rank, as a test asks for it."""
+        """Kill a rank for the test."""
         rank.expected = True
         self._end(rank, signum=signal.SIGKILL)
         if OWNER.get(None) is rank:
@@ -258,7 +258,7 @@ class Simulation:
                     raise _Over
                 return
         names = ", ".join([each.hostname for each in self.host.nodes])
-        raise ValueError(f"there is no node {node!r:.80}: the nodes are {names:.200}")
+        raise ValueError(f"{node!r:.80} is not a node: the nodes are {names:.200}")
 
     def _start(self, rank: Rank, env: dict[str, str]) -> None:
         made = VirtualRank(rank, env, self._loop)
@@ -289,10 +289,10 @@ class Simulation:
     def _end(self, rank: VirtualRank, code: int | None = None, signum: int = 0) -> None:
         if rank.alive:
             rank.end()
-            # After what it has sent.
-            self.later(SHORT, self._tell_end, rank, code, signum)
+            # The data that it has sent arrives first.
+            self.later(SHORT, self._report_end, rank, code, signum)
 
-    def _tell_end(self, rank: VirtualRank, code: int | None, signum: int) -> None:
+    def _report_end(self, rank: VirtualRank, code: int | None, signum: int) -> None:
         rank.rank.code, rank.rank.signum = code, signum
         assert self._job is not None
         self._job.ended_there([rank.rank])
@@ -342,7 +342,7 @@ class Simulation:
     # From the beginning to the end
 
     def run(self) -> list[object]:
-        """Run it; see `simulate`."""
+        """Run the program; see `simulate`."""
         before = select.opener
         self._loop.set_task_factory(self._task)
         select.opener = self._open_client
@@ -393,7 +393,7 @@ class Simulation:
             if left:
                 self._loop.run_until_complete(asyncio.wait(left))
         except _Over:
-            # They do not take their end in; nothing of them runs any more.
+            # Some tasks ignore their cancellation; they no longer run.
             pass
         for task in left:
             if task.done() and not task.cancelled():
@@ -403,7 +403,7 @@ class Simulation:
         self._loop.close()
 
     def _reason(self) -> str:
-        """Return why its host has ended ranks."""
+        """Return why the host has ended ranks."""
         outcome = None if self._job is None else self._job.outcome or self._job.partial
         return "" if outcome is None else outcome.reason
 
@@ -418,12 +418,12 @@ class Simulation:
                 found = f"{rank.rank.end()}: {self._reason()}".removesuffix(": ")
             if found is not None:
                 equal.setdefault(found if isinstance(found, str) else _place(found), ([], found))[0].append(number)
-        late = [(named(range(self._size), self._size), self._late)] if self._late else []
-        return [*late, *[(named(ranks, self._size), found) for ranks, found in equal.values()]]
+        late = [(format_ranks(range(self._size), self._size), self._late)] if self._late else []
+        return [*late, *[(format_ranks(ranks, self._size), found) for ranks, found in equal.values()]]
 
 
 class Waits(Exception):
-    """A rank waits for something that does not come; the text is its stacks."""
+    """A rank waits forever; the text is its stacks."""
 
 
 def _place(error: BaseException) -> object:
@@ -437,25 +437,25 @@ def _place(error: BaseException) -> object:
 def simulate(main: Main, *, ranks: int = 2, nodes: int = 1, seed: int = 0, timeout: float = DAY) -> list[object]:
     """Run a program on several ranks on virtual time: a time limit of an hour passes at once.
 
-    All ranks are tasks of one event loop in this process, each with a client of the Python engine, and the servers and
-    the host of `pypmix run` are there with them. Time goes on only where all wait, to what is due next. How long a
-    message takes, up to 10 ms, follows from the seed, and so does all that happens: with the same seed it is the same.
+    All ranks are tasks of one event loop in this process, each with a client of the Python engine, and so are the
+    servers and the host of `pypmix run`. When all of them wait, the clock advances to the next event. The seed
+    determines the latency of each message, up to 10 ms, and thus the whole run: the same seed gives the same run.
 
     Args:
-        main: A coroutine function, which runs on each rank and is given its `Cluster`. Clients that it opens
-            (`pypmix.aio.Client()`) are those of the rank.
-        ranks: How many ranks run it.
-        nodes: How many nodes there are, each with a server.
+        main: A coroutine function, which runs on each rank with the rank's `Cluster` as its argument. Clients that it
+            opens (`pypmix.aio.Client()`) are clients of the rank.
+        ranks: The number of ranks.
+        nodes: The number of nodes, each with a server.
         seed: The seed.
-        timeout: Virtual seconds after which all is ended.
+        timeout: The limit in virtual seconds.
 
     Returns:
-        What it has returned on each rank; None where the test has killed it.
+        The result of each rank; None for a rank that the test has killed.
 
     Raises:
-        RanksFailed: It has failed on a rank, or ranks wait for what does not come.
-        TypeError: It is not a coroutine function.
-        ValueError: There is not a rank, or not a node, or more nodes than a host has.
+        RanksFailed: The program has failed on a rank, or ranks wait forever.
+        TypeError: `main` is not a coroutine function.
+        ValueError: The number of ranks or nodes is less than 1, or too large for a host.
     """
     if not asyncio.iscoroutinefunction(main):
         raise TypeError(

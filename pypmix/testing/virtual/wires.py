@@ -1,4 +1,4 @@
-"""Connections on virtual time: what is sent arrives in order, some time later."""
+"""Connections on virtual time: sent data arrives in order, after a latency."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pypmix.engine.python.node import Owner
 
     class Paces(Protocol):
-        """A simulation: its clock, and how long things take in it."""
+        """A simulation: its clock and latencies."""
 
         def later(self, seconds: float, function: Callable[..., None], /) -> None: ...
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 SHORT = 0.01
-"""Seconds that a message takes at most between a client and its server."""
+"""The longest latency of a message between a client and its server, in seconds."""
 
 
 class Wire:
     """One direction of a connection.
 
-    What is sent arrives in order, or not at all once it is cut; what is sent over different ones in any order.
+    Data arrives in order, or not at all if the wire is cut. The latencies of different wires are independent.
 
     Args:
-        world: Whose paces it keeps.
-        arrive: Called with what has arrived; with nothing at the end.
+        world: The simulation, for its clock and latencies.
+        arrive: Called with data that has arrived; with empty data at the end.
     """
 
     __slots__ = ("_arrive", "_chunks", "_due", "_over", "_world")
@@ -43,7 +43,7 @@ class Wire:
         self._over = False
 
     def send(self, data: bytes) -> None:
-        """Send something; no data is the end."""
+        """Send data; empty data is the end."""
         if not self._over:
             self._over = not data
             self._chunks.append(data)
@@ -52,11 +52,11 @@ class Wire:
                 self._world.later(self._world.pace(SHORT), self._deliver)
 
     def end(self) -> None:
-        """Nothing more is sent."""
+        """Close the wire after the data that was sent."""
         self.send(b"")
 
     def cut(self) -> None:
-        """End it; all that is on its way is lost."""
+        """Break the wire; data in transit is lost."""
         self._chunks.clear()
         self._over = False
         self.end()
@@ -75,9 +75,9 @@ class End:
     """The server's end of a connection; see `pypmix.engine.python.node.Link`.
 
     Args:
-        world: Whose clock it goes by.
-        send: Sends to the client; no data is the end.
-        uid: The user that the client is.
+        world: The simulation, for its clock and latencies.
+        send: Sends to the client; empty data is the end.
+        uid: The user of the client.
     """
 
     __slots__ = ("_arrived", "_held", "_send", "_uid", "_world", "known", "owner")
@@ -92,11 +92,11 @@ class End:
         self.owner: Owner | None = None
 
     def uid(self) -> int | None:
-        """Return the user that the client is."""
+        """Return the user of the client."""
         return self._uid
 
     def ended(self) -> bool:
-        """Tell that the client has not closed it."""
+        """Return False: the end of the connection arrives as data."""
         return False
 
     def send(self, data: bytes) -> None:
@@ -108,21 +108,21 @@ class End:
         self._send(data)
 
     def hold(self, held: bool) -> None:
-        """Take in nothing more, or go on."""
+        """Stop receiving data, or continue."""
         self._held = held
         if not held and self._arrived:
             self._world.later(0.0, self._deliver)
 
     def full(self) -> bool:
-        """Tell whether so much waits for its reader that it is better not given more: never."""
+        """Return False: the connection has no limit for unread data."""
         return False
 
     def close(self) -> None:
-        """End the connection after what was sent."""
+        """Close the connection after the data that was sent."""
         self._send(b"")
 
     def arrive(self, data: bytes) -> None:
-        """Take in what the client has sent; no data is the end."""
+        """Receive data of the client; empty data is the end."""
         self._arrived.append(data)
         self._deliver()
 
@@ -135,6 +135,6 @@ class End:
             if data:
                 owner.received(data)
             else:
-                # As a reactor has it: nothing comes after the end.
+                # As with a reactor, no data follows the end.
                 self.owner = None
                 owner.lost()

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from pypmix.engine.collective.machine import Kind, Life, Membership
+from pypmix.engine.collective.machine import CollectiveState, Kind, Membership
 from pypmix.engine.collective.rules import (
     CONSTRUCT,
     MAX_LEADERS,
-    all_leaders_came,
     bootstrap_order,
     ft_directives,
+    have_all_leaders,
     leader_count,
 )
 from pypmix.engine.common import ignore
@@ -79,11 +79,11 @@ class Bootstrap(Construct):
 
     # The callers that may still come
 
-    def awaited(self) -> int:
+    def count_awaited(self) -> int:
         if self._offered:
             return len(self._offered)
         count = leader_count(self._leaders.values())
-        return int(not all_leaders_came(count, len(self._leaders), len(self.collective.gone)))
+        return int(not have_all_leaders(count, len(self._leaders), len(self.collective.gone)))
 
     def missing(self) -> tuple[Proc, ...]:
         return self.added()
@@ -139,9 +139,9 @@ class Bootstrap(Construct):
     def go_on(self) -> None:
         """See whether all have come to a group that only procs of this server construct."""
         collective = self.collective
-        if collective.state == Life.ADDS:
+        if collective.state == CollectiveState.ADDING:
             self.ask()
-        elif collective.state == Life.GATHERS:
+        elif collective.state == CollectiveState.GATHERING:
             adding = self._groups.adding(self.name)
             for construct in adding:
                 construct.ask()
@@ -154,7 +154,7 @@ class Bootstrap(Construct):
         elif collective.is_running and not collective.arrived:
             collective.finish(None)
 
-    def taken_back(self, member: Process) -> None:
+    def remove_contribution(self, member: Process) -> None:
         self._leaders.pop(member, None)
         timer = self._timers.pop(member, None)
         if timer is not None:
@@ -244,10 +244,10 @@ class Bootstrap(Construct):
 
     # Ends
 
-    def ended(self, status: int) -> None:
+    def complete(self, status: int) -> None:
         for process in [*self._timers, *self._offered]:
-            self.taken_back(process)
-        super().ended(status)
+            self.remove_contribution(process)
+        super().complete(status)
 
     def guests_over(self, status: int, outcome: Outcome | None) -> None:
         collective = self.collective

@@ -167,7 +167,7 @@ class Connecting(Topic):
                 alike = other.operation == membership.operation and other.members == members and other.awaits(caller)
                 if alike and store.expand(other.others, remote=True) == (frozenset(), others):
                     return group, other
-        return group, collectives.meeting(membership, group, caller)
+        return group, collectives.find_membership(membership, group, caller)
 
     def _meant(self, procs: tuple[Proc, ...], infos: tuple[Info, ...], caller: Process) -> Connection | None:
         """Return the connection that procs are to be disconnected from, None where they have none of their own.
@@ -456,7 +456,7 @@ class _Connect(_Joint):
             raise ValueError(f"the connection {nspace!r} has to have all who have come, {MAX_CONNECTED} at the most")
         return result.replace(procs=members)
 
-    def ended(self, status: int) -> None:
+    def complete(self, status: int) -> None:
         """Answer the callers, with the job info of the others' nspaces and what the host has assigned."""
         made, store, collective = self.made, self.server.store, self.collective
         membership = collective.membership
@@ -542,7 +542,7 @@ class _Disconnect(_Joint):
             self.connecting.records().report_withheld(connection, ended)
         return self.collective.status
 
-    def ended(self, status: int) -> None:
+    def complete(self, status: int) -> None:
         """Answer the callers; the connections that they have named are over, unless it has failed."""
         connections = self._connections()
         if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS) or self.collective.absent is not None:

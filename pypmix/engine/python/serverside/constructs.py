@@ -18,7 +18,7 @@ more that may happen between the last caller and the host's decision:
 
 from __future__ import annotations
 
-from pypmix.engine.collective.machine import Life
+from pypmix.engine.collective.machine import CollectiveState
 from pypmix.engine.collective.rules import CONSTRUCT_FT, Wish, agreed_order, bootstrap_order, placed
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import (
@@ -80,8 +80,8 @@ The last is what it has committed, which others get when they ask.
 TELLS_ABSENT = (7, 0, 0)
 """The first release whose servers tell of members that a fault tolerant construct lacks."""
 
-_MAY_ASK = Life.READY, Life.HEARS
-_OPEN = Life.GATHERS, Life.ADDS
+_MAY_ASK = CollectiveState.READY, CollectiveState.REACTING
+_OPEN = CollectiveState.GATHERING, CollectiveState.ADDING
 
 
 class Constructing(Forming):
@@ -103,7 +103,7 @@ class Constructing(Forming):
     def adding(self, name: str) -> list[Construct]:
         """Return those constructs of a group that wait for procs of this server that they add."""
         made = self.under_way.get(name, ())
-        return [each for each in made if not each.is_open and each.collective.state == Life.ADDS]
+        return [each for each in made if not each.is_open and each.collective.state == CollectiveState.ADDING]
 
     def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
         """Return who of those that a construct adds has come here, and with which infos."""
@@ -249,7 +249,7 @@ class Construct(NodeMeaning):
 
     def missing(self) -> tuple[Proc, ...]:
         collective = self.collective
-        if Life.ADDS not in (collective.state, collective.ended_in):
+        if CollectiveState.ADDING not in (collective.state, collective.ended_in):
             return super().missing()
         added = self.added()
         came = self._groups.guests(self.name, added)
@@ -260,8 +260,8 @@ class Construct(NodeMeaning):
     def ask(self) -> None:
         """Ask the host, unless callers are still to react, or procs that it adds are to come."""
         collective = self.collective
-        if collective.state == Life.ADDS:
-            collective.step(Life.LOOKS)
+        if collective.state == CollectiveState.ADDING:
+            collective.step(CollectiveState.ADDED_CHANGED)
         elif collective.state not in _MAY_ASK:
             return
         if collective.gone:
@@ -269,11 +269,11 @@ class Construct(NodeMeaning):
             if not collective.is_running:
                 return
         if self.due:
-            if collective.state == Life.READY:
-                collective.step(Life.FAILS)
+            if collective.state == CollectiveState.READY:
+                collective.step(CollectiveState.PARTICIPANT_FAILED)
             return
-        if collective.state == Life.HEARS:
-            collective.step(Life.HEARD)
+        if collective.state == CollectiveState.REACTING:
+            collective.step(CollectiveState.ALL_REACTED)
         plan, others = self.plan, collective.membership.others
         if plan is None or not plan.plain or collective.gone or self.round > 1 or self.extended:
             if not others and self._lacks():
@@ -303,7 +303,7 @@ class Construct(NodeMeaning):
             lacking = tuple([each for each in added if each not in came])
             living = [each for each in lacking if (process := store.find(each)) is not None and not process.left]
             if living and not self.extended:
-                collective.step(Life.LACKS)
+                collective.step(CollectiveState.ADDED_MISSING)
                 return True
             self.lacking = lacking
             absent = () if collective.ft else lacking
@@ -384,7 +384,7 @@ class Construct(NodeMeaning):
 
     def _again(self, infos: tuple[Info, ...]) -> None:
         """Procs elsewhere have ended, and the callers here do not know: they may react to that."""
-        self.collective.step(Life.AGAIN)
+        self.collective.step(CollectiveState.NEXT_ROUND)
         self.round += 1
         leader = found(infos, GROUP_LEADER_PROC, Proc)
         if self.leader in self.told and leader != self.leader:
@@ -464,7 +464,7 @@ class Construct(NodeMeaning):
             members = plan.answer[1] if self.as_asked and plan.answer is not None else members
         return Outcome(members, context_id, shared, leader, partial, absent)
 
-    def ended(self, status: int) -> None:
+    def complete(self, status: int) -> None:
         """Answer the callers; if it has succeeded, the group stands."""
         groups, outcome, collective = self._groups, self.outcome, self.collective
         groups.over(self, status, outcome if status == statuses.SUCCESS else None)
@@ -475,7 +475,7 @@ class Construct(NodeMeaning):
                 groups.stands(self.name, outcome, group, dict(collective.arrived), agreed=not self.alone)
                 self._tell_of_absent(outcome.absent)
             return
-        if collective.asked:
+        if collective.is_forwarded:
             self._cancel(status)
         elif status == statuses.ERR_TIMEOUT and not self.cancelled and self._is_due():
             # Its callers have not said in time what they make of a failure.
@@ -504,13 +504,13 @@ class Construct(NodeMeaning):
 
     def _is_due(self) -> bool:
         """Tell whether the other servers wait for this one, which has asked once and has not asked again."""
-        return self.round > 1 and self.collective.ended_in != Life.DECIDED
+        return self.round > 1 and self.collective.ended_in != CollectiveState.DECIDED
 
-    def dropped(self) -> None:
+    def discard(self) -> None:
         """All callers have gone."""
         self._groups.over(self, statuses.GROUP_CONSTRUCT_ABORT, None)
         # Where other servers take part, the host learns from deaths that no caller is left.
-        if self.collective.asked and not self.collective.membership.others:
+        if self.collective.is_forwarded and not self.collective.membership.others:
             self._cancel()
 
     def guests_over(self, status: int, outcome: Outcome | None) -> None:
@@ -522,7 +522,7 @@ class Construct(NodeMeaning):
         """End it here and now, and have its other servers told."""
         collective = self.collective
         if collective.is_running:
-            if collective.membership.others and not collective.asked:
+            if collective.membership.others and not collective.is_forwarded:
                 self._withdraw(status)
             collective.finish(status)
 
@@ -554,12 +554,12 @@ class Construct(NodeMeaning):
                 to = procs(keys.EVENT_CUSTOM_RANGE, sorted(collective.membership.others))
                 infos = (to, flag(keys.EVENT_NON_DEFAULT), text(keys.GROUP_ID, self.name))
                 self.server.host.upcall(NotifyEvent(statuses.GROUP_CONSTRUCT_ABORT, RANGE_CUSTOM, infos), ignore)
-        if not collective.asked or self.alone:
+        if not collective.is_forwarded or self.alone:
             self.give_up(statuses.GROUP_CONSTRUCT_ABORT)
             return
         # All servers must come to the same end: the host knows whether the group stood before this.
         self.cancelled = True
-        collective.step(Life.GIVES_UP)
+        collective.step(CollectiveState.GIVEN_UP)
 
         def over() -> None:
             collective.finish(statuses.GROUP_CONSTRUCT_ABORT)
@@ -572,14 +572,14 @@ class Construct(NodeMeaning):
 
         self.server.host.upcall(GroupUpcall(GROUP_CANCEL, self.name), given_up)
 
-    def late(self) -> bool:
+    def handle_timeout(self) -> bool:
         """Its time has run out: with `OPTIONAL` those who have come are the group."""
         if keys.GROUP_OPTIONAL not in self.flags or self.extended:
             return False
         self.extended = True
         collective = self.collective
-        if collective.asked:
-            collective.step(Life.GIVES_UP)
+        if collective.is_forwarded:
+            collective.step(CollectiveState.GIVEN_UP)
             self._cancel(statuses.ERR_TIMEOUT)
             collective.expire(HOST_PATIENCE, statuses.ERR_TIMEOUT)
         else:
@@ -607,7 +607,7 @@ class Construct(NodeMeaning):
             if failed in self.told or keys.GROUP_OPTIONAL in self.flags or not collective.is_running:
                 continue
             # A caller that has yet to come may be the leader, which alone is told of members.
-            may_be_led = self.leader is None and collective.state == Life.GATHERS
+            may_be_led = self.leader is None and collective.state == CollectiveState.GATHERING
             if failed == self.leader or (keys.GROUP_NOTIFY_TERMINATION in self.flags and not may_be_led):
                 self._fail_proc(failed)
 
@@ -643,7 +643,7 @@ class Construct(NodeMeaning):
     def departed(self, process: Process, lost: bool) -> None:
         """A proc of its own has ended: it will not react to anything any more."""
         collective = self.collective
-        if collective.asked:
+        if collective.is_forwarded:
             if lost and process in collective.gone and not collective.membership.others and not collective.ft:
                 if self.alone:
                     collective.finish(statuses.ERR_PARTIAL_SUCCESS)

@@ -97,7 +97,7 @@ class Records:
         """A group no longer exists."""
         self._server.store.forget_group(name)
         group = self._groups.pop(name, None)
-        self._server.collectives.dissolved(name)
+        self._server.collectives.forget_group(name)
         id = name.partition("\0")[0]
         if not self._server.store.keys_of(id):
             self._server.events.forget(
@@ -199,7 +199,7 @@ class Records:
         if group.leader == leaver:
             group.leader = None
         self._change(name, tuple([member for member in self._server.store.groups[name] if member != leaver]))
-        self._server.collectives.parted(name, self._server.store.here(leaver))
+        self._server.collectives.remove_from_group(name, self._server.store.here(leaver))
 
     def _lives(self, member: Proc) -> bool:
         process = self._server.store.here(member)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from operator import itemgetter
 
-from pypmix.engine.collective.machine import Kind, Life, Membership
+from pypmix.engine.collective.machine import CollectiveState, Kind, Membership
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
 from pypmix.engine.common import Pending
 from pypmix.engine.groups.talk import DECLARES, GONE, REACTION, REACTS, SAYS, VERDICT, flag, found, procs
@@ -73,10 +73,10 @@ class _Destruct(NodeMeaning):
         # A group that has admitted members may be fault tolerant without this server's knowledge; the host knows.
         return statuses.SUCCESS if self.collective.membership.others else self.collective.status
 
-    def ended(self, status: int) -> None:
+    def complete(self, status: int) -> None:
         """Answer the callers; the group no longer exists, unless the destruct has failed."""
         name, records = self.collective.membership.group, self._groups.records
-        if self.collective.asked:
+        if self.collective.is_forwarded:
             self._groups.cancel(name.partition("\0")[0], status)
         if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS):
             self.fail(status)
@@ -131,7 +131,7 @@ class Groups(Constructing):
             return False
         _, form, plan, collective, said, construct = self._last
         process, membership = peer.process, collective.membership
-        if peer.form is not form or peer.finalized or collective.state != Life.GATHERS:
+        if peer.form is not form or peer.finalized or collective.state != CollectiveState.GATHERING:
             return False
         if process in collective.arrived or process not in membership.members:
             return False
@@ -144,7 +144,7 @@ class Groups(Constructing):
         elif plan.given:
             construct.called(process, plan)
             peer.own = peer.own or REACTS in plan.given
-        collective.come(process, (peer, tag), False, plan.timeout, said)
+        collective.add_contribution(process, (peer, tag), False, plan.timeout, said)
         if construct is not None and collective.gone and collective.is_running:
             construct.look()
         return True
@@ -189,7 +189,7 @@ class Groups(Constructing):
         construct = self._meeting(name, process, members, others)
         construct.called(process, plan)
         collective, contribution = construct.collective, (plan.named, plan.infos)
-        collective.come(process, (peer, tag), False, plan.timeout, contribution)
+        collective.add_contribution(process, (peer, tag), False, plan.timeout, contribution)
         if collective.gone and collective.is_running:
             construct.look()
         if said is plan:
@@ -205,7 +205,7 @@ class Groups(Constructing):
         for construct in self.under_way.get(name, ()):
             collective, membership = construct.collective, construct.collective.membership
             if (membership.members is members or membership.members == members) and _alike(membership.others, others):
-                if process in collective.arrived or collective.state != Life.GATHERS:
+                if process in collective.arrived or collective.state != CollectiveState.GATHERING:
                     raise PMIxError(f"{name!r} is constructed already", status=statuses.ERR_EXISTS)
                 return construct
             if membership.members.isdisjoint(members):
@@ -322,7 +322,7 @@ class Groups(Constructing):
                 continue
             if construct.is_open or process in collective.membership.members:
                 construct.departed(process, lost)
-            elif collective.state == Life.ADDS:
+            elif collective.state == CollectiveState.ADDING:
                 construct.ask()
         for name, owed in list(self.owed.items()):
             owed.pop(process, None)
