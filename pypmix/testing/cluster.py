@@ -291,7 +291,7 @@ class RealCluster(Cluster):
 
 
 def _state(pid: int) -> str:
-    """Return the state of a process, as a letter of Linux; `X` if it does not exist."""
+    """Return the state of a process in the notation of Linux; `X` if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
