@@ -40,6 +40,7 @@ html_title = f"pypmix {release}"
 html_baseurl = _project["urls"]["Documentation"]
 html_static_path = ["_static"]
 html_css_files = ["pypmix.css"]
+html_search_scorer = str(ROOT / "docs" / "_ext" / "scorer.js")
 
 # What is copied are commands, without their prompts and without what they print.
 copybutton_prompt_text = r"(n\d)?\$ "

@@ -1,7 +1,8 @@
 """Links to the documentation of Python, NumPy, mpi4py and PyTorch, by `sphinx.ext.intersphinx` and without the network.
 
 Intersphinx reads which names another documentation has from a file of that site. Here the names are those of
-`other_docs.tsv`, with the names by which signatures call them, so a build needs no other site.
+`other_docs.tsv`, with the names by which signatures call them, so a build needs no other site and never changes with
+one.
 `sphinx-build -b linkcheck` asks the sites whether the addresses exist.
 """
 
@@ -21,9 +22,11 @@ SITES = {
     "mpi4py": "https://mpi4py.readthedocs.io/en/stable/",
     "torch": "https://docs.pytorch.org/docs/stable/",
 }
-HEAD = (
-    "# Sphinx inventory version 2\n# Project: {}\n# Version: \n# The remainder of this file is compressed using zlib.\n"
-)
+HEAD = """# Sphinx inventory version 2
+# Project: {}
+# Version:
+# The remainder of this file is compressed using zlib.
+"""
 
 
 def inventory(project: str) -> bytes:

@@ -6,7 +6,8 @@ It needs Chromium: `apt-get install chromium-headless-shell`, or PYPMIX_TEST_BRO
 nothing is looked at, which is an error where PYPMIX_TEST_REQUIRE is `all`. It prints each page that is wider than its
 window, each wide table that does not scroll, each code block that is wider than its page, names in tables that are
 broken in the middle, links without text, words that are cut off, pictures that are missing, and text of pictures that
-is too small or hard to read, and exits with 1 if there are any.
+is too small or hard to read. It also searches for words that people type, and prints those for which another page than
+the wanted one comes first. It exits with 1 if it has printed any of these.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 WINDOWS = {"wide": (1600, 900), "narrow": (390, 844)}
@@ -39,6 +41,42 @@ os.execvp(sys.argv[3], sys.argv[3:])
 
 LIMIT = 120
 """Seconds that the browser has for a page."""
+
+SEARCHES = {
+    "hang": "operate/troubleshooting.html",
+    "rank 0 of 1": "operate/troubleshooting.html",
+    "survive a killed rank": "learn/survive.html",
+    "launch on two machines": "use/cluster.html",
+    "install": "learn/install.html",
+    "spawn": "use/spawn.html",
+    "publish": "use/exchange.html",
+    "NCCL": "use/exchange.html",
+    "leader": "use/leaders.html",
+    "process set": "use/query.html",
+    "event": "use/events.html",
+    "slurm": "use/batch.html",
+    "srun": "use/launchers.html",
+    "pytorch": "use/torch.html",
+    "kill a rank": "use/testing.html",
+    "multiprocessing": "use/processes.html",
+    "slow": "operate/trace.html",
+    "Client": "reference/client.html",
+    "OperationTimeout": "reference/values.html",
+}
+"""The page that a search for each of these has to show first."""
+
+FIRST = """
+new Promise(resolve => {
+    const look = () => {
+        const done = document.querySelector('#search-results .search-summary');
+        const link = document.querySelector('#search-results ul.search li a');
+        if (link || (done && /found|match/.test(done.textContent))) resolve(link ? link.getAttribute('href') : '');
+        else setTimeout(look, 20);
+    };
+    look();
+})
+"""
+"""Waits for the results of a search, and returns the address of the first one."""
 
 LOOK = """
 (() => {
@@ -172,6 +210,14 @@ class Browser:
         found: list[str] = answer["result"]["value"]
         return found
 
+    def search(self, folder: Path, words: str) -> str:
+        """Return the page that a search for words shows first."""
+        address = f"{(folder / 'search.html').resolve().as_uri()}?q={quote(words)}"
+        self.ask("Page.navigate", until="Page.loadEventFired", url=address)
+        answer = self.ask("Runtime.evaluate", expression=FIRST, awaitPromise=True, returnByValue=True)
+        first: str = answer["result"]["value"]
+        return first.partition("?")[0].partition("#")[0]
+
     def shoot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
 
@@ -208,6 +254,11 @@ def main() -> int:
                     if given.shots:
                         given.shots.mkdir(exist_ok=True)
                         browser.shoot(given.shots / f"{'-'.join(name.with_suffix('').parts)}-{window}-{color}.png")
+        for words, wanted in () if given.pages else SEARCHES.items():
+            first = browser.search(given.folder, words)
+            if first != wanted:
+                print(f"a search for {words!r} shows {first or 'nothing'} first, and not {wanted}")
+                wrong += 1
     finally:
         browser.close()
     print(f"{len(pages)} pages in {len(WINDOWS)} windows and {len(COLORS)} colours: {wrong} problems")
