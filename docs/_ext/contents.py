@@ -16,9 +16,14 @@ TREE = """
 :caption: {caption}
 :hidden:
 
-{pages}
+{entries}
 ```
 """
+
+
+def short(title: str) -> str:
+    """Return what the sidebar shows of a title, which goes on after a colon with words that people search for."""
+    return title if title.startswith("API:") else title.partition(":")[0]
 
 
 def trees(text: str) -> str:
@@ -26,8 +31,9 @@ def trees(text: str) -> str:
     found = []
     for part in text.partition(LISTS)[2].split("\n### ")[1:]:
         caption, _, links = part.partition("\n")
-        pages = re.findall(r"^- \[[^]]+\]\(([\w/-]+)\.md\)$", links, re.MULTILINE)
-        found.append(TREE.format(caption=caption, pages="\n".join(pages)))
+        pages = re.findall(r"^- \[([^]]+)\]\(([\w/-]+)\.md\)$", links, re.MULTILINE)
+        entries = "\n".join(f"{short(title)} <{page}>" for title, page in pages)
+        found.append(TREE.format(caption=caption, entries=entries))
     return "".join(found)
 
 
