@@ -131,7 +131,7 @@ def masked(line: str, host: str) -> str:
     """
     line = line.replace(host, "n0")
     line = re.sub(r"\S+/bin/python[\d.]*", "PYTHON", line)
-    line = re.sub(r"pypmix-n0-\d+(-[0-9a-f]+)?", "JOB", line)
+    line = re.sub(r"pypmix-\d+-[0-9a-z]{8}(?=@)", "JOB", line)
     line = re.sub(r"^.*, (?=\d+ cores, Python )", "PROCESSOR, ", line)
     line = re.sub(r"\d[\d,]*(\.\d+)*( (s|ms|µs)\b)?", lambda found: "TIME" if found[2] else "0", line)
     line = re.sub("█+", "█", line)
