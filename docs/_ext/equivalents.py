@@ -15,7 +15,7 @@ sys.path.insert(0, str(DOCS.parent))
 
 from pypmix.cli.equivalents import EQUIVALENTS  # noqa: E402
 
-PAGE = "options.md"
+PAGE = "commands.md"
 START = "| Option | Launchers | With `pypmix run` |\n| --- | --- | --- |\n"
 
 
@@ -46,8 +46,8 @@ def main() -> int:
     """Write the table, or compare it."""
     (page,) = DOCS.rglob(PAGE)
     before, start, rest = page.read_text().partition(START)
-    after = rest[rest.index("\n\n") + 1 :] if "\n\n" in rest else ""
-    text = before + start + rows() + after
+    _, gap, after = rest.partition("\n\n")
+    text = before + start + rows() + gap[1:] + after
     if text == page.read_text():
         return 0
     if "--check" in sys.argv:

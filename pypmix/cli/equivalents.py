@@ -1,6 +1,6 @@
 """The options of other launchers: those that `pypmix run` understands, and what it has in place of the others.
 
-The table is the source of the page "Options of mpirun, srun and torchrun", too.
+The table of the page "Commands" is written from it (`docs/_ext/equivalents.py`).
 """
 
 from __future__ import annotations
