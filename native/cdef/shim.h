@@ -49,6 +49,8 @@ pmix_status_t pypmix_get_submit(
     size_t ninfos);
 pmix_status_t pypmix_fence_submit(
     pypmix_queue *queue, uint64_t token, pmix_proc_t *procs, size_t nprocs, pmix_info_t *infos, size_t ninfos);
+bool pypmix_queue_has(pypmix_queue *queue, uint64_t token);
+void pypmix_call_leave(pypmix_call *call, pypmix_queue *queue, uint64_t token);
 void pypmix_call_free(pypmix_call *call);
 
 /* apart.c: the same way; the message stays the caller's */

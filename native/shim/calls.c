@@ -178,6 +178,18 @@ static void destroy(pypmix_call *call)
     free(call);
 }
 
+/* With the lock held: the next thing that is popped from a queue, if there is nothing else. */
+static void push_ready(pypmix_queue *queue, pypmix_call *call)
+{
+    if (NULL == queue->ready) {
+        queue->ready = call;
+        pypmix_queue_wake(queue);
+    } else {
+        queue->last->next = call;
+    }
+    queue->last = call;
+}
+
 /*
  * With the lock held: note an outcome. Returns whether a thread waits for it in C. The caller wakes that by a post of
  * `done` after it has released the lock: a waiter that woke up to a held lock would sleep again at once.
@@ -191,13 +203,7 @@ static bool settle(pypmix_call *call, pmix_status_t result)
     if (call->waited) {
         return true;
     }
-    if (NULL == queue->ready) {
-        queue->ready = call;
-        pypmix_queue_wake(queue);
-    } else {
-        queue->last->next = call;
-    }
-    queue->last = call;
+    push_ready(queue, call);
     return false;
 }
 
@@ -281,6 +287,7 @@ void pypmix_begin(
     call->infos = infos;
     call->ninfos = ninfos;
     call->waited = waited;
+    call->lasting = false;
     atomic_store(&call->serverless, false);
     call->library_holds = true;
     pthread_mutex_lock(&lock);
@@ -405,8 +412,8 @@ static void take_post(pypmix_call *call)
 }
 
 /*
- * Returns when the call has ended, when `timeout` seconds are over (a negative one never is), which ends it too, or
- * when a signal came: then it is still pending, so that Python can run its handlers and wait again.
+ * Returns when the call has ended, when `timeout` seconds are over (a negative one never is), which ends it too unless it
+ * is lasting, or when a signal came: then it is still pending, so that Python can run its handlers and wait again.
  */
 void pypmix_wait(pypmix_call *call, double timeout)
 {
@@ -431,13 +438,34 @@ void pypmix_wait(pypmix_call *call, double timeout)
     }
     pthread_mutex_lock(&lock);
     ended = PYPMIX_PENDING != call->result;
-    if (!ended) {
+    if (!ended && !call->lasting) {
         call->result = call->status = PMIX_ERR_TIMEOUT;
         unlink_active(call);
     }
     pthread_mutex_unlock(&lock);
     if (ended) {
         take_post(call);
+    }
+}
+
+/*
+ * The thread that waited for a call gives it up while it is pending for Python: it ends in the queue from now on, as if
+ * it had been submitted under a token.
+ */
+void pypmix_call_leave(pypmix_call *call, pypmix_queue *queue, uint64_t token)
+{
+    bool ended;
+
+    pthread_mutex_lock(&lock);
+    call->token = token;
+    call->waited = false;
+    ended = PYPMIX_PENDING != call->result;
+    pthread_mutex_unlock(&lock);
+    if (ended) {
+        take_post(call);
+        pthread_mutex_lock(&lock);
+        push_ready(queue, call);
+        pthread_mutex_unlock(&lock);
     }
 }
 
@@ -484,6 +512,7 @@ void pypmix_fence(
     double timeout)
 {
     pypmix_begin(call, queue, true, procs, nprocs, infos, ninfos);
+    call->lasting = true;
     start_fence(call);
     pypmix_wait(call, timeout);
     if (PMIX_SUCCESS == call->status) {
@@ -555,6 +584,22 @@ pypmix_call *pypmix_queue_pop(pypmix_queue *queue)
     }
     pthread_mutex_unlock(&lock);
     return call;
+}
+
+/* Whether an operation was submitted under a token and has not been popped. */
+bool pypmix_queue_has(pypmix_queue *queue, uint64_t token)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&lock);
+    for (pypmix_call *call = queue->active; NULL != call && !found; call = call->next) {
+        found = !call->waited && token == call->token;
+    }
+    for (pypmix_call *call = queue->ready; NULL != call && !found; call = call->next) {
+        found = token == call->token;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 /* Python is done with a call, whether it has ended or not. */

@@ -51,8 +51,8 @@ class ClientSession(Protocol):
         """The caller of `submit` no longer waits for `done`: in a collective it is no longer to be counted in.
 
         Returns:
-            True if the server was asked for that, and is about to answer. That takes a server of the Python engine and
-            a client of it; others count the caller in still.
+            True if the server was asked for that, and `done` is about to be called. Otherwise it may never be. A
+            foreign server still counts the caller, and the next call of the same procs continues this one.
         """
 
     def run(self, op: Op[R]) -> R:

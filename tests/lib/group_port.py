@@ -40,6 +40,7 @@ class Port:
         self.now = 0.0
         self.timers: list[Timer] = []
         self.asked: list[tuple[Any, Any]] = []
+        self.given_up: list[Any] = []
         self.said: list[NotifyEvent] = []
         self.sizes = {Proc("job", RANK_WILDCARD): Value(codes.UINT32, 4)}
         self.handlers = Handlers(A, "host", self.enter, self.tell, lambda handler: None)
@@ -63,6 +64,9 @@ class Port:
             done(None, None)
         else:
             self.asked.append((op, done))
+
+    def give_up(self, op: Any) -> None:
+        self.given_up.append(op)
 
     def later(self, seconds: float, call: Any) -> Timer:
         return Timer(self, self.now + seconds, call)

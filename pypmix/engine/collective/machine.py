@@ -801,6 +801,16 @@ class Collectives(Generic[M, T]):
                 return True
         return False
 
+    def calls_of(self, member: M, kind: str, members: frozenset[M], others: frozenset[Proc]) -> list[T]:
+        """Return the calls of a member that have not been answered, of one kind and by the same procs."""
+        return [
+            collective.arrived[member]
+            for collective in self.running
+            if member in collective.arrived
+            and collective.membership.kind.name == kind
+            and (collective.membership.members, collective.membership.others) == (members, others)
+        ]
+
     def pending(self) -> list[Pending]:
         """Return the operations in progress, oldest first."""
         found = []

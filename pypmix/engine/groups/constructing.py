@@ -122,6 +122,7 @@ class _Call:
         leave_timer: Ends the call some time after the server has lost a participant.
         leader: The group's leader, as far as it is known.
         asked: The number of engine operations for this call that are under way.
+        fences: Those of them that are fences.
         gathered: Whether the members destruct by a fence.
         tries: The delays of further tries, in seconds.
         sizes: The sizes of jobs that this process has asked for.
@@ -137,6 +138,7 @@ class _Call:
         self.leave_timer: Timer | None = None
         self.leader: Proc | None = None
         self.asked = 0
+        self.fences: list[Fence] = []
         self.gathered = False
         self.tries = list(RECORDED)
         self.sizes: dict[Proc, Value] = {}
@@ -360,11 +362,15 @@ class Constructing:
     def _submit(self, call: _Call, op: Op[Any], ended: Any) -> None:
         def done(_result: object, error: BaseException | None) -> None:
             call.asked -= 1
+            if isinstance(op, Fence):
+                call.fences.remove(op)
             if not call.asked:
                 self._busy.discard(call.op.group)
             ended(call, error)
 
         call.asked += 1
+        if isinstance(op, Fence):
+            call.fences.append(op)
         self._port.submit(op, done)
 
     def _destructed(self, call: _Call, error: BaseException | None) -> None:
@@ -493,6 +499,12 @@ class Constructing:
         for timer in (call.timer, call.loss_timer, call.leave_timer):
             if timer is not None:
                 timer.cancel()
+        if not self._port.adapts:
+            # The next fence of the same procs, such as that of the next destruct, continues them.
+            for fence in call.fences:
+                call.asked -= 1
+                self._port.give_up(fence)
+            call.fences.clear()
         if isinstance(call.op, GroupDestruct) and not call.asked:
             self._busy.discard(name)
         done, call.done = call.done, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.groups.talk import found
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import LostConnection, NotFound, OperationTimeout, PartialSuccess
+from pypmix.standard.errors import LostConnection, NotFound, OperationTimeout, PartialSuccess, PMIxError
 from pypmix.standard.naming import name_proc
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ class _Fence:
 
     Attributes:
         named: The members that are waited for.
-        asked: How many fences the engine has under way for it.
+        asked: The fences that the engine has under way for it.
         ft: Whether it goes on without those that leave or end.
     """
 
@@ -39,7 +39,7 @@ class _Fence:
         self.done: Done[None] | None = done
         self.named = named
         self.timers: list[Timer] = []
-        self.asked = 0
+        self.asked: list[Fence] = []
         self.ft = ft
 
 
@@ -69,6 +69,12 @@ class Fencing:
             fence.timers.append(self._port.later(limit + GRACE, lambda: self._expire(fence, limit)))
         self._ask(fence)
 
+    def give_up(self, op: Fence) -> None:
+        """The caller of a fence no longer waits for it."""
+        for fence in self._fences[:]:
+            if fence.op is op:
+                self._end(fence, PMIxError("the caller no longer waits for this fence"))
+
     def lost(self, error: BaseException | None) -> None:
         """The session is over."""
         for fence in self._fences[:]:
@@ -76,9 +82,12 @@ class Fencing:
 
     def _ask(self, fence: _Fence) -> None:
         named = fence.named
+        op = fence.op.replace(procs=named)
 
         def ended(_result: object, error: BaseException | None) -> None:
-            fence.asked -= 1
+            if fence.done is None:
+                return
+            fence.asked.remove(op)
             if fence.ft and isinstance(error, PartialSuccess):
                 # All others have come: a server completes the fences of a participant that ends.
                 error = None
@@ -90,8 +99,8 @@ class Fencing:
             else:
                 self._end(fence, error)
 
-        fence.asked += 1
-        self._port.submit(fence.op.replace(procs=fence.named), ended)
+        fence.asked.append(op)
+        self._port.submit(op, ended)
 
     def _end(self, fence: _Fence, error: BaseException | None) -> None:
         if fence.done is None:
@@ -100,6 +109,8 @@ class Fencing:
         for timer in fence.timers:
             timer.cancel()
         done, fence.done = fence.done, None
+        for op in fence.asked:
+            self._port.give_up(op)
         done(None, error)
 
     def _expire(self, fence: _Fence, limit: int) -> None:

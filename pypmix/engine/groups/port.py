@@ -57,6 +57,12 @@ if TYPE_CHECKING:
             called there, later or before this returns; errors go to it.
             """
 
+        def give_up(self, op: Op[Any]) -> None:
+            """No longer wait for a fence that `submit` has started: its `done` is not called.
+
+            A foreign server still counts this process in it, so the next fence of the same procs continues it.
+            """
+
         def later(self, seconds: float, call: Callable[[], None]) -> Timer:
             """Have a function called after some seconds."""
 

@@ -94,9 +94,33 @@ class Background:
         alarm = self._limits.later(limit, lambda: self._expire(token)) if limit >= 0 else None
         self._pending[token] = (op, done, outcome, alarm)
         self._completions()
-        if begin(self._queue, token):
+        try:
+            refused = begin(self._queue, token)
+        except BaseException:
+            # A signal handler may raise before and after the call of the library.
+            if not lib.pypmix_queue_has(self._queue, token):
+                self._taken(token)
+            raise
+        if refused:
             self._taken(token)
             done(None, MemoryError("no memory for an operation"))
+
+    def has(self, op: Op[Any]) -> bool:
+        """Return True if the library has been asked for an operation and `poll` has not reported its end."""
+        return any(pending[0] is op for pending in list(self._pending.values()))
+
+    def leave(self, op: Op[Any], done: Report, outcome: Outcome, call: Any) -> None:
+        """Look after a call that a thread has waited for and given up; for the arguments see `start`."""
+        with self._lock:
+            self._last_token += 1
+            token = self._last_token
+        self._pending[token] = (op, done, outcome, None)
+        self._completions()
+        lib.pypmix_call_leave(call, self._queue, token)
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Alarm:
+        """Have a function called after some seconds, on the thread of the alarms."""
+        return self._limits.later(seconds, call)
 
     def call(self, op: Op[Any], done: Report) -> None:
         """Run an operation that the library only has in a blocking form, on a thread that does these in order."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from pypmix.engine.connects import check_caller, id_of, understood
 from pypmix.engine.groups.talk import found, listed
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, items
+from pypmix.engine.native.connection import NO_LIMIT
 from pypmix.engine.native.groupport import adapts, own_named
 from pypmix.engine.native.queries import Topic as Queries
+from pypmix.engine.native.quirks import deadline
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import Connect, Connected, Disconnect, QueryInfo
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from pypmix.engine.base import Done
     from pypmix.engine.native.asking import Steps
     from pypmix.engine.native.connection import Connection
 
@@ -67,6 +71,19 @@ class Topic(Asking):
         if floor <= self.session.server_release < end:
             return tuple([info for info in given if info.key != keys.TIMEOUT])
         return given
+
+    def run(self, op: Any) -> Any:
+        """Carry out an operation, wait for its end, and return its result."""
+        return self.session.wait_for(op, self.submit)
+
+    def submit(self, op: Any, done: Done[Any]) -> None:
+        """Start an operation, whose end `done` is told of."""
+        named = own_named(self.session, op.procs)
+        self.session.collectives.submit(op, named, done, partial(super().submit, op), deadline(op.directives))
+
+    def limit(self, op: Any) -> float:
+        # The library's request may outlast its caller.
+        return NO_LIMIT
 
     def steps(self, op: Any) -> Steps:
         asked = self._asked(op)

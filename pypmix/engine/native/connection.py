@@ -5,8 +5,9 @@ Theory of operation. Each module of the native client imports those before it in
 1. `library`, `quirks`, `kinds`, `structs`, `marshal`: the library, its releases, and Python values as C structures.
 2. `background` (operations that are not waited for in C) and `inbox` (events and output).
 3. this module: one client of the process, on which all that follows rests.
-4. `asking` and the topics (`events`, `queries`, `connecting`, ...): the operations beyond put, get and fence.
-5. `session` and `tool`: what the API calls.
+4. `collectives`: what outlives the caller who has given it up.
+5. `asking` and the topics (`events`, `queries`, `connecting`, ...): the operations beyond put, get and fence.
+6. `session` and `tool`: what the API calls.
 
 A blocking operation waits in C without the GIL, on the semaphore of its call, and the library's progress thread posts
 it: no other thread takes part. The wait ends early for a signal, so that Python runs its handlers. A submitted one ends
@@ -19,7 +20,7 @@ closed by `leave`, both for good; forked in a child, where nothing of the librar
 
 from __future__ import annotations
 
-from _thread import RLock
+from _thread import RLock, allocate_lock
 
 from pypmix.engine.common import EngineInfo
 from pypmix.engine.native._ffi import ffi, lib
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done
     from pypmix.engine.groups.addresses import Addresses
     from pypmix.engine.native.background import Background
+    from pypmix.engine.native.collectives import Collectives
     from pypmix.engine.native.inbox import Inbox
     from pypmix.engine.native.library import Library
     from pypmix.standard.ops import GroupState, Op, RegisterEventHandler
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
         def state(self, name: str) -> GroupState | None: ...
 
         def leave(self) -> None: ...
+
+        def withdraw(self, done: Done[Any]) -> None: ...
 
 
 PENDING = lib.PYPMIX_PENDING
@@ -130,6 +134,7 @@ class Connection:
         """Held while something is made that a session has one of: several threads may want it first."""
         self._background: Background | None = None
         self._inbox: Inbox | None = None
+        self._collectives: Collectives | None = None
 
     def run(self, op: Op[Any]) -> Any:
         """Carry out an operation; see `ClientSession.run`."""
@@ -174,6 +179,45 @@ class Connection:
                 if self._background is None:
                     self._background = Background(self.queue, self.run)
         return self._background
+
+    @property
+    def collectives(self) -> Collectives:
+        """The fences, connects and disconnects whose callers may give up."""
+        if self._collectives is None:
+            make = load("pypmix.engine.native.collectives", "Collectives")
+            with self._making:
+                if self._collectives is None:
+                    self._collectives = make(self)
+        return self._collectives
+
+    def wait_for(self, op: Any, start: Callable[[Any, Done[Any]], None]) -> Any:
+        """Start an operation and block the thread until it has ended; return its result."""
+        waiting = allocate_lock()
+        waiting.acquire()
+        outcome: list[tuple[Any, BaseException | None]] = []
+
+        def done(result: Any, error: BaseException | None) -> None:
+            outcome.append((result, error))
+            waiting.release()
+
+        try:
+            start(op, done)
+            waiting.acquire()
+        except BaseException:
+            self.withdraw(done)
+            raise
+        result, error = outcome[0]
+        if error is not None:
+            raise error
+        return result
+
+    def withdraw(self, done: Done[Any]) -> bool:
+        """See `ClientSession.withdraw`; `done` may not be called any more."""
+        if self.groups is not None:
+            self.groups.withdraw(done)
+        if self._collectives is not None:
+            self._collectives.withdraw(done)
+        return False
 
     @property
     def inbox(self) -> Inbox:

@@ -98,6 +98,16 @@ class GroupPort:
         else:
             self.agent.start(op, ended)
 
+    def withdraw(self, done: Done[Any]) -> None:
+        """The caller of `start` no longer waits for the end of a fence."""
+
+        def step() -> None:
+            for op, meant in list(self._outside.values()):
+                if meant == done and isinstance(op, ops.Fence):
+                    self.agent.fencing.give_up(op)
+
+        self._inbox.within(step)
+
     def _fail(self, whose: object, error: PMIxError) -> None:
         for number in [each for each in self._outside if whose is None or each == whose]:
             self._answer(number, None, PMIxError(error.detail, hint=error.hint))
@@ -189,6 +199,9 @@ class GroupPort:
                 self._session.start(asked, ended)
         except Exception as error:
             done(None, error)
+
+    def give_up(self, op: Op[Any]) -> None:
+        self._session.collectives.give_up(op)
 
     def later(self, seconds: float, call: Callable[[], None]) -> Timer:
         if self._alarms is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from _thread import allocate_lock
-
 from pypmix.engine.groups.rules import FAILURES, GATHERING, TELLING, answer_form, kept, results_of
 from pypmix.engine.groups.talk import COMES_ADDED, flag, listed, text
 from pypmix.engine.native._ffi import lib
@@ -63,20 +61,7 @@ class Topic(Asking):
 
     def run(self, op: Any) -> Any:
         """Carry out an operation, wait for its end, and return its result."""
-        waiting = allocate_lock()
-        waiting.acquire()
-        outcome: list[tuple[Any, BaseException | None]] = []
-
-        def done(result: Any, error: BaseException | None) -> None:
-            outcome.append((result, error))
-            waiting.release()
-
-        self.submit(op, done)
-        waiting.acquire()
-        result, error = outcome[0]
-        if error is not None:
-            raise error
-        return result
+        return self.session.wait_for(op, self.submit)
 
     def submit(self, op: Any, done: Done[Any]) -> None:
         """Start an operation, whose end `done` is told of."""

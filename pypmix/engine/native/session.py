@@ -8,10 +8,11 @@ session shares it and its identity, and the last `Finalize` ends it.
 from __future__ import annotations
 
 import os
+from time import monotonic
 
 from pypmix.engine.common import SLURM, TIMED_OUT, meant
 from pypmix.engine.native._ffi import ffi, lib
-from pypmix.engine.native.connection import MAYBE_LOST, NO_LIMIT, Connection
+from pypmix.engine.native.connection import MAYBE_LOST, NO_LIMIT, PENDING, Connection
 from pypmix.engine.native.library import open_library, same_environment, usage
 from pypmix.engine.native.marshal import INTEGERS, Marshal, plain, precision
 from pypmix.engine.native.quirks import DENYING, FEATURES, NOT_ALONE, deadline, last_start, numeric, ordered
@@ -138,6 +139,7 @@ class NativeSession(Connection):
         self.server = _server(env)
         self.slurm = not self.singleton and self.proc[0].startswith(SLURM)
         self._asked = False
+        self._everybody = (Proc.unchecked(self.proc[0], RANK_WILDCARD),)
         self._renewed: set[Proc] | None = None
         self._last_start = last_start(library.release, env)
         self._names: set[str] = set()
@@ -218,10 +220,6 @@ class NativeSession(Connection):
         except Exception as error:
             done(None, error)
 
-    def withdraw(self, done: Done[Any]) -> bool:
-        """Return False: the library has no way to take a call back."""
-        return False
-
     def start(self, op: Any, done: Done[Any]) -> None:
         kind = type(op)
         if kind is ops.Get and self._outdated(op.proc, op.key):
@@ -239,19 +237,27 @@ class NativeSession(Connection):
 
             self.background.start(op, done, get, self._outcome, deadline(op.directives))
         elif kind is ops.Fence:
-            question = self._question(op)
-            if question is not None:
-                done = self._then_ask(question, done)
-            procs, nprocs, infos, ninfos, limit = self._fence_arguments(op)
-
-            def fence(queue: Any, token: int) -> int:
-                return int(lib.pypmix_fence_submit(queue, token, procs, nprocs, infos, ninfos))
-
-            self.background.start(op, done, fence, self._outcome, limit)
+            self._start_fence(op, done)
         elif kind.__module__ == CORE and kind in self._runners:
             self.background.call(op, done)
         else:
             self._topic_of(op).submit(op, done)
+
+    def _start_fence(self, op: ops.Fence, done: Done[Any]) -> None:
+        """Start a fence; its limit is that of the call, since the library's request may outlast its caller."""
+        asked = self._fence_procs(op)
+
+        def begin(ended: Done[Any]) -> None:
+            procs, nprocs, infos, ninfos = self._fence_arguments(op, asked)
+
+            def fence(queue: Any, token: int) -> int:
+                return int(lib.pypmix_fence_submit(queue, token, procs, nprocs, infos, ninfos))
+
+            self.background.start(op, ended, fence, self._outcome, NO_LIMIT)
+
+        question = self._question(op)
+        told = done if question is None else self._then_ask(question, done)
+        self.collectives.submit(op, asked or self._everybody, told, begin, deadline(op.directives), done)
 
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
         """Return what this process holds already, without a message; None if it is not here."""
@@ -466,18 +472,43 @@ class NativeSession(Connection):
     def _fence(self, op: ops.Fence) -> frozenset[Proc] | None:
         if self._alone(op):
             return None
-        if op.procs or op.directives or self.slurm:
-            procs, count, infos, ninfos, limit = self._fence_arguments(op)
-            call = self.call()
-            lib.pypmix_fence(call, self.queue, procs, count, infos, ninfos, limit)
-        else:
-            limit = NO_LIMIT
-            call = self.call()
-            lib.pypmix_fence_all(call, self.queue, op.collect)
-        if call.status:
-            status = self.ended(call, limit)
-            if status:
-                raise self._fence_error(op, status)
+        if self._collectives is not None and self._collectives.given_up:
+            # This call may be one that takes over another.
+            found: frozenset[Proc] | None = self.wait_for(op, self._start_fence)
+            return found
+        asked: tuple[Proc, ...] = ()
+        limit = end = NO_LIMIT
+        some = bool(op.procs or op.directives or self.slurm)
+        if some:
+            asked, limit = self._fence_procs(op), deadline(op.directives)
+            procs, count, infos, ninfos = self._fence_arguments(op, asked)
+            if limit >= 0:
+                end = monotonic() + limit
+        call = self.call()
+        try:
+            if some:
+                lib.pypmix_fence(call, self.queue, procs, count, infos, ninfos, limit)
+            else:
+                lib.pypmix_fence_all(call, self.queue, op.collect)
+            status = call.status
+            while status == PENDING:
+                # A signal has ended the wait, or the time is over.
+                left = NO_LIMIT if end < 0 else end - monotonic()
+                if end >= 0 and left <= 0:
+                    break
+                lib.pypmix_wait(call, left)
+                status = call.status
+        except BaseException:
+            if call.status == PENDING:
+                self.collectives.leave(op, asked or self._everybody, call, self._outcome)
+            raise
+        if status == PENDING:
+            self.collectives.leave(op, asked or self._everybody, call, self._outcome)
+            status = statuses.ERR_TIMEOUT
+        elif status:
+            lib.pypmix_call_free(call)
+        if status:
+            raise self._fence_error(op, status)
         self._spare.append(call)
         if op.collect:
             self._collected()
@@ -566,25 +597,33 @@ class NativeSession(Connection):
             raise self.not_offered(op)
         return self.topic(name)
 
-    def _fence_arguments(self, op: ops.Fence) -> tuple[Any, int, Any, int, float]:
+    def _fence_procs(self, op: ops.Fence) -> tuple[Proc, ...]:
+        """Return the procs of a fence as the library gets them; none for all of the job.
+
+        Raises:
+            PMIxError: The server cannot end such a fence.
+        """
         if op.procs and all(proc[0] != self.proc[0] for proc in op.procs):
             from pypmix.engine.native.groupport import own_named, refuse_fence
 
             op = op.replace(procs=own_named(self, op.procs))
             refuse_fence(self, op)
-        directives = op.directives
-        limit = deadline(directives) if directives else -1.0
-        if directives and (self.groups is None or not self.groups.adapts):
-            directives = tuple([info for info in directives if info.key != ops.FENCE_PARTICIPANTS])
         asked = op.procs
-        if self.slurm:
+        if self.slurm and asked:
             from pypmix.engine.slurm import fence_procs
 
             try:
-                asked = fence_procs(self.proc, asked, self.fetch_local) if asked else asked
+                asked = fence_procs(self.proc, asked, self.fetch_local)
             except NotSupported as error:
                 error.procs = asked
                 raise self.named(error, op.name) from None
+        return asked
+
+    def _fence_arguments(self, op: ops.Fence, asked: tuple[Proc, ...]) -> tuple[Any, int, Any, int]:
+        directives = op.directives
+        if directives and (self.groups is None or not self.groups.adapts):
+            directives = tuple([info for info in directives if info.key != ops.FENCE_PARTICIPANTS])
+        if self.slurm:
             # Without data, its fence ends before all have come.
             directives = (COLLECT, *[info for info in directives if info.key != COLLECT.key])
         elif op.collect:
@@ -595,7 +634,7 @@ class NativeSession(Connection):
         except BaseException:
             lib.pypmix_infos_free(infos, ninfos)
             raise
-        return procs, count, infos, ninfos, limit
+        return procs, count, infos, ninfos
 
     def _check_slurm(self, op: Op[Any]) -> None:
         """Raise where an operation must not reach Slurm's server."""

@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from pypmix.standard.releases import Release
 
     Outcome = tuple[Any, BaseException | None]
+    Collective = tuple[type, frozenset[Proc]]
     JobValues = tuple[str, list[tuple[str, Value]], dict[int, bytes]]
     Ended = tuple[int, frozenset[Proc] | None]
     Got = tuple[int, list[tuple[Proc, list[tuple[str, Value]], RemoteProtocolError | None]]]
@@ -126,6 +127,9 @@ if TYPE_CHECKING:
 
         def outside(self) -> Iterable[Call]:
             """Return the operations on groups that the program has asked for."""
+
+        def abandon(self, call: Call) -> None:
+            """The caller of an operation no longer waits for it, and the server cannot withdraw it."""
 
         def enter(self, step: Callable[[], None]) -> None:
             """Take a step of the machine."""
@@ -187,6 +191,9 @@ Until then the others may count the caller in.
 
 COLLECTIVES = frozenset(("Fence", "Connect", "Disconnect", "GroupConstruct", "GroupDestruct"))
 """The operations that a caller can withdraw from."""
+
+MAX_ANSWERS = 256
+"""The most answers that are kept for the next calls of collectives that were given up."""
 
 _TRUE = Value.unchecked(codes.BOOL, True)
 _COLLECT = Info.unchecked(keys.COLLECT_DATA, _TRUE, 0)
@@ -263,9 +270,13 @@ class Call:
         inside: Told of the end at once, inside of the machine, where this is an operation of its own.
         reason: Why it failed, in the words of the server's host.
         guided: Whether what happens elsewhere in the machine may end it, and not an answer to its request.
+        participants: The procs of a collective as the request names them.
+        answer: The answer to a collective that was given up before it arrived.
+        repeat: The request of a call that waits for the answer to an earlier call of the same collective.
     """
 
     __slots__ = (
+        "answer",
         "deadline",
         "done",
         "failure",
@@ -275,8 +286,10 @@ class Call:
         "inside",
         "op",
         "outcome",
+        "participants",
         "phase",
         "reason",
+        "repeat",
         "sent",
         "tag",
         "tried",
@@ -296,6 +309,9 @@ class Call:
         self.tried = False
         self.phase = ""
         self.reason = ""
+        self.participants: tuple[Proc, ...] = ()
+        self.answer = b""
+        self.repeat = b""
         self.failure: PMIxError | None = None
         self.sent: Iterable[tuple[int, dict[str, bytes]]] = ()
         self.followers: tuple[Call, ...] = ()
@@ -374,6 +390,9 @@ class Client:
         self.closed: Callable[[], PMIxError] | None = None
         """Makes the error of further operations, once there can be none; the transport closes the socket."""
         self._calls: dict[int, Call] = {}
+        self._given_up: dict[Collective, list[Call]] = {}
+        """The calls of collectives that were given up here, and in which a foreign server counts the caller, oldest
+        first."""
         self._timed: list[Call] = []
         self._gets: dict[Proc, Call] = {}
         self._fences: dict[bool, bytes] = {}
@@ -470,7 +489,8 @@ class Client:
 
     def abandon(self, call: Call) -> None:
         """The caller no longer waits for a call: its reply will be read and dropped."""
-        self.withdraw(call)
+        if not self.withdraw(call):
+            self._note_given_up(call)
         call.done = None
         if call.outcome is None:
             call.outcome = None, None
@@ -501,8 +521,63 @@ class Client:
         """Withdraw the call whose end `done` is to be called with: its caller no longer waits."""
         for call in [*self._everyone(), *(self.groups.outside() if self.groups is not None else ())]:
             if call.done == done:
-                return self.withdraw(call)
+                if self.withdraw(call):
+                    return True
+                if not self.adapts:
+                    self.abandon(call)
+                return False
         return False
+
+    # A foreign server counts callers and not who they are, and cannot withdraw one. A second call of the same procs
+    # would stand for a participant that has not arrived, so the next call takes over the one that was given up.
+
+    def contribute(self, call: Call, procs: tuple[Proc, ...], payload: bytes) -> None:
+        """Send the request of a collective, or wait for the answer to a call of it that this process gave up."""
+        call.participants = procs
+        if self._given_up:
+            signature = _collective(call)
+            left = self._given_up.get(signature)
+            if left:
+                earlier = left.pop(0)
+                if not left:
+                    del self._given_up[signature]
+                if earlier.answer:
+                    self._answered(call, earlier.answer)
+                else:
+                    call.repeat = payload
+                    call.tag = earlier.tag
+                    self._calls[call.tag] = call
+                return
+        self.request(call, payload)
+
+    def _note_given_up(self, call: Call) -> None:
+        """Note that a foreign server still counts the caller in a collective that is given up here."""
+        if self.adapts or self.closed is not None or call.outcome is not None:
+            return
+        if call.guided and self.groups is not None:
+            self.groups.abandon(call)
+        elif call.participants and self._calls.get(call.tag) is call:
+            self._given_up.setdefault(_collective(call), []).append(call)
+
+    def give_up_inside(self, op: Op[Any]) -> None:
+        """Give up an operation of the machine's own, which `begin_inside` has started."""
+        for call in list(self._calls.values()):
+            if call.op is op:
+                call.inside = None
+                self.abandon(call)
+
+    def _keep_answer(self, call: Call, payload: bytes) -> None:
+        """Keep a success for the next call of a collective: the others have been told the same, with this caller."""
+        signature = _collective(call)
+        left = self._given_up.get(signature, [])
+        if call not in left:
+            return
+        if self.status(payload) in SUCCESSES and sum(map(len, self._given_up.values())) <= MAX_ANSWERS:
+            call.answer = payload
+            return
+        left.remove(call)
+        if not left:
+            del self._given_up[signature]
 
     def tell(self, function: Callable[[Any], None], argument: object) -> None:
         """Have the transport call a function, as it calls `done`: without its lock, and in the right thread."""
@@ -722,7 +797,7 @@ class Client:
             return
         self.request(call, payload)
         if not unbound:
-            self.limit(call, _timeout_of(call.op))
+            self.limit(call, timeout_of(call.op))
 
     def encode(self, command: int, **fields: Any) -> bytes:
         """Return a request; `NotSupported` where a server of this release has no such command."""
@@ -886,6 +961,8 @@ class Client:
             return
         if not payload:
             self.refuse(call, statuses.ERR_LOST_CONNECTION, "the server answered nothing")
+        elif self._given_up and call.participants and call.outcome is not None:
+            self._keep_answer(call, payload)
         else:
             self._answered(call, payload)
         if call.tag == tag:
@@ -936,6 +1013,7 @@ class Client:
                     error = pending() if pending else LostConnection(f"{reason} while this was under way")
                     self.fail(call, error)
         self._calls.clear()
+        self._given_up.clear()
         self._gets.clear()
         self._timed.clear()
         self.listeners.clear()
@@ -948,7 +1026,7 @@ class Client:
         if isinstance(op, Finalize):
             if call.phase == "barrier":
                 call.failure = self.error(
-                    call, statuses.ERR_TIMEOUT, f"no answer to the barrier within {_timeout_of(op)} s"
+                    call, statuses.ERR_TIMEOUT, f"no answer to the barrier within {timeout_of(op)} s"
                 )
                 self._leave(call)
             elif call.phase == "pause":
@@ -963,8 +1041,10 @@ class Client:
         elif self.withdraw(call):
             self._wait(call, WITHDRAW_WAIT)
         else:
-            detail = f"no answer of the server within {_timeout_of(op, keys.SPAWN_TIMEOUT) or _timeout_of(op)} s"
-            self.refuse(call, statuses.ERR_TIMEOUT, detail)
+            detail = f"no answer of the server within {timeout_of(op, keys.SPAWN_TIMEOUT) or timeout_of(op)} s"
+            error = self.error(call, statuses.ERR_TIMEOUT, detail, _CONTINUES if call.repeat else "")
+            self._note_given_up(call)
+            self.end(call, error=error)
 
     @property
     def job(self) -> str:
@@ -1182,8 +1262,8 @@ class Client:
         if infos and not self.adapts:
             infos = tuple([info for info in infos if info.key != FENCE_PARTICIPANTS])
         call.infos = infos
-        self.limit(call, _timeout_of(op))
-        self.request(call, encode_fence(self.buffer_type, procs, infos, self.rule))
+        self.limit(call, timeout_of(op))
+        self.contribute(call, procs, encode_fence(self.buffer_type, procs, infos, self.rule))
 
     def _fence_all(self, call: Call, op: Fence) -> None:
         """Fence with all of the job, which every rank of a job does again and again: the request is always the same."""
@@ -1192,7 +1272,7 @@ class Client:
         payload = self._fences.get(op.collect)
         if payload is None:
             payload = self._fences[op.collect] = encode_fence(self.buffer_type, self._everybody, call.infos, self.rule)
-        self.request(call, payload)
+        self.contribute(call, self._everybody, payload)
 
     def _refused_fence(self, call: Call, procs: tuple[Proc, ...]) -> bool:
         """End a fence that no server can: one of a group, perhaps, that the caller is not in any more."""
@@ -1240,6 +1320,11 @@ class Client:
 
     def miss(self, call: Call, reply: Ended, detail: str) -> None:
         """End a collective that failed; the error names who had not come."""
+        if reply[0] == statuses.ERR_TIMEOUT and call.repeat:
+            # That was the limit of the earlier call, which the server has forgotten with this answer.
+            payload, call.repeat = call.repeat, b""
+            self.request(call, payload)
+            return
         kind = answered_error_for(reply[0])
         text = call.reason or detail or "the server refused it"
         self.end(call, error=self.named(kind(text, status=reply[0], missing=reply[1]), call.op))
@@ -1411,9 +1496,9 @@ class Client:
             self._finalized(call)
         elif any(info.key == keys.EMBED_BARRIER and is_true(info.value) for info in op.directives):
             call.phase = "barrier"
-            self.limit(call, _timeout_of(op))
+            self.limit(call, timeout_of(op))
             infos = (_COLLECT,) if self.slurm else ()
-            self.request(call, encode_fence(self.buffer_type, self._everybody, infos, self.rule))
+            self.contribute(call, self._everybody, encode_fence(self.buffer_type, self._everybody, infos, self.rule))
         else:
             self._leave(call)
 
@@ -1480,7 +1565,7 @@ def _largest(call: Call) -> str:
     return f"; the largest value of this commit is that of {key!r}, {sizes[key]} bytes"
 
 
-def _timeout_of(op: Op[Any], wanted: str = keys.TIMEOUT) -> int:
+def timeout_of(op: Op[Any], wanted: str = keys.TIMEOUT) -> int:
     for key, value, _ in getattr(op, "directives", ()):
         if key == wanted:
             return seconds(value)
@@ -1491,6 +1576,17 @@ def _ends_by_loss(call: Call) -> bool:
     """A server that ends the job, or that has let this client go, need not answer first."""
     return isinstance(call.op, Abort) or (isinstance(call.op, Finalize) and call.phase in ("leave", "part"))
 
+
+def _collective(call: Call) -> Collective:
+    """Return the kind and the procs by which a server counts the callers of a collective."""
+    # The barrier of a `Finalize` is a fence.
+    return Fence if isinstance(call.op, Finalize) else type(call.op), frozenset(call.participants)
+
+
+_CONTINUES = (
+    "this process gave up an earlier call of the same procs, which this server cannot withdraw and still counts; the "
+    "call waited for its answer: name other procs, without the one that does not call"
+)
 
 _BOTH = [SCOPE_LOCAL, SCOPE_REMOTE]
 

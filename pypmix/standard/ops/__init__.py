@@ -16,7 +16,8 @@ _HOME = {
     ),
     ".core": (
         "DEL_INTERNAL DEL_LOCAL DEL_REMOTE DELETES FENCE_PARTICIPANTS "
-        "RESERVED_PREFIX SCOPE_GLOBAL SCOPE_INTERNAL SCOPE_LOCAL SCOPE_REMOTE Abort Commit Fence Finalize Get Op Put"
+        "RESERVED_PREFIX SCOPE_GLOBAL SCOPE_INTERNAL SCOPE_LOCAL SCOPE_REMOTE WITHDRAWAL WITHDRAWAL_KIND "
+        "WITHDRAWAL_PROCS Abort Commit Fence Finalize Get Op Put"
     ),
     ".events": ("DeregisterEventHandler DeregisterEvents Notification NotifyEvent RegisterEventHandler RegisterEvents"),
     ".fabric": "ComputeDistances FabricRegister FabricUpdate",

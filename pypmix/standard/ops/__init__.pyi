@@ -20,6 +20,9 @@ from pypmix.standard.ops.core import SCOPE_GLOBAL as SCOPE_GLOBAL
 from pypmix.standard.ops.core import SCOPE_INTERNAL as SCOPE_INTERNAL
 from pypmix.standard.ops.core import SCOPE_LOCAL as SCOPE_LOCAL
 from pypmix.standard.ops.core import SCOPE_REMOTE as SCOPE_REMOTE
+from pypmix.standard.ops.core import WITHDRAWAL as WITHDRAWAL
+from pypmix.standard.ops.core import WITHDRAWAL_KIND as WITHDRAWAL_KIND
+from pypmix.standard.ops.core import WITHDRAWAL_PROCS as WITHDRAWAL_PROCS
 from pypmix.standard.ops.core import Abort as Abort
 from pypmix.standard.ops.core import Commit as Commit
 from pypmix.standard.ops.core import Fence as Fence

@@ -129,6 +129,16 @@ A server of the Python engine returns the procs that took part, or nothing if th
 """
 
 
+WITHDRAWAL = "pypmix.collective.withdrawal"
+"""In a query: a client behind a library gives up a collective; the qualifiers have its kind and its procs.
+
+A server of the Python engine no longer counts the caller, and answers its request with a timeout.
+"""
+
+WITHDRAWAL_KIND = "pypmix.collective.kind"
+WITHDRAWAL_PROCS = "pypmix.collective.procs"
+
+
 class Fence(Op["frozenset[Proc] | None"]):
     """`PMIx_Fence`: wait until all procs have called it, and with `collect` exchange what they committed.
 

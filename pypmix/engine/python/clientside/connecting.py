@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.common import TIMED_OUT
 from pypmix.engine.connects import check_caller, id_of, understood
-from pypmix.engine.python.client import UNOFFERED, Client, Operation
+from pypmix.engine.python.client import UNOFFERED, Client, Operation, timeout_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import (
     SUCCESSES,
@@ -52,7 +52,11 @@ def _start(client: Client, call: Call, op: Connect | Disconnect) -> None:
     if floor <= client.release < end:
         infos = tuple([info for info in infos if info.key != keys.TIMEOUT])
     command = Command.CONNECTNB if isinstance(op, Connect) else Command.DISCONNECTNB
-    client.ask(call, command, procs=op.procs, infos=infos)
+    if client.server is None:
+        client.alone(call)
+        return
+    client.limit(call, timeout_of(op))
+    client.contribute(call, op.procs, client.encode(command, procs=op.procs, infos=infos))
 
 
 def _read_connected(client: Client, call: Call, payload: bytes) -> tuple[Ended, Made]:

@@ -92,6 +92,9 @@ class GroupPort:
     def outside(self) -> Iterable[Call]:
         return list(self._outside)
 
+    def abandon(self, call: Call) -> None:
+        self.agent.fencing.give_up(call.op)
+
     def _fail(self, whose: object, error: PMIxError) -> None:
         for call in [each for each in self._outside if whose is None or each is whose]:
             self._outside.discard(call)
@@ -162,6 +165,9 @@ class GroupPort:
         elif isinstance(op, GroupDestruct):
             start = self._destruct
         self._client.begin_inside(op, self._steps.ended(done), start)
+
+    def give_up(self, op: Op[Any]) -> None:
+        self._client.give_up_inside(op)
 
     def later(self, seconds: float, call: Callable[[], None]) -> ClientTimer:
         return self._client.later(seconds, self._steps.later(call))

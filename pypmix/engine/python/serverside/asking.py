@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.collective.rules import checksum
 from pypmix.engine.common import Pending
-from pypmix.engine.groups.talk import flag, found, number, procs
+from pypmix.engine.groups.talk import flag, found, listed, number, procs
 from pypmix.engine.python.node import Topic, fields_of, made, refuse, status_of
 from pypmix.engine.python.serverside.knowledge import Knowledge
 from pypmix.engine.times import HEARTBEAT_SECONDS
@@ -15,6 +15,9 @@ from pypmix.standard.ops import (
     PERSIST_APP,
     RANGE_SESSION,
     RESERVED_PREFIX,
+    WITHDRAWAL,
+    WITHDRAWAL_KIND,
+    WITHDRAWAL_PROCS,
     AllocationRequest,
     ComputeDistances,
     Credential,
@@ -270,6 +273,11 @@ class Asking(Topic):
             layout = reply_layout(Command.QUERY, peer.release)
             peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, infos=infos))
             return
+        if len(queries) == 1 and queries[0].keys == (WITHDRAWAL,):
+            infos = (flag(WITHDRAWAL, self._withdraw(peer, queries[0].qualifiers)),)
+            layout = reply_layout(Command.QUERY, peer.release)
+            peer.send(tag, layout.encode(peer.buffer_type, peer.release, status=statuses.SUCCESS, infos=infos))
+            return
         if self.server.store.groups:
             native = self.server.store.native
             queries = tuple([each.replace(qualifiers=native(each.qualifiers, keys.PROCID)) for each in queries])
@@ -288,6 +296,22 @@ class Asking(Topic):
             answer(None, None)
         else:
             self._ask(peer, op, answer)
+
+    def _withdraw(self, peer: Peer, qualifiers: tuple[Info, ...]) -> bool:
+        """Take back the call of a client behind a library, which gives up waiting; return False if that is too late.
+
+        The answer to the request is a timeout.
+        """
+        store, process = self.server.store, peer.process
+        named = store.own(listed(qualifiers, WITHDRAWAL_PROCS), process.proc)
+        members, others = store.expand(named)
+        kind = found(qualifiers, WITHDRAWAL_KIND, str) or ""
+        meant = self.server.collectives.calls_of(process, kind, members, others)
+        # Of several calls, the library's requests do not show which one it is.
+        if len(meant) != 1 or meant[0][0] is not peer or not self.server.collectives.retract(process, meant[0]):
+            return False
+        peer.status(meant[0][1], statuses.ERR_TIMEOUT)
+        return True
 
     def _is_of_own_group(self, op: QueryInfo, peer: Peer) -> bool:
         """Tell whether a query is after the members of one of the caller's groups, of which no host knows more."""

@@ -1,0 +1,246 @@
+"""Fences, connects and disconnects whose callers may give up before the library has answered.
+
+Theory of operation. A libpmix server counts the callers of a collective and not who they are, so a second call of the
+same procs would stand for a participant that has not arrived. A `Request` whose caller gives up therefore stays here
+until the library has answered it, and the next call of the same kind and procs takes it over: that call waits for the
+answer, or gets a success that is here already, which the others have been told too. A failure that arrives for nobody
+is dropped.
+
+A server of the Python engine tells callers apart. It is asked by a query to withdraw the one that gives up, and answers
+its request with a timeout. If the next call has taken the request over by then, it is made anew.
+
+The library's answers arrive on the thread that polls the session, limits on that of the alarms, and calls on any; the
+lock is never held while somebody else's function is called.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from functools import partial
+
+from pypmix.engine.common import ignore
+from pypmix.engine.groups.talk import flag, procs, text
+from pypmix.engine.native.groupport import adapts
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import PMIxError
+from pypmix.standard.ops import WITHDRAWAL, WITHDRAWAL_KIND, WITHDRAWAL_PROCS, QueryInfo
+from pypmix.standard.types import Query
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from pypmix.engine.alarms import Alarm
+    from pypmix.engine.base import Done
+    from pypmix.engine.native.connection import Connection
+    from pypmix.standard.types import Proc
+
+    Key = tuple[type, frozenset[Proc]]
+    Begin = Callable[[Done[Any]], None]
+
+MAX_ANSWERS = 256
+"""The most answers that are kept for the next calls of collectives that were given up."""
+
+_CONTINUES = (
+    "this process gave up an earlier call of the same procs, which this server still counts; the call waited for its "
+    "answer: name other procs, without the one that does not call"
+)
+
+
+class Request:
+    """A collective that the library was asked for, and the call that waits for it.
+
+    Attributes:
+        key: Its kind and procs.
+        op: The operation of the latest call.
+        caller: What that call is known by; None once it was given up.
+        done: Called with the end; None once the call was given up.
+        begin: Asks the library anew, where the call has taken over the request of an earlier one.
+        alarm: Ends the call at its limit.
+        answer: The answer that arrived for nobody.
+    """
+
+    __slots__ = ("alarm", "answer", "begin", "caller", "done", "key", "op")
+
+    def __init__(self, key: Key, op: Any) -> None:
+        self.key = key
+        self.op = op
+        self.caller: Done[Any] | None = None
+        self.done: Done[Any] | None = None
+        self.begin: Begin | None = None
+        self.alarm: Alarm | None = None
+        self.answer: tuple[Any, None] | None = None
+
+
+class Collectives:
+    """These operations of one session.
+
+    Args:
+        connection: The session.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._adapts = adapts(connection)
+        self._lock = allocate_lock()
+        self._waiting: set[Request] = set()
+        self.given_up: dict[Key, list[Request]] = {}
+        """The requests without a caller, oldest first."""
+
+    def submit(
+        self,
+        op: Any,
+        named: Sequence[Proc],
+        done: Done[Any],
+        begin: Begin,
+        limit: float,
+        caller: Done[Any] | None = None,
+    ) -> None:
+        """Start a collective, or wait for the answer to an earlier call that was given up.
+
+        Args:
+            op: The operation.
+            named: The procs as the library gets them.
+            done: Called with the end.
+            begin: Asks the library, without a limit; it is given what to call with the answer.
+            limit: The seconds that the call may last; -1 for no limit.
+            caller: What `withdraw` names the call by, if not by `done`.
+        """
+        key = type(op), frozenset(named)
+        background = self._connection.background
+        request = Request(key, op)
+        try:
+            with self._lock:
+                earlier = self._taken(key)
+                if earlier is not None:
+                    request = earlier
+                    request.op, request.begin = op, begin
+                request.done, request.caller = done, caller or done
+                answer, request.answer = request.answer, None
+                if answer is None:
+                    self._waiting.add(request)
+            if answer is not None:
+                done(*answer)
+                return
+            if limit >= 0:
+                alarm = background.later(limit, partial(self._expire, request, done))
+                with self._lock:
+                    if request.done is done:
+                        request.alarm = alarm
+            if earlier is None:
+                begin(partial(self._answered, request))
+        except BaseException:
+            # A signal handler has raised, before or after the library was asked.
+            with self._lock:
+                if request in self._waiting:
+                    if request.begin is not None or background.has(op):
+                        self._abandon(request)
+                    self._waiting.discard(request)
+                    self._silence(request)
+            raise
+
+    def leave(self, op: Any, named: Sequence[Proc], call: Any, outcome: Callable[[Any, Any], Any]) -> None:
+        """Give up a blocking call, which the library has not answered.
+
+        Args:
+            op: The operation.
+            named: The procs as the library has got them.
+            call: The call, which ends in the session's queue from now on.
+            outcome: Returns the result of the ended call, which it frees, or raises the error.
+        """
+        request = Request((type(op), frozenset(named)), op)
+        with self._lock:
+            self.given_up.setdefault(request.key, []).append(request)
+        self._connection.background.leave(op, partial(self._answered, request), outcome, call)
+        self._ask_withdrawal(request)
+
+    def withdraw(self, caller: Done[Any]) -> None:
+        """The caller of `submit` no longer waits: `done` is not called."""
+        self._give_up(lambda request: request.caller == caller)
+
+    def give_up(self, op: Any) -> None:
+        """The same, by the operation."""
+        self._give_up(lambda request: request.op is op)
+
+    def error(self, request: Request, continues: bool) -> PMIxError:
+        """Return the error of a call whose time is over."""
+        op = request.op
+        hint = _CONTINUES if continues else ""
+        return self._connection.failed(
+            op.name, statuses.ERR_TIMEOUT, "not all procs took part in time", getattr(op, "procs", ()), hint
+        )
+
+    def _give_up(self, is_meant: Callable[[Request], bool]) -> None:
+        with self._lock:
+            meant = [request for request in self._waiting if is_meant(request)]
+            for request in meant:
+                self._abandon(request)
+        for request in meant:
+            self._ask_withdrawal(request)
+
+    def _expire(self, request: Request, done: Done[Any]) -> None:
+        with self._lock:
+            if request.done is not done:
+                return
+            continues = request.begin is not None
+            self._abandon(request)
+        # Where the thread that polls tells of the ends of operations, and looks whether the server is lost.
+        self._connection.background.tell(lambda _: done(None, self.error(request, continues)), None)
+        self._ask_withdrawal(request)
+
+    def _abandon(self, request: Request) -> None:
+        self._waiting.discard(request)
+        self._silence(request)
+        self.given_up.setdefault(request.key, []).append(request)
+
+    def _silence(self, request: Request) -> None:
+        request.done = request.caller = request.begin = None
+        if request.alarm is not None:
+            request.alarm.cancel()
+            request.alarm = None
+
+    def _taken(self, key: Key) -> Request | None:
+        left = self.given_up.get(key)
+        if left is None:
+            return None
+        request = left.pop(0)
+        if not left:
+            del self.given_up[key]
+        return request
+
+    def _answered(self, request: Request, result: Any, error: BaseException | None) -> None:
+        again: Begin | None = None
+        with self._lock:
+            done = request.done
+            if done is None:
+                left = self.given_up.get(request.key, [])
+                if request not in left:
+                    return
+                if error is None and sum(map(len, self.given_up.values())) <= MAX_ANSWERS:
+                    request.answer = result, None
+                else:
+                    left.remove(request)
+                    if not left:
+                        del self.given_up[request.key]
+                return
+            if getattr(error, "code", 0) == statuses.ERR_TIMEOUT:
+                # That was the limit of the earlier call, or its withdrawal.
+                again, request.begin = request.begin, None
+            if again is None:
+                self._waiting.discard(request)
+                self._silence(request)
+        if again is None:
+            done(result, error)
+            return
+        try:
+            again(partial(self._answered, request))
+        except Exception as problem:
+            self._answered(request, None, problem)
+
+    def _ask_withdrawal(self, request: Request) -> None:
+        """Ask a server of the Python engine no longer to count the caller; it answers the request."""
+        if self._adapts and self._connection.open:
+            kind, named = text(WITHDRAWAL_KIND, request.op.name), procs(WITHDRAWAL_PROCS, sorted(request.key[1]))
+            fresh = flag(keys.QUERY_REFRESH_CACHE)
+            self._connection.start(QueryInfo((Query((WITHDRAWAL,), (fresh, kind, named)),)), ignore)

@@ -1,0 +1,138 @@
+"""Proves what becomes of a collective that a client of the Python engine gives up, and of its next call of the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from lib.client_wire import ALL, ME, PEER, Wire
+from lib.fake_server import RELEASE
+from lib.group_port import A, B, C, Port, failed
+from pypmix.engine.groups.fencing import LOSS_GRACE
+from pypmix.engine.groups.talk import proc
+from pypmix.engine.python.client import TIMEOUT_GRACE, Client, ServerInfo
+from pypmix.standard import attrs, keys, statuses
+from pypmix.standard.errors import OperationTimeout, PartialSuccess
+from pypmix.standard.ops import Connect, Disconnect, Fence
+from pypmix.standard.types import Proc
+from pypmix.wire.messages import encode_status
+
+BOTH = (ME, PEER)
+WELL = encode_status(1, statuses.SUCCESS)
+
+
+class Foreign(Wire):
+    """A machine whose server is of another engine."""
+
+    def __init__(self):
+        super().__init__(opened=False)
+        self.machine = Client(ME, self.store, ServerInfo("server.0", RELEASE, 1))
+
+    def give_up(self, op):
+        """Start a call that is given up; return the tag of its request."""
+        call = self.start(op)
+        tag, _ = self.request()
+        self.machine.abandon(call)
+        return tag
+
+    def asks_nothing(self):
+        return not self.sent()
+
+
+@pytest.fixture
+def wire():
+    return Foreign()
+
+
+@pytest.mark.parametrize("make", [Fence, Connect, Disconnect])
+def test_the_next_call_gets_the_answer_to_the_one_before(wire, make):
+    tag = wire.give_up(make(BOTH))
+    call = wire.start(make(BOTH[::-1]))
+    assert wire.asks_nothing()
+    assert call.outcome is None
+    wire.reply(tag, WELL)
+    assert call.outcome[1] is None
+    wire.start(make(BOTH))
+    wire.request()
+
+
+def test_it_ends_at_once_if_the_answer_is_here(wire):
+    tag = wire.give_up(Fence())
+    wire.reply(tag, WELL)
+    call = wire.start(Fence())
+    assert wire.asks_nothing()
+    assert call.outcome == (None, None)
+    wire.start(Fence())
+    wire.request()
+
+
+@pytest.mark.parametrize("other", [Fence((ALL,)), Connect(BOTH), Fence((ME,))])
+def test_other_procs_and_other_kinds_are_other_collectives(wire, other):
+    wire.give_up(Fence(BOTH))
+    wire.start(other)
+    wire.request()
+
+
+def test_a_call_that_nobody_gave_up_is_not_taken_over(wire):
+    first = wire.start(Fence(BOTH))
+    wire.request()
+    second = wire.start(Fence(BOTH))
+    wire.request()
+    assert first.outcome is None
+    assert second.outcome is None
+
+
+def test_a_failure_that_arrives_for_nobody_is_dropped(wire):
+    tag = wire.give_up(Fence(BOTH))
+    wire.reply(tag, encode_status(1, statuses.ERR_PARTIAL_SUCCESS))
+    wire.start(Fence(BOTH))
+    wire.request()
+
+
+def test_a_call_is_made_anew_when_the_time_of_the_one_before_is_over(wire):
+    tag = wire.give_up(Fence(BOTH))
+    call = wire.start(Fence(BOTH, directives=(attrs.TIMEOUT(9),)))
+    wire.reply(tag, encode_status(1, statuses.ERR_TIMEOUT))
+    assert call.outcome is None
+    tag, _ = wire.request()
+    wire.reply(tag, encode_status(1, statuses.ERR_TIMEOUT))
+    assert isinstance(call.outcome[1], OperationTimeout)
+
+
+def test_the_call_whose_own_time_is_over_says_why_and_is_continued_too(wire):
+    limited = Fence(BOTH, directives=(attrs.TIMEOUT(1),))
+    call = wire.start(limited)
+    tag, _ = wire.request()
+    wire.machine.tick(wire.now + 1 + TIMEOUT_GRACE)
+    assert "an earlier call" not in str(call.outcome[1])
+    call = wire.start(limited)
+    wire.machine.tick(wire.now + 2 * (1 + TIMEOUT_GRACE))
+    assert isinstance(call.outcome[1], OperationTimeout)
+    assert "an earlier call" in str(call.outcome[1])
+    call = wire.start(Fence(BOTH))
+    assert wire.asks_nothing()
+    wire.reply(tag, WELL)
+    assert call.outcome == (None, None)
+
+
+def test_a_fence_of_a_group_that_ends_here_is_given_up():
+    port = Port((5, 0, 11))
+    port.built(A, B, C)
+    outcome = []
+    port.agent.fencing.fence("g", Fence(), lambda result, error: outcome.append((result, error)))
+    port.hear(statuses.PROC_TERMINATED, Proc("host", 0), proc(keys.EVENT_AFFECTED_PROC, C))
+    port.pass_time(LOSS_GRACE)
+    failed(outcome, PartialSuccess)
+    assert [op.procs for op in port.given_up] == [(A, B, C)]
+
+
+def test_so_is_the_fence_of_all_when_that_of_the_survivors_ends():
+    port = Port((5, 0, 11))
+    port.built(A, B, C)
+    outcome = []
+    ft = attrs.GROUP_FT_COLLECTIVE(True)
+    port.agent.fencing.fence("g", Fence(directives=(ft,)), lambda result, error: outcome.append((result, error)))
+    port.hear(statuses.PROC_TERMINATED, Proc("host", 0), proc(keys.EVENT_AFFECTED_PROC, C))
+    port.asked.reverse()
+    assert port.answer().procs == (A, B)
+    assert outcome == [(None, None)]
+    assert [op.procs for op in port.given_up] == [(A, B, C)]
