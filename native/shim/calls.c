@@ -449,7 +449,7 @@ void pypmix_wait(pypmix_call *call, double timeout)
 }
 
 /*
- * The thread that waited for a call gives it up while it is pending for Python: it ends in the queue from now on, as if
+ * The waiting thread gives a call up while it is pending for Python: it ends in the queue from now on, as if
  * it had been submitted under a token.
  */
 void pypmix_call_leave(pypmix_call *call, pypmix_queue *queue, uint64_t token)

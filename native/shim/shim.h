@@ -244,7 +244,7 @@ struct pypmix_call {
     sem_t done;
     pmix_status_t result;
     bool waited;
-    /* the time of the one who waits may be over before it ends */
+    /* the limit of the waiting thread does not end it */
     bool lasting;
     /* no server is asked: the loss of one, which it may itself bring about, does not end it */
     atomic_bool serverless;

@@ -3,8 +3,8 @@
 Theory of operation. A libpmix server counts the callers of a collective and not who they are, so a second call of the
 same procs would stand for a participant that has not arrived. A `Request` whose caller gives up therefore stays here
 until the library has answered it, and the next call of the same kind and procs takes it over: that call waits for the
-answer, or gets a success that is here already, which the others have been told too. A failure that arrives for nobody
-is dropped.
+answer, or gets a success that is here already, which the others have been told too. A failure that arrives
+after its caller has given up is dropped.
 
 A server of the Python engine tells callers apart. It is asked by a query to withdraw the one that gives up, and answers
 its request with a timeout. If the next call has taken the request over by then, it is made anew.
@@ -58,7 +58,7 @@ class Request:
         done: Called with the end; None once the call was given up.
         begin: Asks the library anew, where the call has taken over the request of an earlier one.
         alarm: Ends the call at its limit.
-        answer: The answer that arrived for nobody.
+        answer: The success that arrived after the call was given up.
     """
 
     __slots__ = ("alarm", "answer", "begin", "caller", "done", "key", "op")
@@ -107,38 +107,41 @@ class Collectives:
             limit: The seconds that the call may last; -1 for no limit.
             caller: What `withdraw` names the call by, if not by `done`.
         """
-        key = type(op), frozenset(named)
-        background = self._connection.background
-        request = Request(key, op)
+        request = Request((type(op), frozenset(named)), op)
         try:
-            with self._lock:
-                earlier = self._taken(key)
-                if earlier is not None:
-                    request = earlier
-                    request.op, request.begin = op, begin
-                request.done, request.caller = done, caller or done
+            request, earlier = self._entered(request, done, caller or done, begin)
+            if request.answer is not None:
                 answer, request.answer = request.answer, None
-                if answer is None:
-                    self._waiting.add(request)
-            if answer is not None:
                 done(*answer)
                 return
             if limit >= 0:
-                alarm = background.later(limit, partial(self._expire, request, done))
+                alarm = self._connection.background.later(limit, partial(self._expire, request, done))
                 with self._lock:
                     if request.done is done:
                         request.alarm = alarm
-            if earlier is None:
+            if not earlier:
                 begin(partial(self._answered, request))
         except BaseException:
             # A signal handler has raised, before or after the library was asked.
             with self._lock:
                 if request in self._waiting:
-                    if request.begin is not None or background.has(op):
+                    if request.begin is not None or self._connection.background.has(op):
                         self._abandon(request)
                     self._waiting.discard(request)
                     self._silence(request)
             raise
+
+    def _entered(self, new: Request, done: Done[Any], caller: Done[Any], begin: Begin) -> tuple[Request, bool]:
+        """Return the request of a call, which may be that of an earlier one, and whether it is."""
+        with self._lock:
+            earlier = self._taken(new.key)
+            request = earlier or new
+            request.op = new.op
+            if request.answer is None:
+                request.done, request.caller = done, caller
+                request.begin = begin if earlier else None
+                self._waiting.add(request)
+        return request, earlier is not None
 
     def leave(self, op: Any, named: Sequence[Proc], call: Any, outcome: Callable[[Any, Any], Any]) -> None:
         """Give up a blocking call, which the library has not answered.

@@ -5,7 +5,7 @@ Theory of operation. Each module of the native client imports those before it in
 1. `library`, `quirks`, `kinds`, `structs`, `marshal`: the library, its releases, and Python values as C structures.
 2. `background` (operations that are not waited for in C) and `inbox` (events and output).
 3. this module: one client of the process, on which all that follows rests.
-4. `collectives`: what outlives the caller who has given it up.
+4. `collectives`: the fences, connects and disconnects that outlive their callers.
 5. `asking` and the topics (`events`, `queries`, `connecting`, ...): the operations beyond put, get and fence.
 6. `session` and `tool`: what the API calls.
 
@@ -47,12 +47,32 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done
     from pypmix.engine.groups.addresses import Addresses
     from pypmix.engine.native.background import Background
-    from pypmix.engine.native.collectives import Collectives
     from pypmix.engine.native.inbox import Inbox
     from pypmix.engine.native.library import Library
     from pypmix.standard.ops import GroupState, Op, RegisterEventHandler
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Proc, Value
+
+    class Collectives(Protocol):
+        """The fences, connects and disconnects of a session; see `collectives`."""
+
+        given_up: dict[Any, Any]
+
+        def submit(
+            self,
+            op: Any,
+            named: Sequence[Proc],
+            done: Done[Any],
+            begin: Callable[[Done[Any]], None],
+            limit: float,
+            caller: Done[Any] | None = None,
+        ) -> None: ...
+
+        def leave(self, op: Any, named: Sequence[Proc], call: Any, outcome: Callable[[Any, Any], Any]) -> None: ...
+
+        def withdraw(self, caller: Done[Any]) -> None: ...
+
+        def give_up(self, op: Any) -> None: ...
 
     class Groups(Protocol):
         """The groups of a session, as the session and its other topics see them."""

@@ -477,20 +477,28 @@ class NativeSession(Connection):
             found: frozenset[Proc] | None = self.wait_for(op, self._start_fence)
             return found
         asked: tuple[Proc, ...] = ()
-        limit = end = NO_LIMIT
-        some = bool(op.procs or op.directives or self.slurm)
-        if some:
+        limit, arguments = NO_LIMIT, None
+        if op.procs or op.directives or self.slurm:
             asked, limit = self._fence_procs(op), deadline(op.directives)
-            procs, count, infos, ninfos = self._fence_arguments(op, asked)
-            if limit >= 0:
-                end = monotonic() + limit
+            arguments = self._fence_arguments(op, asked)
+        status = self._run_fence(op, asked, arguments, limit)
+        if status:
+            raise self._fence_error(op, status)
+        if op.collect:
+            self._collected()
+        question = self._question(op) if op.directives else None
+        return None if question is None else _participants(self.run(question))
+
+    def _run_fence(self, op: ops.Fence, asked: tuple[Proc, ...], arguments: Any, limit: float) -> int:
+        """Call a fence and wait in C; return its status. One that is given up stays with the library."""
+        end = monotonic() + limit if limit >= 0 else NO_LIMIT
         call = self.call()
         try:
-            if some:
-                lib.pypmix_fence(call, self.queue, procs, count, infos, ninfos, limit)
-            else:
+            if arguments is None:
                 lib.pypmix_fence_all(call, self.queue, op.collect)
-            status = call.status
+            else:
+                lib.pypmix_fence(call, self.queue, *arguments, limit)
+            status: int = call.status
             while status == PENDING:
                 # A signal has ended the wait, or the time is over.
                 left = NO_LIMIT if end < 0 else end - monotonic()
@@ -504,16 +512,12 @@ class NativeSession(Connection):
             raise
         if status == PENDING:
             self.collectives.leave(op, asked or self._everybody, call, self._outcome)
-            status = statuses.ERR_TIMEOUT
-        elif status:
-            lib.pypmix_call_free(call)
+            return statuses.ERR_TIMEOUT
         if status:
-            raise self._fence_error(op, status)
-        self._spare.append(call)
-        if op.collect:
-            self._collected()
-        question = self._question(op) if op.directives else None
-        return None if question is None else _participants(self.run(question))
+            lib.pypmix_call_free(call)
+        else:
+            self._spare.append(call)
+        return status
 
     def _question(self, op: ops.Fence) -> Op[tuple[Info, ...]] | None:
         """Return the query after the participants of a fence, if its caller wants them and the server knows them."""

@@ -391,8 +391,6 @@ class Client:
         """Makes the error of further operations, once there can be none; the transport closes the socket."""
         self._calls: dict[int, Call] = {}
         self._given_up: dict[Collective, list[Call]] = {}
-        """The calls of collectives that were given up here, and in which a foreign server counts the caller, oldest
-        first."""
         self._timed: list[Call] = []
         self._gets: dict[Proc, Call] = {}
         self._fences: dict[bool, bytes] = {}
@@ -530,6 +528,7 @@ class Client:
 
     # A foreign server counts callers and not who they are, and cannot withdraw one. A second call of the same procs
     # would stand for a participant that has not arrived, so the next call takes over the one that was given up.
+    # `_given_up` has these calls by kind and procs, oldest first, until they are taken over or have failed.
 
     def contribute(self, call: Call, procs: tuple[Proc, ...], payload: bytes) -> None:
         """Send the request of a collective, or wait for the answer to a call of it that this process gave up."""
