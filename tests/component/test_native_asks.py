@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lib import machine
-from lib.native_programs import PRELUDE, TALK, environment
+from lib.native_programs import LEAKED, PRELUDE, TALK, environment
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.serving import ServerOptions
 from pypmix.standard import attrs, codes, ops, types, values
@@ -29,25 +29,6 @@ def both(op):
         raise error
     assert me.run(op) == result, (op, result)
     return result
-
-def leaked(work, times, each=60):
-    # bytes by which the heap has grown per round, once it has settled
-    import ctypes, gc
-    class Mallinfo(ctypes.Structure):
-        names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
-        _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
-    libc = ctypes.CDLL(None)
-    libc.mallinfo2.restype = Mallinfo
-    def used():
-        gc.collect()
-        info = libc.mallinfo2()
-        return info.uordblks + info.hblkhd
-    for _ in range(times // 4):
-        work()
-    before = used()
-    for _ in range(times):
-        work()
-    return (used() - before) / times
 """
 
 exec_names: dict[str, object] = {**vars(codes), **vars(types), **vars(values)}
@@ -127,7 +108,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path):
 
     def run(code: str) -> Host:
         path = tmp_path / "program.py"
-        path.write_text(PRELUDE + TALK + CLIENT + code)
+        path.write_text(PRELUDE + TALK + LEAKED + CLIENT + code)
         env = {**environment(PYPMIX_LIBPMIX=lib.path), **session.client_env(proc)}
         done = subprocess.run(
             [sys.executable, str(path)], env=env, timeout=90, stdin=subprocess.DEVNULL, capture_output=True, text=True
@@ -463,7 +444,7 @@ caught(NotSupported, both, ClientConnected(me.proc))
 me.run(Finalize())
 """
     path = tmp_path / "program.py"
-    path.write_text(PRELUDE + TALK + CLIENT + code)
+    path.write_text(PRELUDE + TALK + LEAKED + CLIENT + code)
     for lib in machine.libraries():
         done = subprocess.run(
             [sys.executable, str(path)], env=environment(PYPMIX_LIBPMIX=lib.path), timeout=40, capture_output=True,
