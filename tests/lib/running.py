@@ -149,6 +149,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("launch", parameters, indirect=True)
 
 
+def blanked(found: list[Any]) -> Iterator[list[Any]]:
+    """Yield what ranks have returned with all that one of them has seen taken away, as a whole or list by list."""
+
+    def emptied(value: Any) -> Any:
+        # What its lists have in them is nothing; what else it has returned stays.
+        inner = [each for each in value if isinstance(each, list)]
+        return [emptied(each) if isinstance(each, list) else each for each in value] if inner else []
+
+    for rank, seen in enumerate(found):
+        if isinstance(seen, list) and seen:
+            for blank in ([], emptied(seen)):
+                if blank != seen:
+                    yield [*found[:rank], blank, *found[rank + 1 :]]
+
+
 class Jobs:
     """Starts jobs and sees to it that they end, with nothing left.
 
@@ -287,6 +302,8 @@ class Run(Jobs):
         else:
             found = self(scenario, ranks, **options)
         assert not (wrong := check.judge(found)), wrong
+        for blank in blanked(found):
+            assert check.judge(blank), f"the rule of {promise!r} takes {blank}, of which a rank has seen nothing"
         return found
 
     def _spared(self, scenario: str, options: Mapping[str, object]) -> bool:
