@@ -1,0 +1,58 @@
+"""The last rank of a job ends before the others call what needs it, or while they wait in that."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from pypmix.conformance.calls import outcome
+from pypmix.conformance.check import WAIT
+from pypmix.conformance.losses import ENDS, _die
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pypmix.aio import Client
+
+NAME = "acme.layout"
+
+
+async def _prepared(me: Client, operation: str) -> Callable[[], Awaitable[Any]]:
+    """Return a call of an operation by all ranks, after what it needs was done."""
+    if operation == "destruct":
+        await me.group_construct(NAME, me.job.procs, timeout=WAIT)
+        return lambda: me.group_destruct(NAME, timeout=WAIT)
+    if operation == "construct":
+        return lambda: me.group_construct(NAME, me.job.procs, timeout=WAIT)
+    if operation == "connect":
+        return lambda: me.connect(me.job.procs, timeout=WAIT)
+    if operation == "disconnect":
+        await me.connect(me.job.procs, timeout=WAIT)
+        return lambda: me.disconnect(me.job.procs, timeout=WAIT)
+    return lambda: me.fence(timeout=WAIT)
+
+
+async def ended(me: Client, operation: str, early: bool) -> Any:
+    """Return what the operation ends with, and then a fence of those who live."""
+    *living, dead = me.job.procs
+    call = await _prepared(me, operation)
+    async with me.events(*ENDS) as events:
+        await me.fence(timeout=WAIT)
+        if me.proc == dead:
+            for proc in () if early else living:
+                await me.get("acme.waits", proc, wait=WAIT)
+            _die()
+        if early:
+            # The server of this node knows of the end before it is called.
+            event = await events.get(timeout=WAIT)
+            assert dead in (event.affected or (event.source,)), event
+            found = await outcome(call)
+        else:
+            waiting = asyncio.ensure_future(outcome(call))
+            # What is sent later comes later, so that whoever reads this knows that the call is with its server.
+            await asyncio.sleep(0.2)
+            assert not waiting.done(), await waiting
+            await me.put("acme.waits", True)
+            await me.commit()
+            found = await waiting
+    return [found if isinstance(found, str) else None, await outcome(lambda: me.fence(living, timeout=WAIT))]
