@@ -49,7 +49,8 @@ async def order(me: Client) -> Any:
             for number in range(20):
                 await me.notify(LOAD if number % 2 else OTHER, range=Range.LOCAL, info={"acme.n": uint32(number)})
         await me.fence(timeout=WAIT)
-        return [await _is_near(me), [[event.code.name, event.info["acme.n"]] for event in await remaining_events(events)]]
+        seen = [[event.code.name, event.info["acme.n"]] for event in await remaining_events(events)]
+        return [await _is_near(me), seen]
 
 
 async def _is_near(me: Client) -> bool:

@@ -1,24 +1,23 @@
 """Plans in which a call fails: limits of time that differ, a member that leaves a group, or one that is killed.
 
 What comes first is settled by files, not by time: a rank waits until another one has begun a line, has its result, or
-has been reaped. Each plan goes on after the failure, since a call that failed must not be counted in a later one.
+has ended. Each plan goes on after the failure, since a call that failed must not be counted in a later one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 
+from foreign.interop.differential.lacks import DATA_OF_THE_DEAD, find_lack
 from foreign.interop.differential.plans import OWN, SUCCESS, Plan, Planner, Step
 
 TIMED_OUT, PARTIAL, ABORTED = "status -24", "status -52", "status -165"
 
-ORDERS = ("before", "while")
-"""When a member is killed: before the others call what needs it, or while they wait in that."""
-
 LEAVERS = ("python", "native")
 
-FORGETFUL = "c-5.0."
-"""Libraries whose destruct fails with -20 or -46 once a construct or destruct of that group has failed."""
+COLLECTIVES = ("fence", "connect", "disconnect", "construct", "destruct")
 
 
 def unended(operation: str) -> Plan:
@@ -70,27 +69,20 @@ class LossPlanner(Planner):
             return [operation, "n", *procs]
         return [operation, f"g{self.fresh()}", *procs] if operation == "construct" else [operation, *procs]
 
-    def shorter(self) -> None:
+    def shorter(self, operation: str, first: bool) -> None:
         """One caller's limit is shorter than the others', and somebody comes only after it: all who wait time out."""
         ranks = self.some(3)
         late, short, *rest = self.random.sample(ranks, len(ranks))
         if self.reaches_too_few(late, short, rest):
             return
-        forgetful = any(self.kinds[rank].startswith(FORGETFUL) for rank in ranks)
-        operations = ["fence", "connect", "disconnect", *([] if forgetful else ["construct", "destruct"])]
-        operation = self.random.choice(operations)
         name, *words = self.call(operation, ranks)
-        first, second = self.random.sample([[short], rest], 2)
         numbers: dict[int, int] = {}
-        for callers in (first, second):
+        for callers in ([short], rest) if first else (rest, [short]):
+            before = dict(numbers)
             for rank in callers:
-                for other in numbers if callers is second else ():
-                    self.add(rank, ["begun", other, numbers[other]])
-                begun = self.add(rank, [f"{name}/{2 if rank == short else 8}", *words], TIMED_OUT)
-                if callers is first:
-                    numbers[rank] = begun
-                elif rank == short:
-                    numbers[short] = begun
+                for other, number in before.items():
+                    self.add(rank, ["begun", other, number])
+                numbers[rank] = self.add(rank, [f"{name}/{2 if rank == short else 8}", *words], TIMED_OUT)
         self.add(late, ["after", short, numbers[short]])
         expected = f"{words[0]} {','.join(map(str, ranks))}" if name == "construct" else SUCCESS
         self.together(ranks, [name, *words], expected)
@@ -108,26 +100,31 @@ class LossPlanner(Planner):
         near = {self.home[rank] for rank in rest}
         return self.home[late] in {*near, self.home[short]} and len({*near, self.home[short]}) > 1
 
-    def wildcards(self) -> None:
+    def wildcard(self, operation: str) -> None:
         """Some name the whole job, others each of its ranks."""
         everyone = range(self.size)
-        name, members = f"g{self.fresh()}", ",".join(map(str, everyone))
-        for words, expected in (
-            (["fence", "y"], SUCCESS),
-            (["construct", name], f"{name} {members}"),
-            (["connect"], SUCCESS),
-            (["disconnect"], SUCCESS),
-        ):
-            for rank in everyone:
-                each = [f"@:{other}" for other in self.random.sample(everyone, self.size)]
-                self.add(rank, [*words, *self.random.choice((each, ["@:*"]))], expected)
-        self.together(everyone, ["destruct", name], SUCCESS)
+        if operation == "construct":
+            name = f"g{self.fresh()}"
+            self.named_both_ways([operation, name], f"{name} {','.join(map(str, everyone))}")
+            self.together(everyone, ["destruct", name], SUCCESS)
+        elif operation == "connect":
+            self.named_both_ways([operation], SUCCESS)
+            self.named_both_ways(["disconnect"], SUCCESS)
+        else:
+            self.named_both_ways([operation, "y"], SUCCESS)
+
+    def named_both_ways(self, words: Sequence[object], expected: str) -> None:
+        """Let everyone name all procs; two of them, at least, differ in how."""
+        everyone = range(self.size)
+        ways = [True, False, *self.random.choices((True, False), k=self.size - 2)]
+        for rank, whole in zip(everyone, self.random.sample(ways, self.size), strict=True):
+            each = [f"@:{other}" for other in self.random.sample(everyone, self.size)]
+            self.add(rank, [*words, *(["@:*"] if whole else each)], expected)
 
     def leaving(self) -> None:
         """A member leaves its group while the others fence it; afterwards a fence of the same procs waits for all."""
         able = [rank for rank in range(self.size) if self.kinds[rank].split("-")[0] in LEAVERS]
         if not able or self.size < 3:
-            self.wildcards()
             return
         leaver = self.random.choice(able)
         others = self.random.sample([rank for rank in range(self.size) if rank != leaver], 2)
@@ -145,26 +142,41 @@ class LossPlanner(Planner):
         self.together(ranks, ["destruct", again], SUCCESS)
         self.sync(range(self.size))
 
-    def death(self) -> None:
+    def bequeathed(self) -> None:
+        """A rank is killed, and the others read what it has put."""
+        dead, living = self.parted()
+        self.killed(dead, living)
+        self.read(living, [dead])
+        self.sync(living)
+
+    def parted(self) -> tuple[int, list[int]]:
+        """Return the rank that is to die, and the others."""
+        dead = self.random.randrange(self.size)
+        return dead, [rank for rank in range(self.size) if rank != dead]
+
+    def killed(self, dead: int, living: Sequence[int]) -> None:
+        """Kill a rank before the others go on."""
+        self.add(dead, ["die"], "nothing")
+        for rank in living:
+            self.add(rank, ["gone", dead])
+
+    def death(self, operation: str, early: bool) -> None:
         """A member is killed before the others call, or while they wait; they go on without it."""
-        dead, order = self.random.randrange(self.size), self.random.choice(ORDERS)
-        living = [rank for rank in range(self.size) if rank != dead]
-        operation = self.random.choice(("fence", "address", "construct", "connect", "destruct", "disconnect"))
+        dead, living = self.parted()
         words = self.call(operation, range(self.size))
         self.sync(range(self.size))
-        if order == "before":
-            self.add(dead, ["die"], "nothing")
-            for rank in living:
-                self.add(rank, ["gone", dead])
+        if early:
+            self.killed(dead, living)
         numbers = {}
         for rank in living:
             expected = {"construct": self.aborted(rank), "disconnect": SUCCESS}.get(operation, PARTIAL)
             numbers[rank] = self.add(rank, [f"{words[0]}/8", *words[1:]], expected)
-        if order == "while":
+        if not early:
             for rank in living:
                 self.add(dead, ["begun", rank, numbers[rank]])
             self.add(dead, ["die"], "nothing")
-        self.read(living, [dead])
+        if find_lack(DATA_OF_THE_DEAD, self.server, self.kinds) is None:
+            self.read(living, [dead])
         self.sync(living)
         name = self.formed(living)
         self.together(living, ["destruct", name], SUCCESS)
@@ -172,16 +184,76 @@ class LossPlanner(Planner):
         self.read(living, living)
 
     def aborted(self, rank: int) -> str:
-        """Return what a construct ends with whose member ends: libpmix has one status for all collectives."""
-        return PARTIAL if self.kinds[rank].startswith("c-") else ABORTED
+        """Return what a construct ends with whose member ends: our own server has one status for C's collectives."""
+        return PARTIAL if self.server == OWN and self.kinds[rank].startswith("c-") else ABORTED
 
     def plan(self) -> Plan:
+        """Return a plan of some losses that go on with everyone, and a death at the end."""
+        self.begin()
+        for _ in range(self.random.randint(1, 3)):
+            self.happen(LASTING)
+        if self.size > 2:
+            self.happen(DEATHS)
+        return self.made()
+
+    @classmethod
+    def alone(cls, name: str, kinds: Sequence[str], server: str) -> Plan:
+        """Return the plan of one loss alone, for a job of just these ranks."""
+        planner = cls(0, kinds, server, len(kinds), len(kinds))
+        planner.kinds = tuple(kinds)
+        planner.begin()
+        LOSSES[name](planner)
+        return planner.made()
+
+    def begin(self) -> None:
         everyone = list(range(self.size))
         self.sync(everyone)
         self.exchange()
         self.sync(everyone, True)
-        for _ in range(self.random.randint(1, 3)):
-            self.random.choice((self.shorter, self.shorter, self.wildcards, self.leaving))()
-        if self.size > 2:
-            self.death()
+
+    def happen(self, losses: Mapping[str, Loss]) -> None:
+        """Let one of some losses happen, if the server is declared to lack not all of them."""
+        served = [loss for name, loss in losses.items() if find_lack(name, self.server, self.kinds) is None]
+        if served:
+            self.random.choice(served)(self)
+
+    def made(self) -> Plan:
         return Plan(self.seed, self.server, self.nodes, self.kinds, self.scripts, self.jobs)
+
+
+Loss = Callable[[LossPlanner], None]
+
+LASTING: Mapping[str, Loss] = MappingProxyType(
+    {
+        **{
+            f"a shorter limit, {'first' if first else 'last'} in a {operation}": partial(
+                LossPlanner.shorter, operation=operation, first=first
+            )
+            for operation in COLLECTIVES
+            for first in (True, False)
+        },
+        **{
+            f"a job and its ranks, in a {operation}": partial(LossPlanner.wildcard, operation=operation)
+            for operation in ("fence", "connect", "construct")
+        },
+        "a leave, in a fence": LossPlanner.leaving,
+    }
+)
+"""What may happen to a job that goes on with all of its ranks, by the names that `LACKS` has it under."""
+
+DEATHS: Mapping[str, Loss] = MappingProxyType(
+    {
+        DATA_OF_THE_DEAD: LossPlanner.bequeathed,
+        **{
+            f"a death {'before' if early else 'during'} a {operation}": partial(
+                LossPlanner.death, operation=operation, early=early
+            )
+            for operation in COLLECTIVES
+            for early in (True, False)
+        },
+        "a death during a fence of a group": partial(LossPlanner.death, operation="address", early=False),
+    }
+)
+"""The deaths that may end a plan. A group that has lost a member before a fence is the others' alone."""
+
+LOSSES: Mapping[str, Loss] = MappingProxyType({**LASTING, **DEATHS})

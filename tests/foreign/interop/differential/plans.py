@@ -86,14 +86,15 @@ class Planner:
         kinds: What ranks can be made of.
         server: The server they run under; our own one has one to five nodes.
         most: How many ranks the first job has at most.
+        least: How many it has at least.
     """
 
-    def __init__(self, seed: int, kinds: Sequence[str], server: str = OWN, most: int = 6) -> None:
+    def __init__(self, seed: int, kinds: Sequence[str], server: str = OWN, most: int = 6, least: int = 2) -> None:
         self.random = Random(seed)
         self.seed = seed
         self.server = server
         self.all_kinds = kinds
-        self.size = self.random.randint(2, most)
+        self.size = self.random.randint(least, most)
         self.nodes = self.random.choice(LAYOUTS) if server == OWN else 1
         self.kinds = tuple(self.random.choices(kinds, k=self.size))
         self.home = {

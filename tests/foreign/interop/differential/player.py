@@ -97,12 +97,14 @@ class Player:
         time.sleep(SETTLED)
 
     def do_gone(self, _index, rank):
-        pid = int(self.text_of(rank, "begun", "-1").split()[1])
+        stat = Path(f"/proc/{self.text_of(rank, 'begun', '-1').split()[1]}/stat")
         for _ in range(LIMIT * 100):
-            if not Path(f"/proc/{pid}").exists():
-                break
+            # A launcher may keep a process that has ended for a while.
+            if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+                time.sleep(SETTLED)
+                return
             time.sleep(0.01)
-        time.sleep(SETTLED)
+        sys.exit(f"rank {rank} does not end")
 
     def do_die(self, _index):
         os.kill(os.getpid(), signal.SIGKILL)

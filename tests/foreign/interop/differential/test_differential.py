@@ -14,7 +14,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from foreign.interop.differential.losses import LossPlanner, unended
+from foreign.interop.differential.lacks import MIXED, C, find_lack
+from foreign.interop.differential.losses import LOSSES, LossPlanner, unended
 from foreign.interop.differential.plans import Plan, Planner, Step, differences
 
 from lib import machine, pairings
@@ -29,6 +30,7 @@ RUNS = int(os.environ.get("PYPMIX_DIFFERENTIAL_RUNS", "0"))
 LIMIT = 40.0
 FOREIGN = ("native-server-4.2.2", "native-server-5.0.11")
 RELEASES = ("4.2.2", "5.0.11")
+ELSEWHERE = (*FOREIGN, "prterun-5.0.11", pairings.ROOT_SERVER, pairings.ROOT_HOSTED)
 KINDS = ("python", "python", *[f"{form}-{release}" for release in RELEASES for form in ("c", "c", "native")])
 ROOT_KINDS = ("python", *[f"{form}-{pairings.ROOT_RELEASE}" for form in ("c", "c", "native")])
 
@@ -124,11 +126,27 @@ def play(plan: Plan, player: Path, job_folder: Path, in_root: bool = False) -> t
         jobs.end()
 
 
+def is_as_planned(plan: Plan, found: list[str], job: Job) -> bool:
+    """Return True if nothing is different, and the launcher says how the job has ended."""
+    killed = survives(plan) and not plan.server.startswith("prterun")
+    return not found and job.exit_code == (137 if killed else 0)
+
+
 def carry_out(plan: Plan, player: Path, job_folder: Path, in_root: bool = False) -> None:
     checks, found, job = play(plan, player, job_folder, in_root)
-    if found or job.exit_code != (137 if survives(plan) else 0):
+    if not is_as_planned(plan, found, job):
         pytest.fail("\n".join([*found[:20], str(plan), job.report()]), pytrace=False)
     TOTAL.update(plans=1, ranks=len(plan.scripts), steps=plan.steps, checks=checks)
+
+
+def kinds_of(server: str, makeup: str) -> tuple[str, ...]:
+    """Return what the ranks of a job are made of that is of C alone, or not, on a server of one release of libpmix."""
+    release = server.rpartition("-")[2]
+    return (f"c-{release}",) * 3 if makeup == C else ("python", f"c-{release}", f"native-{release}", f"c-{release}")
+
+
+def is_in_root(server: str) -> bool:
+    return server in (pairings.ROOT_SERVER, pairings.ROOT_HOSTED)
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS or 14)))
@@ -149,6 +167,49 @@ def test_a_random_plan_under_libpmix(server, seed, player, job_folder):
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS // 2 or 6)))
 def test_a_plan_with_losses(seed, player, job_folder):
     carry_out(LossPlanner(seed, KINDS).plan(), player, job_folder)
+
+
+ALONE = [
+    pytest.param(loss, server, kinds, id=f"{server}-{makeup}-{loss}")
+    for server in ELSEWHERE
+    for loss in LOSSES
+    for makeup in (C, MIXED)
+    if (makeup == C or find_lack(loss, server, kinds_of(server, C)) is None)
+    for kinds in [kinds_of(server, makeup)]
+]
+"""Each loss on each server that is not ours: what ranks of C lack there is shown with these alone."""
+
+FORGETFUL = [
+    pytest.param(f"a shorter limit, first in a {operation}", "python-server", ("c-5.0.11",) * 3, id=f"ours-{operation}")
+    for operation in ("construct", "destruct")
+]
+
+
+@pytest.mark.parametrize(("loss", "server", "kinds"), [*ALONE, *FORGETFUL])
+def test_a_loss_alone(loss, server, kinds, player, job_folder):
+    """A loss has the same outcome on all servers, but for what is declared to be lacking, which is observed."""
+    pairings.require_server(server)
+    lack = find_lack(loss, server, kinds)
+    if lack is not None and lack.harm:
+        pytest.skip(f"{lack.reason}: {lack.proof}")
+    plan = LossPlanner.alone(loss, kinds, server)
+    _, found, job = play(plan, player, job_folder, is_in_root(server))
+    as_planned = is_as_planned(plan, found, job)
+    report = "\n".join([*found[:20], str(plan), job.report()])
+    if lack is None:
+        assert as_planned, report
+    else:
+        wrong = lack.judge(None if as_planned else AssertionError(report), job)
+        assert not wrong, f"{wrong}\n{report}"
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS // 10 or 3)))
+@pytest.mark.parametrize("makeup", [C, MIXED])
+@pytest.mark.parametrize("server", ELSEWHERE)
+def test_a_plan_with_losses_elsewhere(server, makeup, seed, player, job_folder):
+    """Whatever a server is not declared to lack goes as planned, in any order; C ranks alone show whose a fault is."""
+    pairings.require_server(server)
+    carry_out(LossPlanner(seed, kinds_of(server, makeup), server).plan(), player, job_folder, is_in_root(server))
 
 
 @pytest.mark.parametrize("operation", ["fence", "connect", "construct"])
