@@ -35,7 +35,7 @@ FORGETFUL = (MISSED, PARTIAL, "status -20")
 
 DATA_OF_THE_DEAD = "what a rank has put that dies"
 
-PAGE = "explanation/libpmix.md#A wildcard among the procs"
+PAGE = "how-it-works/libpmix.md#A wildcard among the procs"
 
 
 def results_of(job: Job, word: str) -> set[str]:
