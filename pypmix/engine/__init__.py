@@ -1,1 +1,1 @@
-"""The engines: two ways to carry out the same operations, behind the protocols of `pypmix.engine.base`."""
+"""The engines: two implementations of the same operations, behind the protocols of `pypmix.engine.base`."""

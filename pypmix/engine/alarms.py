@@ -1,4 +1,4 @@
-"""Calls that are due at a time: the heap of every loop, and a thread for code that has no loop."""
+"""Timers: the heap of every loop, and a thread for code without a loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MANY = 64
-"""With fewer alarms than this, those that were cancelled may stay until they are due."""
+"""The number of alarms from which cancelled alarms are removed before they are due."""
 
 
 class Alarm:
@@ -27,15 +27,15 @@ class Alarm:
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
-        """Have the call not happen."""
+        """Cancel the call."""
         self.call = None
 
 
 class Heap:
-    """Calls that are due at a time, in the order in which they are; for one thread at a time.
+    """Calls in the order of their times; for one thread at a time.
 
     Attributes:
-        due: The heap itself, by the time and the number of each; a loop looks here whether there is any call.
+        due: The heap, by the time and the number of each call; a loop checks here whether there is any call.
     """
 
     def __init__(self) -> None:
@@ -44,13 +44,13 @@ class Heap:
         self._number = 0
 
     def add(self, seconds: float, call: Callable[[], None]) -> Alarm:
-        """Take in a call that is due after some seconds of `time.monotonic`."""
+        """Add a call that is due after some seconds of `time.monotonic`."""
         return self.at(time.monotonic() + seconds, call)
 
     def at(self, due: float, call: Callable[[], None]) -> Alarm:
-        """Take in a call that is due at a time."""
+        """Add a call that is due at a time."""
         if len(self.due) >= self._many:
-            # What was cancelled and is due in years would stay for as long.
+            # Otherwise cancelled calls that are due in years would stay for years.
             self.due = [each for each in self.due if each[2].call is not None]
             heapq.heapify(self.due)
             self._many = max(MANY, 2 * len(self.due))
@@ -60,13 +60,13 @@ class Heap:
         return alarm
 
     def first(self) -> Alarm | None:
-        """Return what is due first; None where there is nothing."""
+        """Return the next call; None if there is none."""
         while self.due and self.due[0][2].call is None:
             heapq.heappop(self.due)
         return self.due[0][2] if self.due else None
 
     def take(self, now: float) -> Callable[[], None] | None:
-        """Take out a call that is due; None where there is none."""
+        """Remove and return a call that is due; None if none is."""
         alarm = self.first()
         if alarm is None or alarm.due > now:
             return None
@@ -75,7 +75,7 @@ class Heap:
         return call
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all calls."""
         self.due.clear()
 
 
@@ -89,7 +89,7 @@ class Alarms:
         self._closed = False
 
     def later(self, seconds: float, call: Callable[[], None]) -> Alarm:
-        """Have a function called after some seconds, on the thread of the alarms; it must not block."""
+        """Schedule a call after some seconds, in the thread of the alarms; it must not block."""
         with self._changed:
             alarm = self._alarms.add(seconds, call)
             if self._thread is None and not self._closed:
@@ -119,5 +119,5 @@ class Alarms:
             try:
                 call()
             except BaseException as error:
-                # Other alarms need the thread.
+                # The thread must continue for other alarms.
                 fault("a timer", error)

@@ -1,4 +1,4 @@
-"""The answers of servers to queries, in the one form that both engines return."""
+"""The answers of servers to queries, in the form that both engines return."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ NAMES = frozenset({keys.QUERY_GROUP_NAMES})
 """Arrays of names, which releases from 5.0 on send as one string, joined by commas."""
 
 OPEN = Value.unchecked(codes.UNDEF, None)
-"""The value of a key that this process cannot answer by itself."""
+"""The value of a key that only the server can answer."""
 
 
 def completed(answers: Iterable[Info], more: Iterable[Info]) -> tuple[Info, ...]:
-    """Return the answers in the order of the questions, with those of the server where they belong."""
+    """Return the answers in the order of the queries, with the server's answers in their places."""
     found: dict[str, list[Value]] = {}
     for info in _flat(more):
         if info.value.type != codes.UNDEF:
@@ -28,7 +28,7 @@ def completed(answers: Iterable[Info], more: Iterable[Info]) -> tuple[Info, ...]
     for key, value, _ in answers:
         theirs = found.get(key, [])
         if key == keys.QUERY_ATTRIBUTE_SUPPORT:
-            # Each side tells of itself.
+            # The client and the server each list their attributes.
             items = [item for part in (value, *theirs) for item in _infos(part)]
             value = Value.unchecked(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(items))) if items else OPEN
             theirs.clear()
@@ -40,7 +40,7 @@ def completed(answers: Iterable[Info], more: Iterable[Info]) -> tuple[Info, ...]
 
 
 def _flat(infos: Iterable[Info]) -> list[Info]:
-    """Return the answers without the arrays in which some servers put those that belong together."""
+    """Return the answers without the arrays with which some servers group them."""
     found: list[Info] = []
     for info in infos:
         found += _infos(info.value) if info.key == keys.QUERY_RESULTS else [info]
@@ -53,7 +53,7 @@ def _infos(value: Value) -> tuple[Info, ...]:
 
 
 def _evened(value: Value) -> Value:
-    """Return a table as an array of what it holds: some servers wrap each entry in an info without a key."""
+    """Return a table as an array of its entries: some servers wrap each entry in an info without a key."""
     items = _infos(value)
     if not items or any(item.key for item in items) or len({item.value.type for item in items}) != 1:
         return value

@@ -1,4 +1,4 @@
-"""Applications to spawn: as libpmix sends them to servers, and why a host has not started them."""
+"""Applications to spawn: completed for servers, and errors of hosts that have not started them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REFUSALS = {
 
 
 def complete(app: App) -> App:
-    """Return the application with its command, the name of its program and its directory: 4.2 crashes without them."""
+    """Return the application with its command, program name and directory, without which libpmix 4.2 crashes."""
     cmd = app.cmd or app.argv[0]
     argv = app.argv
     name = os.path.basename(cmd)
@@ -41,7 +41,7 @@ def complete(app: App) -> App:
 
 
 def refusal(op: Spawn, status: int) -> tuple[str, str]:
-    """Return why a host has not started a job, and what to try."""
+    """Return the reason why a host has not started a job, and a hint."""
     text, hint = _REFUSALS.get(status, ("the host did not start the job", ""))
     number = sum([app.maxprocs for app in op.apps])
     return text.format(

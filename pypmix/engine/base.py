@@ -48,7 +48,7 @@ class ClientSession(Protocol):
         """
 
     def withdraw(self, done: Done[R]) -> bool:
-        """The caller of `submit` no longer waits for `done`: in a collective it is no longer to be counted in.
+        """Withdraw the contribution to a collective, as the caller of `submit` no longer waits for `done`.
 
         Returns:
             True if the server was asked for that, and `done` is about to be called. Otherwise it may never be. A
@@ -56,39 +56,39 @@ class ClientSession(Protocol):
         """
 
     def run(self, op: Op[R]) -> R:
-        """Carry out an operation, block the calling thread until it has ended, and return its result.
+        """Carry out an operation, block the calling thread until it completes, and return its result.
 
         Raises:
             PMIxError: The operation failed.
         """
 
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
-        """Return a value that is in this process already, without any wait or message; None if it is not."""
+        """Return a value that this process already has, without any wait or message; None if it has not."""
 
     def group_state(self, name: str) -> GroupState | None:
-        """Return how a group stands that this process is a member of, without any wait or message; None without one."""
+        """Return the state of a group of this process, without any wait or message; None if it is not a member."""
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when `poll` has work.
 
         An event loop that watches it may use `submit` without any further thread. It is -1 for a session whose
-        operations all end inside `submit`.
+        operations all complete inside `submit`.
         """
 
     def attach(self) -> None:
-        """Promise that somebody watches `fileno` and calls `poll`; the engine starts no thread of its own then."""
+        """Promise that the caller watches `fileno` and calls `poll`, so that the engine needs no thread."""
 
     def detach(self) -> None:
-        """Take the promise of `attach` back."""
+        """Withdraw the promise of `attach`."""
 
     def poll(self) -> None:
-        """Take in what has arrived, without blocking, and complete the operations that it ends."""
+        """Process received messages without blocking, and complete their operations."""
 
     def supports(self, feature: str) -> bool:
-        """Tell whether a feature (`fence.timeout`, ...) works with this engine and server."""
+        """Return True if a feature (`fence.timeout`, ...) works with this engine and server."""
 
     def close(self) -> None:
-        """Drop the connection without `Finalize`; what is pending fails with `LostConnection`. May be called twice."""
+        """Close the connection without `Finalize`; pending operations fail with `LostConnection`. May be called twice."""
 
     def forked(self) -> None:
         """This is a forked child of the process that opened it: close its descriptors, and leave the parent's alone."""
@@ -103,17 +103,17 @@ class ToolSession(ClientSession, Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether there is a primary server, and the connection to it stands."""
+        """Whether there is a connection to a primary server."""
 
 
 class Upcall(Protocol):
     """A request of a server to its host; answered once, now or later, from any thread.
 
     Attributes:
-        op: What is asked.
-        requestor: The client that asks, None where no client does.
-        uid: The user that the server knows this client to be, whatever it says itself; None without a client.
-        gid: Its group.
+        op: The requested operation.
+        requestor: The client that caused the request; None if no client did.
+        uid: The client's user, as verified by the server; None without a client.
+        gid: The client's group.
     """
 
     op: Op[object]
@@ -135,10 +135,10 @@ class Cancellable(Protocol):
 
 
 class Guest(Protocol):
-    """A loop on the thread of a server; only `post` may be called on other threads."""
+    """A loop in the thread of a server; only `post` may be called from other threads."""
 
     def post(self, callback: Callable[[], None], /) -> None:
-        """Call `callback` soon; from any thread. Raises `NotInitialized` where the server has ended."""
+        """Call `callback` soon; from any thread. Raises `NotInitialized` if the server has been closed."""
 
     def later(self, delay: float, callback: Callable[[], None], /) -> Cancellable:
         """Call `callback` after `delay` seconds."""
@@ -147,7 +147,7 @@ class Guest(Protocol):
         """Call `callback` whenever `fd` is ready."""
 
     def unwatch(self, fd: int, /) -> None:
-        """Forget `fd`; to be called before it is closed."""
+        """Stop watching `fd`; to be called before it is closed."""
 
 
 class ServerSession(Protocol):
@@ -157,18 +157,18 @@ class ServerSession(Protocol):
     proc: Proc
 
     def loop(self) -> Guest | None:
-        """Return a loop on the server's thread, for what talks to other servers; None where it takes no guest.
+        """Return a loop in the server's thread for connections to other servers; None if the engine has none.
 
-        Nothing on it may block. It ends with the server.
+        Its calls must not block. It ends with the server.
         """
 
     def register_nspace(self, job: JobInfo, local: tuple[int, ...] | None = None) -> None:
-        """Take in the job info of an nspace, so that its clients can connect (`PMIx_server_register_nspace`).
+        """Register the job info of an nspace, so that its clients can connect (`PMIx_server_register_nspace`).
 
         Args:
             job: The job info.
-            local: The ranks that are this server's, none where it only has to know of the job; all by default. What
-                concerns other ranks too is put to the host: `FenceUpcall`, `DirectModex`, `GroupUpcall`, `Connect`.
+            local: The ranks of this server, by default all; none if the server only needs the job info. Operations that
+                include other ranks go to the host: `FenceUpcall`, `DirectModex`, `GroupUpcall`, `Connect`.
 
         Raises:
             PMIxError: The nspace is registered already (`ERR_EXISTS`).
@@ -178,13 +178,13 @@ class ServerSession(Protocol):
         """Forget an nspace and all data of its procs; connected clients lose their connection."""
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
-        """Expect a process of this node (`PMIx_server_register_client`); no other one may connect under that name."""
+        """Expect a process of this node (`PMIx_server_register_client`); no other may connect under its name."""
 
     def register_clients(self, procs: Sequence[Proc], uid: int, gid: int) -> None:
         """Expect processes of this node, all of one user and group."""
 
     def deregister_client(self, proc: Proc) -> None:
-        """A process has ended (`PMIx_server_deregister_client`): what still waits for it goes on without it."""
+        """Deregister an exited process (`PMIx_server_deregister_client`); pending operations no longer wait for it."""
 
     def client_env(self, proc: Proc) -> dict[str, str]:
         """Return the environment variables that make a process the client `proc` (`PMIx_server_setup_fork`).
@@ -193,101 +193,99 @@ class ServerSession(Protocol):
         """
 
     def notify(self, event: Notification) -> None:
-        """Raise an event (`PMIx_Notify_event`); its range says which clients and tools of this server get it."""
+        """Raise an event (`PMIx_Notify_event`); its range determines the clients and tools that receive it."""
 
     def deliver_output(self, output: Output) -> None:
-        """Pass on what a proc wrote to all who have asked for it (`PMIx_server_IOF_deliver`)."""
+        """Pass output of a proc to all clients and tools that pull it (`PMIx_server_IOF_deliver`)."""
 
     def catch_up(self) -> None:
-        """Return when the host has been called with all upcalls whose clients were answered before the host was asked.
+        """Wait until the host has received all upcalls whose clients were answered early.
 
-        A host that keeps no output calls this before it drops some: a client whose pull was answered so counts on it.
-        Not from an upcall, nor where somebody has attached.
+        A host that keeps no output calls this before it drops output, on which a client may count after the early
+        answer to its pull. Must not be called from an upcall, nor while a loop is attached.
         """
 
     def trace(self) -> Callable[[], Traced] | None:
-        """Note what clients that connect from now on ask, with its times.
+        """Trace the requests of clients that connect from now on.
 
         Returns:
-            What returns, on any one thread, the requests that have ended since the last time. First the kinds of
-            requests that are new since then: the caller; the name of the operation, the procs that it concerns, and a
-            key or a group; and the status, None without an answer. Then, one after the other, three numbers for each
-            request: that of its kind, counted from 0 since the first time; and in nanoseconds of `time.monotonic_ns`
-            when it came, and when its answer was sent or its caller was lost. None for an engine that cannot see
-            requests.
+            A function that returns, in any one thread, the requests that have ended since its last call; None if the
+            engine cannot see requests. It returns first the new kinds of requests: the caller; the name of the
+            operation, its procs, and a key or a group; and the status, None without an answer. Then follow three
+            numbers for each request: the number of its kind, counted from 0 since the first call; and, in nanoseconds
+            of `time.monotonic_ns`, when it was received, and when its answer was sent or its caller was lost.
         """
 
     def settle(self) -> bool:
-        """Take in the losses of clients up to now; tell whether they have to come one at a time."""
+        """Process the losses of clients up to now; return True if they must be processed one at a time."""
 
     def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
-        """Ask what a proc of this server has committed for others (`PMIx_server_dmodex_request`).
+        """Request the data that a proc of this server has committed for others (`PMIx_server_dmodex_request`).
 
         Args:
             proc: A proc that was registered as a client, or will be.
-            done: Called once, on any thread: with the data, when there is some, or with an error. It must not block.
-            key: What has to be there before it is answered, as long as the proc may still commit it; anything by
-                default.
-            timeout: Seconds after which it ends with `OperationTimeout`; 0 waits for ever.
+            done: Called once, in any thread: with the data, when there is some, or with an error. It must not block.
+            key: A key to wait for, as long as the proc may still commit it; by default any data is enough.
+            timeout: Seconds after which it fails with `OperationTimeout`; 0 for no limit.
         """
 
     def define_process_set(self, name: str, members: tuple[Proc, ...], elsewhere: bool = False) -> None:
         """Make a process set known to this server's clients (`PMIx_server_define_process_set`).
 
-        `pypmix.engine.psets` says what makes one; `elsewhere` allows members of nspaces that are not registered here.
+        `pypmix.engine.psets` has the rules; `elsewhere` allows members of nspaces that are not registered here.
         """
 
     def delete_process_set(self, name: str) -> None:
-        """Forget a process set (`PMIx_server_delete_process_set`)."""
+        """Delete a process set (`PMIx_server_delete_process_set`)."""
 
     def setup_application(self, nspace: str, directives: tuple[Info, ...]) -> tuple[Info, ...]:
-        """Prepare what a job needs on its nodes (`PMIx_server_setup_application`).
+        """Prepare the infos that a job needs on its nodes (`PMIx_server_setup_application`).
 
         Returns:
-            What each node's server is to be given by `setup_local_support`.
+            The infos for `setup_local_support` of each node's server.
         """
 
     def setup_local_support(self, nspace: str, infos: tuple[Info, ...]) -> None:
-        """Take in what a job needs on this node (`PMIx_server_setup_local_support`)."""
+        """Set up the infos that a job needs on this node (`PMIx_server_setup_local_support`)."""
 
     def collect_inventory(self, directives: tuple[Info, ...]) -> tuple[Info, ...]:
-        """Return what this node has (`PMIx_server_collect_inventory`)."""
+        """Return the inventory of this node (`PMIx_server_collect_inventory`)."""
 
     def deliver_inventory(self, infos: tuple[Info, ...], directives: tuple[Info, ...]) -> None:
-        """Take in what other nodes have (`PMIx_server_deliver_inventory`)."""
+        """Store the inventory of other nodes (`PMIx_server_deliver_inventory`)."""
 
     def register_resources(self, infos: tuple[Info, ...]) -> None:
-        """Take in info that is of no nspace (`PMIx_server_register_resources`); clients get it with a get of their own.
+        """Register infos without an nspace (`PMIx_server_register_resources`), which clients read with `get`.
 
         Raises:
-            NotSupported: The library has no such function (before 5.0).
+            NotSupported: The library is older than 5.0 and has no such function.
         """
 
     def deregister_resources(self, infos: tuple[Info, ...]) -> None:
-        """Forget such info (`PMIx_server_deregister_resources`)."""
+        """Remove such infos (`PMIx_server_deregister_resources`)."""
 
     def store_internal(self, proc: Proc, key: str, value: Value) -> None:
-        """Keep a value of a proc for what is asked on this side (`PMIx_Store_internal`)."""
+        """Store a value of a proc for requests of this process only (`PMIx_Store_internal`)."""
 
     def fileno(self) -> int:
-        """Return a descriptor that becomes readable when upcalls wait; -1 for an engine that has none."""
+        """Return a descriptor that becomes readable when upcalls wait; -1 for an engine without one."""
 
     def attach(self) -> Callable[[Callable[[], None]], object] | None:
-        """Promise that this thread watches `fileno` from now on and calls `poll`, which calls the host then.
+        """Promise that this thread watches `fileno` from now on and calls `poll`, which then calls the host.
 
-        Where it does not call for a while (half a second with libpmix, 20 ms with the Python engine), the engine's
+        If it does not call `poll` for a while (half a second with libpmix, 20 ms with the Python engine), the engine's
         thread calls the host until it does again: with libpmix, two threads may call the host at a time.
 
         Returns:
-            What calls a function on this thread so that the answers which it gives go out at once, not with the next
-            `poll`; it raises `NotInitialized` where the server has ended. None where answers need nothing.
+            A function that calls another function in this thread, and sends its answers at once instead of with the
+            next `poll`; it raises `NotInitialized` if the server has been closed. None if answers need no such call.
         """
 
     def poll(self) -> None:
-        """Call the host with what waits, without blocking."""
+        """Call the host with the waiting upcalls, without blocking."""
 
     def pending(self) -> list[Pending]:
-        """Return what is under way, oldest first; a library that does not tell has nothing."""
+        """Return the operations in progress, oldest first; empty with a library that does not report them."""
 
     def close(self) -> None:
         """Stop serving, close all connections and remove the server's files. May be called twice."""

@@ -1,8 +1,8 @@
-"""The event handlers of one process, and the chains of them that events run through: no I/O, no clock.
+"""The event handlers of one process, and the chains of handlers that events pass: no I/O, no clock.
 
-An event's chain is put together when the event comes: the handler declared first, those for this code alone, those for
-several codes, those for all, the one declared last. Each is called when the one before it has answered. Every event has
-a chain of its own; several may be under way, and they start in the order in which their events came.
+The chain of an event is built when the event arrives: the handler declared first, the handlers for only this code, the
+handlers for several codes, the handlers for all codes, the handler declared last. Each is called when the one before it
+has answered. Several chains may be in progress, and they start in the order in which their events arrived.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 MAX_KEPT = 512
-"""The most events without a handler that are kept for a later one; libpmix keeps as many."""
+"""The most events without a handler that are kept for later handlers; libpmix keeps as many."""
 
 NAMELESS = "UNKNOWN"
-"""The name of a handler without one, in the results that are handed on."""
+"""The name of an unnamed handler, in the results that are passed on."""
 
 SINGLE, MULTI, DEFAULT = range(3)
 
@@ -59,9 +59,9 @@ class Handler:
 
     Attributes:
         id: Its number.
-        codes: What it is for, each code once; none means all.
-        active: Whether it takes part in the chains of events that come from now on.
-        gone: Whether it was deregistered, or has had the one event that it wanted.
+        codes: Its event codes, each once; empty for all codes.
+        active: Whether it takes part in the chains of new events.
+        gone: Whether it was deregistered, or has received its single event.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class Handler:
 
 
 class _Chain:
-    """An event on its way."""
+    """The chain of one event."""
 
     __slots__ = ("left", "notification", "over", "results", "status")
 
@@ -141,9 +141,9 @@ class Delivery:
         self._answer: tuple[int, tuple[Info, ...]] | None = None
 
     def done(self, status: int = statuses.EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()) -> None:
-        """Let the chain go on, or end it with `EVENT_ACTION_COMPLETE`; from any thread.
+        """Continue the chain, or end it with `EVENT_ACTION_COMPLETE`; from any thread.
 
-        Only the first answer counts; further ones do nothing, nor does one after the client was closed.
+        Only the first answer counts; further answers, and answers after the client was closed, have no effect.
         """
         if not isinstance(status, int):
             raise TypeError(f"a handler's status is an int, not {type(status).__name__}")
@@ -156,7 +156,7 @@ class Delivery:
         except IndexError:
             return
         if self._inside == get_ident():
-            # The caller of the handler continues the chain, so that a long one is not a deep stack.
+            # The caller of the handler continues the chain, so that a long chain is not a deep stack.
             self._answer = int(status), results
             return
         try:
@@ -173,7 +173,7 @@ class Delivery:
         except BaseException as error:
             self._inside = 0
             if not isinstance(error, Exception):
-                # An exception of a signal handler: the program's handler must not swallow it, nor the chain wait.
+                # An exception of a signal handler must reach the program, and the chain must not wait forever.
                 self.done(statuses.ERROR)
                 raise
             from logging import getLogger
@@ -195,10 +195,10 @@ class Handlers:
 
     Args:
         proc: The process.
-        host: The nspace of its server, whose own events are those of `Range.RM`; empty without one.
-        enter: Runs a function where no other one runs at the same time, from any thread that is not there already.
-        tell: Has a function called with an argument outside of there, in the order of these requests.
-        dropped: Called with a handler that is gone.
+        host: The nspace of its server, which is the source of events of `Range.RM`; empty without a server.
+        enter: Runs a function exclusively, from any thread that does not already run one.
+        tell: Schedules a call with an argument outside of the exclusive section, in the order of these requests.
+        dropped: Called with a removed handler.
     """
 
     def __init__(
@@ -224,10 +224,10 @@ class Handlers:
         self._conclusions: dict[int, Conclusion] = {}
         self._kept: deque[Notification] = deque(maxlen=MAX_KEPT)
         self._calls: deque[tuple[Callable[[Any], None], object]] = deque()
-        """Whom to call with what, in this order whatever threads there are."""
+        """The calls to make, in this order regardless of threads."""
         self._calling = allocate_lock()
         self.failed: Callable[[Exception], object] = lambda error: fault("a step that an event leads to", error)
-        """Told of a fault in a screen, a watcher or a conclusion; the event goes its way."""
+        """Called with an error of a screen, a watcher or a conclusion; the event continues."""
 
     # Registration
 
@@ -235,10 +235,10 @@ class Handlers:
         return id in self._known
 
     def add(self, op: RegisterEventHandler) -> Handler:
-        """Give a handler its place; it is not active yet.
+        """Add a handler in its place; it is not active yet.
 
         Raises:
-            NotFound: It wants to stand before or after one that is not there.
+            NotFound: It is to be placed before or after an unknown handler.
             PMIxError: Its place is taken (`ERR_EVENT_REGISTRATION`).
         """
         handler = Handler(self.last_id + 1, op)
@@ -248,7 +248,7 @@ class Handlers:
         return handler
 
     def activate(self, handler: Handler) -> None:
-        """From now on it takes part; first it gets what came too early for it."""
+        """Activate a handler; it first receives the kept events."""
         handler.active = True
         for notification in list(self._kept):
             if not handler.gone and self._matches(handler, notification):
@@ -256,52 +256,52 @@ class Handlers:
                 self._start(_Chain(notification, [handler]))
 
     def remove(self, id: int) -> Handler:
-        """Deregister a handler; a chain that has not reached it yet passes it by.
+        """Deregister a handler; chains that have not reached it yet skip it.
 
         Raises:
-            NotFound: There is none of that number.
+            NotFound: The handler does not exist.
         """
         handler = self._known.get(id)
         if handler is None:
             raise NotFound(
-                f"there is no event handler {id}", hint="was it deregistered before, or has it had its one event?"
+                f"there is no event handler {id}", hint="was it deregistered before, or has it received its one event?"
             )
         self._drop(handler)
         return handler
 
     def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-        """Tell the library itself of each event of a code before any handler; nothing that these do keeps it away.
+        """Call a function of the library with each event of a code, before any handler, whatever these do.
 
-        A watcher is called where `enter` leads.
+        The watcher is called in the exclusive section.
         """
         self._watchers.setdefault(code, []).append(watcher)
 
     def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-        """Take `watch` back."""
+        """Remove a watcher."""
         watchers = self._watchers.get(code, [])
         watchers.remove(watcher)
         if not watchers:
             del self._watchers[code]
 
-    def screen(self, code: int, wanted: Callable[[Notification], bool] | None) -> None:
-        """Ask the library itself about each event of a code before anybody sees it; one that it does not want is none.
+    def screen(self, code: int, accept: Callable[[Notification], bool] | None) -> None:
+        """Set a filter of the library for events of a code; rejected events are dropped.
 
         Args:
             code: The code.
-            wanted: Tells whether an event is news; called where `enter` leads. None takes it back.
+            accept: Returns True for events to deliver; called in the exclusive section. None removes the filter.
         """
-        if wanted is None:
+        if accept is None:
             self._screens.pop(code, None)
         else:
-            self._screens[code] = wanted
+            self._screens[code] = accept
 
     def conclude(self, code: int, conclusion: Conclusion | None) -> None:
-        """Tell the library itself how the chain of each event of a code has ended, one without handlers too.
+        """Set a function of the library to call after the chain of each event of a code, even without handlers.
 
         Args:
             code: The code.
-            conclusion: Called where `enter` leads, with the event, the status of its last handler and all results. None
-                takes it back.
+            conclusion: Called in the exclusive section with the event, the status of its last handler and all results.
+                None removes it.
         """
         if conclusion is None:
             self._conclusions.pop(code, None)
@@ -309,11 +309,11 @@ class Handlers:
             self._conclusions[code] = conclusion
 
     def is_host(self, source: Proc) -> bool:
-        """Tell whether an event of this source is one of the server's or the host's own."""
+        """Return True if the source of an event is the server or the host."""
         return source[0] in ("", self._host) or source[1] > RANK_VALID
 
     def end(self, error: BaseException | None) -> None:
-        """Tell all handlers that no further event can come."""
+        """Report to all handlers that no further event can arrive."""
         for handler in list(self._known.values()):
             if handler.active and handler.ended is not None:
                 self._call(handler.ended, error)
@@ -350,13 +350,13 @@ class Handlers:
         row.insert(at, handler)
 
     def _beside(self, handler: Handler, row: list[Handler], head: int, tail: int, anchor: str) -> int:
-        """Return where to stand so as to come before or after the handler of a name."""
+        """Return the position for a handler that is to come before or after a named one."""
         everyone = [self._first, *[other for each in self._rows for other in each], self._last]
         other = next((each for each in everyone if each is not None and each.name == anchor), None)
         after = handler.place == keys.EVENT_HDLR_AFTER
         if not anchor or other is None:
             raise NotFound(
-                f"there is no event handler of the name {anchor!r} to stand {'after' if after else 'before'}",
+                f"there is no event handler of the name {anchor!r} to come {'after' if after else 'before'}",
                 hint="register that one first, with attrs.EVENT_HDLR_NAME",
             )
         where = -1 if other is self._first else DEFAULT + 1 if other is self._last else other.category
@@ -367,8 +367,8 @@ class Handlers:
         elif after == (where < handler.category):
             return head if after else tail
         raise PMIxError(
-            f"no place is {'after' if after else 'before'} the handler {anchor!r}: "
-            "handlers for one code come before those for several, and these before those for all",
+            f"the handler cannot come {'after' if after else 'before'} the handler {anchor!r}: "
+            "handlers for one code precede handlers for several codes, and these precede handlers for all codes",
             status=statuses.ERR_EVENT_REGISTRATION,
         )
 
@@ -393,16 +393,16 @@ class Handlers:
         over: Over | None = None,
         effect: Effect = _at_once,
     ) -> bool:
-        """Start the chain of an event; tell whether there is a handler for it.
+        """Start the chain of an event; return True if there is a handler for it.
 
         Args:
             notification: The event.
-            keep: Whether to keep it for a handler that comes late, if it finds none.
-            results: What handlers that are not of these have handed on.
-            over: Called once where `enter` leads, when the chain is over: with the status of its last handler, and
-                with all results.
-            effect: Calls the one C function that makes the event known here; what comes before has no effect, and what
-                comes after can be made up for by `recover`.
+            keep: Whether to keep an event without a handler for later handlers.
+            results: The results of earlier handlers elsewhere.
+            over: Called once in the exclusive section when the chain has ended, with the status of its last handler
+                and all results.
+            effect: Calls the one C function that makes the event take effect. An exception of a signal handler before
+                it leaves no trace, and `recover` completes the work after it.
         """
         screen = self._screens.get(notification.code)
         if screen is not None and self._guarded(screen, notification) is False:
@@ -436,13 +436,13 @@ class Handlers:
             return None
 
     def answered(self, delivery: Delivery, status: int, results: tuple[Info, ...]) -> None:
-        """Go on after an answer that came later than the call of the handler returned."""
+        """Continue a chain after an answer that was given after the handler had returned."""
         following = self._after(delivery, status, results)
         if following is not None:
             self._call(self._hand_over, following)
 
     def recover(self) -> None:
-        """Make up for what an exception of a signal handler may have left out in `raised`."""
+        """Complete the work of `raised` after an exception of a signal handler."""
         for _, argument in list(self._calls):
             if isinstance(argument, Delivery):
                 self._spend(argument.handler)
@@ -460,11 +460,11 @@ class Handlers:
         self._tell(self._make_calls, None)
 
     def _make_calls(self, _: object) -> None:
-        """Make the calls that are due, on one thread at a time: two would change their order."""
+        """Make the scheduled calls, in one thread at a time, which keeps their order."""
         while self._calls:
             mine: list[bool] = []
             try:
-                # One call of C functions: no exception of a signal handler can leave the lock locked.
+                # This is one call of C functions: no exception of a signal handler can leave the lock locked.
                 mine.extend(map(self._calling.acquire, (False,)))
                 if not mine[0]:
                     return
@@ -493,7 +493,7 @@ class Handlers:
         return None
 
     def _spend(self, handler: Handler) -> None:
-        """A handler that wants one event has it."""
+        """Remove a handler for a single event, which it has received."""
         if handler.oneshot and not handler.gone:
             self._drop(handler)
 
@@ -507,7 +507,7 @@ class Handlers:
         return self._next(chain)
 
     def _hand_over(self, delivery: Delivery) -> None:
-        """Call a handler, and those after it as long as each answers at once; outside of `enter`."""
+        """Call a handler, and the next ones as long as each answers at once; outside of the exclusive section."""
         following: list[Delivery | None] = [delivery]
         while (current := following.pop()) is not None:
             handler = current.handler
@@ -519,7 +519,7 @@ class Handlers:
                 return
             self.enter(lambda current=current, answer=answer: following.append(self._after(current, *answer)))  # type: ignore[misc]
 
-    # What suits whom
+    # Matching
 
     def _matches(self, handler: Handler, notification: Notification) -> bool:
         if handler.codes:
@@ -530,7 +530,7 @@ class Handlers:
         return self._in_range(handler, notification.source) and _concerns(handler.affected, notification.infos)
 
     def _in_range(self, handler: Handler, source: Proc) -> bool:
-        """Tell whether a handler wants events of this source."""
+        """Return True if a handler accepts events of a source."""
         if handler.range == RANGE_CUSTOM:
             return among(source, handler.within or ())
         if handler.range == RANGE_PROC_LOCAL:
@@ -539,19 +539,19 @@ class Handlers:
             return source[0] in [proc[0] for proc in handler.within or (self._proc,)]
         if handler.range == RANGE_RM:
             return self.is_host(source)
-        # Whether a source is in the session or on the node, this process need not know.
+        # This process may not know whether a source is in the session or on the node.
         return True
 
 
-def _concerns(wanted: tuple[Proc, ...] | None, infos: tuple[Info, ...]) -> bool:
-    """Tell whether an event affects one of the procs; one that does not say whom it affects may."""
-    if wanted is None:
+def _concerns(procs: tuple[Proc, ...] | None, infos: tuple[Info, ...]) -> bool:
+    """Return True if an event affects one of the procs, or names no affected procs."""
+    if procs is None:
         return True
     try:
         affected = procs_in(infos, keys.EVENT_AFFECTED_PROC, keys.EVENT_AFFECTED_PROCS)
     except TypeError:
         return True
-    return affected is None or any(among(proc, wanted) for proc in affected)
+    return affected is None or any(among(proc, procs) for proc in affected)
 
 
 def _taken(place: str, other: Handler) -> PMIxError:

@@ -1,4 +1,4 @@
-"""Names, records and small functions that both engines and all above them use; the protocols are in `engine.base`."""
+"""Names, records and small functions for both engines and their users; the protocols are in `engine.base`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 SLURM = "slurm.pmix."
-"""The prefix of the nspaces of Slurm's job steps; `pypmix.engine.slurm` says what is different there."""
+"""The prefix of the nspaces of Slurm's job steps; `pypmix.engine.slurm` has their limits."""
 LONGEST_SLEEP = 86400.0
 """The most seconds that a poll sleeps at a time."""
 
@@ -24,7 +24,7 @@ TIMED_OUT = "timed out before all processes arrived"
 
 
 def meant(key: str, known: Iterable[str]) -> str:
-    """Return a hint for a key that was not found: the likely one of those that are known here, or some of them."""
+    """Return a hint for a key that was not found: the most similar known key, or some known keys."""
     import difflib
 
     names = sorted({name for name in known if not name.startswith("pmix.")})
@@ -35,15 +35,15 @@ def meant(key: str, known: Iterable[str]) -> str:
 
 
 def ignore(_result: object, _error: BaseException | None) -> None:
-    """Take the end of an operation or an upcall that nothing waits for."""
+    """Ignore the result of an operation or an upcall."""
 
 
 URI_VARIABLES = tuple(["PMIX_SERVER_URI" + generation for generation in ("61", "51", "41", "4", "3", "21", "20", "2")])
-"""Where servers leave their address, newest first; the text is the same in each."""
+"""The variables with the address of a server, newest first; all have the same value."""
 
 
 def has_libpmix() -> bool:
-    """Tell whether this process has loaded a libpmix, as one with an MPI; nothing is imported for it."""
+    """Return True if this process has loaded a libpmix, for example with an MPI library; imports nothing."""
     try:
         with open("/proc/self/maps", "rb") as maps:
             return b"/libpmix.so" in maps.read()
@@ -55,14 +55,14 @@ NATIVE = "native"
 MUNGE = "munge"
 
 UNCHECKED = "unchecked"
-"""The word by which an operator has clients accepted whose user cannot be known."""
+"""The word that allows clients whose user cannot be verified."""
 
 
 def security_modules(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the security modules of a server, of which clients take the first that they have, and `unchecked`.
+    """Check the security modules of a server, of which clients use the first that they have, and `unchecked`.
 
     Raises:
-        PMIxError: There is no such module (`ERR_BAD_PARAM`).
+        PMIxError: A module does not exist (`ERR_BAD_PARAM`).
     """
     found = tuple([name.strip() for name in names if name.strip()])
     if not set(found) - {UNCHECKED}:
@@ -75,11 +75,9 @@ def security_modules(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def sleep_for(seconds: float) -> float:
-    """Return how long to sleep at a time until something is due in so many seconds.
-
-    The kernel counts the milliseconds of a poll in an int, and any client may ask for a limit beyond that. The sleeper
-    wakes earlier, looks again, and continues to sleep.
-    """
+    """Return the seconds of the next sleep of a loop whose next call is due in `seconds`."""
+    # The kernel stores the milliseconds of a poll in an int, and a client may request a larger limit. The loop wakes
+    # earlier, and sleeps again.
     return 0.0 if seconds < 0 else seconds if seconds < LONGEST_SLEEP else LONGEST_SLEEP
 
 
@@ -91,20 +89,18 @@ _COMMON = """
 """
 
 COMMON = frozenset(_COMMON.split())
-"""The features that both engines have with all releases; each engine adds its own."""
+"""The features that both engines have with all releases; each engine adds further ones."""
 
 
 def owned(lock: Any) -> Callable[[], bool]:
-    """Return a function that tells whether this thread holds a reentrant lock: in a signal handler, or in a callback.
-
-    The lock knows it and has no public method for it. To take and release the lock takes 175 ns, and 50 ns more where
-    its owner is noted by hand; each operation does so some three times.
-    """
+    """Return a predicate that is true if this thread holds a reentrant lock: in a signal handler or a callback."""
+    # The lock has no public method for that. Acquiring and releasing it takes 175 ns, and 50 ns more if its owner is
+    # recorded by hand; each operation does so some three times.
     return lock._is_owned  # type: ignore[no-any-return]
 
 
 class EngineInfo(Record):
-    """Which engine a session runs on: its name, the release that it speaks, and the library where there is one."""
+    """The engine of a session: its name, its release, and its library if it has one."""
 
     name: str
     release: str
@@ -115,8 +111,7 @@ class EngineInfo(Record):
 
 
 class Pending(Record):
-    """A collective or request that a server has begun and not ended: the procs that have arrived, and the missing
-    ones."""
+    """A collective or request in progress at a server, with the procs that have arrived and the missing procs."""
 
     operation: str
     label: str

@@ -1,4 +1,4 @@
-"""The directives of connects that work with each server: the same for both engines."""
+"""The directives of connects that each kind of server supports, for both engines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = {
     CONNECT_OPTIONAL: "optional participants",
     CONNECT_EARLY_TERM: "connections whose members may end early",
 }
-"""The meanings, in words, of the directives that only servers of the Python engine know."""
+"""The descriptions of the directives that only servers of the Python engine support."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,24 +32,25 @@ if TYPE_CHECKING:
 
 
 def understood(infos: tuple[Info, ...]) -> tuple[Info, ...]:
-    """Return the directives of a connect or a disconnect for a server that knows only those of the Standard.
+    """Return the directives of a connect or a disconnect for a server that supports only those of the Standard.
 
-    It assigns no nspace whether or not it is asked for one.
+    Such a server never assigns an nspace.
 
     Raises:
-        NotSupported: There are others.
+        NotSupported: Other directives are set.
     """
     for info in infos:
         if info.key in NAMES:
             raise NotSupported(
-                f"this server knows no {NAMES[info.key]}: only those of pypmix's Python engine do ({info.key})",
-                hint="`supports('connect.directives')` tells where it works",
+                f"this server does not support {NAMES[info.key]}: only servers of pypmix's Python engine do "
+                f"({info.key})",
+                hint="check `supports('connect.directives')` first",
             )
     return tuple([info for info in infos if info.key not in (CONNECT_ASSIGN, CONNECT_XCHG_ONLY)])
 
 
 def check_caller(proc: Proc, op: Connect | Disconnect) -> None:
-    """Refuse a disconnect that does not name its caller: servers without connections would wait for ever.
+    """Refuse a disconnect that does not name its caller: servers without connections would wait forever.
 
     Raises:
         NotFound: The caller is not named.
@@ -59,5 +60,5 @@ def check_caller(proc: Proc, op: Connect | Disconnect) -> None:
 
 
 def id_of(infos: tuple[Info, ...]) -> str:
-    """Return the id of a connect, an empty string if it has none."""
+    """Return the id of a connect; an empty string if it has none."""
     return found(infos, CONNECT_ID, str) or ""

@@ -1,4 +1,4 @@
-"""Faults of pypmix itself: each ends the operation that it belongs to and is logged, and the rest goes on."""
+"""Internal errors of pypmix: each is logged and fails its operation, and all others continue."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def fault(what: str, error: BaseException) -> PMIxError:
-    """Log a fault with its traceback; return the error for the callers that it affects.
+    """Log an internal error with its traceback; return the error for the affected callers.
 
     Args:
-        what: What failed, such as "the answer to a fence".
+        what: The failed action, such as "the answer to a fence".
         error: The exception.
     """
     from logging import getLogger
@@ -30,17 +30,15 @@ def fault(what: str, error: BaseException) -> PMIxError:
 
 
 def traced(error: BaseException) -> str:
-    """Return an exception with its traceback, for a log that is text."""
+    """Return an exception with its traceback, as text for a log."""
     from traceback import format_exception
 
     return "".join(format_exception(error)).rstrip()
 
 
 def struck(error: BaseException) -> bool:
-    """Tell whether an exception is that of a signal handler, which may strike any code and is its caller's business.
-
-    A handler is called with the frame that it interrupts; one in C, such as that of Ctrl-C, raises no `Exception`.
-    """
+    """Return True if an exception was raised by a signal handler, which may interrupt any code."""
+    # Python calls a handler with the interrupted frame; a handler in C, such as that of Ctrl-C, raises no `Exception`.
     if not isinstance(error, Exception):
         return True
     trace = error.__traceback__
@@ -54,10 +52,10 @@ def struck(error: BaseException) -> bool:
 
 
 class Steps:
-    """Knows to which operation each step of a session's groups belongs, so that a fault ends that one and no other.
+    """Assigns the steps of a session's groups to operations, so that an internal error fails only its operation.
 
     Args:
-        fail: Ends operations with an error: the one of a key, or all that are under way if the key is None.
+        fail: Fails the operation of a key with an error; all operations in progress if the key is None.
     """
 
     def __init__(self, fail: Callable[[object, PMIxError], None]) -> None:
@@ -77,11 +75,11 @@ class Steps:
             self._whose = before
 
     def failed(self, error: Exception) -> None:
-        """A step without an operation of its own has failed, such as one that an event has led to."""
+        """Handle an error in a step without an operation, such as the handling of an event."""
         self._fail(None, fault("a step of the groups", error))
 
     def ended(self, done: Done[object]) -> Done[object]:
-        """Return a callback for the end of an operation that is a part of the one which takes a step now."""
+        """Return a callback for the end of an operation that is a part of the present one."""
         whose = self._whose
         return lambda result, error: self.begin(whose, done, result, error)
 

@@ -1,7 +1,7 @@
-"""Credentials of the munge daemon, which proves who a process of this machine, or of its cluster, runs as.
+"""Credentials of the munge daemon, which prove the user of a process of this machine or its cluster.
 
-Unlike the credential of the `native` module, which is what a process says of itself, it cannot be made for another
-user, and each can be used once.
+Unlike the credential of the `native` module, which is unverified, a munge credential cannot be made for another user,
+and can be used only once.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ LIBRARY = "libmunge.so.2"
 MAX_CREDENTIAL = 16384
 
 OPT_TTL, OPT_SOCKET, OPT_UID = 4, 8, 9
-"""The library's numbers for the seconds that a credential is valid, the socket of its daemon, and who may read it."""
+"""The library's options: the lifetime of a credential, the socket of the daemon, and the user who may read it."""
 
 STALE = frozenset((15, 16, 17))
-"""The statuses of a credential that is too old, of the future, or used before: the library reads it all the same."""
+"""The statuses of a credential that is too old, from the future, or used before: the library still reads it."""
 
 
 class _Munge:
@@ -50,16 +50,16 @@ def _load() -> Any:
 
 
 def seal(payload: bytes = b"", *, socket: str = "", reader: int | None = None, seconds: int = 0) -> bytes:
-    """Return a new credential of this process that holds some bytes.
+    """Return a new credential of this process with a payload.
 
     Args:
-        payload: The bytes.
-        socket: The socket of munge's daemon, if it is not in its usual place.
-        reader: The only user besides root who may read it; anybody by default.
-        seconds: How long it is valid; what munge's daemon says by default.
+        payload: The payload.
+        socket: The socket of munge's daemon; empty for the default.
+        reader: The only user besides root who may read it; by default any user.
+        seconds: Its lifetime; 0 for the default of munge's daemon.
 
     Raises:
-        NotSupported: The library is not here, or its daemon does not answer.
+        NotSupported: The library is not installed, or its daemon does not answer.
     """
     import ctypes
 
@@ -76,17 +76,15 @@ def seal(payload: bytes = b"", *, socket: str = "", reader: int | None = None, s
 
 
 def unseal(credential: bytes, *, socket: str = "", stale: bool = False) -> tuple[bytes, int, int]:
-    """Return the bytes that a credential holds, and the user and the group that it proves.
-
-    Takes a message to the daemon and back.
+    """Return the payload of a credential, and the user and the group that it proves; blocks for the daemon's answer.
 
     Args:
         credential: The credential.
-        socket: The socket of munge's daemon, if it is not in its usual place.
-        stale: Whether it may be too old, or used before: that user made it, and another one may show it.
+        socket: The socket of munge's daemon; empty for the default.
+        stale: Whether it may be too old or used before: then another user may present it.
 
     Raises:
-        PMIxError: It is none, is too old, was used before, or cannot be checked (`ERR_INVALID_CRED`).
+        PMIxError: It is invalid, too old, was used before, or cannot be checked (`ERR_INVALID_CRED`).
     """
     import ctypes
 
@@ -109,19 +107,19 @@ def unseal(credential: bytes, *, socket: str = "", stale: bool = False) -> tuple
 
 
 def encode() -> bytes:
-    """Return a new credential of this process, as the `munge` module of a client sends it.
+    """Return a new credential of this process, in the form of the `munge` module of clients.
 
     Raises:
-        NotSupported: The library is not here, or its daemon does not answer.
+        NotSupported: The library is not installed, or its daemon does not answer.
     """
     return seal() + b"\0"
 
 
 def decode(credential: bytes) -> tuple[int, int]:
-    """Return the user and the group that a credential proves; takes a message to the daemon and back.
+    """Return the user and the group that a credential proves; blocks for the daemon's answer.
 
     Raises:
-        PMIxError: It is none, is too old, was used before, or cannot be checked (`ERR_INVALID_CRED`).
+        PMIxError: It is invalid, too old, was used before, or cannot be checked (`ERR_INVALID_CRED`).
     """
     _, uid, gid = unseal(credential.rstrip(b"\0"))
     return uid, gid
@@ -129,7 +127,7 @@ def decode(credential: bytes) -> tuple[int, int]:
 
 @contextmanager
 def _context(socket: str, numbers: Mapping[int, int | None] = {}) -> Iterator[Any]:
-    """Settings of the library; None stands for its own."""
+    """Make a context of the library with options; a context of None means the defaults."""
     chosen = {option: number for option, number in numbers.items() if number is not None}
     if not socket and not chosen:
         yield None

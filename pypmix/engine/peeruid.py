@@ -1,9 +1,9 @@
-"""Whose process is at the other end of a connection on this machine, as the kernel knows it.
+"""The user of the process at the other end of a connection on this machine, from the kernel.
 
-The credential of the `native` security module is what a client says of itself, and any user of the machine can reach
-the loopback interface. Linux tells the owner of a TCP socket by its addresses, over netlink, and that of a Unix-domain
-socket by the socket. Without a plain answer of the kernel the user is unknown: a socket that cannot be found may have
-been hidden (one that is bound to a device is not found by its addresses alone), or be gone.
+The credential of the `native` security module is unverified, and any user of the machine can reach the loopback
+interface. Linux reports the owner of a TCP socket by its addresses, over netlink, and the owner of a Unix-domain socket
+by the socket. Without a definite answer of the kernel, the user is unknown: a socket that is not found may be hidden (a
+socket bound to a device is not found by its addresses alone), or closed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ ANY_STATE = 0xFFFFFFFF
 NO_COOKIE = 0xFFFFFFFF
 
 UNKNOWN_USER = -1
-"""The kernel does not tell the owner."""
+"""The kernel does not report the owner."""
 
 MAX_STALE = 64
-"""Answers to earlier questions, or of others than the kernel, that are passed over."""
+"""The most answers to earlier requests, or from other senders than the kernel, that are skipped."""
 
 PROBE_SECONDS = 5.0
 """Seconds that a connection of a process to itself may take."""
 
 OWNER = "PYPMIX_SERVER_OWNER"
-"""Whose servers a process talks to besides those of its own user and of root: numbers of users, or `any`."""
+"""The variable with further users whose servers a process accepts, besides its user and root: uids, or `any`."""
 
 ANYBODY = "any"
 
@@ -52,7 +52,7 @@ _ALL_IDS = 0xFFFFFFFF
 
 
 def contents(path: str) -> bytes:
-    """Return what is in a file, read without a file object, which would cost a client more than the file."""
+    """Return the contents of a file, read without a file object, which would cost a client more than the file."""
     file, found = os.open(path, os.O_RDONLY | os.O_CLOEXEC), b""
     try:
         while piece := os.read(file, 4096):
@@ -63,9 +63,9 @@ def contents(path: str) -> bytes:
 
 
 def unclear() -> int:
-    """Return the user id that stands for all those that this process's user namespace does not know, -1 for none.
+    """Return the uid that represents all users outside of this process's user namespace; -1 for none.
 
-    Sockets of all these users seem to be of this one, so that it proves nothing.
+    The kernel reports it for sockets of all these users, so that it proves nothing.
     """
     try:
         known = sum([int(line.split()[2]) for line in contents("/proc/self/uid_map").splitlines()])
@@ -89,17 +89,17 @@ def is_own(uid: int) -> bool:
 
 
 def described(uid: int) -> str:
-    """Return the name of a foreign user, for a person."""
+    """Return the text for another user, for a person."""
     if uid == unclear():
         return f"user {uid}, who stands for all users that this user namespace does not know"
     return f"user {uid}"
 
 
 def listen_on_loopback(backlog: int | None = None) -> socket.socket:
-    """Return a listener on this machine's loopback address: that of IPv4, or else of IPv6.
+    """Return a listener on this machine's loopback address of IPv4, or else of IPv6.
 
     Raises:
-        OSError: There is neither.
+        OSError: There is no loopback address.
     """
     import socket
 
@@ -113,13 +113,13 @@ def listen_on_loopback(backlog: int | None = None) -> socket.socket:
 
 
 class Owners:
-    """Answers who owns the other end of connections.
+    """Finds the owners of the other ends of connections.
 
     Args:
-        tcp: Whether it is asked for TCP connections, too.
+        tcp: Whether it is needed for TCP connections, too.
 
     Attributes:
-        trouble: Why the kernel does not tell it of TCP connections here; empty where it does.
+        trouble: Why the kernel does not report the owners of TCP connections here; empty if it does.
     """
 
     __slots__ = ("_netlink", "_sequence", "_unclear", "trouble")
@@ -141,13 +141,13 @@ class Owners:
 
     @property
     def doubt(self) -> str:
-        """Why a user may be none that can be told from others; empty where all can."""
+        """Why some users cannot be distinguished from others; empty if all can."""
         if self._unclear == UNKNOWN_USER:
             return ""
         return f"this user namespace does not know all users, and shows those as user {self._unclear}"
 
     def probe(self) -> None:
-        """Ask for the owner of a connection of this process's own, and say in `trouble` what is wrong if that fails."""
+        """Request the owner of a connection of this process to itself, and set `trouble` if that fails."""
         if self.trouble:
             return
         if os.geteuid() == self._unclear:
@@ -158,12 +158,12 @@ class Owners:
         try:
             with (
                 listen_on_loopback() as listener,
-                # create_connection would look the address up, for which Python imports the tables of IDNA.
+                # create_connection would resolve the address, for which Python imports the tables of IDNA.
                 socket.socket(listener.family) as here,
             ):
                 here.settimeout(PROBE_SECONDS)
                 here.connect(listener.getsockname())
-                # This is the process's own connection, even if others connect here at the same time.
+                # The addresses identify this connection, even if other processes connect at the same time.
                 uid = self._ask(here.family, here.getsockname(), here.getpeername(), ESTABLISHED)
         except OSError as error:
             self.trouble = f"this process cannot connect to itself: {error.strerror or error}"
@@ -172,7 +172,7 @@ class Owners:
             self.trouble = "the kernel has no sock_diag for TCP (inet_diag, tcp_diag), or does not let this process ask"
 
     def uid(self, connection: _socket.socket) -> int:
-        """Return the owner of the other end of an accepted connection, `UNKNOWN_USER` if that is not sure."""
+        """Return the owner of the other end of an accepted connection; `UNKNOWN_USER` if it is uncertain."""
         if connection.family == _socket.AF_UNIX:
             return self._credentials(connection)
         try:
@@ -182,10 +182,8 @@ class Owners:
         return self._ask(connection.family, peer[:2], own[:2], ESTABLISHED)
 
     def server(self, connection: _socket.socket) -> int:
-        """Return the owner of the server that a connection leads to, `UNKNOWN_USER` if that is not sure.
-
-        The other end has no owner before the server has accepted it, so the listener's owner is asked for.
-        """
+        """Return the owner of the server of a connection; `UNKNOWN_USER` if it is uncertain."""
+        # The other end has no owner before the server has accepted it, so the listener's owner is requested.
         if connection.family == _socket.AF_UNIX:
             return self._credentials(connection)
         try:
@@ -195,13 +193,13 @@ class Owners:
         return self.listener(host, port)
 
     def listener(self, host: str, port: int) -> int:
-        """Return the user who listens at an address of this machine, `UNKNOWN_USER` if that is not sure."""
+        """Return the user who listens at an address of this machine; `UNKNOWN_USER` if it is uncertain."""
         if ":" in host:
             return self._ask(_socket.AF_INET6, (host, port), ("::", 0), LISTENING)
         return self._ask(_socket.AF_INET, (host, port), ("0.0.0.0", 0), LISTENING)
 
     def close(self) -> None:
-        """Let go of the kernel's side. May be called twice."""
+        """Close the netlink socket. May be called twice."""
         if self._netlink is not None:
             self._netlink.close()
             self._netlink = None
@@ -215,7 +213,7 @@ class Owners:
         return UNKNOWN_USER if uid == self._unclear else uid
 
     def _ask(self, family: int, place: tuple[str, int], other: tuple[str, int], wanted: int) -> int:
-        """Return who owns the socket at one address that is connected to another, in a state."""
+        """Return the owner of the socket in a state that is connected from one address to another."""
         netlink = self._netlink
         if netlink is None:
             return UNKNOWN_USER
@@ -252,17 +250,17 @@ class Owners:
             data, _HEADER.size
         )
         if wanted == LISTENING:
-            # It may listen on all addresses.
+            # The socket may listen on all addresses.
             same = at[:2] == ports[:2]
         else:
             same = at == ports and _address(found, there) == source and _address(found, beyond) == target
-        # A socket that its process has closed lives on for a while, without an owner: the kernel then says root.
+        # A closed socket remains for a while without an owner: the kernel then reports root.
         sure = same and state == wanted and inode and not device and uid != self._unclear
         return uid if sure else UNKNOWN_USER
 
 
 def has_ended(connection: _socket.socket) -> bool:
-    """Tell whether the other end of an accepted connection of TCP has closed it."""
+    """Return True if the other end of an accepted TCP connection has closed it."""
     try:
         return connection.getsockopt(_socket.IPPROTO_TCP, _socket.TCP_INFO, 1)[0] != ESTABLISHED
     except (OSError, AttributeError):
@@ -272,16 +270,16 @@ def has_ended(connection: _socket.socket) -> bool:
 def check_server(
     server: _socket.socket | tuple[str, int], where: str, owners: Collection[int], allowed: str = ""
 ) -> None:
-    """Check that a server belongs to this user, to root, or to another user that is allowed.
+    """Check that a server belongs to this user, to root, or to another allowed user.
 
     Args:
-        server: A connection to it, or the host and the port of one to come.
+        server: A connection to it, or the host and the port before the connection.
         where: Its address, for a person.
         owners: Further users that it may belong to.
-        allowed: What `PYPMIX_SERVER_OWNER` says.
+        allowed: The value of `PYPMIX_SERVER_OWNER`.
 
     Raises:
-        Unreachable: It belongs to another user, or the kernel does not tell.
+        Unreachable: It belongs to another user, or the kernel does not report its user.
     """
     if allowed == ANYBODY:
         return
@@ -305,16 +303,16 @@ def check_server(
         f"the kernel does not tell whose server is at {where}" + (f": {why}" if why else ""),
         operation="open",
         engine="python",
-        hint=f"if it is on another machine, or the kernel cannot tell, and it is the right one, set {OWNER}={ANYBODY}",
+        hint=f"if you know that it is the right server, for example on another machine, set {OWNER}={ANYBODY}",
     )
 
 
 def connections_of_others(ports: Collection[int], users: Collection[int]) -> list[tuple[int, _socket.socket]]:
-    """Return the connections to these ports of this process that are of none of these users, and whose each is.
+    """Return the connections to ports of this process from other users than the given ones, with the user of each.
 
-    It is for a library that accepts connections itself and does not say which one it asks about: that is one of all.
-    The sockets are further ones of these connections, and the caller's to close.
+    The sockets are duplicates, which the caller must close.
     """
+    # libpmix accepts connections itself, and its request for validation does not name the connection.
     owners = Owners()
     found: list[tuple[int, _socket.socket]] = []
     try:
@@ -324,12 +322,12 @@ def connections_of_others(ports: Collection[int], users: Collection[int]) -> lis
                     continue
                 further = os.dup(int(fd))
             except OSError:
-                # It is closed by now.
+                # The descriptor has been closed meanwhile.
                 continue
             try:
                 connection = _socket.socket(fileno=further)
             except OSError:
-                # It has become something else meanwhile.
+                # The descriptor has been reused for another file meanwhile.
                 os.close(further)
                 continue
             tcp = connection.type == _socket.SOCK_STREAM and connection.family != _socket.AF_UNIX
@@ -348,7 +346,7 @@ def connections_of_others(ports: Collection[int], users: Collection[int]) -> lis
 
 
 def _address(family: int, data: bytes) -> bytes:
-    """Return an address as a connection has it: a socket of IPv6 may speak IPv4."""
+    """Return an address in the form of the connection: an IPv6 socket may have an IPv4 address."""
     if family == _socket.AF_INET:
         return data[:4]
     return data[12:] if data.startswith(_MAPPED) else data

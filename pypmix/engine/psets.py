@@ -1,4 +1,4 @@
-"""The rules of a process set, the same with the servers of both engines."""
+"""The rules of process sets, the same for the servers of both engines."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ def new_pset(
     ranks_of: Callable[[str], Collection[int] | None],
     elsewhere: bool,
 ) -> dict[Proc, None]:
-    """Return the members of a set that is to be defined, in their order, with those of whole jobs one by one.
+    """Check a new set, and return its members in order, with all ranks of whole jobs.
 
     Args:
         name: Its name.
         members: Its procs.
-        psets: The sets that there are.
-        ranks_of: Returns the ranks of an nspace, as a collection that knows quickly what it holds; None for one that is
-            not registered.
-        elsewhere: Whether nspaces that are not registered may be named, which are those of other servers.
+        psets: The names of the present sets.
+        ranks_of: Returns the ranks of an nspace, as a collection with a fast membership test; None for an unregistered
+            nspace.
+        elsewhere: Whether unregistered nspaces, of other servers, are allowed.
 
     Raises:
-        PMIxError: There is such a set already, or an nspace of that name (`ERR_EXISTS`), it is not a name or has no
-            members (`ERR_BAD_PARAM`).
+        PMIxError: A set or an nspace of that name exists (`ERR_EXISTS`), the name is invalid, or the set has no members
+            (`ERR_BAD_PARAM`).
         OutOfResources: There are too many sets.
-        NotFound: A member is not known.
+        NotFound: A member is unknown.
     """
     if not check_name(name, MAX_NSLEN, "a process set's name") or "," in name:
-        raise _refused(f"{name!r:.300} is not a name of a process set: servers tell names joined with commas")
+        raise _refused(f"{name!r:.300} cannot name a process set: servers send names joined with commas")
     found = tuple(members)
     instances("members", found, Proc)
     if not found:
         raise _refused(f"the process set {name!r} has no members")
     if name in psets:
         raise _refused(
-            f"there is a process set {name!r} already, and sets do not change: delete it first", statuses.ERR_EXISTS
+            f"the process set {name!r} exists already, and sets cannot change: delete it first", statuses.ERR_EXISTS
         )
     if ranks_of(name) is not None:
         raise _refused(f"{name!r} is a namespace, and so it cannot name a process set", statuses.ERR_EXISTS)
@@ -69,13 +69,13 @@ def new_pset(
 
 
 def names_of(psets: Mapping[str, Container[Proc]], proc: Proc) -> list[str]:
-    """Return the names of the sets that a proc is in."""
+    """Return the names of the sets with a proc as a member."""
     whole = Proc.unchecked(proc.nspace, RANK_WILDCARD)
     return [name for name, members in psets.items() if proc in members or whole in members]
 
 
 def missing(name: str) -> NotFound:
-    """Return the error of a set that there is not."""
+    """Return the error for an unknown set."""
     return NotFound(f"there is no process set {name!r}", operation=DELETE)
 
 

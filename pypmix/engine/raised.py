@@ -1,4 +1,4 @@
-"""The events that a process has raised itself, so that it gets each once."""
+"""The events that a process has raised itself, so that it receives each once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 
 class Raised:
-    """The events that this process has raised itself, and how often its handlers have yet to get each.
+    """The events that this process has raised itself, with the number of expected deliveries of each."""
 
-    Releases deliver some of them again to handlers that are registered later, whether they were handled or not.
-    """
+    # libpmix delivers some of them again to handlers that are registered later, whether they were handled or not.
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, list[int]] = OrderedDict()
@@ -33,12 +32,12 @@ class Raised:
                 self._known.popitem(last=False)
 
     def heard(self, code: int, infos: tuple[Info, ...]) -> tuple[bool, int | None]:
-        """Tell whether an event is news, and its range, where it is of those raised here."""
+        """Return whether an event is new, and its range if it was raised here."""
         known = self._known.get(self._name(code, infos))
         if known is None:
             return True, None
         if not known[0]:
-            # What comes once too often now is not to be missing when it is raised anew.
+            # A repeated delivery must not count against a later event of the same kind.
             return False, known[1]
         known[0] -= 1
         return True, known[1]

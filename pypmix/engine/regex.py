@@ -1,4 +1,4 @@
-"""The lists of nodes and of ranks per node that job info carries, for hosts; every release of libpmix reads them."""
+"""The lists of nodes and of ranks per node in job info, in the form that every release of libpmix reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def generate_nodes(nodes: Iterable[str]) -> str:
 
     Raises:
         TypeError: A name is not a str.
-        ValueError: There are none, or a name is empty or has a comma, a semicolon or a NUL in it.
+        ValueError: There are no names, or a name is empty or contains a comma, a semicolon or a NUL.
     """
     names = [nodes] if isinstance(nodes, str) else list(nodes)
     for name in names:
@@ -49,7 +49,7 @@ def generate_ppn(ranks: Iterable[Iterable[int]]) -> str:
 
 
 def parse_nodes(given: str | bytes) -> list[str]:
-    """Return the names in a list of nodes, of whatever release.
+    """Return the names in a list of nodes, of any release.
 
     Raises:
         ValueError: It is not such a list.
@@ -58,7 +58,7 @@ def parse_nodes(given: str | bytes) -> list[str]:
 
 
 def parse_ppn(given: str | bytes) -> list[list[int]]:
-    """Return the ranks on each node in a list of them, of whatever release.
+    """Return the ranks on each node in a list of ranks, of any release.
 
     Raises:
         ValueError: It is not such a list.

@@ -1,13 +1,13 @@
-"""Which engine runs a session, and why the others do not.
+"""The choice of the engine for a session.
 
-`PYPMIX_ENGINE` (or the `engine` argument) says `python`, `native` or `auto`. A requested engine never falls back to
-the other one. `auto` takes the native engine where a library of the server's own generation is found, because only
-inside a generation do natives' group operations understand each other, and the Python engine otherwise. It also takes
-the Python engine where this process cannot open libpmix any more: most releases do not start a second time.
+`PYPMIX_ENGINE` (or the `engine` argument) is `python`, `native` or `auto`. A requested engine never falls back to the
+other one. `auto` chooses the native engine if a library of the server's generation is found, because group operations
+of native clients are compatible only within a generation, and the Python engine otherwise. It also chooses the Python
+engine if this process can no longer open libpmix: most releases cannot be initialized a second time.
 
-Under a server of pypmix `auto` is the Python engine, which starts faster. The exception is a process that has loaded
-libpmix, as MPI does, under a server on a libpmix: it keeps to that one connection, for the reason that the Python
-engine's `Connection._part` has.
+Under a server of pypmix, `auto` is the Python engine, which starts faster. The exception is a process that has loaded
+libpmix, as MPI does, under a server on a libpmix: it uses only the library's connection, for the reason in the Python
+engine's `Connection._part`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     Opener = Callable[[str | None, Mapping[str, str] | None, tuple[Info, ...]], ClientSession | None]
 
 opener: Opener | None = None
-"""Opens clients in place of `open_client` where it returns a session: those of ranks that a test simulates."""
+"""Opens the clients of simulated ranks of a test; `open_client` opens a client if it returns None."""
 
 
 class Launcher(Record):
-    """The environment's words on the server that launched this process; all empty for a lone process."""
+    """The variables of the server that launched this process; all empty for a process without a launcher."""
 
     nspace: str = ""
     rank: str = ""
@@ -56,7 +56,7 @@ class Launcher(Record):
 
 
 class Choice(Record):
-    """The engine taken, why, and the native library that was looked up for it."""
+    """The chosen engine, the reason, and the native library that was found for it."""
 
     engine: str
     reason: str
@@ -67,10 +67,10 @@ class Report(Record):
     """The findings and the decision of `choose` in an environment, for a person to read.
 
     Args:
-        launcher: What the environment says about the server.
-        native: The native engine, with every library that was looked at.
-        missing: Why this installation has no native engine; empty where it has one.
-        choice: The engine that a client would take; None where it would fail.
+        launcher: The variables of the server.
+        native: The native engine, with every examined library.
+        missing: Why this installation has no native engine; empty if it has one.
+        choice: The engine that a client would use; None if it would fail.
         trouble: Why it would fail.
     """
 
@@ -82,7 +82,7 @@ class Report(Record):
 
 
 def owners_trouble() -> str:
-    """Return why the kernel does not tell servers and clients whose a connection is; empty if it does."""
+    """Return why the kernel does not report the user of a connection to servers and clients; empty if it does."""
     from pypmix.engine.peeruid import Owners
 
     owners = Owners()
@@ -94,9 +94,9 @@ def owners_trouble() -> str:
 
 
 def launcher(env: Mapping[str, str] | None = None) -> Launcher:
-    """Read what a PMIx server put into the environment of its client."""
+    """Read the variables that a PMIx server has set for its client."""
     env = os.environ if env is None else env
-    # In the order of their names. To ask for each is cheaper than to look at all variables.
+    # In the order of their names. A lookup of each is cheaper than a search of all variables.
     uris = tuple([(name, uri) for name in _URI_VARIABLES if (uri := env.get(name)) is not None])
     server = uris[0][1].partition(";")[0] if uris else ""
     nspace, _, version = env.get("PYPMIX_SERVER", "").partition(" ")
@@ -114,7 +114,11 @@ def launcher(env: Mapping[str, str] | None = None) -> Launcher:
 
 
 def requested(engine: str | None, env: Mapping[str, str]) -> str:
-    """Return the engine asked for by argument or environment, `auto` by default; `ValueError` for anything else."""
+    """Return the engine that the argument or the environment requests, by default `auto`.
+
+    Raises:
+        ValueError: It is not an engine.
+    """
     name = engine or env.get("PYPMIX_ENGINE") or "auto"
     if name not in ENGINES:
         source = "engine" if engine else "PYPMIX_ENGINE"
@@ -123,11 +127,11 @@ def requested(engine: str | None, env: Mapping[str, str]) -> str:
 
 
 def choose(engine: str | None = None, env: Mapping[str, str] | None = None) -> Choice:
-    """Decide which engine a client in this environment runs on, without opening it.
+    """Choose the engine of a client in this environment, without opening it.
 
     Raises:
-        EngineUnavailable: The native engine was requested and cannot be used; the text says why.
-        ValueError: The engine asked for does not exist.
+        EngineUnavailable: The native engine was requested and cannot be used.
+        ValueError: The requested engine does not exist.
     """
     env = os.environ if env is None else env
     name = requested(engine, env)
@@ -185,7 +189,7 @@ def _native(env: Mapping[str, str]) -> Choice:
 
 
 def report(env: Mapping[str, str] | None = None) -> Report:
-    """Look at everything that `choose` may look at, and load and change nothing."""
+    """Examine everything that `choose` may examine, without loading or changing anything."""
     from pypmix.engine import native
     from pypmix.engine.native.library import availability
 
@@ -205,11 +209,11 @@ def open_client(
     env: Mapping[str, str] | None = None,
     directives: tuple[Info, ...] = (),
 ) -> ClientSession:
-    """Open a client session on the engine that `choose` takes.
+    """Open a client session on the engine that `choose` returns.
 
     Args:
-        engine: `python`, `native` or `auto`; None asks `PYPMIX_ENGINE`.
-        env: The environment that the launcher left; this process's own by default.
+        engine: `python`, `native` or `auto`; None for the value of `PYPMIX_ENGINE`.
+        env: The environment from the launcher; by default that of this process.
         directives: Infos for `PMIx_Init`.
 
     Raises:
@@ -240,14 +244,14 @@ def open_tool(
     """Open a tool session.
 
     Args:
-        engine: `python`, `native` or `auto`, which is `python` here; None asks `PYPMIX_ENGINE`.
-        env: The environment that tells of servers; this process's own by default.
+        engine: `python`, `native` or `auto`, which is `python` here; None for the value of `PYPMIX_ENGINE`.
+        env: The environment that names servers; by default that of this process.
         directives: Infos for `PMIx_tool_init`.
 
     Raises:
         EngineUnavailable: The requested engine cannot be used here.
-        Unreachable: There is no such server, or it does not let this tool in.
-        TypeError, ValueError: The directives make no sense.
+        Unreachable: The server does not exist, or refuses this tool.
+        TypeError, ValueError: The directives are invalid.
     """
     env = os.environ if env is None else env
     if requested(engine, env) == "native":
@@ -265,13 +269,13 @@ def open_server(on_upcall: OnUpcall, engine: str = "python", options: ServerOpti
     """Start a server of this node.
 
     Args:
-        on_upcall: Called with each request to the host, on the engine's thread; it must not block.
+        on_upcall: Called with each request to the host, in the engine's thread; it must not block.
         engine: `python` or `native`.
-        options: Its options; the defaults if None.
+        options: Its options; None for the defaults.
 
     Raises:
         EngineUnavailable: The native engine cannot serve here.
-        ValueError: There is no such engine.
+        ValueError: The engine does not exist.
     """
     if engine not in SERVER_ENGINES:
         raise ValueError(f"engine={engine!r} runs no server: it is one of {', '.join(SERVER_ENGINES)}")

@@ -1,4 +1,4 @@
-"""The options of a server, which facades hand to either engine."""
+"""The options of a server, which facades pass to either engine."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
 
 
 class Notes:
-    """The notes of a server for a person.
+    """The log messages of a server.
 
     Args:
         proc: The server.
-        told: Told of it; the logger `pypmix.server` by default.
+        log: Receives the messages; by default the logger `pypmix.server`.
     """
 
-    def __init__(self, proc: Proc, told: Callable[[str], None] | None) -> None:
+    def __init__(self, proc: Proc, log: Callable[[str], None] | None) -> None:
         self._proc = proc
-        self._told = told
+        self._log = log
         self._lines = Limit()
 
     def add(self, text: str) -> None:
-        """Note something."""
-        # Who says it, or how it begins, is what it is about.
+        """Add a message."""
+        # The beginning of a message identifies its subject, for the limit of repeated messages.
         note = self._lines.take(text[:24])
         if note is None:
             return
         text = printable_lines(text) + note
-        if self._told is None:
+        if self._log is None:
             import logging
 
             logging.getLogger("pypmix.server").warning("%s: %s", self._proc, text)
             return
         try:
-            self._told(text)
+            self._log(text)
         except Exception as error:
-            # The host's own code, which is not to end the thread that all need.
+            # An error in the host's code must not end the server's thread.
             fault("to log what a server does", error)
 
 
@@ -51,19 +51,19 @@ class ServerOptions(Record):
     """The options of a server of this node.
 
     Args:
-        nspace: The server's own nspace; `pypmix-` and the pid if None.
-        hostname: The name of this node; the system's by default.
-        tmpdir: The folder that clients are told for temporary files; the system's by default.
-        system_tmpdir: The folder for what is not of one job; that of the system by default.
-        tool_support: Write the rendezvous files by which tools find this server, into `tmpdir`.
-        system_server: Be the system server of this node: write that rendezvous file, into `system_tmpdir`.
+        nspace: The server's nspace; None for `pypmix-` and the pid.
+        hostname: The name of this node; by default the system's.
+        tmpdir: The folder for temporary files, also of clients; by default the system's.
+        system_tmpdir: The folder for files that do not belong to one job; by default the system's.
+        tool_support: Write the rendezvous files with which tools find this server, into `tmpdir`.
+        system_server: Be the system server of this node: write its rendezvous file, into `system_tmpdir`.
         rendezvous_file: A further rendezvous file to write.
-        rank: The server's own rank in its nspace, where a session has several servers.
-        library: The path of the native engine's libpmix; that of `PYPMIX_LIBPMIX`, or what is found, by default.
-        limits: What one peer may take of a server of the Python engine; libpmix has its own.
-        security: The modules of which clients of the Python engine may use one; by default what `PYPMIX_SECURITY` says,
-            else `native` alone. With `unchecked`, `native` is believed even where the kernel cannot tell whose a
-            connection is.
+        rank: The server's rank in its nspace, if a session has several servers.
+        library: The path of the native engine's libpmix; by default that of `PYPMIX_LIBPMIX`, or the library found.
+        limits: The limits for one peer of a server of the Python engine; libpmix has its own.
+        security: The security modules for clients of the Python engine; by default those of `PYPMIX_SECURITY`, or only
+            `native`. With `unchecked`, `native` is accepted even if the kernel does not report the user of a
+            connection.
     """
 
     nspace: str | None = None

@@ -1,8 +1,8 @@
-"""Limits of Slurm's PMIx plugin that the release of its libpmix does not tell of, as seen with Slurm 22.05 and 24.11.
+"""Limits of Slurm's PMIx plugin, as observed with Slurm 22.05 and 24.11; the release of its libpmix does not show them.
 
-Its answers do not always tell: it lets a fence without data go on before all have come, never ends one of procs on
-several nodes that are listed one by one, ends the job step on an event, and lets half of the callers of a construct
-wait for ever. So both engines ask this module before they ask the server.
+Not all of them result in an error: the plugin completes a fence without data before all procs have joined, never
+completes a fence of procs on several nodes that are listed one by one, ends the job step on an event, and makes half of
+the callers of a construct wait forever. So both engines check an operation here before they send it to the server.
 """
 
 from __future__ import annotations
@@ -61,26 +61,26 @@ LACKS = {
     "group_destruct": _GROUPS,
     "notify": _EVENTS,
 }
-"""The features, as `supports` has them, that do not work, and why; those of `group.` are none either."""
+"""The features that do not work, by their names in `supports`, and why; no feature of `group.` works either."""
 
 _NAMES = {"iof_pull": "output", "iof_push": "input"}
-"""The features that operations belong to whose names are others."""
+"""The features of operations with other names."""
 
 _NEVER_RAISED = frozenset((statuses.PROCESS_SET_DEFINE, statuses.PROCESS_SET_DELETE, statuses.GROUP_INVITED))
-"""The codes of process sets that come and go, and of invitations."""
+"""The codes of new and deleted process sets, and of invitations."""
 
 _LOST = frozenset((keys.LOG_STDERR, keys.LOG_STDOUT))
 
 
 def works(feature: str) -> bool:
-    """Tell whether a feature that an engine has works under Slurm too."""
+    """Return True if a feature of an engine works under Slurm too."""
     return feature not in LACKS and not feature.startswith("group.")
 
 
 def refusal(op: Any) -> NotSupported | None:
-    """Return the error of an operation that must not reach the server, None where it may.
+    """Return the error of an operation that must not reach the server; None if it may.
 
-    Queries are left to the engine, which answers what it knows itself.
+    Queries are not refused here, as the engine answers some of them itself.
     """
     name = op.name
     if name.startswith("group_"):
@@ -97,20 +97,20 @@ def refusal(op: Any) -> NotSupported | None:
 
 
 def error(why: str = LACKS["query"]) -> NotSupported:
-    """Return the error that says what the plugin does, or does not; nothing given, that it answers no queries."""
+    """Return an error about the plugin; by default that it answers no queries."""
     return NotSupported(f"Slurm's PMIx plugin {why}", hint=HINT)
 
 
 def fence_procs(own: Proc, procs: tuple[Proc, ...], fetch: Callable[[Proc, str], Value | None]) -> tuple[Proc, ...]:
-    """Return the procs to name in a fence: a job that is listed proc by proc by its nspace alone.
+    """Return the procs to name in a fence: the nspace of a job in place of a list of all its procs.
 
     Args:
         own: The caller.
-        procs: Those that it has named.
-        fetch: Returns what this process holds of a proc under a key.
+        procs: The procs that it has named.
+        fetch: Returns the value of a proc under a key, if this process has it.
 
     Raises:
-        NotSupported: They are some of the job's procs and not all on the caller's node, where the fence would not end.
+        NotSupported: The procs are a part of the job on several nodes, for which the fence would never complete.
     """
     nspace = own[0]
     if any(proc[0] != nspace for proc in procs):

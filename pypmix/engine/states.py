@@ -1,4 +1,4 @@
-"""Tables of states: what state machines of the engines take each next state from, and the documentation draws."""
+"""Tables of states: the engines' state machines use them, and the documentation draws them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Row(Record):
 
     Args:
         state: The state.
-        what: What happens.
-        next: The state after that.
-        said: The procs that are told of it, and by which event; empty for none.
+        what: The event.
+        next: The next state.
+        said: The procs that are notified, and the event code; empty for none.
     """
 
     state: str
@@ -26,17 +26,17 @@ class Row(Record):
 
 
 class IllegalStep(RuntimeError):
-    """Something has happened that cannot happen in a state: a fault of pypmix."""
+    """An event has happened that is impossible in a state: an internal error of pypmix."""
 
 
-class After(dict[str, str]):
-    """The states after one event of a machine, by the state in which it happens.
+class NextStates(dict[str, str]):
+    """The next states for one event of a machine, by state.
 
     Hot paths read it in place of calling `Machine.step`, which takes several times as long.
 
     Args:
         machine: The machine.
-        what: What happens.
+        what: The event.
     """
 
     __slots__ = ("machine", "what")
@@ -54,23 +54,23 @@ class Machine:
     """A table of states.
 
     Attributes:
-        START: The state that all begin in.
-        ROWS: All that may happen; anything else is an `IllegalStep`.
-        AFTER: The same, by what happens.
+        START: The first state.
+        ROWS: The possible transitions; any other one is an `IllegalStep`.
+        AFTER: The next states, by event.
     """
 
     START: ClassVar[str]
     ROWS: ClassVar[tuple[Row, ...]]
-    AFTER: ClassVar[dict[str, After]]
+    AFTER: ClassVar[dict[str, NextStates]]
 
     def __init_subclass__(cls) -> None:
-        cls.AFTER = {row.what: After(cls, row.what) for row in cls.ROWS}
+        cls.AFTER = {row.what: NextStates(cls, row.what) for row in cls.ROWS}
 
     @classmethod
     def step(cls, state: str, what: str) -> str:
-        """Return the state that follows when something happens in a state.
+        """Return the next state for an event in a state.
 
         Raises:
-            IllegalStep: The table has no such row.
+            IllegalStep: The event is impossible in the state.
         """
         return cls.AFTER[what][state]

@@ -1,32 +1,32 @@
-"""All time constants of servers, in seconds, and what they are for: of both engines, and between servers."""
+"""All time constants of servers, in seconds: of both engines, and between servers."""
 
 from __future__ import annotations
 
 # Connections (`handshakes`, `admission`, `server`, `reactor`)
 
 HANDSHAKE_SECONDS = 5.0
-"""When a connection is closed that has not got further than its handshake."""
+"""The limit of a handshake, after which a connection is closed."""
 
 MAX_DELAY = 2.0
-"""The longest that a new connection of an often refused user is left unread; less than a handshake may take."""
+"""The longest delay of a new connection of an often refused user; less than a handshake may take."""
 
 REFUSALS_PER_SECOND = 32
-"""Refusals of one user that are forgiven in a second: a count."""
+"""The number of refusals of one user that are forgiven in a second."""
 
 LINGER_SECONDS = 2.0
-"""Time for the connection of a process that has ended to deliver what it sent: its own finalize, for one."""
+"""Time for the connection of an exited process to deliver its last messages, such as its finalize."""
 
 TURN_SECONDS = 0.02
-"""Time that a proc takes on all of its connections before the others have their turn."""
+"""Time that a proc may use on all of its connections before the others have their turn."""
 
 CHARGED_SECONDS = 0.001
-"""Less is not counted against that."""
+"""Shorter times are not counted against a turn."""
 
 ACCEPT_PAUSE = 0.1
 """Time without accepting when the process has no descriptor left."""
 
 ATTACHED_SECONDS = 0.02
-"""Time that an event loop which makes the turns of a server may leave unanswered what there is for it."""
+"""Time within which an attached event loop must call `poll` when a server has work."""
 
 KEEP_ALIVE_SECONDS = 30.0
 """When another server that no longer answers, or has vanished with its node, is lost, unless a host says otherwise."""
@@ -34,7 +34,7 @@ KEEP_ALIVE_SECONDS = 30.0
 # Modex (`modex`, `sharing`)
 
 GET_SECONDS = 2.0
-"""Time limit of a get that gives none, as libpmix's servers have it."""
+"""Time limit of a get without a timeout, the same as in libpmix's servers."""
 
 UNKNOWN_SECONDS = 30.0
 """Time that a request of another server waits for an nspace that is still to be registered here."""
@@ -42,129 +42,129 @@ UNKNOWN_SECONDS = 30.0
 # Collectives (`collective.machine`, `constructs`, `groups`)
 
 HOST_GRACE = 0.5
-"""Time that an operation beyond its limit waits for the host, which knows the procs that are missing elsewhere."""
+"""Time that an expired operation waits for the host, which knows the procs that are missing elsewhere."""
 
 HOST_PATIENCE = 10.0
-"""Time for the host to say whether a construct had ended before it was given up: other servers decide it."""
+"""Time for the host to answer whether a construct had ended before it was given up, as other servers decide it."""
 
 OWED_SECONDS = 30.0
-"""Time in which procs that call a construct late are told that it has failed without them."""
+"""Time for which late callers of a failed construct receive its error."""
 
 # Topics (`asking`, `events`, `forwarding`)
 
 HEARTBEAT_SECONDS = 0.5
-"""Time for a host to take a heartbeat; it is told of the next one in any case after that."""
+"""Time for a host to answer a heartbeat; after that, the next heartbeat is passed on in any case."""
 
 EVENT_SECONDS = 120.0
-"""Time that events are kept for late registrations."""
+"""Time for which events are kept for late registrations."""
 
 OUTPUT_SECONDS = 120.0
-"""Time that the output of a job is kept after its end, for late pulls."""
+"""Time for which the output of a job is kept after its end, for late pulls."""
 
 # The native engine's server (`serversession`, and `again`, `lingering` and `tools` of its topics)
 
 LIBRARY_SECONDS = 30.0
-"""Time limit of a call of libpmix which does not wait for any proc."""
+"""Time limit of a call of libpmix that does not wait for any proc."""
 
 STUCK_SECONDS = 0.2
-"""The same once a call has not come back, until another one does: libpmix's progress thread seems to hang."""
+"""The same after a call has not returned, until another one does: libpmix's progress thread seems to hang."""
 
 FINALIZE_SECONDS = 10.0
-"""Time for libpmix to finalize; if it does not come back, it is left behind."""
+"""Time for libpmix to finalize, after which it is abandoned."""
 
 CLOSED_SECONDS = 1.0
-"""Time for libpmix to read the end of a connection, before it is told to forget the client."""
+"""Time for libpmix to read the end of a connection, before the client is deregistered."""
 
 MODEX_PAUSE = 0.02
 MAX_MODEX_PAUSE = 1.0
-"""Time between two direct modex requests for one key, doubled each time: libpmix does not report further commits."""
+"""Time between two direct modex requests for one key, doubled each time, as libpmix does not report commits."""
 
 OWNER_PAUSE = 0.02
-"""Time between two looks for the owner of a tool's connection that has none yet."""
+"""Time between two lookups of the owner of a tool's connection that has none yet."""
 
 # Between servers: collectives (`coordinator`, `participant`)
 
 DECISION_SECONDS = 5.0
-"""The time that a coordinator may take to decide an operation that is overdue, or of which a server is lost."""
+"""The time for a coordinator to decide an expired operation, or an operation with a lost server."""
 
 OPTIONAL_SECONDS = 0.25
-"""The time that latecomers have once the time limit of one caller is over, where those who have come are the group."""
+"""The time for late participants of an optional construct after the time limit of one caller has expired."""
 
 COMBINE_SECONDS = 0.1
-"""The time that servers below one in a tree have to contribute before it passes on what is there."""
+"""The time for lower servers in a tree to contribute, before a server passes on the contributions that it has."""
 
 LATE_SECONDS = 10.0
-"""The time for which servers that came too late to a construct are told its end, before a new one can begin."""
+"""The time for which late servers receive the outcome of a construct, before a new construct can begin."""
 
 DECIDED_SECONDS = 2.0
-"""The time for which a server waits for the last words of a lost coordinator before it says what it knows."""
+"""The time for which a server waits for the last messages of a lost coordinator before it reports its state."""
 
 INQUIRY_SECONDS = 0.02
-"""The time that servers have to ask one above them about a lost coordinator, for each level between."""
+"""The time for servers to inquire of an upper server about a lost coordinator, for each level between."""
 
 AGAIN_SECONDS = 0.05
-"""The time for which a contribution waits to be given again to a server that does not know yet that it coordinates."""
+"""The time until a contribution is sent again to a server that did not know yet that it is the coordinator."""
 
-# Between servers: what servers tell each other of jobs and procs (`announcing`)
+# Between servers: announcements of jobs and procs (`announcing`)
 
 CLAIM_SECONDS = 0.05
-"""The time that a server has to register a job itself before it asks another one where the procs are."""
+"""The time for a server to register a job before it requests the places of the procs from another server."""
 
 NEWS_SECONDS = 0.002
-"""The time for which news of procs are gathered as one message."""
+"""The time for which announcements of procs are gathered into one message."""
 
-# Between servers: what a `Crossing` answers
+# Between servers: answers of a `Crossing`
 
 GONE_SECONDS = 2.0
-"""The time that a server may take for a direct modex of a proc that has ended: what it has committed is there still."""
+"""The time for a server to answer a direct modex of an exited proc, whose committed data it still has."""
 
 QUERY_SECONDS = 2.0
-"""The time that another server may take to list its groups: a query answers without those that do not."""
+"""The time for another server to list its groups, after which a query answers without them."""
 
 # Between servers: connections (`tcp`, `link`, `keepalive`)
 
 STALL_SECONDS = 60.0
-"""When a server is dropped that reads nothing of what waits for it."""
+"""The time after which a server that does not read its messages is dropped."""
 
 LINK_HANDSHAKE_SECONDS = 10.0
-"""When a connection is closed that has not got further than its handshake."""
+"""The limit of a handshake, after which a connection is closed."""
 
 PROOF_SECONDS = 0.25
-"""The time for which a connection in its handshake need not make room for others: enough for a server under load."""
+"""The time for which a connection in its handshake is not closed in favour of others: enough under load."""
 
 DIAL_SECONDS = 2.0
-"""The time that the first try to reach a server may take; each further one twice as long, up to the handshake's."""
+"""The time for the first attempt to reach a server; each further one takes twice as long, up to a handshake's."""
 
 RETRY_SECONDS = 0.1
 MAX_RETRY_SECONDS = 5.0
-"""The time, about, until a server is dialed again: the first time, and in the end."""
+"""The approximate times until a server is dialed again: the first and the longest."""
 
 UNREACHED_SECONDS = 10.0
-"""When it is worth a warning that a server has not been reached."""
+"""The time after which a server that was not reached is logged."""
 
 LOOK_SECONDS = 1.0
 READ_SECONDS = 30.0
-"""The times after which the folder is checked for a change, and read in any case: file systems' clocks are coarse.
+"""The times after which the folder is checked for a change, and read in any case, as file systems' clocks are coarse.
 """
 
 LINK_LINGER_SECONDS = 1.0
-"""The time for which a closed carrier still sends what was given to it."""
+"""The time for which a closed carrier still sends its queued messages."""
 
 ROLL_SECONDS = 0.01
-"""The time for which news of servers that have come are gathered."""
+"""The time for which announcements of new servers are gathered."""
 
 REVIEW_SECONDS = 0.2
 MAX_REVIEW_SECONDS = 3.0
-"""The time in which no server comes or goes until connections are made with new neighbours, and the most."""
+"""The time without a change of the servers until new neighbours are connected, and the longest such delay."""
 
 FAR_SECONDS = 2.0
-"""The time after which a server without any connection yet is dialed by others than its neighbours."""
+"""The time after which a server without any connection is dialed by servers that are not its neighbours."""
 
 REFUSED_SECONDS = 1.0
-"""The time for which a server's address has no listener until it counts as ended."""
+"""The time without a listener at a server's address after which the server counts as exited."""
 
 ENDING_SECONDS = 0.5
-"""The time in which a connection ends by itself whose server has ended, as others have seen."""
+"""The time for a connection to close after other servers have reported the end of its server."""
 
 PAUSE_SECONDS = 1.0
-"""The time in which no connection is taken when the process has no descriptor left."""
+"""The time without accepting when the process has no descriptor left."""
