@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pypmix import Proc, attrs
-from pypmix.requests import not_found, psets, tools, waited
+from pypmix.requests import candidacy, not_found, psets, tools, waited
 from pypmix.requests.events import handler_op
 from pypmix.requests.serving import check_upcall
 from pypmix.standard import keys
@@ -80,6 +82,18 @@ def test_a_host_is_a_plain_function() -> None:
     for function in (awaits, partial(awaits)):
         with pytest.raises(TypeError, match="awaits nothing"):
             check_upcall(function)
+
+
+@pytest.mark.parametrize(("leader", "term", "stands"), [(PROC, 1, True), (None, 2, True), (None, 0, False)])
+def test_a_leader_follows_another_one_in_a_group_that_has_had_one(leader: Proc | None, term: int, stands: bool) -> None:
+    group: Any = SimpleNamespace(name="g", leader=leader, state=lambda: SimpleNamespace(term=term))
+    with nullcontext() if stands else pytest.raises(ValueError, match="'g' has no leader to be followed"):
+        candidacy.check(group, print, 1.0)
+    with pytest.raises(TypeError, match="elect is a function"):
+        candidacy.check(group, "me", 1.0)
+    for patience in (0, True, "1"):
+        with pytest.raises(ValueError, match="patience is a number of seconds"):
+            candidacy.check(group, print, patience)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("directives", "optional"), [((), False), ((False,), False), ((True,), True)])
