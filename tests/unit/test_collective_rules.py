@@ -21,14 +21,18 @@ def flag(key, value=True):
     return Info(key, Value(codes.BOOL, value))
 
 
-def test_a_final_order_counts_before_the_leaders_and_that_before_the_others():
+def test_the_final_order_of_the_first_proc_counts_whichever_comes_first():
+    given = [(procs(3), procs(2, 3)), (procs(2), ()), (procs(5, 1), procs(3, 2))]
+    for each in permutations(given):
+        assert rules.final_order(each) == procs(3, 2)
+    assert rules.final_order([(procs(1), ())]) == rules.final_order([]) == ()
+
+
+def test_the_leaders_order_counts_before_that_of_the_others():
     others = Wish(procs(0, 1, 2)), Wish(procs(0, 1, 2))
     leader = Wish(procs(2, 1, 0), leads=True)
-    final = Wish(procs(0, 1, 2), procs(1, 0, 2))
     for wishes in permutations((*others, leader)):
         assert rules.agreed_order(wishes) == procs(2, 1, 0)
-    for wishes in permutations((*others, leader, final)):
-        assert rules.agreed_order(wishes) == procs(1, 0, 2)
 
 
 def test_an_order_holds_without_a_leader_if_all_have_it():

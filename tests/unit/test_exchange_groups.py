@@ -7,10 +7,10 @@ import pytest
 from lib.exchange_groups import CONTEXT, MEMBERS, P, construct
 from lib.exchange_world import World
 from pypmix.engine.groups import talk
-from pypmix.host.exchange import codec
+from pypmix.host.exchange import codec, deciding
 from pypmix.host.exchange import coordinator as coordinating
 from pypmix.host.exchange.coordinator import ContextIds
-from pypmix.host.exchange.kinds import OUTCOME, Outcome, Part, coordinator_of, parts_field
+from pypmix.host.exchange.kinds import CONSTRUCT, OUTCOME, Outcome, Part, coordinator_of, parts_field
 from pypmix.host.exchange.limits import MAX_PARTIES
 from pypmix.host.exchange.places import Party, Places
 from pypmix.standard import attrs, codes, keys, statuses
@@ -129,6 +129,17 @@ def test_the_order_is_the_leaders_or_that_of_all_or_sorted(world):
     assert differ() == tuple(P)
     assert differ(one(GROUP_LEADER_PROC, P[3])) == (P[3], P[2], P[1], P[0])
     assert differ(attrs.GROUP_FINAL_MEMBERSHIP_ORDER((P[1], P[3], P[0], P[2]))) == (P[1], P[3], P[0], P[2])
+
+
+def test_of_final_orders_that_of_the_server_with_the_first_proc_counts():
+    """As on one server, whatever the servers are called."""
+    party = Party((P[0], P[1]), {P[0]: "z", P[1]: "a"}.get)
+    orders = {"a": (P[1], P[0]), "z": (P[0], P[1])}
+    parts = [
+        (name, Part(1, CONSTRUCT, "g", party, infos=(attrs.GROUP_FINAL_MEMBERSHIP_ORDER(order),)))
+        for name, order in orders.items()
+    ]
+    assert deciding.Construct(parts, set(), set()).members() == (P[0], P[1])
 
 
 def test_those_who_mean_different_groups_by_a_name_fail_at_once(world):

@@ -822,6 +822,17 @@ def test_a_final_order_that_names_some():
     assert party.members[0].result(tags[0])["members"] == job(2, 1, 3, 0)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_final_order_is_that_of_the_first_proc_whoever_calls_first(first):
+    orders = [talk.procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, job(*ranks)) for ranks in ((1, 2, 0), (2, 1, 0))]
+    party = Party(3)
+    tags = {rank: party.members[rank].construct(orders[rank], procs=job(0, 1, 2)) for rank in (first, 1 - first)}
+    tags[2] = party.members[2].construct(procs=job(0, 1, 2))
+    assert [party.members[rank].result(tags[rank])["members"] for rank in range(3)] == [job(1, 2, 0)] * 3
+    (upcall,) = [op for op in party.upcalls if isinstance(op, GroupUpcall)]
+    assert talk.listed(upcall.directives, keys.GROUP_FINAL_MEMBERSHIP_ORDER) == job(1, 2, 0)
+
+
 @pytest.mark.parametrize(
     ("infos", "status"), [((), ABORT), ((TOLERANT,), statuses.SUCCESS), ((OPTIONAL,), statuses.ERR_PARTIAL_SUCCESS)]
 )

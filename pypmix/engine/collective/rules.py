@@ -72,24 +72,30 @@ class Wish(Record):
 
     Attributes:
         order: The members in the contributor's order; empty if its callers do not agree.
-        final: The value of `FINAL_MEMBERSHIP_ORDER`; empty without this directive.
         leads: Whether the contribution includes the leader of the group.
     """
 
     order: tuple[Proc, ...] = ()
-    final: tuple[Proc, ...] = ()
     leads: bool = False
+
+
+def final_order(given: Iterable[tuple[Iterable[Proc], tuple[Proc, ...]]]) -> tuple[Proc, ...]:
+    """Return the final order of the members, empty if no contributor gives one.
+
+    If several do, that of the first proc counts, so that neither arrival nor the layout of nodes decides.
+
+    Args:
+        given: For each contributor, the procs for which it speaks, and its value of `FINAL_MEMBERSHIP_ORDER`.
+    """
+    return min([(sorted(procs), order) for procs, order in given if order], default=([], ()))[1]
 
 
 def agreed_order(wishes: Iterable[Wish]) -> tuple[Proc, ...]:
     """Return the common order of contributors, empty if they do not agree.
 
-    A final order takes precedence, then the leader's order, then an order that all contributors share.
+    The leader's order takes precedence, then an order that all contributors share; a `final_order` precedes both.
     """
     wishes = tuple(wishes)
-    for wish in wishes:
-        if wish.final:
-            return wish.final
     for wish in wishes:
         if wish.leads and wish.order:
             return wish.order

@@ -876,7 +876,8 @@ class Coordinator:
         infos += [attrs.GROUP_BOOTSTRAP(len(members)), deciding.named(deciding.ADD_MEMBERS, added)]
         if deciding.asked(parts, deciding.ASSIGN_CONTEXT_ID):
             infos.append(attrs.GROUP_ASSIGN_CONTEXT_ID(True))
-        infos += [info for _, part in parts for info in part.infos if info.key == deciding.FINAL_ORDER][:1]
+        if final := deciding.final_order(parts):
+            infos.append(deciding.named(deciding.FINAL_ORDER, final))
         # Should this server be lost, the end of these is known where offers meet.
         keys = tuple([f"{number} {server}" for server, number in round.keys])
         infos.append(Info(PARTS, Value(codes.DATA_ARRAY, DataArray(codes.STRING, keys))))

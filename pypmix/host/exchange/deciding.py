@@ -160,6 +160,12 @@ def added_by(parts: Parts) -> tuple[Proc, ...]:
     return tuple(dict.fromkeys(named))
 
 
+def final_order(parts: Parts) -> tuple[Proc, ...]:
+    """Return the final order of the members that counts, empty if no server gives one."""
+    given = [(part.party.servers.get(server, part.procs), procs_under(part, FINAL_ORDER)) for server, part in parts]
+    return rules.final_order(given)
+
+
 def committed_in(parts: Parts) -> list[Info]:
     """Return what the participants on all servers have committed."""
     return [info for _, part in parts for info in part.infos if info.key == COMMITTED]
@@ -276,13 +282,12 @@ class Construct:
             # A native server names the procs in the order that its callers agree on, if they do.
             Wish(
                 procs_under(part, GROUP_ORDER) or (() if takes_rounds(part) else part.procs),
-                procs_under(part, FINAL_ORDER),
-                self.leader is not None and self.leader in procs_under(part, GROUP_LEADER_PROC),
+                leads=self.leader is not None and self.leader in procs_under(part, GROUP_LEADER_PROC),
             )
             for _, part in self.parts
         ]
         everybody = {proc for _, part in self.parts for proc in part.procs} - self.absent
-        return rules.placed(rules.agreed_order(wishes), everybody)
+        return rules.placed(final_order(self.parts) or rules.agreed_order(wishes), everybody)
 
     def leading(self) -> Proc | None:
         """Return the leader, or who leads in its place."""
@@ -319,7 +324,7 @@ def bootstrapped(parts: Parts, gone: set[Proc], context_id: int | None) -> tuple
     if gone and not _is_ft(rules.CONSTRUCT, parts):
         return failure(ABORT, "some of its members have gone", absent), ()
     leaders = [part.procs for _, part in parts if size_of(part) is not None]
-    final = next((order for _, part in sorted(parts, key=_by_procs) if (order := procs_under(part, FINAL_ORDER))), ())
+    final = final_order(parts)
     members = tuple([proc for proc in rules.bootstrap_order(leaders, added_by(parts), final) if proc not in absent])
     if not members:
         return failure(ABORT, "no member is left", absent), ()

@@ -23,7 +23,7 @@ from pypmix.engine.collective.rules import (
     leader_count,
 )
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.talk import ABSENT, found, listed, proc, procs
+from pypmix.engine.groups.talk import ABSENT, found, proc, procs
 from pypmix.engine.python.collectives import absent_of, committed_infos, status_info
 from pypmix.engine.python.node import answer_failure, reason_of, status_of
 from pypmix.engine.python.serverdata import Group
@@ -58,7 +58,7 @@ class Bootstrap(Construct):
     __slots__ = ("_leaders", "_offered", "_timers")
 
     is_open = True
-    left_out = OWN | {keys.GROUP_BOOTSTRAP, keys.GROUP_ADD_MEMBERS}
+    left_out = Construct.left_out | {keys.GROUP_BOOTSTRAP, keys.GROUP_ADD_MEMBERS}
 
     def __init__(self, groups: Constructing, collective: Collective[Process, Call]) -> None:
         super().__init__(groups, collective)
@@ -204,10 +204,8 @@ class Bootstrap(Construct):
     # The group
 
     def _arranged(self, _guests: object) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
-        infos = self.directives_by_caller()
-        final = [listed((info,), info.key) for info in infos if info.key == keys.GROUP_FINAL_MEMBERSHIP_ORDER]
-        leaders = [(process.proc,) for process in self._leaders]
-        order = bootstrap_order(leaders, listed_all(infos, keys.GROUP_ADD_MEMBERS), final[0] if final else ())
+        added = listed_all(self.directives_by_caller(), keys.GROUP_ADD_MEMBERS)
+        order = bootstrap_order([(process.proc,) for process in self._leaders], added, self.final_order())
         wanted = frozenset(order)
         for process in [process for process in self.collective.arrived if process.proc not in wanted]:
             self._refuse(process, statuses.ERR_NOT_FOUND, None, "no leader has added it")

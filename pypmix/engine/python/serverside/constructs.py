@@ -19,7 +19,7 @@ more that may happen between the last caller and the host's decision:
 from __future__ import annotations
 
 from pypmix.engine.collective.machine import CollectiveState
-from pypmix.engine.collective.rules import CONSTRUCT_FT, Wish, agreed_order, bootstrap_order, placed
+from pypmix.engine.collective.rules import CONSTRUCT_FT, Wish, agreed_order, bootstrap_order, final_order, placed
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import (
     ABORT,
@@ -173,7 +173,7 @@ class Construct(NodeMeaning):
     is_open = False
     """Whether its callers do not know each other; see `Bootstrap`."""
 
-    left_out = OWN
+    left_out = OWN | {keys.GROUP_FINAL_MEMBERSHIP_ORDER}
     """Directives that the host is not given as they are."""
 
     def __init__(self, groups: Constructing, collective: Collective[Process, Call]) -> None:
@@ -330,6 +330,8 @@ class Construct(NodeMeaning):
             directives.append(procs(ABSENT, (*gone, *self.lacking)))
         if order:
             directives.append(procs(GROUP_ORDER, order))
+        if final := self.final_order():
+            directives.append(procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, final))
         if self.declared is not None:
             directives.append(proc(GROUP_LEADER_PROC, self.declared))
         if others:
@@ -340,6 +342,13 @@ class Construct(NodeMeaning):
                 directives.append(status_info(statuses.ERR_TIMEOUT))
         return members, tuple(directives)
 
+    def final_order(self) -> tuple[Proc, ...]:
+        """Return the final order of the members that counts, as its caller names them; empty if none gives one."""
+        key = keys.GROUP_FINAL_MEMBERSHIP_ORDER
+        return final_order(
+            [((process.proc,), listed(infos, key)) for process, (_, infos) in self.collective.said.items()]
+        )
+
     def _arranged(self, guests: list[Proc]) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
         """Return the order that the callers agree on, empty if they do not, and those who are to be members, sorted.
 
@@ -348,13 +357,8 @@ class Construct(NodeMeaning):
         """
         said = self.collective.said
         flat = {id(named): self._groups.flat(named) for named, _ in said.values()}
-        order = agreed_order(
-            Wish(
-                flat[id(named)],
-                self._groups.flat(listed(infos, keys.GROUP_FINAL_MEMBERSHIP_ORDER)),
-                process.proc == self.leader,
-            )
-            for process, (named, infos) in said.items()
+        order = self._groups.flat(self.final_order()) or agreed_order(
+            Wish(flat[id(named)], process.proc == self.leader) for process, (named, _) in said.items()
         )
         if not guests:
             return order, self.procs()
