@@ -39,7 +39,7 @@ def drawing(machine: type[states.Machine]) -> str:
     return "\n".join(["digraph {", STYLE, *dict.fromkeys(lines), "}"])
 
 
-TITLES = ("State", "What happens", "Next state", "Who is told")
+TITLES = ("State", "What happens", "Next state", "Notified")
 TABLE = re.compile(r"(<!-- states: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

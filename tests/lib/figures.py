@@ -224,17 +224,17 @@ def count(files: list[Source]) -> dict[str, dict[str, int]]:
 # Words
 
 ROOT = Path(__file__).parents[2]
-GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
+GUIDE = ROOT / "CONTRIBUTING.md"
 LIMITS = ROOT / "tests" / "unit" / "ratchet.json"
 """How often each habit and each word may be met with."""
 
 
-def avoided(glossary: str) -> dict[str, re.Pattern[str]]:
-    """Return the words that the glossary's last table says to avoid; `*` stands for any ending.
+def avoided(guide: str) -> dict[str, re.Pattern[str]]:
+    """Return the words that the last table of `CONTRIBUTING.md` says to avoid; `*` stands for any ending.
 
     "There is no" and "is no longer" are plain English.
     """
-    table = glossary.partition("| Avoid |")[2]
+    table = guide.partition("| Avoid |")[2]
     found = {}
     for cell in re.findall(r"^\| ([^|]+?) \|", table, re.MULTILINE):
         for word in re.findall(r"`([^`]+)`", cell):
@@ -249,7 +249,7 @@ def texts(root: Path, files: list[Source]) -> list[Site]:
     native = [*sorted((root / "native").rglob("*.c")), *sorted((root / "native").rglob("*.h"))]
     pages = [*sorted((root / "docs").rglob("*.md")), root / "README.md", root / "CONTRIBUTING.md"]
     for path in (*native, *pages):
-        if path != GLOSSARY:
+        if path != GUIDE:
             found.append(Site(path.relative_to(root).as_posix(), 1, path.read_text()))
     return found
 
@@ -257,7 +257,7 @@ def texts(root: Path, files: list[Source]) -> list[Site]:
 def words(root: Path, files: list[Source]) -> list[tuple[str, Site]]:
     """Return each word to avoid that is met with, and where."""
     found = []
-    patterns = avoided(GLOSSARY.read_text())
+    patterns = avoided(GUIDE.read_text())
     for text in texts(root, files):
         for word, pattern in patterns.items():
             for hit in pattern.finditer(text.text):
