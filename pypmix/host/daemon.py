@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.exchange.switch import SwitchCarrier
     from pypmix.host.feeding import Input
+    from pypmix.host.job import Job
     from pypmix.host.nodes import HostNode
     from pypmix.host.orders import Fault
     from pypmix.host.output import Pausable, Stream
@@ -408,18 +409,18 @@ class Daemon(ServingManager):
         loop = self._node.server.session.loop()
         if loop is not None and isinstance(self._carrier, TCPCarrier):
             self._carrier.live_on(loop)
-        crossing = Crossing(self._node.server, self._exchange)
+        crossing = Crossing(self._node.server, self._exchange, launcher=self._launcher)
         self._crossing = crossing
         self._crossings = Exchanging(self, crossing)
         self.next_context_id = ContextIds(f"{self._exchange.name} host").take
         for topic, handler in (
-            (orders.DESCRIBE_JOB, self._describe),
             (orders.START_RANKS, self._start),
             (orders.PUSH, self._push),
             (orders.ASK_PENDING, self._tell_pending),
             (orders.PROBE, self._tell_unreached),
         ):
             self._exchange.handle(topic, partial(self._ordered, handler))
+        self._exchange.handle(orders.DESCRIBE_JOB, self._place)
         for topic, listener in (
             (orders.SEND_SIGNAL, self._signal),
             (orders.LEAVE, lambda _data: self.leave("the launcher needs this node no more")),
@@ -601,10 +602,23 @@ class Daemon(ServingManager):
     def _tell(self, topic: str, data: bytes) -> None:
         self._exchange.tell(self._launcher, topic, data)
 
+    def _tell_soon(self, topic: str, data: bytes) -> None:
+        """Tell the launcher something together with what follows at once."""
+        self._exchange.soon(self._exchange.buffer, self._launcher, topic, lambda: data)
+
     # Orders
 
-    def _describe(self, data: bytes, answer: OnAnswer) -> None:
-        described, number, merged, stdin, indexed = orders.DESCRIBE.read(data)
+    def _place(self, sender: str, data: bytes, answer: OnAnswer) -> None:
+        """A job is described: where its procs are counts before anything that is sent later."""
+        found = orders.DESCRIBE.read(data)
+        if sender == self._launcher:
+            described, number, *_ = found
+            places = {rank: node.hostname for node in described.nodes for rank in node.ranks}
+            self._crossing.place(described, places, number)
+        self._ordered(lambda _data, answer: self._describe(found, answer), sender, b"", answer)
+
+    def _describe(self, found: tuple[Job, int, bool, int | None, bool], answer: OnAnswer) -> None:
+        described, number, merged, stdin, indexed = found
         # A node that has left and is back has the same name, and no ranks of before.
         own = [node.ranks for node in described.nodes if node.number == self._node.number]
         ranks = own[0] if own else ()
@@ -728,6 +742,9 @@ class Daemon(ServingManager):
             self._programs.pop(nspace, None)
             job.close()
             self.forget(job)
+        elif job is None:
+            # It could not be run here.
+            self._crossing.deregister(nspace)
 
     def _deliver(self, data: bytes) -> None:
         self._node.deliver_output(Output(*orders.PIECE.read(data)))
@@ -750,7 +767,9 @@ class Daemon(ServingManager):
 
         def deliver(data: bytes) -> None:
             self._uplink.outstanding += len(data)
-            self._tell(orders.WROTE, orders.PIECE.write((proc, channel, data)))
+            # The end of an output comes with that of the rank.
+            tell = self._tell if data else self._tell_soon
+            tell(orders.WROTE, orders.PIECE.write((proc, channel, data)))
 
         return deliver
 
@@ -760,7 +779,7 @@ class Daemon(ServingManager):
             if rank.blame and self.is_sent_to_all(signal.SIGTERM):
                 # The launcher is not to end the others for it, which have the same signal.
                 self._tell_reached(signal.SIGTERM)
-            self._tell(orders.ENDED, orders.END.write((rank.proc, rank.code, rank.signum, rank.dumped)))
+            self._tell_soon(orders.ENDED, orders.END.write((rank.proc, rank.code, rank.signum, rank.dumped)))
 
     def job_over(self, job: RunningJob) -> None:
         """Nothing of the ranks here is left: the launcher says when the job can be forgotten."""

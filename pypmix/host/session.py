@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pypmix.host.loop import Loop
     from pypmix.host.nodes import HostNode
     from pypmix.host.placing import Node, Obtain
+    from pypmix.host.running import RunningJob
     from pypmix.host.serving import ServingManager
     from pypmix.host.tracing.write import TraceFile
     from pypmix.standard.types import Proc
@@ -287,6 +288,7 @@ class Fleet:
         self._there: dict[str, tuple[tuple[str, int], ...]] = {}
         self._carrier: TCPCarrier | SwitchCarrier | None = None
         self._exchange: Exchange | None = None
+        self._crossing: Crossing | None = None
         self._failed: PMIxError | None = None
         self._closing = False
 
@@ -301,7 +303,7 @@ class Fleet:
         self._secret = os.urandom(32)
         self._carrier = self._listening(session) if session.switch is None else session.switch.carrier(LAUNCHER)
         self._exchange = exchange = Exchange(self._carrier)
-        crossing = Crossing(self._host.server, exchange)
+        self._crossing = crossing = Crossing(self._host.server, exchange, launcher=LAUNCHER)
         self._host.next_context_id = ContextIds(f"{LAUNCHER} host").take
         self._listen(exchange)
         exchange.start()
@@ -500,6 +502,8 @@ class Fleet:
                 else:
                     self.nodes = tuple(sorted((*self.nodes, daemon.node), key=lambda each: each.number))
                     self._host.add_node(daemon.node)
+                    assert self._crossing is not None
+                    self._crossing.introduce(node.name)
             done(failed)
 
         joining = _Joining([node.name for node in nodes], settled)
@@ -799,12 +803,18 @@ class Launching(Exchanging):
 
     def __init__(self, host: ServingManager, crossing: Crossing, fleet: Fleet) -> None:
         super().__init__(host, crossing)
+        self._own = crossing
         self._launcher = host
         self._fleet = fleet
 
     def answer(self, node: HostNode, upcall: Upcall) -> bool:
         """Answer an upcall of the launcher's own server; tell whether it is one that is answered here."""
         return node.here and super().answer(node, upcall)
+
+    def register(self, job: RunningJob) -> None:
+        """Take in the places of a job's procs before the daemons get its description."""
+        places = {rank: node.hostname for node in job.job.nodes for rank in node.ranks}
+        self._own.place(job.job, places, job.number)
 
     def connected(self, node: HostNode, proc: Proc) -> None:
         """A proc of the launcher's server has connected."""

@@ -383,7 +383,7 @@ def test_what_crosses_over_a_switch_ends_once_for_all_alike(seed, servers, depar
         finish(world, operations)
         return
     # The switch: each is alone then.
-    world.later(3, lambda: [world.hub.part(*pair) for pair in combinations(world.nodes, 2)])
+    world.later(3, lambda: [world.hub.part(*pair) for pair in combinations(world.names, 2)])
     world.clock.run()
     assert world.clock.now < 1000
     for node in world.nodes.values():

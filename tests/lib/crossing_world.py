@@ -11,6 +11,9 @@ from pypmix.standard.ops import Connect, DirectModex, Disconnect, FenceUpcall, G
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 
 NSPACE = "job"
+LAUNCHER = "!launcher"
+DESCRIBE, FORGET = "launcher.describe", "launcher.forget"
+"""The topics by which the launcher of a world describes jobs, and has them forgotten."""
 
 
 KINDS = ("fence", "fence", "construct", "destruct", "connect", "disconnect")
@@ -51,8 +54,15 @@ class Node:
         self.gone = set()
         self.asked = []
         self.exchange = Exchange(world.hub.carrier(name), later=world.clock.later, now=world.clock.time)
-        self.crossing = Crossing(self, self.exchange)
+        self.crossing = Crossing(self, self.exchange, launcher=LAUNCHER if world.launched else "")
+        self.exchange.handle(DESCRIBE, self.described)
+        self.exchange.hear(FORGET, lambda _sender, nspace: self.crossing.deregister(nspace.decode()))
         self.exchange.start()
+
+    def described(self, _sender, number, answer):
+        job, places = self.world.jobs[int(number)]
+        self.crossing.place(job, places, int(number) + 1)
+        answer(b"", None)
 
     def register_nspace(self, job, local=None):
         assert local == ()
@@ -79,23 +89,60 @@ class Node:
 
 
 class World:
-    """Some servers, each with some procs of one job and with a job of its own."""
+    """Some servers, each with some procs of one job and with a job of its own; with a launcher in half of the cases.
+
+    Args:
+        random: The source of what happens.
+        servers: How many there are, the launcher's apart.
+        hub: How their messages travel.
+    """
 
     def __init__(self, random, servers, hub=None):
         self.random = random
+        self.launched = random.random() < 0.5
+        self.jobs = []
         self.hub = hub or Hub(delay=lambda _from, _to: random.choice((0.0, 0.01, 0.1, 1.0)) * random.random())
         self.clock = self.hub.clock
+        self.launcher = Node(self, LAUNCHER) if self.launched else None
         self.nodes = {f"n{number}": Node(self, f"n{number}") for number in range(servers)}
         self.clock.run()
         ranks = range(random.randint(servers, 3 * servers))
         names = list(self.nodes)
         self.places = {rank: names[rank % servers] for rank in ranks}
-        for name, node in self.nodes.items():
-            node.crossing.register(JobInfo(NSPACE, (attrs.JOB_SIZE(len(ranks)),)), self.places)
-            node.crossing.register(JobInfo(f"own-{name}", (attrs.JOB_SIZE(1),)), {0: name})
+        self.jobs.append((JobInfo(NSPACE, (attrs.JOB_SIZE(len(ranks)),)), self.places))
+        self.jobs += [(JobInfo(f"own-{name}", (attrs.JOB_SIZE(1),)), {0: name}) for name in names]
+        self.begin()
         self.clock.run()
         self.where = {Proc(NSPACE, rank): name for rank, name in self.places.items()}
         self.where |= {Proc(f"own-{name}", 0): name for name in names}
+
+    @property
+    def names(self):
+        """The names of all servers."""
+        return ((LAUNCHER,) if self.launched else ()) + tuple(self.nodes)
+
+    def begin(self):
+        """Make the jobs known: those that have procs of them register them, or the launcher describes them to all."""
+        if self.launcher is None:
+            for job, places in self.jobs:
+                for name in sorted(set(places.values())):
+                    self.nodes[name].crossing.register(job, places)
+            return
+        for number in range(len(self.jobs)):
+            self.launcher.described("", number, lambda *_: None)
+            for name in self.nodes:
+                self.launcher.exchange.request(name, DESCRIBE, b"%d" % number, lambda *_: None)
+
+    def end(self):
+        """Have the jobs forgotten."""
+        for job, places in self.jobs:
+            if self.launcher is not None:
+                self.launcher.crossing.deregister(job.nspace)
+                self.launcher.exchange.broadcast(FORGET, job.nspace.encode())
+            else:
+                for name in sorted(set(places.values())):
+                    if self.nodes[name].alive:
+                        self.nodes[name].crossing.deregister(job.nspace)
 
     def later(self, longest, call):
         self.clock.later(self.random.random() * longest, call)
@@ -159,7 +206,8 @@ class World:
             exchange = node.exchange
             assert not exchange.open() and not exchange._load, (node.name, exchange.underway())
             assert not node.crossing._modexes
-            assert exchange.members == tuple(sorted(other.name for other in alive))
+            launcher = (LAUNCHER,) if self.launched else ()
+            assert exchange.members == tuple(sorted((*launcher, *[other.name for other in alive])))
         fences = {}
         context_ids = {}
         for number, (kind, _servers, asked, _) in enumerate(operations):
@@ -199,10 +247,7 @@ def finish(world, operations):
     world.clock.run()
     assert world.clock.now < 1000
     world.check(operations)
-    for node in world.nodes.values():
-        if node.alive:
-            node.crossing.deregister(NSPACE)
-            node.crossing.deregister(f"own-{node.name}")
+    world.end()
     world.clock.run()
     for node in world.nodes.values():
         if node.alive:

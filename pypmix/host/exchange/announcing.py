@@ -58,8 +58,16 @@ _REGISTERED: Field[tuple[str, bytes]] = message(NAME, BYTES)
 _DESCRIBED: Field[tuple[str, bytes, bytes]] = message(NAME, BYTES, BYTES)
 """A job, the digest that was asked about, and where the procs are; nothing where the job is over."""
 
-_NEWS: Field[News] = many(message(NUMBER, NUMBER, PROCS))
+NEWS: Field[News] = many(message(NUMBER, NUMBER, PROCS))
 """News: their kind, in which incarnation, and to which procs."""
+
+
+def grouped(news: dict[Proc, tuple[int, int]]) -> News:
+    """Return news of procs with the procs that share them together."""
+    found: dict[tuple[int, int], list[Proc]] = {}
+    for proc, what in news.items():
+        found.setdefault(what, []).append(proc)
+    return tuple([(*what, tuple(sorted(procs))) for what, procs in found.items()])
 
 
 class _Claim:
@@ -108,7 +116,7 @@ class Announcements:
         exchange.hear(REGISTERED, self._told)
         exchange.hear(WANTED, self._wanted)
         exchange.hear(DESCRIBED, self._described)
-        exchange.hear(PROC_NEWS, lambda _, data: happened(_NEWS.read(data)))
+        exchange.hear(PROC_NEWS, lambda _, data: happened(NEWS.read(data)))
 
     # Jobs
 
@@ -129,7 +137,7 @@ class Announcements:
             if departed:
                 news.append((DEPARTED, 0, tuple(departed)))
         if news:
-            self._exchange.tell_others(PROC_NEWS, _NEWS.write(tuple(news)), name)
+            self._exchange.tell_others(PROC_NEWS, NEWS.write(tuple(news)), name)
 
     def _is_elsewhere(self, newcomer: str) -> Callable[[str], bool]:
         return lambda server: server != newcomer and self._exchange.has(server) and server != self._exchange.name
@@ -248,8 +256,4 @@ class Announcements:
         news, self._news = self._news, {}
         if not news:
             return
-        found: dict[tuple[int, int], list[Proc]] = {}
-        for proc, what in news.items():
-            found.setdefault(what, []).append(proc)
-        told = tuple([(*what, tuple(sorted(procs))) for what, procs in found.items()])
-        self._exchange.tell_others(PROC_NEWS, _NEWS.write(told))
+        self._exchange.tell_others(PROC_NEWS, NEWS.write(grouped(news)))

@@ -14,6 +14,7 @@ from pypmix.host.exchange.limits import MAX_OVER
 from pypmix.host.exchange.places import Incarnations, Places
 from pypmix.host.exchange.psets import Psets
 from pypmix.host.exchange.queries import GroupQueries
+from pypmix.host.exchange.reporting import Reports
 from pypmix.host.naming import shown
 from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
@@ -106,6 +107,8 @@ class Crossing:
             published for as long as it lives goes. It must not block.
         over: Told of the procs of a job when all of them have gone, or no server has the job any more.
         session: Tells by its name whether a server is of this one's session; all are by default.
+        launcher: The name of the launcher's server in a session with one: it describes each job to all servers
+            (`place`), and forwards the news of procs. Without it, servers tell each other.
         hop: Has the server's answers taken in where the exchange is at home; on the server's thread by default.
     """
 
@@ -119,6 +122,7 @@ class Crossing:
         gone: Callable[[Proc], None] | None = None,
         over: Callable[[tuple[Proc, ...]], None] | None = None,
         session: Callable[[str], bool] | None = None,
+        launcher: str = "",
         hop: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self.name = exchange.name
@@ -130,7 +134,12 @@ class Crossing:
         self._session = session
         self._hop = hop or (lambda call: call())
         self._places = Places(where)
-        self._announcements = Announcements(exchange, self._places, self._happened, self._late)
+        self._launcher = launcher
+        self._announcements: Announcements | Reports = (
+            Reports(exchange, self._places, self._happened, launcher)
+            if launcher
+            else Announcements(exchange, self._places, self._happened, self._late)
+        )
         self._incarnations = Incarnations()
         self._jobs: dict[str, JobInfo | Described] = {}
         self._ended: dict[str, set[str]] = {}
@@ -196,6 +205,21 @@ class Crossing:
         """
         self._exchange.soon(self._register, job, dict(places))
 
+    def place(self, job: JobInfo | Described, places: Mapping[int, str], number: int) -> None:
+        """Take in the launcher's description of a job, before anything that its server sends later.
+
+        Args:
+            job: See `register`, which need not be called as well.
+            places: See `register`.
+            number: The number of the job in the session: later jobs have greater ones.
+        """
+        self._exchange.soon.now(self._register, job, dict(places), number)
+
+    def introduce(self, name: str) -> None:
+        """Tell a server that has joined late, and knows all jobs by now, what has happened to their procs."""
+        assert isinstance(self._announcements, Reports)
+        self._exchange.soon(self._announcements.introduce, name)
+
     def deregister(self, nspace: str) -> None:
         """Forget a job; other servers do so when all that have registered it have forgotten it."""
         self._exchange.soon(self._deregister, nspace)
@@ -239,14 +263,21 @@ class Crossing:
 
     # Jobs and procs
 
-    def _register(self, job: JobInfo | Described, places: dict[int, str]) -> None:
+    def _register(self, job: JobInfo | Described, places: dict[int, str], number: int = 0) -> None:
         self._jobs[job.nspace] = job
         self._ended.pop(job.nspace, None)
-        self._announcements.register(job.nspace, places)
+        if isinstance(self._announcements, Reports):
+            self._announcements.register(job.nspace, places, number)
+        else:
+            self._announcements.register(job.nspace, places)
 
     def _deregister(self, nspace: str) -> None:
         if self._jobs.pop(nspace, None) is not None:
             self._incarnations.forget(nspace)
+            if self._launcher:
+                # The launcher has every server forget it.
+                self._remove(self._launcher, nspace)
+                return
             if late := self._places.unheard(nspace):
                 self._ended[nspace] = late
                 if len(self._ended) > MAX_OVER:

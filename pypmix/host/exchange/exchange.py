@@ -53,6 +53,12 @@ if TYPE_CHECKING:
 REQUEST, ANSWER, REFUSED, TELL, ASIDE = range(1, 6)
 """The kinds of messages; what is said aside passes by what is kept of its sender."""
 
+SEVERAL, BASED = 12, 13
+"""Several messages as one, and a message with the basis that the receiver needs before it (`Exchange.rebase`)."""
+
+MAX_JOINED = 1 << 16
+"""The longest message, in bytes, that buffered messages are joined with."""
+
 _NUMBERED = struct.Struct("!BIq")
 """The beginning of a request or an answer: its kind, and its number as a field."""
 
@@ -113,12 +119,23 @@ class Strand:
         """Carry out a call after the one that is under way, before those that have come meanwhile; in a call."""
         self._next.append((function, args))
 
+    def now(self, function: Callable[..., object], *args: Any) -> None:
+        """Carry out a call as part of the call in progress on this thread; if there is none, as any other call."""
+        if self._thread == get_ident():
+            function(*args)
+        else:
+            self(function, *args)
+
     def wait(self, begin: Callable[[Callable[[], None]], None], seconds: float) -> None:
         """Make a call that is given a function to call later, and wait for that; not where this is part of a call."""
         if self._thread != get_ident():
             over = threading.Event()
             self(begin, over.set)
             over.wait(seconds)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _failed(function: Callable[..., object]) -> None:
@@ -264,6 +281,16 @@ class Exchange:
         self._held: dict[str, tuple[Callable[[], None], list[bytes]]] = {}
         """Messages kept of servers until it can be dealt with, and what is called when something has come."""
         self._deferred: Callable[[], None] | None = None
+        self._buffered: dict[str, list[Callable[[], bytes]]] = {}
+        """Messages, by their receiver, that are sent with the next one to it."""
+        self._basis = b""
+        self._based: set[str] = set()
+        """The servers that need no basis: they were sent the current one, or never need any."""
+        self._has_basis: Callable[[str, bytes], bool] = lambda _sender, _basis: True
+        self._arrivals: dict[str, Callable[[], None]] = {}
+        """Functions that are called after messages of servers."""
+        self._losing = ""
+        """The server that is being removed: its messages need no basis."""
         self._waiting: list[_Awaited] = []
         self._lately: dict[str, tuple[float, set[str]]] = {}
         """Servers that this one has lost in the last moment, when, and those that were told."""
@@ -284,6 +311,7 @@ class Exchange:
         then it goes to each server directly.
         """
         self.soon(self._catch_up)
+        self.soon(self.send_buffered)
         if self._alarms is not None:
             self.soon.wait(self._telling.when_heard, times.LINK_LINGER_SECONDS)
         self.soon(self._telling.finish)
@@ -423,7 +451,11 @@ class Exchange:
             self._tell((to,) if to else self.others(), topic, data)
         else:
             self._catch_up()
-            self._telling.tell(codec.pack(TELL, TEXT.write(topic), data))
+            told = codec.pack(TELL, TEXT.write(topic), data)
+            if self._basis and not self._based.issuperset(self._here):
+                self.send_buffered()
+                told = codec.pack(BASED, self._basis, told)
+            self._telling.tell(told)
 
     def aside(self, to: str, topic: str, data: bytes) -> None:
         """Tell another server something that it hears even while it holds this one, in a callback of the exchange."""
@@ -451,6 +483,52 @@ class Exchange:
         """
         self._deferred = call
         self.later(seconds, self._catch_up)
+
+    def buffer(self, to: str, topic: str, write: Callable[[], bytes]) -> None:
+        """Send a message with the next one to its receiver, or alone after `NEWS_SECONDS`; in a callback.
+
+        Args:
+            to: The receiver.
+            topic: The topic.
+            write: Returns the data when the message is sent.
+        """
+        if to not in self._here or self._closed:
+            return
+        if not self._buffered:
+            self.later(times.NEWS_SECONDS, self.send_buffered)
+        self._buffered.setdefault(to, []).append(lambda: codec.pack(TELL, TEXT.write(topic), write()))
+
+    def needs_basis(self, has: Callable[[str, bytes], bool]) -> None:
+        """Ask a function, given the sender and a basis, whether messages with that basis can be delivered.
+
+        Until it agrees the sender's messages wait; `release` asks again.
+        """
+        self._has_basis = has
+
+    def rebase(self, basis: bytes, exempt: Iterable[str]) -> None:
+        """Send a basis with the next message to each server, and buffered messages before that; in a callback.
+
+        Args:
+            basis: What receivers need before they take in this server's messages.
+            exempt: The servers that never need it.
+        """
+        self._basis = basis
+        self._based = {self.name, *exempt}
+
+    def sent_lately(self) -> tuple[tuple[str, int], ...]:
+        """Return how many messages this server has sent to which others alone, if any was sent lately."""
+        return self._telling.lately()
+
+    def received(self, name: str) -> int:
+        """Return how many messages have arrived that another server has sent to this one alone."""
+        return self._telling.received(name)
+
+    def after_messages(self, name: str, call: Callable[[], None] | None) -> None:
+        """Call a function after each message of another server, None to stop; in a callback."""
+        if call is None:
+            self._arrivals.pop(name, None)
+        else:
+            self._arrivals[name] = call
 
     def when_present(self, names: Iterable[str], done: OnPresent, *, timeout: float = 0.0) -> None:
         """Wait until servers are there.
@@ -605,10 +683,39 @@ class Exchange:
     def _send(self, to: str, message: bytes) -> None:
         if self._deferred is not None:
             self._catch_up()
+        if self._basis and to not in self._based:
+            self.send_buffered()
+            self._based.add(to)
+            message = codec.pack(BASED, self._basis, message)
+        if self._buffered:
+            message = self._joined(to, message)
+        self._send_one(to, message)
+
+    def _send_one(self, to: str, message: bytes) -> None:
         telling = self._telling
         self._carrier.send(to, telling.after(message) if telling.unheard else message)
         # One that the carrier does not take was not sent: the receiver would wait for it.
         telling.sent[to] += 1
+
+    def _joined(self, to: str, message: bytes) -> bytes:
+        """Return a message joined with the buffered ones to its receiver, which go first."""
+        buffered = self._buffered.pop(to, None)
+        if buffered is None:
+            return message
+        before = [write() for write in buffered]
+        if len(message) > MAX_JOINED:
+            # The carrier may not take it, or not both together.
+            self._send_one(to, codec.pack(SEVERAL, *before))
+            return message
+        return codec.pack(SEVERAL, *before, message)
+
+    def send_buffered(self) -> None:
+        """Send the buffered messages now; in a callback."""
+        buffered, self._buffered = self._buffered, {}
+        for to, written in buffered.items():
+            if to in self._here and not self._closed:
+                texts = [write() for write in written]
+                self._send_one(to, texts[0] if len(texts) == 1 else codec.pack(SEVERAL, *texts))
 
     def _catch_up(self) -> None:
         call, self._deferred = self._deferred, None
@@ -653,6 +760,8 @@ class Exchange:
                 self._read(sender, message)
         except RemoteProtocolError as error:
             log.error("%s: a message of %s is dropped: %s", shown(self.name), shown(sender), error)
+        if self._arrivals and (call := self._arrivals.get(sender)) is not None:
+            call()
 
     def _taken(self, sender: str, message: bytes) -> None:
         """It is the turn of a message of another server."""
@@ -687,6 +796,15 @@ class Exchange:
         elif kind in (TELL, ASIDE):
             topic, data = codec.expect(parts, 2)
             self._heard(sender, TEXT.read(topic), data)
+        elif kind == SEVERAL:
+            for each in parts:
+                self._taken(sender, each)
+        elif kind == BASED:
+            basis, text = codec.expect(parts, 2)
+            if sender == self._losing or self._has_basis(sender, basis):
+                self._taken(sender, text)
+            else:
+                self._held[sender] = _nothing, [message]
         else:
             raise codec.broken(f"a message is of the unknown kind {kind}")
 
@@ -741,13 +859,17 @@ class Exchange:
 
     def _lose(self, name: str) -> None:
         """Another server is not there any more: it answers nothing, and waits for nothing."""
+        self._losing = name
         self._telling.release(name)
         while name in self._held:
             # What it has said before it was lost counts.
             self.release(name)
+        self._losing = ""
         if name not in self._here:
             return
         self._here.discard(name)
+        self._based.discard(name)
+        self._buffered.pop(name, None)
         self.gone |= {name}
         self._telling.lose(name)
         self.collectives.changed(name, False)

@@ -246,6 +246,12 @@ class Places:
                 ]
                 yield nspace, job.tellers[teller], departed, finalized
 
+    def missing(self) -> Iterator[tuple[tuple[Proc, ...], list[tuple[Proc, int]]]]:
+        """Yield the departed procs of each job, and the finalized ones with their incarnations."""
+        for nspace, job in self._jobs.items():
+            departed = tuple(Proc.unchecked_ranks(nspace, sorted(job.departed)))
+            yield departed, [(Proc.unchecked(nspace, rank), number) for rank, number in job.finalized.items()]
+
     # Procs
 
     def depart(self, procs: Iterable[Proc]) -> list[Proc]:

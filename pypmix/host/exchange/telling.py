@@ -231,7 +231,7 @@ class Telling:
         number = self.count
         self.unheard[number] = None
         packed = codec.pack(0, NAME.write(self._teller.name), _WHICH.pack(self._era, number), text)
-        part = Part(packed, self._lately())
+        part = Part(packed, self.lately())
 
         def done(_missing: tuple[str, ...]) -> None:
             self.unheard.pop(number, None)
@@ -239,7 +239,7 @@ class Telling:
 
         self._pass_on(_Duty(part, done), self._others())
 
-    def _lately(self) -> tuple[tuple[str, int], ...]:
+    def lately(self) -> tuple[tuple[str, int], ...]:
         """Return how many messages were sent to which servers alone, if any was lately."""
         now = self._teller.now()
         if now - self._noted >= DECISION_SECONDS:
@@ -265,6 +265,11 @@ class Telling:
             return False
         origin.got += 1
         return True
+
+    def received(self, sender: str) -> int:
+        """Return how many messages of a server for this one alone have arrived."""
+        origin = self._origins.get(sender)
+        return 0 if origin is None else origin.got
 
     def take(self, sender: str, text: bytes) -> None:
         """Take in a message of another server.

@@ -1,0 +1,295 @@
+"""A launcher places procs and forwards their news: few messages, and contributions in order with both."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from lib.exchange_session import Counting
+from lib.exchange_world import Asked, Server, fence
+from pypmix.engine.times import DECISION_SECONDS
+from pypmix.host.exchange import Crossing, Exchange, reporting
+from pypmix.host.exchange.announcing import PROC_NEWS
+from pypmix.standard import attrs
+from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.ops import Connect, FenceUpcall, NotifyEvent
+from pypmix.standard.ops.publishing import RANGE_SESSION
+from pypmix.standard.types import RANK_WILDCARD, Proc
+
+pytestmark = pytest.mark.timeout(30)
+
+LAUNCHER = "!launcher"
+ALL = (Proc("job", RANK_WILDCARD),)
+DESCRIBE = "describe"
+
+
+class Session:
+    """A launcher and some servers with a rank each, or more; `slow` are pairs between which messages take longer."""
+
+    def __init__(self, count, ranks=1):
+        self.slow = {}
+        self.hub = Counting(delay=lambda *pair: self.slow.get(pair, 0.01))
+        self.names = [f"n{number:03}" for number in range(count)]
+        self.places = {rank: self.names[rank // ranks] for rank in range(count * ranks)}
+        self.exchanges, self.crossings, self.servers = {}, {}, {}
+        for name in (LAUNCHER, *self.names):
+            self.add(name)
+        self.hub.run()
+        self.hub.messages.clear()
+
+    def add(self, name):
+        clock = self.hub.clock
+        exchange = self.exchanges[name] = Exchange(self.hub.carrier(name), later=clock.later, now=clock.time)
+        self.servers[name] = Server(name)
+        self.crossings[name] = Crossing(self.servers[name], exchange, launcher=LAUNCHER)
+        exchange.hear(DESCRIBE, lambda _sender, number: self.place(name, int(number)))
+        exchange.start()
+
+    def wait(self, seconds):
+        self.hub.run(self.hub.clock.now + seconds)
+
+    def place(self, name, number):
+        self.crossings[name].place(JobInfo(f"job{number}" if number > 1 else "job", ()), self.places, number)
+
+    def describe(self, number=1):
+        self.place(LAUNCHER, number)
+        self.exchanges[LAUNCHER].broadcast(DESCRIBE, b"%d" % number)
+
+    def ask(self, name, op):
+        asked = Asked(op)
+        assert self.crossings[name].answer(asked)
+        return asked
+
+    def has_departed(self, name, rank):
+        return self.crossings[name]._places.has_departed(Proc("job", rank))
+
+
+@pytest.mark.parametrize("count", [4, 8, 16, 40])
+def test_placements_and_exits_cost_a_few_messages_for_each_server(count):
+    """Where servers announced them to each other, these were two for each pair."""
+    session = Session(count, ranks=3)
+    session.describe()
+    session.hub.run()
+    # The descriptions; and of more than 32 servers, each forwards to few, which answer when all have it.
+    descriptions = sum(session.hub.messages.values())
+    assert descriptions <= (count if count < 32 else 2 * count)
+    assert all(crossing._places.of("job") == session.places for crossing in session.crossings.values())
+    session.hub.messages.clear()
+    for rank, name in session.places.items():
+        session.crossings[name].departed(Proc("job", rank))
+    session.hub.run()
+    assert sum(session.hub.messages.values()) == count + descriptions
+    assert all(session.has_departed(name, rank) for name in session.crossings for rank in session.places)
+    session.hub.messages.clear()
+    for name in session.crossings:
+        session.crossings[name].deregister("job")
+    session.hub.run()
+    assert not session.hub.messages
+
+
+def test_servers_that_have_no_part_in_a_fence_get_nothing():
+    session = Session(16)
+    session.describe()
+    session.hub.run()
+    session.hub.messages.clear()
+    procs = (Proc("job", 3), Proc("job", 5))
+    asked = [session.ask(name, fence(name, procs)) for name in ("n003", "n005")]
+    session.hub.run()
+    assert [each.end for each in asked] == [b"<n003><n005>"] * 2
+    assert session.hub.messages == {"n003": 1, "n005": 1}
+
+
+def test_a_contribution_that_overtakes_the_description_waits_for_it():
+    session = Session(2)
+    session.slow = {(LAUNCHER, "n000"): 10.0}
+    session.describe()
+    session.wait(0.05)
+    asked = [session.ask("n001", fence("n001", ALL))]
+    session.wait(5)
+    assert not asked[0].ends
+    assert not session.exchanges["n000"].open()
+    session.wait(6)
+    asked.append(session.ask("n000", fence("n000", ALL)))
+    session.hub.run()
+    assert [each.end for each in asked] == [b"<n000><n001>"] * 2
+
+
+def test_a_contribution_waits_for_the_news_before_it():
+    """A proc that has exited is there again: who has not heard of that would leave its contribution out."""
+    session = Session(3)
+    session.describe()
+    session.hub.run()
+    back = Proc("job", 1)
+    session.crossings["n001"].departed(back)
+    session.hub.run()
+    assert session.has_departed("n000", 1)
+    session.slow = {(LAUNCHER, "n000"): 10.0}
+    session.crossings["n001"].connected(back)
+    asked = [session.ask("n001", Connect(ALL, ()))]
+    session.wait(5)
+    assert session.has_departed("n000", 1)
+    assert not asked[0].ends
+    session.hub.run()
+    asked += [session.ask(name, Connect(ALL, ())) for name in ("n002", "n000")]
+    session.hub.run()
+    assert [each.end for each in asked] == [None] * 3
+
+
+def test_news_wait_for_the_contribution_before_them():
+    """A proc that has contributed and exits was there: its fence is not done without it."""
+    session = Session(2)
+    session.describe()
+    session.hub.run()
+    session.slow = {("n001", "n000"): 4.0}
+    early = session.ask("n001", fence("n001", ALL))
+    session.crossings["n001"].departed(Proc("job", 1))
+    session.wait(1)
+    assert session.has_departed(LAUNCHER, 1)
+    assert not session.has_departed("n000", 1)
+    late = session.ask("n000", fence("n000", ALL))
+    assert not late.ends
+    session.hub.run()
+    assert session.has_departed("n000", 1)
+    assert late.end == early.end == b"<n000><n001>"
+
+
+def test_news_that_wait_for_lost_messages_do_not_wait_for_ever():
+    session = Session(2)
+    session.describe()
+    session.hub.run()
+    session.hub.drop = lambda sender, to, _message: (sender, to) == ("n001", "n000")
+    session.exchanges["n001"].tell("n000", DESCRIBE, b"2")
+    session.crossings["n001"].departed(Proc("job", 1))
+    session.wait(DECISION_SECONDS / 2)
+    assert not session.has_departed("n000", 1)
+    session.hub.run()
+    assert session.has_departed("n000", 1)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_news_of_a_server_count_where_it_is_lost(lost):
+    """Nothing is left waiting, and what it had reported last of others' procs does not bring its own back."""
+    session = Session(3)
+    session.describe()
+    session.hub.run()
+    session.slow = {("n001", "n000"): 2.0}
+    session.exchanges["n001"].tell("n000", DESCRIBE, b"2")
+    session.crossings["n001"].departed(Proc("job", 1))
+    session.crossings["n001"].connected(Proc("job", 1))
+    session.wait(0.5)
+    if lost:
+        session.hub.lose("n001")
+    session.hub.run()
+    assert session.has_departed("n000", 1) == lost
+    assert not session.crossings["n000"]._announcements._early
+    assert not session.exchanges["n000"]._arrivals
+
+
+def test_a_server_that_joins_late_knows_what_has_happened_to_procs():
+    session = Session(3)
+    session.describe()
+    session.hub.run()
+    session.crossings["n001"].connected(Proc("job", 1))
+    session.crossings["n001"].finalized(Proc("job", 1))
+    session.crossings["n002"].departed(Proc("job", 2))
+    session.hub.run()
+    session.add("n003")
+    session.hub.run()
+    # It has to know the jobs first: what others say waits until then.
+    heard = []
+    session.exchanges["n003"].hear("words", lambda *said: heard.append(said))
+    session.exchanges["n002"].tell("n003", "words", b"1")
+    session.hub.run()
+    assert not heard
+    session.exchanges[LAUNCHER].tell("n003", DESCRIBE, b"1")
+    session.crossings[LAUNCHER].introduce("n003")
+    session.hub.run()
+    assert heard == [("n002", b"1")]
+    assert session.has_departed("n003", 2)
+    assert session.crossings["n003"]._places.is_missing(Proc("job", 1), 1)
+    assert not session.crossings["n003"]._places.is_missing(Proc("job", 0), 1)
+
+
+def test_what_a_server_has_said_counts_where_it_is_lost_before_its_basis_comes():
+    session = Session(2)
+    session.slow = {(LAUNCHER, "n000"): 10.0}
+    session.describe()
+    session.wait(0.05)
+    heard = []
+    session.exchanges["n000"].hear("words", lambda *said: heard.append(said))
+    session.exchanges["n001"].tell("n000", "words", b"1")
+    session.wait(0.05)
+    assert not heard
+    session.hub.lose("n001")
+    session.wait(1)
+    assert heard == [("n001", b"1")]
+    session.hub.run()
+    assert not session.exchanges["n000"]._held
+
+
+def test_what_is_told_all_waits_for_its_basis_too():
+    session = Session(40)
+    session.slow = {(LAUNCHER, name): 10.0 for name in session.names[:5]}
+    for name in session.names:
+        session.exchanges[LAUNCHER].tell(name, DESCRIBE, b"1")
+    session.wait(0.05)
+    event = NotifyEvent(-3000, RANGE_SESSION, (attrs.EVENT_AFFECTED_PROC(Proc("job", 0)),))
+    session.ask("n020", event)
+    session.wait(5)
+    assert sorted(name for name in session.names if session.servers[name].heard) == sorted(
+        {*session.names[5:]} - {"n020"}
+    )
+    session.hub.run()
+    assert all(len(session.servers[name].heard) == 1 for name in session.names if name != "n020")
+
+
+def test_a_message_goes_along_with_those_before_it():
+    session = Session(2)
+    a, b = (session.exchanges[name] for name in session.names)
+    heard = []
+    for topic in ("one", "two"):
+        b.hear(topic, lambda _sender, data: heard.append(data))
+    a.soon(a.buffer, "n001", "one", lambda: b"1")
+    a.soon(a.buffer, "n001", "one", lambda: b"2")
+    a.tell("n001", "two", b"3")
+    assert session.hub.messages == {"n000": 1}
+    session.hub.run()
+    assert heard == [b"1", b"2", b"3"]
+    # One that is long goes alone, and one that nothing follows in a moment.
+    a.soon(a.buffer, "n001", "one", lambda: b"4")
+    a.tell("n001", "two", bytes(1 << 17))
+    a.soon(a.buffer, "n001", "one", lambda: b"5")
+    session.hub.run()
+    assert session.hub.messages == {"n000": 4}
+    assert heard[3:] == [b"4", bytes(1 << 17), b"5"]
+    # Nothing is left for one that is lost.
+    a.soon(a.buffer, "n001", "one", lambda: b"6")
+    session.hub.lose("n001")
+    session.hub.run()
+    assert not a._buffered
+
+
+def test_only_the_launcher_forwards_news(caplog):
+    session = Session(3)
+    session.describe()
+    session.hub.run()
+    news = ((1, 0, (Proc("job", 2),)),)
+    session.exchanges["n001"].tell("n000", reporting.FORWARDED, reporting._FORWARDED.write((("n002", 1, news, ()),)))
+    session.exchanges["n001"].tell("n000", reporting.INTRODUCTION, reporting._INTRODUCTION.write((1, (), news)))
+    session.hub.run()
+    assert not session.has_departed("n000", 2)
+    assert caplog.text.count("is not the launcher") == 2
+    session.exchanges["n001"].rebase(struct.pack("!q", 7), ())
+    session.exchanges["n001"].tell("n000", PROC_NEWS, b"")
+    session.hub.run()
+    assert "a basis has 8 bytes" in caplog.text
+
+
+def test_a_fence_with_directives_is_answered_as_any_other():
+    session = Session(2)
+    session.describe()
+    session.hub.run()
+    asked = [session.ask(name, FenceUpcall(ALL, (attrs.TIMEOUT(3),), name.encode())) for name in session.names]
+    session.hub.run()
+    assert [each.end for each in asked] == [b"n000n001"] * 2
