@@ -866,6 +866,8 @@ def _carrier(given: Orders) -> TCPCarrier | SwitchCarrier:
         mesh=given.mesh,
         keep_alive=given.keep_alive,
         encrypt=given.encrypt,
+        # The launcher reports a lost node, once for all.
+        quiet=True,
     )
 
 

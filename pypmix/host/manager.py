@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
-from itertools import count
+from itertools import count, takewhile
 
 from pypmix.engine.faults import fault
 from pypmix.host import launch
@@ -532,7 +532,8 @@ class Manager:
 
     def catch_up(self) -> None:
         """Have the servers take in what their clients have sent."""
-        for node in self.nodes:
+        # Those of other nodes, which come behind, do so by themselves; there may be thousands.
+        for node in takewhile(lambda node: node.here, self.nodes):
             try:
                 node.catch_up()
             except NotInitialized:

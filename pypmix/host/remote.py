@@ -371,6 +371,15 @@ class RemoteNode(HostNode):
         found = self._host.find(proc)
         return found[1] if found is not None and found[1].node is self else None
 
+    def ends_a_job(self) -> bool:
+        """Return True if the loss of the node ends a job, since ranks of it run here."""
+        return any(
+            job.outcome is None
+            and not job.terms.keep_going
+            and any(rank.node is self and rank.alive for rank in job.ranks)
+            for job in self._host.jobs.values()
+        )
+
     def dismiss(self) -> None:
         """Tell the daemon to leave: nothing is left of any job's ranks here."""
         self._tell(orders.LEAVE, b"")

@@ -362,6 +362,7 @@ class Fleet:
             mesh=session.mesh,
             keep_alive=session.keep_alive,
             encrypt=session.encrypt,
+            quiet=True,
         )
         host, port = carrier.address
         named = session.addresses or ((socket.gethostname(),) if host in ("0.0.0.0", "::") else (host,))
@@ -734,6 +735,9 @@ class Fleet:
         del self._daemons[name]
         self._forget(daemon.node)
         self._stop(daemon, reason)
+        if daemon.present and not daemon.node.ends_a_job():
+            # Otherwise the end of the job tells of it.
+            self._host.sink(2).write(None, f"pypmix run: node {name} is lost: {printable(reason)}\n".encode())
         daemon.node.lose(reason)
         self._host.notify(node_event(self._host, EventCode.EVENT_NODE_DOWN, attrs.HOSTNAME(name)))
         self._part(daemon, lambda: None)

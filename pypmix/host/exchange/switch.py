@@ -344,7 +344,8 @@ class SwitchCarrier:
         del self._present[name]
         self._reasons[name] = reason
         if reason:
-            log.warning("%s: %s has gone: %s", shown(self.name), shown(name), reason)
+            # The launcher reports a lost node, once for all.
+            log.info("%s: %s has gone: %s", shown(self.name), shown(name), reason)
         self._call(self._on_change, name, False)
 
     def _turn(self) -> None:

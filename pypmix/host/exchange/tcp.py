@@ -170,6 +170,7 @@ class TCPCarrier:
         keep_alive: Seconds after which a server is lost that does not answer, as one whose process was stopped or whose
             cable was pulled out, or with which a connection that was reset cannot be made again. The carrier's thread
             answers: a host that is busy, or blocks elsewhere, is not lost.
+        quiet: Whether somebody else reports the end of connections: then it is no warning in the log.
         encrypt: Whether connections are encrypted; by default those to addresses that are not loopback's. Of two
             servers the one that dials decides, unless the other one insists on it by True.
 
@@ -190,6 +191,7 @@ class TCPCarrier:
         mesh: int = MAX_MESH,
         keep_alive: float = KEEP_ALIVE_SECONDS,
         encrypt: bool | None = None,
+        quiet: bool = False,
     ) -> None:
         self.name = check_name(name)
         _check(secret, peers or {}, listen, max_message, max_backlog, mesh, keep_alive)
@@ -198,6 +200,7 @@ class TCPCarrier:
         self._folder = ""
         self._max_message, self._max_backlog = max_message, max_backlog
         self._keep_alive, self._encrypt = keep_alive, encrypt
+        self._at_end = log.info if quiet else log.warning
         self._links: dict[str, Link] = {}
         self._all: dict[Link, None] = {}
         self._waiting: dict[str, _Waiting] = {}
@@ -1133,7 +1136,7 @@ class TCPCarrier:
             self._drop(link, "")
         self._reasons[name] = reason
         if reason and not self._closing:
-            log.warning("%s: the connection with %s ends: %s", shown(self.name), shown(name), reason)
+            self._at_end("%s: the connection with %s ends: %s", shown(self.name), shown(name), reason)
         if self._on_change is not None and not self._closing:
             self._call(self._on_change, name, False)
         self._circle.follow(name)
