@@ -93,6 +93,9 @@ OPTIONAL_SECONDS = 0.25
 COMBINE_SECONDS = 0.1
 """The time for lower servers in a tree to contribute, before a server passes on the contributions that it has."""
 
+EXPIRY_SECONDS = 0.4
+"""The time that a server may take to end what lacks callers there, once the time of a caller elsewhere is over."""
+
 LATE_SECONDS = 10.0
 """The time for which late servers receive the outcome of a construct, before a new construct can begin."""
 

@@ -11,7 +11,7 @@ import pytest
 
 from pypmix.host import orders
 from pypmix.host.exchange import Exchange, Hub, codec
-from pypmix.host.exchange.announcing import NEWS
+from pypmix.host.exchange.announcing import NEWS as PROC_NEWS
 from pypmix.host.exchange.codec import EVENT, Field
 from pypmix.host.exchange.kinds import _REST, CANCEL
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
@@ -30,7 +30,7 @@ NEWS = codec.pack(0, struct.pack("!q", 0), struct.pack("!q", 0), PROCS)
     ("field", "data"),
     [
         (orders.PENDING, codec.pack(0, *[PENDING] * 8)),
-        (NEWS, codec.pack(0, *[NEWS] * 8)),
+        (PROC_NEWS, codec.pack(0, *[NEWS] * 8)),
         (codec.GROUPS, codec.pack(0, *[codec.pack(0, b"g", PROCS)] * 8)),
         (codec.compressed(codec.TEXTS), codec.pack(1, zlib.compress(codec.pack(0, *[b""] * 2_000_000), 9))),
         (codec.many(orders._NODE), codec.pack(0, *[codec.pack(0, b"n", PROCS[11:], NONE, NONE, NONE, b"\0")] * 8)),

@@ -185,6 +185,9 @@ class Meaning(Generic[M, T]):
         """Handle a timeout; return True if the operation continues nevertheless."""
         return False
 
+    def report_timeout(self) -> None:
+        """Report to the level above that the limit passed before all members here called, since others may wait."""
+
     def discard(self) -> None:
         """Clean up, as the operation has ended because no caller remains."""
 
@@ -523,6 +526,8 @@ class Collective(Generic[M, T]):
             # The host has the same limit and knows the procs that are missing elsewhere: it gets a moment to answer.
             self.expire(HOST_GRACE, statuses.ERR_TIMEOUT)
         else:
+            if self.membership.others:
+                self.meaning.report_timeout()
             self.finish(statuses.ERR_TIMEOUT)
 
 
@@ -810,6 +815,28 @@ class Collectives(Generic[M, T]):
             and collective.membership.kind.name == kind
             and (collective.membership.members, collective.membership.others) == (members, others)
         ]
+
+    def expire(self, kind: str, name: str, procs: frozenset[Proc]) -> None:
+        """End the operation that not all of some procs have called here, as the limit of a caller elsewhere passed.
+
+        Args:
+            kind: The kind of operation.
+            name: Its id, or the group that was named; empty for neither.
+            procs: The participants; for a group, some of them.
+        """
+        for collective in list(self.running):
+            membership = collective.membership
+            if collective.state is not _GATHERING or membership.kind.name != kind or not membership.others:
+                continue
+            all_procs = {*membership.others, *[member.proc for member in membership.members]}
+            groups = {group.partition("\0")[0] for group in membership.groups}
+            if (
+                all_procs == procs
+                if not name
+                else (name in groups | {membership.id} and not procs.isdisjoint(all_procs))
+            ):
+                collective.finish(statuses.ERR_TIMEOUT)
+                return
 
     def pending(self) -> list[Pending]:
         """Return the operations in progress, oldest first."""

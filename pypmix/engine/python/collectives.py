@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from pypmix.engine.collective.machine import ABOVE, CollectiveState, Meaning
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, combined
+from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import ABSENT, flag, procs, text
 from pypmix.engine.python.modex import seconds
 from pypmix.engine.python.node import answer_failure, reason_of, status_of
@@ -116,6 +117,17 @@ class NodeMeaning(Meaning["Process", "Call"]):
         collective = self.collective
         collective.state = _SUBMITS[collective.state]
         self.server.host.upcall(op, self.decided)
+
+    def report_timeout(self) -> None:
+        op = self.make_upcall(
+            (*[i for i in self.directives() if i.key != keys.TIMEOUT], status_info(statuses.ERR_TIMEOUT))
+        )
+        if op is not None:
+            self.server.host.upcall(op, ignore)
+
+    def make_upcall(self, _directives: tuple[Info, ...]) -> Op[Any] | None:
+        """Return the upcall that reports the end of the operation here; None if the host learns of it in another way."""
+        return None
 
     # The way down
 

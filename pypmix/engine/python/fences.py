@@ -144,6 +144,9 @@ class Fence(NodeMeaning):
         data = self.committed() if self.collective.collect else b""
         self.submit(FenceUpcall(self.procs(), self.directives_and_gone(), data))
 
+    def make_upcall(self, directives: tuple[Info, ...]) -> FenceUpcall:
+        return FenceUpcall(self.procs(), directives, b"")
+
     def take(self, result: Any) -> int:
         """Take in the data of the other servers' procs."""
         collective = self.collective

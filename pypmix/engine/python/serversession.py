@@ -414,6 +414,24 @@ class ServerSession:
         """
         self._reactor.call(lambda: self._server.events.notify(event))
 
+    def expire(self, kind: str, name: str, procs: frozenset[Proc], done: Callable[[], None]) -> None:
+        """End what some procs have begun, since the time of one of them has run out elsewhere; then call `done`.
+
+        Args:
+            kind: The kind of operation.
+            name: Its id, or the group that was named; empty for none.
+            procs: Who takes part.
+            done: Called on the thread of the server.
+        """
+
+        def end() -> None:
+            try:
+                self._server.collectives.expire(kind, name, procs)
+            finally:
+                done()
+
+        self._reactor.call(end)
+
     def deliver_output(self, output: Output) -> None:
         """`PMIx_server_IOF_deliver`: pass on what a proc wrote; without a reader it is kept for a while."""
         self._reactor.call(lambda: self._server.forwarding.deliver(output))

@@ -21,6 +21,8 @@ the table `Life`, by which every step is made:
 * CLOSED: that moment is over as well: no other proc is awaited.
 * FORWARDED: a construct is decided but for procs that it adds, on unknown servers: what was gathered has gone
   on, as one offer, to where offers meet, and comes back as the decision.
+* EXPIRES: the time of a caller is over, wherever that is. Servers that have callers of it and still wait for others
+  end it first; then all that have contributed are answered, so the next call of any of them is the next collective.
 * ENDED: all have been answered. A round that tells of lost members is not over: those servers contribute once more, and
   it gathers again (AGAIN).
 
@@ -42,6 +44,7 @@ round began.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from functools import partial
 from hashlib import blake2b
 from itertools import count
 from operator import itemgetter
@@ -49,14 +52,19 @@ from os import urandom
 
 from pypmix.engine.collective import rules
 from pypmix.engine.states import Machine, Row
-from pypmix.engine.times import LATE_SECONDS, OPTIONAL_SECONDS
+from pypmix.engine.times import EXPIRY_SECONDS, LATE_SECONDS, OPTIONAL_SECONDS
 from pypmix.host.exchange import deciding
+from pypmix.host.exchange.codec import NUMBER, PROCS, TEXT, Field, message
 from pypmix.host.exchange.errors import listed
 from pypmix.host.exchange.kinds import (
     CONNECT,
     CONSTRUCT,
+    DESTRUCT,
+    DISCONNECT,
+    FENCE,
     GATHER,
     GROUP_DISCONNECT,
+    GROUP_FENCE,
     KINDS,
     OFFER,
     Decision,
@@ -95,17 +103,20 @@ class Life(Machine):
     CLOSES = "latecomers have a moment"
     CLOSED = "waits no more"
     FORWARDED = "is where offers meet"
+    EXPIRES = "ends on servers that lack callers"
     ENDED = "over"
 
     CLOSE = "the time of a caller is over, or that moment, and those who have come are the group"
     AGAIN = "some are lost, as not all know"
     FORWARD = "all have come, and add procs of servers that are not known"
+    EXPIRE = "the time of a caller is over, and other servers may have callers"
     END = "it is decided, fails, or has no contribution any more"
 
     ROWS = (
         Row(GATHERS, CLOSE, CLOSES),
         Row(GATHERS, AGAIN, GATHERS, "the servers that take rounds"),
         Row(GATHERS, FORWARD, FORWARDED, "the server where offers meet"),
+        Row(GATHERS, EXPIRE, EXPIRES, "the servers that have not contributed"),
         Row(GATHERS, END, ENDED, "the servers"),
         Row(CLOSES, CLOSE, CLOSED),
         Row(CLOSES, AGAIN, GATHERS, "the servers that take rounds"),
@@ -115,11 +126,21 @@ class Life(Machine):
         Row(CLOSED, FORWARD, FORWARDED, "the server where offers meet"),
         Row(CLOSED, END, ENDED, "the servers"),
         Row(FORWARDED, END, ENDED, "the servers"),
+        Row(EXPIRES, END, ENDED, "the servers"),
     )
 
 
 PARTS = "pypmix.grp.parts"
 """The contributions for which an offer is given, as texts."""
+
+TIME_IS_OVER = "pypmix.collective.expired"
+"""The topic by which servers are asked to end what still lacks callers there; answered once they have."""
+
+EXPIRED: Field[tuple[int, str, tuple[Proc, ...]]] = message(NUMBER, TEXT, PROCS)
+"""Its kind, its name, and the procs."""
+
+EXPIRE = frozenset((FENCE, GROUP_FENCE, CONNECT, DISCONNECT, GROUP_DISCONNECT, CONSTRUCT, DESTRUCT))
+"""The kinds that a server may have callers of before it contributes."""
 
 COUNTER = 22
 """The bits of a context id that a server counts with."""
@@ -424,7 +445,11 @@ class Coordinator:
             held.answer(Decision(known or Outcome(moved=True)))
             return
         same = round.add(held)
-        if not same and rule.names_alike:
+        if round.state == Life.EXPIRES:
+            return
+        if part.status == statuses.ERR_TIMEOUT and part.kind in EXPIRE:
+            self._overdue(round, held)
+        elif not same and rule.names_alike:
             self._end(round, deciding.different(round.parts))
         elif gone or not same or self._left or self.places.any_missing or round.is_full():
             self._settle(round)
@@ -536,7 +561,27 @@ class Coordinator:
         if deciding.is_later_round(held.part):
             # All have been there before, and come once more, if only to say that they give it up as well.
             self._remember(round, outcome)
-        self._end(round, outcome)
+        elif round.kind in EXPIRE and round.state == Life.GATHERS:
+            self._expire(round, outcome)
+            return
+        if round.state != Life.EXPIRES:
+            self._end(round, outcome)
+
+    def _expire(self, round: Round, outcome: Outcome) -> None:
+        """Have the servers end it that have callers of it and still wait for others, and then all the others."""
+        waiting = {*self._members(round)[0]} - self._session.gone
+        round.step(Life.EXPIRE)
+        if not waiting:
+            self._end(round, outcome)
+        data = EXPIRED.write((round.kind, round.name, round.held[0].part.procs))
+
+        def ended(name: str, _data: bytes | None, _error: PMIxError | None) -> None:
+            waiting.discard(name)
+            if not waiting and round.state == Life.EXPIRES:
+                self._end(round, outcome)
+
+        for name in sorted(waiting):
+            self._session.ask(name, TIME_IS_OVER, data, partial(ended, name), EXPIRY_SECONDS)
 
     def _close(self, round: Round) -> None:
         """Those who have come are the group."""
@@ -761,7 +806,7 @@ class Coordinator:
 
     def _settle(self, round: Round) -> None:
         """Decide, if no proc is awaited."""
-        if round.state == Life.ENDED:
+        if round.state in (Life.ENDED, Life.EXPIRES):
             return
         if not round.held:
             if not round.dead:

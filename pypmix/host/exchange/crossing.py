@@ -10,6 +10,7 @@ from pypmix.host.exchange.announcing import BACK, DEPARTED, FINALIZED, Announcem
 from pypmix.host.exchange.codec import EVENT, FORGOTTEN, MODEX
 from pypmix.host.exchange.collectives import Collectives, seconds_in
 from pypmix.host.exchange.errors import as_error
+from pypmix.host.exchange.kinds import KINDS
 from pypmix.host.exchange.limits import MAX_OVER
 from pypmix.host.exchange.places import Incarnations, Places
 from pypmix.host.exchange.psets import Psets
@@ -157,6 +158,7 @@ class Crossing:
             self._remove_departed,
             self._without,
         )
+        exchange.collectives.expire = self._expire
         self.psets = Psets(server, exchange)
         self._queries = GroupQueries(exchange, self._places, self._listed)
         self._answers: dict[type, Answer] = {
@@ -407,6 +409,20 @@ class Crossing:
 
     def _query(self, upcall: Upcall, op: QueryInfo) -> None:
         self._queries.answer(upcall, op, lambda end: self._collectives.attempt(lambda *_: end(), upcall))
+
+    def _expire(self, kind: int, name: str, procs: tuple[Proc, ...], done: Callable[[], None]) -> None:
+        """The time of a caller on another server is over: end what the clients of this one have begun with it."""
+        expire = getattr(getattr(self._server, "session", self._server), "expire", None)
+        if expire is None:
+            # Servers of libpmix have no such call.
+            done()
+            return
+        group, _, rest = name.partition("\0")
+        id = group or rest.partition("\0")[0]
+        try:
+            expire(KINDS[kind].operation, id, frozenset(procs), lambda: self._hop(done))
+        except PMIxError:
+            done()
 
     def _review(self) -> None:
         """Look again which procs are awaited."""

@@ -22,7 +22,7 @@ from functools import partial
 from pypmix.engine.times import AGAIN_SECONDS, DECISION_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import broken
-from pypmix.host.exchange.coordinator import Coordinator, Held
+from pypmix.host.exchange.coordinator import EXPIRED, TIME_IS_OVER, Coordinator, Held
 from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
 from pypmix.host.exchange.inquiries import Inquiries
 from pypmix.host.exchange.kinds import (
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.kinds import OnAnswer, OnOutcome, Session, Spread, Timer
     from pypmix.host.exchange.spreading import Name
     from pypmix.standard.types import Proc
+
+    Expire = Callable[[int, str, tuple[Proc, ...], Callable[[], None]], None]
 
 PART = "pypmix.collective"
 NEWS = "pypmix.collective.news"
@@ -144,8 +146,11 @@ class Participant:
         self._relay = Relay(session, self._parts.write)
         self._inquiries = Inquiries(session, self.coordinator.decided.find, self._expects)
         self._absences: list[tuple[tuple[int, str], OnAnswer]] = []
+        self.expire: Expire = lambda _kind, _name, _procs, done: done()
+        """Ends what the clients of this server have begun and not all of them have called, and calls a function."""
         session.handle(UP, self._came_up)
         session.handle(ABSENT, self._asked_absent)
+        session.handle(TIME_IS_OVER, self._asked_to_expire)
         session.hear(GIVE_UP, self._told_give_up)
         session.hear(NEWS, lambda _, data: self._heard_of(data))
         session.hear(DATA, self._told_data)
@@ -232,7 +237,12 @@ class Participant:
             own.to, own.root, own.awaited = to, to, None
             if to == self.name:
                 self._contribute(own, to)
-            elif not (own.apart or rule.unknown or is_flat(len(part.servers or part.party.servers))):
+            elif not (
+                own.apart
+                or part.status == statuses.ERR_TIMEOUT
+                or rule.unknown
+                or is_flat(len(part.servers or part.party.servers))
+            ):
                 self._send_up(own, to)
             else:
                 self._send_to(own, to)
@@ -298,6 +308,15 @@ class Participant:
         """A coordinator asks whether a contribution is on its way to it: then that is the answer."""
         self._absences.append((NAMED.read(data), answer))
         self._say_absent()
+
+    def _asked_to_expire(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
+        """The time of a caller elsewhere is over."""
+        kind, name, procs = EXPIRED.read(data)
+        if any((own.part.kind, own.part.name) == (kind, name) for own in self.open()):
+            # What this server has contributed is on its way to the coordinator, which answers it with that end.
+            answer(b"", None)
+        else:
+            self.expire(kind, name, procs, lambda: answer(b"", None))
 
     def _say_absent(self) -> None:
         given = {(own.part.kind, own.part.name) for own in self.open()}

@@ -20,26 +20,34 @@ def collective(me, kind, connection):
     }[kind]
 
 
-async def limits(me, kind, first):
-    """Rank 0 has a short limit and rank 1 a long one; rank 2 comes when both have given up. Then all call once more."""
+async def limits(me, kind, first, order):
+    """One has a short limit and one a long one; the third comes when both have given up. Then all call once more.
+
+    Args:
+        me: The session.
+        kind: The operation.
+        first: Who calls first: 0 for the one with the short limit, 1 for the other.
+        order: The ranks of these three.
+    """
+    role = order.index(me.rank)
     connection = await me.connect(me.job.procs, timeout=40) if kind == "disconnect" else None
     if kind == "destruct":
         await me.group_construct("acme.up", me.job.procs, timeout=40)
     call = collective(me, kind, connection)
     await me.fence(timeout=40)
     outcome = None
-    if me.rank < 2:
-        if me.rank != first:
+    if role < 2:
+        if role != first:
             await hear(f"calls-{first}", seconds=40)
-        await tell(f"calls-{me.rank}")
+        await tell(f"calls-{role}")
         try:
-            await call(2 if me.rank == 0 else 60)
+            await call(2 if role == 0 else 60)
         except OperationTimeout as error:
             outcome = sorted(proc.rank for proc in error.missing or ())
-        await tell(f"over-{me.rank}")
+        await tell(f"over-{role}")
     else:
-        for rank in (0, 1):
-            await hear(f"over-{rank}", seconds=40)
+        for other in (0, 1):
+            await hear(f"over-{other}", seconds=40)
     if kind == "construct":
         # A library may not get over the failure of the first one.
         await me.group_construct("acme.again", me.job.procs, timeout=40)

@@ -401,6 +401,9 @@ class _Connect(_Joint):
             data = self.committed() if self.collective.membership.others else b""
             self.submit(Connect(procs, (*directives, *committed_infos(data))))
 
+    def make_upcall(self, directives: tuple[Info, ...]) -> Connect:
+        return Connect(self.procs(), directives)
+
     def tell_of_all(self) -> None:
         """Report all procs that have come, if none was reported before."""
         membership = self.collective.membership
@@ -530,6 +533,9 @@ class _Disconnect(_Joint):
             self.connecting.records().report_ended(connection.nspace)
             connection.leaving = True
         self.submit(Disconnect(*self.submitted()))
+
+    def make_upcall(self, directives: tuple[Info, ...]) -> Disconnect:
+        return Disconnect(self.procs(), directives)
 
     def take(self, result: object) -> int:
         """Take in which procs had ended when the host decided: their members hear of it while they are connected."""

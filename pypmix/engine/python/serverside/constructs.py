@@ -530,6 +530,10 @@ class Construct(NodeMeaning):
                 self._withdraw(status)
             collective.finish(status)
 
+    def report_timeout(self) -> None:
+        if not self.cancelled:
+            self._withdraw(statuses.ERR_TIMEOUT)
+
     def _withdraw(self, status: int) -> None:
         """Have the other servers told, which wait for this one, that it is over here."""
         self.cancelled = True

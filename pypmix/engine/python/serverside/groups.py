@@ -69,6 +69,10 @@ class _Destruct(NodeMeaning):
         name, members = collective.membership.group.partition("\0")[0], self._groups.everyone(self)
         self.submit(GroupUpcall(GROUP_DESTRUCT, name, members, directives))
 
+    def make_upcall(self, directives: tuple[Info, ...]) -> GroupUpcall:
+        name = self.collective.membership.group.partition("\0")[0]
+        return GroupUpcall(GROUP_DESTRUCT, name, self._groups.everyone(self), directives)
+
     def take(self, _result: object) -> int | None:
         # A group that has admitted members may be fault tolerant without this server's knowledge; the host knows.
         return statuses.SUCCESS if self.collective.membership.others else self.collective.status
