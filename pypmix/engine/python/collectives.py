@@ -126,7 +126,7 @@ class NodeMeaning(Meaning["Process", "Call"]):
             self.server.host.upcall(op, ignore)
 
     def make_upcall(self, _directives: tuple[Info, ...]) -> Op[Any] | None:
-        """Return the upcall that reports the end of the operation here; None if the host learns of it in another way."""
+        """Return the upcall that reports its end here; None if the host learns of it in another way."""
         return None
 
     # The way down
