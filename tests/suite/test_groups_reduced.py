@@ -19,7 +19,7 @@ def seen(run, how):
 
 
 @pytest.mark.promise("destruct", "query: groups")
-@pytest.mark.parametrize("how", ["whole", "leave", "kill"])
+@pytest.mark.parametrize("how", ["whole", "leave", "kill", "lost", "lost meanwhile"])
 def test_nothing_is_found_of_it(run, how):
     assert [found[:3] for found in seen(run, how)] == [[0, None, None]] * 3
 
@@ -34,6 +34,13 @@ def test_its_name_is_free_again(run, how):
 @pytest.mark.needs("a name that a member has left")
 def test_its_name_is_free_again_if_a_member_has_left(run):
     assert [found[3:] for found in seen(run, "leave")] == [[2], [2], []]
+
+
+@pytest.mark.promise("construct")
+@pytest.mark.parametrize("how", ["lost", "lost meanwhile"])
+def test_its_name_is_free_again_or_refused_at_once_after_an_error(run, how):
+    outcomes = [found[3:] for found in seen(run, how)]
+    assert outcomes in ([[2], [2], []], [["ERR_EXISTS"]] * 2 + [[]], [["ERR_RESOURCE_BUSY"]] * 2 + [[]])
 
 
 @pytest.mark.servers("native-server-*")

@@ -405,29 +405,46 @@ class Constructing:
             # The server may lose a member that leaves and ends before the event of its leaving arrives here.
             self._busy.add(name)
             lost = _failure(ERR_PARTIAL_SUCCESS, name, call.named)
-            call.leave_timer = self._port.later(LEAVE_GRACE, lambda: self._end(name, None, lost, call))
+            call.leave_timer = self._port.later(LEAVE_GRACE, lambda: self._lose(call, lost))
             return
-        if error is None and call.gathered and not self._port.adapts:
-            self._forget(call)
-            return
-        if error is None:
-            self._gone(name)
-        self._end(name, None, error)
+        if error is None or getattr(error, "code", 0) == ERR_PARTIAL_SUCCESS:
+            self._dissolve(call, error)
+        else:
+            self._end(name, None, error)
 
-    def _forget(self, call: _Call) -> None:
-        """The members have destructed a group by a fence: have host and server forget it, then end the call."""
+    def _lose(self, call: _Call, error: PMIxError) -> None:
+        """A participant has ended, and the server has not ended the operation in time."""
+        if isinstance(call.op, GroupDestruct) and call.done is not None:
+            self._dissolve(call, error)
+        else:
+            self._end(call.op.group, None, error, call)
+
+    def _dissolve(self, call: _Call, failure: BaseException | None) -> None:
+        """End a destruct that has ended the group: have host and server forget it as well.
+
+        Args:
+            call: The destruct.
+            failure: Its error, if a member was missing.
+        """
         name, standing = call.op.group, self._agent.standing
+        if self._port.adapts or (failure is None and not call.gathered):
+            # The server has no record of it any more.
+            self._gone(name)
+            self._end(name, None, failure)
+            return
         members, built = standing.members(name), self._built.get(name, ())
         gone = [each for each in built if each not in members]
         left = [each for each in gone if not standing.has_ended(each)]
         self._gone(name)
         kept = bool(built) and (self._port.recorded or self._port.server_release < FORGETTING)
-        if not kept or left:
-            if kept:
+        # A destruct of the group that the server has not answered goes on there, and keeps its name busy.
+        answered = call.asked == len(call.fences)
+        if not kept or left or not answered:
+            if kept and answered:
                 # A destruct would wait for those who have left.
                 self._kept.add(name)
             self._tell_host(name, members)
-            self._end(name, None)
+            self._end(name, None, failure)
             return
 
         def forgotten(_result: object, error: BaseException | None) -> None:
@@ -435,10 +452,14 @@ class Constructing:
             if error is not None:
                 self._kept.add(name)
                 self._tell_host(name, members)
-            self._end(name, None, None, call)
+            self._end(name, None, failure, call)
+
+        def unanswered() -> None:
+            self._tell_host(name, members)
+            self._end(name, None, failure, call)
 
         self._busy.add(name)
-        call.loss_timer = self._port.later(LOSS_GRACE, lambda: self._end(name, None, None, call))
+        call.loss_timer = self._port.later(LOSS_GRACE, unanswered)
         directives = directives_for(call.op, self._port.server_release)
         self._port.submit(call.op.replace(directives=(*directives, _GOES_ON)), forgotten)
 
@@ -510,9 +531,6 @@ class Constructing:
         done, call.done = call.done, None
         if error is not None and isinstance(call.op, GroupConstruct):
             self._agent.standing.abandoned(name)
-        elif getattr(error, "code", 0) == ERR_PARTIAL_SUCCESS:
-            # The group is gone, although a member was missing.
-            self._gone(name)
         done(result, error)
 
     def _ranks(self, given: tuple[Proc, ...], sizes: Mapping[Proc, Value] | None = None) -> tuple[Proc, ...]:
@@ -626,7 +644,7 @@ class Constructing:
             error = _failure(status, name, (ended,))
             error.missing = frozenset((ended,))
             call.lost = ended
-            call.loss_timer = self._port.later(LOSS_GRACE, lambda: self._end(name, None, error, call))
+            call.loss_timer = self._port.later(LOSS_GRACE, lambda: self._lose(call, error))
 
 
 def verdict(code: int, status: int, results: tuple[Info, ...]) -> str:

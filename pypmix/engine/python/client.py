@@ -369,6 +369,9 @@ class Client:
         server: Its server; None for a singleton, which has none.
     """
 
+    _calls: dict[int, Call]
+    _given_up: dict[Collective, list[Call]]
+
     def __init__(self, proc: Proc, store: DataStore, server: ServerInfo | None) -> None:
         self.proc = proc
         self._everybody = (Proc.unchecked(proc[0], types.RANK_WILDCARD),)
@@ -389,8 +392,7 @@ class Client:
         self.collected = False
         self.closed: Callable[[], PMIxError] | None = None
         """Makes the error of further operations, once there can be none; the transport closes the socket."""
-        self._calls: dict[int, Call] = {}
-        self._given_up: dict[Collective, list[Call]] = {}
+        self._calls, self._given_up = {}, {}
         self._timed: list[Call] = []
         self._gets: dict[Proc, Call] = {}
         self._fences: dict[bool, bytes] = {}

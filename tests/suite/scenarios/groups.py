@@ -6,7 +6,7 @@ import os
 import signal
 
 from lib.aio import hear, sleep, tell
-from pypmix import PMIxError, Proc, Rank, attrs
+from pypmix import PartialSuccess, PMIxError, Proc, Rank, attrs
 
 
 def names(procs):
@@ -228,21 +228,35 @@ async def lonely(me):
 
 
 async def reduced(me, *, how):
-    """Rank 3 leaves a group, or is killed; the others destruct it, ask for it, and two of them construct it again."""
+    """Rank 3 leaves a group, or is killed; the others destruct it, ask for it, and two of them construct it again.
+
+    A group that is not to lose members ends with an error: one has ended before the others destruct it, or meanwhile.
+    """
     name, procs = "acme.reduced", me.job.procs
-    group = me.group(name, procs, ft=True, notify_termination=True, timeout=20)
+    loses = {} if how in ("lost", "lost meanwhile") else {"ft": True, "notify_termination": True}
+    group = me.group(name, procs, **loses, timeout=20)
     await group.construct()
     await me.fence(timeout=20)
     if me.rank == 3:
-        if how == "kill":
+        if how == "lost meanwhile":
+            for rank in range(3):
+                await hear(f"destructs.{rank}")
+            await sleep(0.3)
+        if how not in ("leave", "whole"):
             os.kill(os.getpid(), signal.SIGKILL)
         if how == "leave":
             await group.leave()
-    if how != "whole" and me.rank != 3:
+    await tell(f"destructs.{me.rank}")
+    if how not in ("whole", "lost meanwhile") and me.rank != 3:
         while len(group.members) > 3:
             await sleep(0.02)
     if how != "leave" or me.rank != 3:
-        await group.destruct(timeout=20)
+        failed = None
+        try:
+            await group.destruct(timeout=20)
+        except PartialSuccess as error:
+            failed = error
+        assert (failed is None) is bool(loses), failed
     about = {attrs.GROUP_ID: name}
     found = [
         await me.query(attrs.QUERY_NUM_GROUPS),
