@@ -461,7 +461,8 @@ def test_several_jobs_at_once(command: Command, tmp_path_factory: pytest.TempPat
         refused = command(*words)
         assert refused.code == 2 and refused.out == b"", refused
         for job in (first, second):
-            assert f"\n  --pid {job.pid}  rank.py {job.command.folder}"[:90] in refused.err.decode()
+            line = rf"\n  --pid {job.pid}  \d+ (s|min) old  rank\.py {re.escape(str(job.command.folder)[:50])}"
+            assert re.search(line, refused.err.decode())
     chosen = command("query", "QUERY_NAMESPACES", "--nspace", second.server)
     assert second.nspace in succeeded(chosen).out.decode().strip().split(",")
     second.end()
