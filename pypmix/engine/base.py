@@ -88,7 +88,7 @@ class ClientSession(Protocol):
         """Return True if a feature (`fence.timeout`, ...) works with this engine and server."""
 
     def close(self) -> None:
-        """Close the connection without `Finalize`: pending operations fail with `LostConnection`. Idempotent."""
+        """Close the connection without `Finalize`; pending operations fail (`LostConnection`). May be called twice."""
 
     def forked(self) -> None:
         """This is a forked child of the process that opened it: close its descriptors, and leave the parent's alone."""

@@ -48,28 +48,28 @@ def generate_ppn(ranks: Iterable[Iterable[int]]) -> str:
     return make_raw(found)
 
 
-def parse_nodes(given: str | bytes) -> list[str]:
+def parse_nodes(nodes: str | bytes) -> list[str]:
     """Return the names in a list of nodes, of any release.
 
     Raises:
         ValueError: It is not such a list.
     """
-    return _read(expand_nodes, given)
+    return _read(expand_nodes, nodes)
 
 
-def parse_ppn(given: str | bytes) -> list[list[int]]:
+def parse_ppn(ppn: str | bytes) -> list[list[int]]:
     """Return the ranks on each node in a list of ranks, of any release.
 
     Raises:
         ValueError: It is not such a list.
     """
-    return _read(expand_ppn, given)
+    return _read(expand_ppn, ppn)
 
 
-def _read(parse: Callable[[str | bytes], T], given: str | bytes) -> T:
-    if not isinstance(given, str | bytes):
-        raise TypeError(f"a regex is a str or bytes, not {type(given).__name__}")
+def _read(parse: Callable[[str | bytes], T], text: str | bytes) -> T:
+    if not isinstance(text, str | bytes):
+        raise TypeError(f"a regex is a str or bytes, not {type(text).__name__}")
     try:
-        return parse(given)
+        return parse(text)
     except RemoteProtocolError as error:
         raise ValueError(f"this is not a list of nodes or ranks: {error.detail}") from error

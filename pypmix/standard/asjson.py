@@ -1,11 +1,11 @@
-"""Operations, values and records as JSON that is read back as exactly what it was.
+"""Operations, values and records as JSON, without loss.
 
-Strings, bools, ints, finite floats and None are what JSON has for them, tuples are arrays, and all else is an object
-that says what it is:
+Strings, bools, ints, finite floats and None have their JSON form, tuples are arrays, and other data are objects that
+name their type:
 
 - a proc: `{"nspace": "demo", "rank": 0}`
 - a value: `{"type": "UINT32", "data": 7}`
-- an info: `{"key": "pmix.timeout", "type": "INT", "data": 5}`, with `flags` where it has some
+- an info: `{"key": "pmix.timeout", "type": "INT", "data": 5}`, with `flags` unless they are 0
 - bytes: `{"hex": "00ff"}`
 - an array: `{"array": "PROC", "items": [...]}`
 - an infinite float: `{"float": "inf"}`
@@ -29,15 +29,15 @@ _WANTED = {bool: "a bool", int: "an int", str: "a string"}
 
 
 def to_json(data: object) -> Any:
-    """Return what `json.dumps` writes and `from_json` reads back.
+    """Convert data for `json.dumps`; `from_json` converts it back.
 
     Args:
         data: An operation, its result, or any part of one.
 
     Raises:
-        TypeError: It holds something that is none of the Standard's types, such as a function.
+        TypeError: It contains an object without a type of the Standard, such as a function.
     """
-    # The order is that of how often they occur; Proc, Value and Info are tuples, and must come before.
+    # The most frequent types come first; Proc, Value and Info are tuples, and must precede these.
     if data is None or data.__class__ in (str, int, bool):
         return data
     if isinstance(data, Info):
@@ -63,22 +63,22 @@ def to_json(data: object) -> Any:
         return str(data)
     if isinstance(data, int):
         return int(data)
-    raise TypeError(f"a {type(data).__name__} is none of the Standard's types: {data!r:.80}")
+    raise TypeError(f"a {type(data).__name__} is not a type of the Standard: {data!r:.80}")
 
 
 def from_json(data: Any) -> Any:
-    """Return what `to_json` was given, with tuples for lists and plain ints for members of enums.
+    """Return the data of `to_json`, with tuples for lists and plain ints for members of enums.
 
     Args:
-        data: What `json.loads` has read.
+        data: The result of `json.loads`.
 
     Raises:
-        ValueError: It is nothing that `to_json` writes.
+        ValueError: It is not a result of `to_json`.
     """
     try:
         return _read(data)
     except (KeyError, TypeError, OverflowError, AttributeError, RecursionError) as error:
-        raise ValueError(f"no value of the Standard as JSON: {data!r:.120} ({error})") from error
+        raise ValueError(f"not a value of the Standard as JSON: {data!r:.120} ({error})") from error
 
 
 def fields(record: Record) -> tuple[str, ...]:
@@ -105,8 +105,8 @@ def _value(value: Value) -> dict[str, Any]:
     return {"type": _type(value[0]), "data": to_json(value[1])}
 
 
-def _held(type: int, data: Any) -> Any:
-    """Return data that a value of this type holds; data of an unknown type are taken as they are."""
+def _check_data(type: int, data: Any) -> Any:
+    """Check the data of a value of a type; data of an unknown type are returned unchanged."""
     return check(type, data) if type in NAMES else data
 
 
@@ -129,7 +129,7 @@ def _read(data: Any) -> Any:
         return Proc(data["nspace"], data["rank"])
     if "type" in data:
         number = _number(data["type"])
-        value = Value.unchecked(number, _held(number, _read(data["data"])))
+        value = Value.unchecked(number, _check_data(number, _read(data["data"])))
         return Info(_is(data["key"], str), value, _is(data.get("flags", 0), int)) if "key" in data else value
     if "hex" in data:
         return bytes.fromhex(data["hex"])
@@ -137,7 +137,7 @@ def _read(data: Any) -> Any:
         number = _number(data["array"])
         if number == codes.UNDEF and not data["items"]:
             return DataArray(number, ())
-        return DataArray(number, tuple([_held(number, _read(item)) for item in data["items"]]))
+        return DataArray(number, tuple([_check_data(number, _read(item)) for item in data["items"]]))
     if "float" in data:
         return float(data["float"])
     raise KeyError("is")

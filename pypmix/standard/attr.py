@@ -13,7 +13,7 @@ class Attr(TypedKey, Generic[T]):
     """An attribute of the Standard: its key string, the types its value may have, and the releases that know it.
 
     Calling it makes an `Info`; a value of a wrong type is a `TypeError`, one out of range an `OverflowError`.
-    It stands wherever a key is expected, and equals and hashes as its key string.
+    It may be used for its key everywhere, and equals and hashes as its key string.
     """
 
     __slots__ = ("other", "since", "until")
@@ -51,10 +51,10 @@ class Attr(TypedKey, Generic[T]):
         return key
 
     def known_to(self, release: Release) -> bool:
-        """Tell whether a library of this release has the attribute in its dictionary.
+        """Return True if a library of this release has the attribute in its dictionary.
 
-        Releases are parallel branches, so `since` may name a floor for each of several; the floor of the
-        release's own branch decides, and without one the floors of older branches do.
+        Releases are parallel branches, so `since` may name the first release of each of several branches; the one of
+        the release's branch decides, and without one those of older branches.
         """
         if self.until:
             numbers = self.until.count(".") + 1

@@ -1,7 +1,7 @@
 """The Standard's attributes as typed keys: `TIMEOUT(5)` makes an info of the right wire type.
 
-Names are the Standard's without `PMIX_`. They stand in the table of `dictionary`; an attribute is made when it is first
-asked for. Type checkers and editors find them, with their meanings, in the generated `attrs.pyi`.
+Names are the Standard's without `PMIX_`. The table of `dictionary` contains them, and an attribute is made on demand.
+Type checkers and editors find them, with their meanings, in the generated `attrs.pyi`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def by_key(key: str) -> Attr[Any] | None:
-    """Return the attribute of a key string, None if the Standard has none.
+    """Return the attribute of a key string; None if the Standard does not define it.
 
     Some keys changed between releases: the attribute that has the key in the newest release wins.
     """
@@ -30,8 +30,8 @@ def _attribute(name: str) -> Attr[Any] | None:
     found = dictionary.by_name(name)
     if found is None:
         return None
-    made = Attr(*found) if found[0] == name else _attribute(found[0])  # an old name stands for the same object
-    # Two threads that ask at once are given one and the same.
+    made = Attr(*found) if found[0] == name else _attribute(found[0])  # an old name is the same object
+    # Concurrent threads must get the same object.
     return known.setdefault(name, made)
 
 

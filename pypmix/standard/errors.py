@@ -1,7 +1,7 @@
 """The errors that users see.
 
-Every failed operation raises a `PMIxError`, or one of its kinds, that names the operation, the procs, the status, the
-engine and what to try. Bad arguments raise Python's own `TypeError`, `ValueError` and `OverflowError` at the call.
+Every failed operation raises a `PMIxError` or a subclass, with the operation, the procs, the status, the engine and a
+hint. Bad arguments raise Python's own `TypeError`, `ValueError` and `OverflowError` at the call.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 SUCCESSES = frozenset({statuses.SUCCESS, statuses.OPERATION_SUCCEEDED})
 
-# PRRTE 3.0.8 answers a lookup with that of a query.
+# PRRTE 3.0.8 answers a lookup with the status of a query.
 PARTIAL_SUCCESSES = frozenset({statuses.ERR_PARTIAL_SUCCESS, statuses.QUERY_PARTIAL_SUCCESS})
 
 
 class PMIxError(Exception):
-    """An operation failed; also the base of all of pypmix's own errors.
+    """An operation failed; also the base of all errors of pypmix.
 
     Attributes:
-        status: The `Status` that the operation ended with.
+        status: The `Status` of the operation.
         operation: Its name, such as `fence`.
-        detail: What happened, in words.
-        procs: The procs (or the group's members) that it was about.
+        detail: The description of the failure.
+        procs: The procs, or the group's members, of the operation.
         engine: The engine that ran it, such as `python` or `native 5.0.11`.
-        missing: For collectives, the procs that had not arrived; None where the server does not tell.
-        hint: What to try.
+        missing: For collectives, the procs that had not arrived; None if the server does not report them.
+        hint: A remedy.
         job: The nspace of the caller's job, whose procs the text names by their ranks alone; empty if it has none.
     """
 
@@ -83,7 +83,7 @@ class PMIxError(Exception):
     def _status_name(self) -> str:
         from pypmix.standard.enums import EventCode
 
-        # Some operations end with what is an event as well, such as the abort of a group's construction.
+        # Some operations end with the code of an event, such as the abort of a group's construction.
         names = self.status.name, EventCode(self.code).name
         return next((name for name in names if not name.startswith(("UNKNOWN_", "CUSTOM_"))), names[0])
 
@@ -99,13 +99,13 @@ def _rebuild(cls: type[PMIxError], detail: str, state: dict[str, object]) -> PMI
 
 
 class NotFound(PMIxError, LookupError):
-    """`PMIX_ERR_NOT_FOUND`: there is no such key, proc or nspace."""
+    """`PMIX_ERR_NOT_FOUND`: the key, proc or nspace does not exist."""
 
     default_status = statuses.ERR_NOT_FOUND
 
 
 class OperationTimeout(PMIxError, TimeoutError):
-    """`PMIX_ERR_TIMEOUT`: the time given to the operation ran out; `missing` names who had not arrived."""
+    """`PMIX_ERR_TIMEOUT`: the time limit of the operation expired; `missing` names the procs that had not arrived."""
 
     default_status = statuses.ERR_TIMEOUT
 
@@ -120,7 +120,7 @@ class NotSupported(PMIxError, NotImplementedError):
 
 
 class WrongType(PMIxError, TypeError):
-    """`PMIX_ERR_BAD_PARAM`: a directive has a value of another type, or out of the range, than it takes."""
+    """`PMIX_ERR_BAD_PARAM`: a directive has a value of a wrong type, or out of its range."""
 
     default_status = statuses.ERR_BAD_PARAM
 
@@ -128,20 +128,20 @@ class WrongType(PMIxError, TypeError):
 class PartialSuccess(PMIxError):
     """`PMIX_ERR_PARTIAL_SUCCESS`: the operation completed without some of its procs.
 
-    Some servers say `PMIX_ERR_LOST_CONNECTION` of a collective whose participant has ended; `code` has it then.
+    Some servers return `PMIX_ERR_LOST_CONNECTION` for a collective with an exited participant; `code` has it then.
     """
 
     default_status = statuses.ERR_PARTIAL_SUCCESS
 
 
 class ConstructAborted(PMIxError):
-    """`PMIX_GROUP_CONSTRUCT_ABORT`: the construction of a group was given up, by a member or for want of one."""
+    """`PMIX_GROUP_CONSTRUCT_ABORT`: the construction of a group was aborted, by a member or for lack of members."""
 
     default_status = statuses.GROUP_CONSTRUCT_ABORT
 
 
 class LostConnection(PMIxError, ConnectionError):
-    """`PMIX_ERR_LOST_CONNECTION`: the server is gone; nothing but `close` works on this client any more."""
+    """`PMIX_ERR_LOST_CONNECTION`: the connection to the server is lost; only `close` still works on this client."""
 
     default_status = statuses.ERR_LOST_CONNECTION
 
@@ -206,19 +206,19 @@ class EngineUnavailable(PMIxError, ImportError):
 
 
 class ProtocolError(PMIxError):
-    """The wire protocol was broken; one of its two kinds says by whom."""
+    """The wire protocol was violated; the subclass tells by which side."""
 
     default_status = statuses.ERR_UNPACK_FAILURE
 
 
 class LocalProtocolError(ProtocolError):
-    """This process asked for something that the protocol cannot express to this peer."""
+    """This process requested a message that the protocol cannot express for this peer."""
 
     default_status = statuses.ERR_PACK_FAILURE
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent bytes that do not parse; they were dropped whole."""
+    """The peer sent a malformed message, which was dropped."""
 
 
 BY_STATUS: dict[int, type[PMIxError]] = {
@@ -244,19 +244,19 @@ BY_STATUS: dict[int, type[PMIxError]] = {
 
 
 def check_status(code: int) -> None:
-    """Raise where a number is not a status."""
+    """Raise an error if a number is not a status."""
     if not -(2**31) <= code < 2**31:
         raise OverflowError(f"a status has 32 bits, which {code} does not fit into")
 
 
 def error_for(status: int) -> type[PMIxError]:
-    """Return the class of error that stands for a status."""
+    """Return the class of error for a status."""
     return BY_STATUS.get(status, PMIxError)
 
 
 def answered_error_for(status: int) -> type[PMIxError]:
-    """Return the class of error that stands for a status with which the server has answered a collective.
+    """Return the class of error for a status with which the server has answered a collective.
 
-    The caller's connection exists then: `ERR_LOST_CONNECTION` tells of that of another participant.
+    As the caller is connected, `ERR_LOST_CONNECTION` means that another participant is lost.
     """
     return PartialSuccess if status == statuses.ERR_LOST_CONNECTION else error_for(status)

@@ -1,4 +1,4 @@
-"""Job-level information: what a server tells its clients about an nspace when they connect."""
+"""Job-level information, which a server sends to new clients of an nspace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class JobInfo(Record):
 
     Args:
         nspace: The namespace.
-        job: What holds for the whole job (`attrs.JOB_SIZE`, `attrs.UNIV_SIZE`, ...).
+        job: The infos of the whole job (`attrs.JOB_SIZE`, `attrs.UNIV_SIZE`, ...).
         nodes: One tuple of infos per node (`attrs.HOSTNAME`, `attrs.LOCAL_PEERS`, ...).
         apps: One tuple per application (`attrs.APPNUM`, `attrs.APP_SIZE`, ...).
         sessions: One tuple per session (`attrs.SESSION_ID`, ...).
@@ -34,13 +34,11 @@ class JobInfo(Record):
     procs: tuple[tuple[int, tuple[Info, ...]], ...] = ()
 
 
-def known_infos(given: Iterable[Info], release: Release) -> list[Info]:
-    """Return those infos whose keys a library of this release takes, under the keys that it uses.
-
-    One reserved key that its dictionary lacks makes a native library drop all that follows.
-    """
+def known_infos(infos: Iterable[Info], release: Release) -> list[Info]:
+    """Return the infos whose keys a library of this release knows, under its names of the keys."""
+    # A single reserved key that is not in its dictionary makes a native library drop all later infos.
     found = []
-    for info in given:
+    for info in infos:
         key, value, flags = info
         own = _known.get((key, release))
         if own is None:
@@ -55,11 +53,11 @@ def known_infos(given: Iterable[Info], release: Release) -> list[Info]:
 _MOST = 1024
 
 _known: dict[tuple[str, Release], str] = {}
-"""The keys that releases use: all procs of a job have infos with the same ones."""
+"""The keys in releases, kept because all procs of a job have infos with equal keys."""
 
 
 def _key_for(key: str, release: Release) -> str:
-    """Return the key that a release uses for one, empty if it does not know it."""
+    """Return a release's name of a key; empty if it does not know the key."""
     own = key
     if key.startswith(_RESERVED):
         from pypmix.standard.attrs import by_key

@@ -1,4 +1,4 @@
-"""Limits of the resources that one peer may take of a server, their defaults, and the reader of settings."""
+"""Limits of the resources of a server that one peer may use, their defaults, and the parser of settings."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _MOST = 1 << 40
 
 
 class Limits(Record):
-    """Limits of what one peer may take of a server and its host.
+    """Limits of the resources of a server and its host that one peer may use.
 
     Args:
         committed: Bytes that a rank may have committed, each value counted once.
-        committed_values: How many values a rank may have committed.
-        collected: Bytes that the members of a collecting fence on several nodes send along; each other value is
-            fetched when somebody asks for it.
+        committed_values: The number of values that a rank may have committed.
+        collected: Bytes that the members of a collecting fence on several nodes send along; other values are fetched
+            on request.
         published: Bytes that a proc may have published.
-        published_values: How many values a proc may have published.
-        directory: Bytes that all may have published.
-        directory_values: How many values all may have published.
-        connections: How many connections a rank may have at a time.
-        unfinished: Bytes of messages that a rank has sent a part of, on all of its connections.
-        requests: How many requests of a connection may wait at a time: gets as well as those that the host has.
-        collectives: How many collectives a rank may have begun that wait for others.
-        codes: How many event codes a connection may ask for.
-        pulls: How many times a connection may ask for output.
-        events: Bytes of past events that are kept for those who ask late.
-        output: Bytes of past output that are kept for those who ask late.
-        input: Bytes of input that a connection may have on its way to others.
+        published_values: The number of values that a proc may have published.
+        directory: Bytes that all procs may have published.
+        directory_values: The number of values that all procs may have published.
+        connections: The number of connections that a rank may have at a time.
+        unfinished: Bytes of incomplete messages of a rank, on all of its connections.
+        requests: The number of requests of a connection that may wait at a time, gets and requests to the host.
+        collectives: The number of incomplete collectives that a rank may have begun.
+        codes: The number of event codes that a connection may register.
+        pulls: The number of pulls of output of a connection.
+        events: Bytes of past events that are kept for late registrations.
+        output: Bytes of past output that are kept for late pulls.
+        input: Bytes of input of a connection that may be in transit.
         unread: Bytes that wait for a connection that does not read, before it is closed.
     """
 
@@ -67,21 +67,21 @@ class Limits(Record):
 
     @property
     def message(self) -> int:
-        """Bytes of the longest message that is taken in: natives commit all each time, and what is global twice."""
+        """Bytes of the longest accepted message: natives repeat all data in each commit, and global data twice."""
         return min(2 * self.committed + (1 << 20), 0xFFFFFFFF)
 
     @classmethod
     def read(cls, text: str) -> Limits:
-        """Return the limits that a text sets, such as `committed=64M,connections=32`, and the defaults of all others.
+        """Parse a text such as `committed=64M,connections=32`; all other limits have their defaults.
 
         Raises:
-            ValueError: There is no such limit, or a number makes no sense.
+            ValueError: A limit does not exist, or a number is invalid.
         """
         found: dict[str, int] = {}
         for part in filter(None, [part.strip() for part in text.split(",")]):
             name, _, number = part.partition("=")
             if name not in NAMES:
-                raise ValueError(f"there is no limit {name!r:.80}: it is one of {', '.join(NAMES)}")
+                raise ValueError(f"{name!r:.80} is not a limit: it is one of {', '.join(NAMES)}")
             digits, unit = (number[:-1], _UNITS[number[-1]]) if number[-1:] in _UNITS else (number, 1)
             if not (digits.isascii() and digits.isdigit() and len(digits) < 16):
                 raise ValueError(f"the limit {name} is a number, perhaps with K, M or G, not {number!r:.80}")
@@ -93,7 +93,7 @@ class Limits(Record):
         """Return the limits that an environment sets.
 
         Raises:
-            ValueError: They make no sense.
+            ValueError: They are invalid.
         """
         try:
             return cls.read(env.get(VARIABLE, ""))
@@ -105,10 +105,10 @@ class Limits(Record):
 
         Args:
             name: The limit.
-            what: What would have been too much.
-            operation: What was asked for.
+            what: The request that exceeds the limit.
+            operation: The requested operation.
         """
-        # In the one text that a client is told.
+        # The hint is a part of the text, as a client receives only one text.
         how = f"`pypmix run --limits {name}=...` or {VARIABLE} set it"
         detail = f"{what}; the limit {name!r} is {getattr(self, name)}, and {how}"
         return OutOfResources(detail, operation=operation)

@@ -1,4 +1,4 @@
-"""Text for logs and terminals: what others have written is escaped, and what repeats is counted."""
+"""Text for logs and terminals: text of others is escaped, and repeated lines are counted."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST = 4096
-"""The number of characters of a text that are shown."""
+"""The most characters of a text that are shown."""
 
 LINES = 20
 WINDOW = 60.0
-"""So many lines of one cause are written in so many seconds; more are counted."""
+"""The most lines of one cause in a window, in seconds; further lines are counted."""
 
 MAX_CAUSES = 256
-"""Of how many causes lines are counted apart from each other."""
+"""The number of causes whose lines are counted separately."""
 
 
 def printable(text: object, most: int = MOST) -> str:
     r"""Return a text in one line that does nothing to a terminal: `\x1b`, `\n`, `\u202e` in place of the characters.
 
-    A text that has been through this is not changed by it again.
+    The result is not changed by a second call.
 
     Args:
-        text: The text, or what `str` makes one of.
-        most: How many characters of it to keep.
+        text: The text, or an object for `str`.
+        most: The number of characters to keep.
     """
     shown = str(text)
     if len(shown) > most:
@@ -41,22 +41,22 @@ def printable(text: object, most: int = MOST) -> str:
 
 
 def printable_lines(text: object) -> str:
-    """Return a text of several lines with each of them as `printable` has it."""
+    """Return a text of several lines with `printable` applied to each."""
     return "\n".join([printable(line) for line in str(text).split("\n")])
 
 
 def indented(text: str) -> str:
-    """Return lines to follow one of a log, such as a traceback: none of them passes for a line of its own."""
+    """Indent the lines after a line of a log, such as a traceback, so that they cannot look like separate entries."""
     return "".join([f"\n    {printable(line)}" for line in text.rstrip("\n").split("\n")])
 
 
 class Limit:
-    """Tells which lines are written: the first ones of each cause, and then those that follow after some time.
+    """Limits repeated lines: only the first lines of each cause in a window are written.
 
     Args:
-        lines: How many lines of a cause are written in a window.
-        window: How long that is, in seconds.
-        clock: Tells the time.
+        lines: The number of lines of a cause in a window.
+        window: The length of a window, in seconds.
+        clock: Returns the time.
     """
 
     def __init__(self, lines: int = LINES, window: float = WINDOW, clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,11 +70,11 @@ class Limit:
         """Count a line.
 
         Args:
-            cause: What it is about; not what a peer has said, for peers could say something else each time.
-            line: The line, where one that has just been written is not to be written again.
+            cause: Its cause; not text of a peer, which could differ each time.
+            line: The line, if an immediate repetition is not to be written.
 
         Returns:
-            What to write at its end, mostly nothing; None where it is not to be written.
+            The text to append to the line, mostly empty; None if the line is not to be written.
         """
         with self._lock:
             now = self._clock()
@@ -97,7 +97,7 @@ class Limit:
             return note
 
     def rest(self) -> list[tuple[Hashable, int]]:
-        """Return the causes of which lines were not written, and how many, and begin anew."""
+        """Return the causes with unwritten lines and their numbers, and reset the counts."""
         with self._lock:
             found = [(cause, each.hidden) for cause, each in self._causes.items() if each.hidden]
             self._causes.clear()
@@ -121,7 +121,7 @@ class _Cause:
         self.restart(now)
 
     def restart(self, now: float) -> None:
-        """Begin a window."""
+        """Start a window."""
         self.begin = now
         self.count = 0
         self.hidden = 0
@@ -135,7 +135,7 @@ class _Guard:
         self.limit = Limit()
 
     def filter(self, record: LogRecord) -> bool:
-        """Tell whether a record is to be written."""
+        """Return True if a record is to be written."""
         note = self.limit.take((record.levelno, record.msg if isinstance(record.msg, str) else None))
         if note is None:
             return False
@@ -156,7 +156,7 @@ _QUIET = ("debug", "info")
 class _Log:
     """A logger whose records are escaped and limited, which is made when it is used.
 
-    To import `logging` takes 3 ms, which the daemon of every node would pay at its start.
+    Importing `logging` takes 3 ms, by which it would delay the start of every daemon.
     """
 
     __slots__ = ("name",)
@@ -166,7 +166,7 @@ class _Log:
 
     def __getattr__(self, attribute: str) -> object:
         if attribute in _QUIET and "logging" not in sys.modules:
-            # Who wants what is below a warning has set `logging` up.
+            # A program that wants records below a warning has configured `logging`.
             return _unheard
         return getattr(_logger(self.name), attribute)
 
@@ -193,6 +193,6 @@ def get_logger(name: str) -> Logger:
 
 
 def forget() -> None:
-    """Begin anew with all loggers."""
+    """Reset all loggers."""
     for guard in _guards.values():
         guard.limit.rest()

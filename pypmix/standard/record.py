@@ -1,7 +1,7 @@
 """Small immutable records, declared as a class with annotations.
 
-The standard library's own generators of such classes cost more start-up time than everything else that a
-rank imports, so this one does without generated source.
+The standard library's generators of such classes take more start-up time than all other imports of a rank, so this
+module works without generated source.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ else:
 
 
 def _arguments(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Return a value for each field, from what a call gave and from the defaults."""
+    """Return a value for each field, from the arguments and the defaults."""
     name, fields, defaults = cls.__name__, cls.__fields__, cls.__defaults__
     if len(args) > len(fields):
         raise TypeError(f"{name}() takes at most {len(fields)} arguments, {len(args)} were given")

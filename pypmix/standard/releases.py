@@ -1,4 +1,4 @@
-"""Release numbers of PMIx libraries, as they name themselves."""
+"""Release numbers of PMIx libraries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_TEXT = 64
 def parse_release(text: str) -> Release:
     """Return the leading numbers of a release as a tuple of three.
 
-    Libraries call themselves `4.2.2rc2`, `5.0.11rc1`, `v6.1.0` or `7.0.0a1`; what follows the numbers is ignored.
+    Libraries have names such as `4.2.2rc2`, `5.0.11rc1`, `v6.1.0` or `7.0.0a1`; the suffix is ignored.
 
     Raises:
         ValueError: The text does not start with a number.

@@ -37,7 +37,7 @@ _RANK_NAMES = {
 
 
 def check_name(text: str, limit: int, what: str) -> str:
-    """Return `text` if it can stand in a field of `limit` bytes; raise `TypeError` or `ValueError` otherwise."""
+    """Return `text` if it fits into a field of `limit` bytes; raise `TypeError` or `ValueError` otherwise."""
     if not isinstance(text, str):
         raise TypeError(f"{what} must be a str, not {type(text).__name__}")
     if not text.isascii() or len(text) > limit or "\0" in text:
@@ -50,7 +50,7 @@ def check_name(text: str, limit: int, what: str) -> str:
 
 
 def decimal(text: str, most: int = RANK_VALID) -> int | None:
-    """Return the number in a text from outside, None where it is not one or is beyond `most`."""
+    """Return the number in an untrusted text; None if it is not a number or exceeds `most`."""
     if not (text.isascii() and text.isdecimal()) or len(text) > 19 or int(text) > most:
         return None
     return int(text)
@@ -76,12 +76,12 @@ class Proc(tuple[str, int]):
 
     @classmethod
     def unchecked(cls, nspace: str, rank: int) -> Proc:
-        """Make one from values that are known to be sound, as a parser has them."""
+        """Make a proc without checks, from valid values."""
         return tuple.__new__(cls, (nspace, rank))
 
     @classmethod
     def unchecked_ranks(cls, nspace: str, ranks: Iterable[int]) -> list[Proc]:
-        """Make those of several ranks at once, which costs less than one by one."""
+        """Make the procs of several ranks at once, which is faster than one by one."""
         made: Iterable[Proc] = map(tuple.__new__, repeat(cls), zip(repeat(nspace), ranks))
         return list(made)
 
@@ -101,7 +101,7 @@ class Proc(tuple[str, int]):
 class Value(tuple[int, Any]):
     """`pmix_value_t`: a value with its PMIx type.
 
-    `Value(DataType.UINT32, 7)` is what `uint32(7)` returns.
+    `Value(DataType.UINT32, 7)` equals `uint32(7)`.
 
     Args:
         type: A `DataType`.
@@ -119,7 +119,7 @@ class Value(tuple[int, Any]):
 
     @classmethod
     def unchecked(cls, type: int, data: object) -> Value:
-        """Make one from data that is known to be sound, as a parser has it."""
+        """Make a value without checks, from valid data."""
         return tuple.__new__(cls, (type, data))
 
     type: Final[int] = tuple_item(0)
@@ -137,7 +137,7 @@ class Info(tuple[str, Value, int]):
 
     Args:
         key: At most 511 bytes; an attribute may stand for its key.
-        value: A `Value`; use `pypmix.info(key, value)` to have the type found from a Python value.
+        value: A `Value`; use `pypmix.info(key, value)` to infer the type from a Python value.
         flags: A sum of `InfoFlags`.
     """
 
@@ -150,7 +150,7 @@ class Info(tuple[str, Value, int]):
 
     @classmethod
     def unchecked(cls, key: str, value: Value, flags: int) -> Info:
-        """Make one from parts that are known to be sound, as a parser has them."""
+        """Make an info without checks, from valid parts."""
         return tuple.__new__(cls, (key, value, flags))
 
     key: Final[str] = tuple_item(0)
@@ -189,7 +189,7 @@ class KeyValue(Record):
 
 
 class Pdata(Record):
-    """`pmix_pdata_t`: published data and who published it."""
+    """`pmix_pdata_t`: published data and its publisher."""
 
     proc: Proc
     key: str
@@ -197,7 +197,7 @@ class Pdata(Record):
 
 
 class Query(Record):
-    """`pmix_query_t`: keys asked for, under qualifiers."""
+    """`pmix_query_t`: requested keys, with qualifiers."""
 
     keys: tuple[str, ...]
     qualifiers: tuple[Info, ...] = ()
@@ -222,7 +222,7 @@ class Timeval(Record):
 
 
 class ProcInfo(Record):
-    """`pmix_proc_info_t`: where a process runs, what it executes, its pid and `ProcState`."""
+    """`pmix_proc_info_t`: the node, the executable, the pid and the `ProcState` of a process."""
 
     proc: Proc
     hostname: str | None
@@ -257,7 +257,7 @@ class RegAttr(Record):
 
 
 class Cpuset(Record):
-    """`pmix_cpuset_t`: a binding as hwloc writes lists (`0-3`); None where the process is not bound."""
+    """`pmix_cpuset_t`: a binding in hwloc's list format (`0-3`); None if the process is not bound."""
 
     cpus: str | None
 
@@ -290,7 +290,7 @@ class Endpoint(Record):
 
 
 class Topology(Record):
-    """`pmix_topology_t` as it travels: hwloc's XML, and the support flags that follow it."""
+    """`pmix_topology_t` as it is sent: hwloc's XML, and its support flags."""
 
     xml: str | None
     support: bytes = b""
@@ -312,7 +312,7 @@ class ResourceUnit(Record):
 
 
 class NodePid(Record):
-    """`pmix_node_pid_t`: a pid and the node that it is on."""
+    """`pmix_node_pid_t`: a pid and its node."""
 
     hostname: str | None
     nodeid: int
@@ -334,7 +334,7 @@ class Regex2(Record):
 
 
 class ProcStats(Record):
-    """`pmix_proc_stats_t` (4.2 and 5.0 only): what a process uses; sizes in MBytes."""
+    """`pmix_proc_stats_t` (4.2 and 5.0 only): the resource usage of a process; sizes in MBytes."""
 
     node: str | None
     proc: Proc
@@ -614,7 +614,7 @@ def checked_array(data: object, element: int | None) -> DataArray:
         if element is not None and data.type not in (element, codes.UNDEF):
             raise TypeError(f"an array of {type_name(element)} is wanted, not of {type_name(data.type)}")
         if data.type == codes.PROC and isinstance(data.items, tuple) and {*map(type, data.items)} == _JUST_PROCS:
-            # Procs are sound, and groups have many of them.
+            # Procs are always valid, and groups have many of them.
             return data
         return DataArray(int(data.type), _checked_items(int(data.type), data.items))
     if isinstance(data, dict):

@@ -1,7 +1,7 @@
 """The additions of pypmix's own clients and servers to OpenPMIx's protocol.
 
-A client says in its handshake that it is pypmix, only where the environment says that the server is; a server adds
-nothing for anybody else. Natives ignore what follows the fields that they know, and would still never see it.
+A client identifies itself as pypmix in its handshake only if the environment names a server of pypmix, and a server
+adds nothing for other clients. Native peers would ignore additional fields, but never receive any.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 SOCKET_VARIABLE = "PYPMIX_SERVER_SOCKET"
-"""Where servers of this engine leave their address once more, a space, and the path of their Unix-domain socket."""
+"""The variable with the address of a server of this engine, a space, and the path of its Unix-domain socket."""
 
 VERSION = "pypmix.version"
 
 WITHDRAW = 200
-"""The command by which a client gives up waiting for a collective, and names the tag of its request."""
+"""The command with which a client withdraws from a collective, with the tag of its request."""
 
 MAX_MISSING = 4096
 """The most procs that an answer names."""
 
 MAX_REASON = 1024
-"""The most characters that an answer has to say why something failed."""
+"""The most characters of the reason in an answer."""
 
 REASON = b"\xffpypmix.why\xff"
-"""Stands between the status of a failure and the words for it, where a native has a number or nothing."""
+"""The separator between the status of a failure and its reason, in the place of a number in native answers."""
 
 MAX_CONNECTED = 1 << 20
 """The most procs of a connection."""
 
 
 def greeting(version: str) -> Info:
-    """Return the info of a handshake that says: this is pypmix, of that version."""
+    """Return the info with which a handshake identifies pypmix and its version."""
     return Info(VERSION, Value(codes.STRING, version))
 
 
 def greeted(infos: Iterable[Info]) -> bool:
-    """Tell whether a handshake came from pypmix."""
+    """Return True if the infos of a handshake identify pypmix."""
     return any(info.key == VERSION and info.value.type == codes.STRING for info in infos)
 
 
 def encode_late(buffer_type: int, status: int, missing: Sequence[Proc] | None, reason: str = "") -> bytes:
-    """Return the answer to what has failed: why, in words, and who had not come to a collective, as far as is known."""
+    """Encode the answer to a failed request, with the reason and, for a collective, the known missing procs."""
     packer = Packer(buffer_type).pack(codes.STATUS, status)
     if reason:
         packer.pack_raw(REASON).pack(codes.STRING, _readable(reason))
@@ -59,12 +59,12 @@ def encode_late(buffer_type: int, status: int, missing: Sequence[Proc] | None, r
 
 
 def split_reason(data: bytes, buffer_type: int) -> tuple[bytes, str]:
-    """Return an answer without the words that say why something failed, and those words.
+    """Split an answer into the answer without its reason, and the reason.
 
     Raises:
-        RemoteProtocolError: The words do not parse.
+        RemoteProtocolError: The reason is malformed.
     """
-    # A status has some bytes at the most, and the other first bytes of a success do not matter here.
+    # A status has only a few bytes, and the answer to a successful request has no reason.
     at = data.find(REASON, 0, 32)
     if at < 0:
         return data, ""
@@ -78,16 +78,16 @@ def split_reason(data: bytes, buffer_type: int) -> tuple[bytes, str]:
 
 
 def _readable(text: str) -> str:
-    """Return a text without what only a terminal understands, of a length that people read."""
+    """Return a text without control characters, shortened for people."""
     shown = text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 4]} ..."
     return "".join([c if c.isprintable() or c in "\n\t" else "\ufffd" for c in shown])
 
 
 def decode_late(data: bytes, buffer_type: int) -> tuple[Proc, ...] | None:
-    """Return who had not come to a collective that has failed; None if the answer does not say.
+    """Return the missing procs of a failed collective; None if the answer does not contain them.
 
     Raises:
-        RemoteProtocolError: The answer does not parse.
+        RemoteProtocolError: The answer is malformed.
     """
     unpacker = Unpacker(split_reason(data, buffer_type)[0], buffer_type)
     unpacker.skip(codes.STATUS)
@@ -97,15 +97,15 @@ def decode_late(data: bytes, buffer_type: int) -> tuple[Proc, ...] | None:
 
 
 def encode_withdrawal(buffer_type: int, tag: int) -> bytes:
-    """Return the message by which a client gives up waiting for a collective."""
+    """Encode the message with which a client withdraws from a collective."""
     return Packer(buffer_type).pack(codes.COMMAND, WITHDRAW).pack(codes.UINT32, tag).bytes()
 
 
 def decode_withdrawal(data: bytes, buffer_type: int) -> int:
-    """Return the tag of the request that a client gives up.
+    """Return the tag of the request that a client withdraws.
 
     Raises:
-        RemoteProtocolError: The message does not parse.
+        RemoteProtocolError: The message is malformed.
     """
     unpacker = Unpacker(data, buffer_type)
     unpacker.skip(codes.COMMAND)
@@ -113,16 +113,16 @@ def decode_withdrawal(data: bytes, buffer_type: int) -> int:
 
 
 def encode_participants(buffer_type: int, procs: Sequence[Proc]) -> bytes:
-    """Return the answer to a fence that has succeeded, with the procs that took part; none are the expected ones."""
+    """Encode the answer to a successful fence, with the procs that took part; none for exactly the expected procs."""
     packer = Packer(buffer_type).pack(codes.STATUS, statuses.SUCCESS).pack(codes.SIZE, len(procs))
     return packer.pack(codes.PROC, *procs).bytes() if procs else packer.bytes()
 
 
 def decode_participants(data: bytes, buffer_type: int) -> frozenset[Proc] | None:
-    """Return the procs that took part in a fence; none if they are the expected ones, and None if the answer is silent.
+    """Return the procs that took part in a fence; empty for the expected procs, None if the answer has no such field.
 
     Raises:
-        RemoteProtocolError: The answer does not parse.
+        RemoteProtocolError: The answer is malformed.
     """
     unpacker = Unpacker(data, buffer_type)
     unpacker.skip(codes.STATUS)
@@ -130,16 +130,16 @@ def decode_participants(data: bytes, buffer_type: int) -> frozenset[Proc] | None
 
 
 def encode_connected(buffer_type: int, nspace: str, procs: Sequence[Proc]) -> bytes:
-    """Return what a connect has made, as the first object of its answer: one of no nspace, which nothing else is."""
+    """Encode the connection of a connect as the first object of its answer, marked by an empty nspace."""
     packer = Packer(buffer_type).pack(codes.STRING, "").pack(codes.STRING, nspace)
     return packer.pack(codes.SIZE, len(procs)).pack(codes.PROC, *procs).bytes()
 
 
 def decode_connected(unpacker: Unpacker) -> tuple[str, tuple[Proc, ...]]:
-    """Return the nspace of a connection and its procs by rank, from behind the empty nspace.
+    """Decode the nspace of a connection and its procs in rank order; the empty nspace must be read already.
 
     Raises:
-        RemoteProtocolError: It does not parse, or names nothing.
+        RemoteProtocolError: It is malformed, or has no name or procs.
     """
     nspace, procs = unpacker.one(codes.STRING), unpacker.counted(codes.PROC)
     if not nspace or not procs or len(procs) > MAX_CONNECTED:

@@ -32,7 +32,7 @@ _DECODERS = decode.DECODERS
 
 
 def one_of(type: int, buffer_type: int) -> bytes:
-    """Return what stands before a single value of a type."""
+    """Return the header of a pack with a single value of a type."""
     return _ONE[buffer_type][type]
 
 
@@ -43,7 +43,7 @@ _ONE: dict[int, list[bytes]] = {
 
 
 def _mistake(type: int, values: Iterable[Any], error: Exception) -> TypeError | None:
-    """Return the error that says better than `error` why values could not be encoded, None if that one says it well."""
+    """Return a better error than `error` for values that cannot be encoded; None if `error` is clear."""
     wanted = RECORDS.get(type)
     if wanted is not None:
         for value in values:
@@ -106,7 +106,7 @@ class Packer:
         return self
 
     def counted(self, type: int, values: Sequence[Any]) -> Self:
-        """Append a SIZE, and where there are any values, a pack of them."""
+        """Append a SIZE and, unless it is 0, a pack of the values."""
         self.pack(codes.SIZE, len(values))
         if values:
             self.pack(type, *values)
@@ -128,8 +128,8 @@ class Unpacker:
     Args:
         data: The buffer's contents.
         buffer_type: 1 for a plain buffer, 2 for a described one.
-        release: The writer's; decides how an array without a type was sent.
-        context: What decodes are given; by default one for that release, which bounds no work.
+        release: The writer's release, which determines the form of arrays without a type.
+        context: The context for decoders; by default one for the release, without a limit of work.
     """
 
     __slots__ = ("_context", "_data", "_described", "_position", "buffer_type")
@@ -155,17 +155,17 @@ class Unpacker:
         self._position = position
 
     def more(self) -> bool:
-        """Tell whether anything follows."""
+        """Return True if more bytes follow."""
         return self._position < len(self._data)
 
     def rest(self) -> bytes:
-        """Return what follows, and go to the end."""
+        """Read all remaining bytes."""
         start = self._position
         self._position = len(self._data)
         return self._data[start:]
 
     def _head(self, type: int) -> tuple[int, int]:
-        """Read what stands before the values; return their number and where they start."""
+        """Read the header of a pack; return the number of its values and their position."""
         data = self._data
         pos = self._position
         if self._described:
@@ -217,7 +217,7 @@ class Unpacker:
         return found
 
     def announced(self) -> int:
-        """Read a SIZE: how many packs of one value follow."""
+        """Read a SIZE: the number of packs of one value that follow."""
         count: int = self.one(codes.SIZE)
         if count > len(self._data) - self._position:
             raise broken(f"{count} packs are announced where {len(self._data) - self._position} bytes follow")
@@ -226,7 +226,7 @@ class Unpacker:
         return count
 
     def counted(self, type: int) -> tuple[Any, ...]:
-        """Read a SIZE, and where it is not 0, a pack of so many values."""
+        """Read a SIZE and, unless it is 0, a pack of so many values."""
         count = self.one(codes.SIZE)
         if not count:
             return ()
@@ -238,7 +238,7 @@ class Unpacker:
     def raw(self, type: int) -> bytes:
         """Read one pack and return its exact bytes.
 
-        The end of a value of an unknown type cannot be found; it is then taken to reach to the end of the buffer.
+        The end of a value of an unknown type cannot be found; the value is assumed to extend to the end of the buffer.
         """
         start = self._position
         try:
@@ -248,7 +248,7 @@ class Unpacker:
         return self._data[start : self._position]
 
     def skip(self, type: int) -> None:
-        """Read one pack and forget it."""
+        """Skip one pack."""
         self.unpack(type)
 
     def _cut(self, type: int) -> RemoteProtocolError:
@@ -267,14 +267,14 @@ def kvals(
 
     Args:
         data: The bytes.
-        pos: Where the first one starts.
+        pos: The position of the first pack.
         buffer_type: 1 for a plain buffer, 2 for a described one.
-        release: The writer's.
-        found: Takes what is read, which is there even when something behind it cannot be.
-        procs: Takes what job info says of each proc, packed, by rank, in place of its PROC_BLOB.
+        release: The writer's release.
+        found: Receives the values, even if a later one cannot be read.
+        procs: Receives the packed infos of each proc of job info, by rank, in place of its PROC_BLOB.
 
     Raises:
-        RemoteProtocolError: Something else is among them. It names the key where the value is what cannot be read.
+        RemoteProtocolError: A pack is not a KVAL. The error names the key if only the value cannot be read.
     """
     if found is None:
         found = []
@@ -307,10 +307,8 @@ def kvals(
 
 
 def _proc_blobs(data: bytes, pos: int, buffer_type: int, procs: dict[int, bytes]) -> int:
-    """Take what is said of one proc after the other; return where something else begins, or one that is not plain.
-
-    A job of ten thousand has as many of them, of which a client needs its own and few others.
-    """
+    """Split off the plain PROC_BLOBs at a position, unread, by rank; return the position of the first other pack."""
+    # A job of ten thousand procs has as many of them, and a client needs few.
     head = one_of(codes.KVAL, buffer_type) + encode.key_bytes(keys.PROC_BLOB) + BYTES[codes.BYTE_OBJECT]
     before = one_of(codes.PROC_RANK, buffer_type)
     skip, inner = len(head), len(before)
@@ -342,19 +340,19 @@ def split_kvals(
     context: int | None = None,
     marks: list[int] | None = None,
 ) -> list[tuple[str, bytes]]:
-    """Return the key and the exact bytes of each pack of KVAL, so that values can be passed on as they came.
+    """Return the key and the exact bytes of each pack of KVAL, so that values can be passed on unchanged.
 
-    The end of a value of an unknown type cannot be found; it is then taken to be the last.
+    The end of a value of an unknown type cannot be found; the value is assumed to be the last.
 
     Args:
         data: The packs.
         buffer_type: 1 for a plain buffer, 2 for a described one.
-        release: The writer's.
-        context: What decodes are given; by default one for that release, which bounds no work.
-        marks: Takes the marks of each value; see `pypmix.wire.readers`.
+        release: The writer's release.
+        context: The context for decoders; by default one for the release, without a limit of work.
+        marks: Receives the marks of each value; see `pypmix.wire.readers`.
 
     Raises:
-        RemoteProtocolError: Something else is among them, or a pack has not exactly one.
+        RemoteProtocolError: A pack is not a KVAL, or does not contain exactly one.
     """
     found: list[tuple[str, bytes]] = []
     if context is None:
@@ -371,7 +369,7 @@ def split_kvals(
                 raise broken("the next pack does not hold one KVAL")
             key, pos = decode.key(data, pos + skip)
             if metered is not None:
-                # Besides what the value costs.
+                # In addition to the cost of the value.
                 metered.pay(15)
             try:
                 type = data[pos]
@@ -391,15 +389,15 @@ def split_kvals(
 
 
 def split_kval(data: bytes, buffer_type: int, release: Release = NEWEST) -> tuple[str, int]:
-    """Return the key of the one pack of KVAL that there is, and its marks.
+    """Return the key and the marks of a single pack of KVAL.
 
     Args:
         data: The pack.
         buffer_type: 1 for a plain buffer, 2 for a described one.
-        release: The writer's.
+        release: The writer's release.
 
     Raises:
-        RemoteProtocolError: It is something else, or does not parse; see `split_kvals`.
+        RemoteProtocolError: It is not a single KVAL, or is malformed; see `split_kvals`.
     """
     head = one_of(codes.KVAL, buffer_type)
     if not data.startswith(head):

@@ -1,15 +1,14 @@
 """Bytes to typed data: one function per data type, found by its number.
 
 Each takes the bytes, a position, and a context (the nesting depth in its low byte, the writer's rule for arrays
-without a type above), and returns the data, in the form of `pypmix.standard.values.check`, with the position behind
-it. What does not parse raises `RemoteProtocolError`; reading past the end raises `IndexError`, which the
-caller of a decode turns into that.
+without a type above), and returns the data, in the form of `pypmix.standard.values.check`, with the position after it.
+Malformed data raises `RemoteProtocolError`; reading past the end raises `IndexError`, which the caller of a decoder
+turns into that error.
 
-Every element of an array takes a byte of the message at least, and what is made of it at most `MAX_FACTOR` times the
-bytes that it takes; pointers, of which any number is one byte, are few and shared. So a message of `n` bytes costs
-`MAX_FACTOR * n` bytes of memory at most. A server, whose one thread serves everybody, also bounds the work: a context
-that is `Metered` is charged for all that is made of a message, and ends the decode when that is more than
-`MAX_WORK`.
+Every element of an array takes at least one byte of the message, and its object at most `MAX_FACTOR` times its bytes;
+pointers, any number of which takes one byte, are few and shared. So a message of `n` bytes costs at most
+`MAX_FACTOR * n` bytes of memory. A server, whose single thread serves all clients, also limits the work: a `Metered`
+context is charged for all decoded values, and ends the decode when the charge exceeds `MAX_WORK`.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ MAX_FACTOR = 48
 """The most bytes of memory that a decode takes for each byte of a message, besides copies of it."""
 
 MAX_WORK = 1_000_000
-"""The cost to a server that the decode of one request may have, in units of about 100 ns: some 250,000 numbers, 125,000
+"""The most that the decode of one request may cost a server, in units of about 100 ns: some 250,000 numbers, 125,000
 procs, 100,000 infos or 40,000 keys."""
 
 METERED_FROM = 1 << 16
-"""Shorter messages cannot cost much more than that, whatever is in them, and are not metered."""
+"""Shorter messages cannot cost much more than `MAX_WORK`, and are not metered."""
 
 RULE_SHIFT = 8
 _DEPTH_MASK = (1 << RULE_SHIFT) - 1
@@ -73,16 +72,16 @@ class UnknownType(RemoteProtocolError):
 
 
 class TooMuch(RemoteProtocolError):
-    """A message would take more work than one may."""
+    """A message would take more work than allowed."""
 
     default_status = statuses.ERR_OUT_OF_RESOURCE
 
 
 class Metered(int):
-    """A context that is charged for what is made of a message.
+    """A context that is charged for the decoded values of a message.
 
     Attributes:
-        left: What may still be spent, as a list of one, which contexts of all depths share.
+        left: The remaining units, as a list of one number, which contexts of all depths share.
     """
 
     left: list[int]
@@ -105,16 +104,16 @@ class Metered(int):
         left = self.left
         left[0] -= units
         if left[0] < 0:
-            raise TooMuch("a message has more values in it than one may", operation="unpack")
+            raise TooMuch("a message has too many values", operation="unpack")
 
 
 def context_of(release: Release, size: int = 0, work: int = MAX_WORK) -> int:
     """Return the context for a message of a writer of some release.
 
     Args:
-        release: The writer's.
-        size: The length of a message whose work is to be bounded; 0 for any other.
-        work: What its decode may cost.
+        release: The writer's release.
+        size: The length of a message whose work is to be limited; 0 for no limit.
+        work: The most that its decode may cost.
     """
     context = rule_for(release) << RULE_SHIFT
     if size <= METERED_FROM and work == MAX_WORK:
@@ -125,7 +124,7 @@ def context_of(release: Release, size: int = 0, work: int = MAX_WORK) -> int:
 
 
 def broken(text: str) -> RemoteProtocolError:
-    """Return the error for bytes that do not parse."""
+    """Return the error for malformed bytes."""
     return RemoteProtocolError(text, operation="unpack")
 
 
@@ -158,7 +157,7 @@ def zigzag(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def count_of(data: bytes, pos: int) -> tuple[int, int]:
-    """Decode how many follow, as an INT32; each of them takes a byte at least."""
+    """Decode the number of elements that follow, as an INT32; each takes at least one byte."""
     number, pos = flex(data, pos)
     if number & 1 or number >> 1 > len(data) - pos:
         raise _too_many(~(number >> 1) if number & 1 else number >> 1, data, pos)
@@ -166,7 +165,7 @@ def count_of(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def size_of(data: bytes, pos: int) -> tuple[int, int]:
-    """Decode how many follow, as a SIZE; each of them takes a byte at least."""
+    """Decode the number of elements that follow, as a SIZE; each takes at least one byte."""
     number, pos = flex(data, pos)
     if number > len(data) - pos:
         raise _too_many(number, data, pos)
@@ -178,7 +177,7 @@ def _too_many(number: int, data: bytes, pos: int) -> RemoteProtocolError:
 
 
 def tag_of(data: bytes, pos: int) -> tuple[int, int]:
-    """Decode a data type, one that is known here."""
+    """Decode the number of a known data type."""
     number, pos = flex(data, pos)
     if number >= _TYPES:
         raise UnknownType(f"the data type {number} is not known", operation="unpack")
@@ -234,7 +233,7 @@ def _bool(data: bytes, pos: int, context: int) -> tuple[bool, int]:
 
 
 def _extent(data: bytes, pos: int) -> tuple[int, int]:
-    """Decode the length of a string; return where it starts and where it ends, with its NUL."""
+    """Decode the length of a string; return its first position and its end, with its NUL."""
     size = data[pos]
     pos += 1
     if size > 127:
@@ -273,7 +272,7 @@ _KEYS: dict[bytes, str] = {}
 
 
 def _learn(raw: bytes, data: bytes, end: int) -> str:
-    """Return a key or an nspace that has not been seen before, and remember it if it is short."""
+    """Return a new key or nspace, and remember it if it is short."""
     if not raw:
         raise broken("a name is missing")
     if end > len(data) or raw.find(0) != len(raw) - 1:
@@ -287,7 +286,7 @@ def _learn(raw: bytes, data: bytes, end: int) -> str:
 
 
 def key(data: bytes, pos: int) -> tuple[str, int]:
-    """Decode a key; those seen before cost one look-up."""
+    """Decode a key; a known key costs one lookup."""
     size = data[pos]
     if size > 127 or size & 1:
         start, end = _extent(data, pos)
@@ -295,7 +294,7 @@ def key(data: bytes, pos: int) -> tuple[str, int]:
         start = pos + 1
         end = start + (size >> 1)
     raw = data[start:end]
-    # What is cut off may happen to be another key.
+    # A truncated key may happen to equal another key.
     if end > len(data):
         raise _bad_string(data, end)
     return _KEYS.get(raw) or _learn(raw, data, end), end
@@ -389,7 +388,7 @@ def value_at(data: bytes, pos: int, context: int) -> tuple[Value, int]:
 
 
 _UNDEF = Value.unchecked(codes.UNDEF, None)
-"""Shared, for it takes one byte in a message."""
+"""Shared, as it takes one byte in a message."""
 
 
 def _value(data: bytes, pos: int, context: int) -> tuple[Value, int]:
@@ -428,7 +427,7 @@ _VALUES: dict[int, Value] = {}
 """Values whose data is one byte, by that byte and their type."""
 
 _INFOS: dict[bytes, Info] = {}
-"""Infos whose value is one byte, by their bytes: most infos of most messages are among them."""
+"""Infos whose value is one byte, by their bytes: most infos of most messages."""
 
 
 def infos(data: bytes, pos: int, count: int, context: int) -> tuple[list[Info], int]:
@@ -550,7 +549,7 @@ def _pointer(data: bytes, pos: int, context: int) -> tuple[int, int]:
 def _pointers(data: bytes, pos: int, count: int, context: int) -> tuple[list[int], int]:
     if not count:
         return [], pos
-    # However many they are, natives send one mark.
+    # Natives send one mark for any number of pointers.
     if count > _POINTERS_MOST:
         raise broken(f"{count} pointers are announced; the limit is {_POINTERS_MOST}")
     _ = data[pos]
@@ -686,7 +685,7 @@ def _structure(made: Callable[..., Any], fields: Iterable[int | tuple[int]]) -> 
 def _some(type: int) -> Decoder:
     def decode(data: bytes, pos: int, context: int) -> tuple[tuple[Any, ...], int]:
         count, pos = size_of(data, pos)
-        # Infos alone may hold what holds such a structure.
+        # Only infos may contain values that contain such a structure.
         found, pos = many(type, data, pos, count, _deeper(context) if type == codes.INFO else context)
         return tuple(found), pos
 
@@ -729,7 +728,7 @@ _MANY: dict[int, Many] = {
 }
 
 _SINGLE = [0] * 256
-"""Below which first byte the data of a type is that one byte; 0 where it never is."""
+"""The first bytes below which the data of a type is that one byte; 0 if it never is."""
 
 for _type in UNSIGNED:
     DECODERS[_type] = _unsigned(_type)
@@ -783,7 +782,7 @@ for _type in (codes.BYTE, codes.UINT8):
     _PRICES[_type] = 2
 for _type in (codes.INFO, codes.FLOAT, codes.DOUBLE, codes.TIMEVAL, codes.PROC_NSPACE, codes.ENVAR, codes.DEVICE):
     _PRICES[_type] = 160
-# Whose procs they are is looked up, too.
+# Their nspaces are looked up, too.
 _PRICES[codes.PROC] = 128
 for _type in (codes.APP, codes.PDATA, codes.PROC_INFO, codes.DISK_STATS, codes.NET_STATS):
     _PRICES[_type] = 480
@@ -803,7 +802,7 @@ def _priced(type: int) -> Decoder:
 
 
 _IN_ARRAYS = list(_PRICES)
-"""The cost of a value in an array: less, where its decoder charges for it in any place."""
+"""The cost of a value in an array: less, if its decoder charges for it everywhere."""
 
 for _type, _price in enumerate(_PRICES):
     if (_price >= 160 and _type != codes.DATA_ARRAY) or _type == codes.VALUE:

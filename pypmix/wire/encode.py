@@ -1,7 +1,7 @@
 """Typed data to bytes: one function per data type, found by its number.
 
 Each takes the `append` of a list of pieces, the data in the form of `pypmix.standard.values.check`, and the rule of the
-reader (`pypmix.wire.readers`): what the reader cannot decode is refused with `NotSupported`.
+reader (`pypmix.wire.readers`): data that the reader cannot decode is refused with `NotSupported`.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ OPAQUE = (codes.BYTE_OBJECT, codes.COMPRESSED_STRING, codes.COMPRESSED_BYTE_OBJE
 """A length and as many bytes."""
 
 STRINGS, KEY, LEFT_OUT, UINT16_AS_INT16 = 128, 129, 130, 131
-"""Fields that are not simply a value of a type: a number of strings and so many, a key, one that natives do not send,
-and one that they hold as UINT16 and send as INT16. No data type has such a number.
+"""Fields that are not simply a value of a type: a number of strings and the strings, a key, a field that natives do not
+send, and a field that they store as UINT16 and send as INT16. No data type has such a number.
 """
 
 STRUCTURES: tuple[tuple[int, type[Record], tuple[int | tuple[int], ...]], ...] = (
@@ -126,18 +126,17 @@ BYTES: tuple[bytes, ...] = tuple([bytes((number,)) for number in range(256)])
 
 
 def keep(memo: dict[K, V], most: int, key: K, value: V) -> None:
-    """Keep a result of encoding or decoding in a memo, because the same values and bytes come again and again.
-
-    It is the result of a pure function by its arguments: it never goes stale, so that all sessions share the memo. That
-    is a plain dict, whose `get` CPython calls faster than that of a subclass. Threads may use it at the same time; at
-    worst a result is made twice. A memo that is full begins anew: a peer cannot fill the memory.
+    """Keep the result of a pure function in a memo; a full memo is cleared, so that a peer cannot fill the memory.
 
     Args:
-        memo: The results that are kept.
-        most: The most of them.
+        memo: The results.
+        most: Their largest number.
         key: The arguments of the function.
         value: The result.
     """
+    # The same values and bytes are encoded and decoded again and again. Results never become invalid, so that all
+    # sessions share a memo. It is a plain dict, as CPython calls the `get` of a subclass more slowly. Threads may use
+    # it at the same time; at worst they compute a result twice.
     if len(memo) >= most:
         memo.clear()
     memo[key] = value
@@ -216,7 +215,7 @@ def _bool(add: Add, data: bool, rule: int) -> None:
 
 
 def text(data: str) -> bytes:
-    """Return a string as it travels: its length with the NUL, its bytes, the NUL."""
+    """Encode a string: its length with the NUL, its bytes, the NUL."""
     if "\0" in data:
         raise ValueError(f"STRING cannot hold a NUL character: {data!r:.80}")
     raw = data.encode("utf-8", "surrogateescape")
@@ -236,7 +235,7 @@ _KEYS: dict[str, bytes] = {}
 
 
 def key_bytes(key: str) -> bytes:
-    """Return a key as it travels; those seen before cost one look-up."""
+    """Encode a key; a known key costs one lookup."""
     found = _KEYS.get(key)
     if found is None:
         found = text(key)
@@ -268,7 +267,7 @@ def _pid(add: Add, number: int, rule: int) -> None:
 
 def _pids(add: Add, numbers: Iterable[int], rule: int) -> None:
     low, high = RANGES[codes.PID]
-    # The type that they are sent as comes once, before all of them.
+    # The type of the numbers is sent once, before all of them.
     tag = b"\x0e"
     for number in numbers:
         if not low <= number <= high:
@@ -285,7 +284,7 @@ def _time(add: Add, number: int, rule: int) -> None:
 
 
 _INFINITY = float("inf")
-"""Which NaN alone is not at most."""
+"""The bound that only NaN does not satisfy."""
 
 
 def _double(add: Add, number: float, rule: int) -> None:
@@ -375,7 +374,7 @@ def _strings(add: Add, given: Sequence[str], rule: int) -> None:
 
 def _raw(add: Add, data: bytes, rule: int) -> None:
     if not isinstance(data, bytes):
-        raise TypeError(f"bytes are wanted, not {data.__class__.__name__}")
+        raise TypeError(f"bytes are expected, not {data.__class__.__name__}")
     size = len(data)
     add(BYTES[size] if size < 128 else flex(size))
     add(data)
@@ -411,13 +410,13 @@ def _array(add: Add, data: Any, rule: int) -> None:
 
 
 _RUNS: dict[int, tuple[tuple[Proc, ...], bytes]] = {}
-"""The last long lists of procs and what they are packed as, by the identity of the list."""
+"""The last long lists of procs and their encodings, by the identity of the list."""
 
 _RUN = range(8, 4096)
 
 
 def _procs(add: Add, procs: tuple[Proc, ...], rule: int) -> None:
-    """Encode procs, one after the other; those of a group come again and again."""
+    """Encode procs, one after the other; the encodings of long lists, such as groups, are kept."""
     known = _RUNS.get(id(procs))
     if known is not None and known[0] is procs:
         add(known[1])
@@ -437,7 +436,7 @@ def many(add: Add, type: int, items: Iterable[Any], rule: int) -> None:
     elif type == codes.PROC and isinstance(items, tuple) and len(items) in _RUN:
         _procs(add, items, rule)
     elif type == codes.POINTER:
-        # However many they are, natives send one mark.
+        # Natives send one mark for any number of pointers.
         for _ in items:
             add(b"\1")
             break

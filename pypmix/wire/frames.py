@@ -21,7 +21,7 @@ MAX_MESSAGE = 32 << 20
 """The most bytes that natives of 6.0 and later accept as the payload of one message."""
 
 MAX_SKIPPED = 1 << 30
-"""The longest payload that is passed over; a peer that announces more does not send messages."""
+"""The longest payload that is skipped; a peer that announces more does not send messages."""
 
 TAG_NOTIFY = 0
 TAG_HEARTBEAT = 1
@@ -29,14 +29,14 @@ TAG_IOF = 2
 TAG_IOF_CONTROL = 3
 TAG_DATA_DELETE = 4
 TAG_DYNAMIC = 100
-"""Requests of a client take tags above this one; the reply carries the tag of its request."""
+"""Requests of a client have tags above this one; the reply carries the tag of its request."""
 
 _TAG_LAST = 0xFFFFFFFF
 _unpack_header = HEADER.unpack_from
 
 
 def tags(after: int = TAG_DYNAMIC) -> Iterator[int]:
-    """Return the tags that a client uses for its requests after some tag, one after the other and all over again."""
+    """Yield the tags for a client's requests after a tag, in a cycle without end."""
     every = repeat(range(TAG_DYNAMIC + 1, _TAG_LAST + 1))
     return chain(range(after + 1, _TAG_LAST + 1), chain.from_iterable(every))
 
@@ -46,7 +46,7 @@ def frame(pindex: int, tag: int, payload: bytes) -> bytes:
 
     Args:
         pindex: The index that the handshake gave to this client; 0 on a server.
-        tag: One of the fixed tags, or that of the request.
+        tag: One of the fixed tags, or the tag of the request.
         payload: The packed message; may be empty.
 
     Raises:
@@ -63,12 +63,12 @@ class FrameReader:
 
     Args:
         limit: The longest payload to accept, in bytes.
-        skips: Whether requests that are longer are passed over, with nothing in their place, instead of the end of all.
+        skips: Whether longer requests are skipped, instead of ending the stream with an error.
 
     Attributes:
-        held: What is held back until the rest of its message comes.
-        left: The bytes still to come of a message that is passed over.
-        skipped: The lengths of skipped messages by tag; the code that answers one takes its entry out.
+        held: The bytes of an incomplete message.
+        left: The number of remaining bytes of a skipped message.
+        skipped: The lengths of skipped messages by tag; the code that answers a message removes its entry.
     """
 
     __slots__ = ("_error", "_limit", "_need", "_skips", "held", "left", "skipped")
@@ -84,14 +84,14 @@ class FrameReader:
 
     @property
     def pending(self) -> int:
-        """Bytes that are held back until the rest of their message comes."""
+        """The number of bytes of an incomplete message."""
         return len(self.held)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Take what a socket delivered; return the messages that are complete now, as (tag, payload).
+        """Add received bytes; return the messages that are complete now, as (tag, payload).
 
         Raises:
-            RemoteProtocolError: A payload is announced beyond the limit. What came in the same piece is lost, the
+            RemoteProtocolError: A payload is announced beyond the limit. The messages of the same bytes are lost, the
                 stream cannot be read any further, and every later call raises again.
         """
         size = len(data)
@@ -126,7 +126,7 @@ class FrameReader:
             while size - position >= 16:
                 _, tag, length, _ = _unpack_header(view, position)
                 if self._limit < length <= MAX_SKIPPED and self._skips and tag > TAG_DYNAMIC:
-                    # It is answered at once, and not kept while it comes.
+                    # It is answered at once, and its bytes are not kept.
                     self.skipped[tag] = length
                     found.append((tag, b""))
                     self.left = length - min(length, size - position - 16)

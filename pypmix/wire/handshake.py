@@ -33,7 +33,7 @@ MAX_HELLO = 131072
 """The most bytes that servers accept as a handshake."""
 
 MAX_HELLO_WORK = 10_000
-"""The cost that a client's additions to its handshake may have to decode, in the units of `decode.MAX_WORK`."""
+"""The most that decoding the infos of a handshake may cost, in the units of `decode.MAX_WORK`."""
 
 
 _HEADER = struct.Struct("=iIII")
@@ -50,7 +50,7 @@ _NAMED = frozenset(
         FLAG_SCHEDULER,
     }
 )
-"""The flags whose senders tell their nspace and rank."""
+"""The flags whose senders include their nspace and rank."""
 
 _ENDS_EARLY = "2.0"
 """Clients of this line end their message after the version; the server assumes these two."""
@@ -59,22 +59,22 @@ _EARLY_GDS = "ds12,hash"
 
 
 class Hello(Record):
-    """The words of a client about itself when it connects.
+    """The first message of a client, which describes it.
 
     Attributes:
         psec: Its security module: `native`, `none`, `munge`.
         credential: The credential made by that module.
-        flag: Which kind of process it is, one of the `FLAG_` numbers.
-        uid: User id; only tools, launchers, schedulers and singletons tell it.
+        flag: The kind of process, as a `FLAG_` number.
+        uid: User id; only of tools, launchers, schedulers and singletons.
         gid: Group id, likewise.
-        nspace: Its nspace; None where it asks for an identifier.
+        nspace: Its nspace; None to request an identifier.
         rank: Its rank, likewise.
         version: The release that it claims, such as `5.0.11rc1`.
         bfrops: The encoding that it speaks, such as `v41`.
         buffer_type: 1 for plain buffers, 2 for described ones.
-        gds: The data store that it wants to be served for, such as `hash`.
-        infos: What it adds; releases before 6.0 add nothing.
-        blob: The same as it came, where the reader was to leave it as it is.
+        gds: The data store that it requests, such as `hash`.
+        infos: Further infos; releases before 6.0 send none.
+        blob: The encoded infos, if the reader was asked not to decode them.
     """
 
     psec: str
@@ -95,7 +95,7 @@ class Hello(Record):
         """Return the hello with its infos decoded.
 
         Raises:
-            RemoteProtocolError: They are not.
+            RemoteProtocolError: The infos are malformed.
         """
         if not self.blob:
             return self
@@ -113,7 +113,7 @@ def parse_native_credential(credential: bytes) -> tuple[int, int]:
     """Return the user's and the group's id that a `native` credential claims.
 
     Raises:
-        RemoteProtocolError: The credential has not the length of two ids.
+        RemoteProtocolError: The credential does not have the length of two ids.
     """
     if len(credential) != _CREDENTIAL.size:
         raise RemoteProtocolError(f"a native credential has 8 bytes, not {len(credential)}", operation="handshake")
@@ -178,7 +178,7 @@ class HelloReader:
 
     Args:
         limit: The longest body to accept, in bytes.
-        infos: Whether to decode what the client adds; a server looks at the credential first.
+        infos: Whether to decode the infos; a server checks the credential first.
     """
 
     __slots__ = ("_error", "_held", "_infos", "_limit", "rest")
@@ -191,9 +191,9 @@ class HelloReader:
         self.rest = b""
 
     def feed(self, data: bytes) -> Hello | None:
-        """Take what a socket delivered; return the hello when it is complete, None before.
+        """Add received bytes; return the hello when it is complete, None before.
 
-        What follows it is left in `rest`.
+        Further bytes are kept in `rest`.
 
         Raises:
             RemoteProtocolError: This is not a handshake, or it is beyond the limit. Every later call raises again.
@@ -296,7 +296,7 @@ def encode_reply(status: int, pindex: int | None) -> bytes:
 
     Args:
         status: 0, or the status of the refusal.
-        pindex: The index of the client; None sends the status alone, as for a refusal.
+        pindex: The index of the client; None for the status only, as for a refusal.
     """
     return status.to_bytes(4, "big", signed=True) + (b"" if pindex is None else _number(pindex, "an index"))
 
@@ -311,9 +311,9 @@ class ReplyReader:
         self.rest = b""
 
     def feed(self, data: bytes) -> tuple[int, int] | None:
-        """Take what a socket delivered; return (status, index) when it is complete, None before.
+        """Add received bytes; return (status, index) when the answer is complete, None before.
 
-        A status that is not 0 ends the answer; the index is then 0. What follows is left in `rest`.
+        A status other than 0 ends the answer; the index is then 0. Further bytes are kept in `rest`.
         """
         held = self._held + data
         if len(held) >= 4:

@@ -1,4 +1,4 @@
-"""The job info that a client gets when it starts: the reply to REQ for a client of the `hash` store."""
+"""The job info for a new client: the reply to REQ for a client of the `hash` store."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def encode_jobinfo(job: JobInfo, buffer_type: int, release: Release, rule: int |
     """Return the reply to REQ for a client of the `hash` store.
 
     Args:
-        job: What to tell. Infos whose keys the client's release does not know are left out, and those that it cannot
-            decode.
+        job: The job info. Infos with keys that the client's release does not know, and infos that it cannot decode, are
+            left out.
         buffer_type: 1 for a plain buffer, 2 for a described one.
         release: The client's.
         rule: The client's; see `pypmix.wire.readers`. None for a client that decodes everything.
@@ -52,7 +52,7 @@ def encode_jobinfo(job: JobInfo, buffer_type: int, release: Release, rule: int |
             array = DataArray(codes.INFO, fit_infos(known_infos(group, release), rule))
             add(key, Value.unchecked(codes.DATA_ARRAY, array))
     last: dict[str, tuple[Info, bytes]] = {}
-    """The last packed info of each key: the procs of a big job share most of their infos with their neighbours."""
+    """The last packed info of each key: neighbouring procs of a big job have mostly equal infos."""
     for rank, group in job.procs:
         inner = Packer(buffer_type, rule).pack(codes.PROC_RANK, rank)
         for info in fit_infos(known_infos(group, release), rule):
@@ -66,7 +66,7 @@ def encode_jobinfo(job: JobInfo, buffer_type: int, release: Release, rule: int |
 
 
 def decode_jobinfo(data: bytes, buffer_type: int, release: Release = NEWEST) -> JobInfo:
-    """Return what a server tells of a job: its reply to REQ, or one of the objects of a connect's reply.
+    """Decode the job info of a reply to REQ, or of an object of a connect's reply.
 
     Unknown keys are kept.
 
@@ -76,8 +76,8 @@ def decode_jobinfo(data: bytes, buffer_type: int, release: Release = NEWEST) -> 
         release: The server's.
 
     Raises:
-        NotFound: The server knows no such job.
-        RemoteProtocolError: The message does not parse, or describes shared memory instead of the job.
+        NotFound: The server does not know the job.
+        RemoteProtocolError: The message is malformed, or describes shared memory instead of the job.
     """
     unpacker = Unpacker(data, buffer_type, release)
     try:
@@ -101,12 +101,12 @@ def _lone_status(data: bytes, buffer_type: int) -> int | None:
     return status if status < 0 and not unpacker.more() else None
 
 
-def collect(nspace: str, given: Iterable[tuple[str, Value]], buffer_type: int, release: Release = NEWEST) -> JobInfo:
+def collect(nspace: str, items: Iterable[tuple[str, Value]], buffer_type: int, release: Release = NEWEST) -> JobInfo:
     """Sort the values that belong to a job by realm; see `decode_jobinfo`."""
     job: list[Info] = []
     groups: dict[str, list[Group]] = {keys.NODE_INFO_ARRAY: [], keys.APP_INFO_ARRAY: [], keys.SESSION_INFO_ARRAY: []}
     ranks: dict[int, list[Info]] = {}
-    for key, value in given:
+    for key, value in items:
         if key in groups:
             groups[key].append(_infos_of(key, value))
         elif key == keys.PROC_BLOB:
@@ -146,7 +146,7 @@ def _bytes_of(key: str, value: Value) -> bytes:
 
 
 def _map_of(data: bytes, buffer_type: int, release: Release) -> list[Group]:
-    """Read the form of older servers: node names with the ranks on them."""
+    """Decode the form of older servers: node names with the ranks on them."""
     unpacker = Unpacker(data, buffer_type, release)
     count = unpacker.one(codes.SIZE)
     found: list[Group] = []

@@ -1,4 +1,4 @@
-"""Layouts: what a message consists of, as data. A layout is a name and a sequence of fields."""
+"""Layouts: the parts of a message, as data. A layout is a name and a sequence of fields."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Field:
 
     @property
     def default(self) -> Any:
-        """Stands for a value that did not come."""
+        """The value of a missing field."""
         return () if self.many else None
 
     def put(self, packer: Packer, value: Any) -> None:
@@ -55,7 +55,7 @@ class Field:
 
 
 class One(Field):
-    """One value of a type, in a pack of its own."""
+    """One value of a type, in a separate pack."""
 
     __slots__ = ("type",)
 
@@ -71,7 +71,7 @@ class One(Field):
 
 
 class Counted(One):
-    """A SIZE, and so many values of a type in one pack where there are any."""
+    """A SIZE and, unless it is 0, so many values of a type in one pack."""
 
     __slots__ = ()
 
@@ -85,7 +85,7 @@ class Counted(One):
 
 
 class CountedEach(One):
-    """A SIZE, and so many values of a type, each in a pack of its own."""
+    """A SIZE, and so many values of a type, each in a separate pack."""
 
     __slots__ = ()
 
@@ -104,7 +104,7 @@ class CountedEach(One):
 
 
 class Each(One):
-    """Values of a type, each in a pack of its own, until the message ends."""
+    """Values of a type, each in a separate pack, until the message ends."""
 
     __slots__ = ()
 
@@ -148,7 +148,7 @@ class Blocks(Field):
 
 
 class Rest(Field):
-    """Whatever follows, as it came: packs of KVAL."""
+    """All remaining bytes, undecoded: packs of KVAL."""
 
     __slots__ = ()
 
@@ -164,10 +164,9 @@ class Rest(Field):
 
 
 class Sentinel(One):
-    """A SIZE that stands for nothing where it has its greatest value.
+    """A SIZE whose greatest value means None."""
 
-    Hosts do give the greatest of 32 bits: PRRTE counts its context ids down from it.
-    """
+    # The greatest value of 32 bits is a valid number: PRRTE counts its context ids down from it.
 
     __slots__ = ()
 
@@ -185,7 +184,7 @@ class Sentinel(One):
 
 
 class Flagged(One):
-    """A BOOL that says whether a value follows, and that value."""
+    """A BOOL and, if it is true, a value."""
 
     __slots__ = ()
 
@@ -202,11 +201,11 @@ class Layout:
     """The parts of a message.
 
     Args:
-        name: What the message is called, for errors.
+        name: The name of the message in errors.
         fields: Its fields, in order.
         command: The number of the command that a request starts with; None for other messages.
-        reply: Whether it is a reply; those may end after any field, and one with a bad status consists of that.
-        known: Names that layouts of the same message have for other releases; `encode` takes and drops them.
+        reply: Whether it is a reply, which may end after any field; a reply with an error has only the status.
+        known: Fields of the same message in other releases, which `encode` accepts and ignores.
     """
 
     __slots__ = ("_defaults", "_known", "command", "fields", "name", "reply")
@@ -228,20 +227,20 @@ class Layout:
         self._known = frozenset(self._defaults)
 
     def encode_fit(self, buffer_type: int, rule: int, **values: Any) -> bytes:
-        """Return the message with these values, but for the infos that its reader cannot decode; see `encode`."""
+        """Encode the message without the infos that its reader cannot decode; see `encode`."""
         for field in self.fields:
             if isinstance(field, One) and field.many and field.type == codes.INFO and values.get(field.name):
                 values[field.name] = fit_infos(values[field.name], rule)
         return self.encode(buffer_type, rule, **values)
 
     def encode(self, buffer_type: int, reader: Reader, **values: Any) -> bytes:
-        """Return the message with these values.
+        """Encode the message.
 
         Args:
             buffer_type: 1 for a plain buffer, 2 for a described one.
             reader: The reader's release, or its rule.
-            values: A value for every field; optional ones, and all that a message of this kind can hold in another
-                release only, may be left out.
+            values: A value for every field; optional fields, and fields that only other releases have, may be left
+                out.
 
         Raises:
             TypeError: A value is missing, or of another kind than its field holds, or belongs to no field.
@@ -270,15 +269,15 @@ class Layout:
         return packer.bytes()
 
     def around(self, name: str, buffer_type: int, reader: Reader, **values: Any) -> tuple[bytes, Field, bytes]:
-        """Return what stands before and behind one field of the message with these values, and that field between them.
+        """Encode the message except for one field: return the bytes before it, the field, and the bytes after it.
 
-        Who sends many that differ in nothing else packs the rest once.
+        A sender of many messages that differ only in this field encodes the rest once.
 
         Args:
-            name: The field's.
+            name: The name of the field.
             buffer_type: 1 for a plain buffer, 2 for a described one.
             reader: The reader's release, or its rule.
-            values: Those of the other fields; what is left out is nothing.
+            values: The values of the other fields; the default is no value.
         """
         place = next(place for place, field in enumerate(self.fields) if field.name == name)
         found: list[bytes] = []
@@ -292,22 +291,22 @@ class Layout:
         return found[0], self.fields[place], found[1]
 
     def decode(self, data: bytes, buffer_type: int, release: Release) -> dict[str, Any]:
-        """Return the values of a message by the names of their fields.
+        """Decode a message into the values of its fields, by name.
 
-        Those that did not come are None, or an empty tuple where there may be many. What follows the last field is
-        ignored: newer releases add fields there.
+        Missing values are None, or an empty tuple for a field with several values. Bytes after the last field are
+        ignored, as newer releases add fields.
 
         Args:
             data: The message; a request starts with its command.
             buffer_type: 1 for a plain buffer, 2 for a described one.
-            release: The writer's.
+            release: The writer's release.
 
         Raises:
-            RemoteProtocolError: The message does not parse.
+            RemoteProtocolError: The message is malformed.
         """
         unpacker = Unpacker(data, buffer_type, release)
         if len(data) > METERED_FROM and not self.reply:
-            # What a server is asked must not keep its one thread from everybody else.
+            # A single request must not occupy the server's only thread for long.
             unpacker = Unpacker(data, buffer_type, release, context_of(release, len(data)))
         if self.command is not None:
             command = unpacker.one(codes.COMMAND)

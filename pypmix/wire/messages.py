@@ -1,4 +1,4 @@
-"""The messages of every command, per release of the peer; and fast ways for those that jobs send most."""
+"""The messages of every command, per release of the peer, with fast functions for the most frequent ones."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ _REQUESTS: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
     (Command.UNPUBLISHNB, _OLDEST, (_UID, _KEYS, _INFOS)),
     (Command.SPAWNNB, _OLDEST, (_INFOS, Counted("apps", codes.APP))),
     (Command.CONNECTNB, _OLDEST, (_PROCS, _INFOS)),
-    # What a client committed, and the job info of its nspace, an info each.
+    # The trailers are a client's committed data and the job info of its nspace, an info each.
     (Command.CONNECTNB, _SIX, (_PROCS, _INFOS, Each("trailers", codes.INFO, optional=True))),
     (Command.DISCONNECTNB, _OLDEST, (_PROCS, _INFOS)),
     (Command.NOTIFY, _OLDEST, (One("code", codes.STATUS), One("range", codes.DATA_RANGE), _INFOS)),
@@ -166,7 +166,7 @@ _REQUESTS: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
     ),
     (Command.IOF_PUSH, _OLDEST, (_PROCS, _INFOS, One("data", codes.BYTE_OBJECT, optional=True))),
     (Command.GROUP_CONSTRUCT, _OLDEST, (_ID, _PROCS, _INFOS)),
-    # Of 7.0.0rc1 alone: all others invite and join by events.
+    # Only 7.0.0rc1 has it: all other releases invite and join by events.
     (Command.GROUP_JOIN, _SEVEN, (_ID, _STATUS, Flagged("leader", codes.PROC))),
     (
         Command.GROUP_INVITE,
@@ -221,7 +221,7 @@ _REPLIES: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
     (Command.DISCONNECTNB, _OLDEST, _JUST_STATUS),
     (Command.NOTIFY, _OLDEST, _JUST_STATUS),
     (Command.REGEVENTS, _OLDEST, _JUST_STATUS),
-    # This one has no answer.
+    # This command has no reply.
     (Command.DEREGEVENTS, _OLDEST, ()),
     (Command.QUERY, _OLDEST, _STATUS_INFOS),
     (Command.LOG, _OLDEST, _JUST_STATUS),
@@ -261,12 +261,12 @@ _REPLIES: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
     (Command.RESOLVE_NODE, _RESOLVE_FROM, (_STATUS, One("nodes", codes.STRING))),
     (Command.GDS_FALLBACK, _SEVEN, _JOB),
 )
-"""The parts of the answer, by the first release that has them: the client's on a server, the server's on a client."""
+"""The parts of the reply, by the first release of the peer that has them."""
 
 
 _REQUEST_LAYOUTS: dict[int, list[tuple[Release, Layout]]] = {}
 _REPLY_LAYOUTS: dict[int, list[tuple[Release, Layout]]] = {}
-"""The layouts of the commands that have been used, newest first: a process uses few."""
+"""The layouts of the used commands, newest first: a process uses few."""
 
 
 def _layouts(
@@ -298,10 +298,10 @@ def request_layout(command: int, release: Release) -> Layout:
 
     Args:
         command: One of the numbers of `Command`.
-        release: The server's on a client, the client's on a server.
+        release: The release of the peer.
 
     Raises:
-        NotSupported: That release has no such command.
+        NotSupported: The release does not have the command.
     """
     return _find(command, release, reply=False)
 
@@ -344,14 +344,14 @@ IOF_CONTROL = Layout(
         _INFOS,
     ),
 )
-"""A message of a server of 7.0 or later on `TAG_IOF_CONTROL` to a client that pushes input: to pause, or to go on."""
+"""A message of a server of 7.0 or later on `TAG_IOF_CONTROL`, to pause or resume a client that pushes input."""
 
 
 def peek_command(data: bytes, buffer_type: int) -> int:
     """Return the command that a request starts with.
 
     Raises:
-        RemoteProtocolError: It starts with none.
+        RemoteProtocolError: It does not start with one.
     """
     if buffer_type == PLAIN and len(data) >= 2 and data[0] == 2:
         return data[1]
@@ -366,7 +366,7 @@ PLAIN_SUCCESS = b"\2\0"
 
 
 def encode_status(buffer_type: int, status: int) -> bytes:
-    """Return a reply that is a status and nothing else."""
+    """Encode a reply that consists of a status."""
     found = _STATUSES.get((buffer_type, status))
     if found is None:
         found = Packer(buffer_type).pack(codes.STATUS, status).bytes()
@@ -378,7 +378,7 @@ def decode_status(data: bytes, buffer_type: int) -> int:
     """Return the status that a reply starts with.
 
     Raises:
-        RemoteProtocolError: It starts with none.
+        RemoteProtocolError: It does not start with one.
     """
     if buffer_type == PLAIN and data[:2] == PLAIN_SUCCESS:
         return 0
@@ -402,7 +402,7 @@ _MAX_MEMO_BYTES = 4096
 def _counted(
     parts: list[bytes], buffer_type: int, type: int, items: Sequence[Proc] | Sequence[Info], rule: int
 ) -> None:
-    """Append a SIZE, and so many procs or infos in one pack where there are any."""
+    """Append a SIZE and, unless it is 0, so many procs or infos in one pack."""
     count = len(items)
     parts.append(_SIZES[buffer_type])
     if not count:
@@ -420,11 +420,11 @@ def _pack_head(type: int, buffer_type: int, count: int) -> bytes:
 
 
 def encode_fence(buffer_type: int, procs: Sequence[Proc], infos: Sequence[Info] = (), reader: Reader = NEWEST) -> bytes:
-    """Return the request of a fence: that of the FENCENB layout.
+    """Encode the request of a fence, in the FENCENB layout.
 
     Args:
         buffer_type: 1 for a plain buffer, 2 for a described one.
-        procs: Who takes part.
+        procs: The participants.
         infos: Directives, such as `PMIX_COLLECT_DATA`.
         reader: The server's release, or its rule.
     """
@@ -441,10 +441,10 @@ _FENCES: dict[tuple[bytes, int, int], tuple[tuple[Proc, ...], tuple[Info, ...]]]
 def decode_fence(data: bytes, buffer_type: int, release: Release = NEWEST) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
     """Return the procs and the infos of a fence's request.
 
-    The participants of a fence send the same bytes, so the last few are remembered with what they mean.
+    The participants of a fence send equal bytes, so the results of the last requests are kept.
 
     Raises:
-        RemoteProtocolError: The message does not parse.
+        RemoteProtocolError: The message is malformed.
     """
     key = (data, buffer_type, rule_for(release))
     found = _FENCES.get(key)
@@ -464,14 +464,14 @@ def encode_get(
     key: str | None = None,
     reader: Reader = NEWEST,
 ) -> bytes:
-    """Return the request of a get: that of the GETNB layout.
+    """Encode the request of a get, in the GETNB layout.
 
     Args:
         buffer_type: 1 for a plain buffer, 2 for a described one.
-        nspace: The nspace whose data is wanted.
+        nspace: The nspace of the data.
         rank: The rank, or `Rank.WILDCARD` for the job's.
         infos: Directives, such as `PMIX_IMMEDIATE`.
-        key: The key; None asks for all that there is.
+        key: The key; None for all data.
         reader: The server's release, or its rule.
     """
     if not 0 <= rank <= RANK_UNDEF:
@@ -497,7 +497,7 @@ def decode_get(
     """Return nspace, rank, infos and key of a get's request.
 
     Raises:
-        RemoteProtocolError: The message does not parse.
+        RemoteProtocolError: The message is malformed.
     """
     if buffer_type != PLAIN or not data.startswith(b"\2\4\2") or len(data) > METERED_FROM:
         values = request_layout(Command.GETNB, release).decode(data, buffer_type, release)
@@ -529,7 +529,7 @@ def decode_get(
 
 
 def encode_commit(buffer_type: int, commits: Iterable[tuple[int, bytes]]) -> bytes:
-    """Return the request of a commit: that of the COMMIT layout.
+    """Encode the request of a commit, in the COMMIT layout.
 
     Args:
         buffer_type: 1 for a plain buffer, 2 for a described one.
@@ -549,7 +549,7 @@ def decode_commit(data: bytes, buffer_type: int) -> tuple[tuple[int, bytes], ...
     """Return the scopes and the packs of KVAL of a commit's request.
 
     Raises:
-        RemoteProtocolError: The message does not parse.
+        RemoteProtocolError: The message is malformed.
     """
     if buffer_type != PLAIN or not data.startswith(b"\2\2"):
         values = request_layout(Command.COMMIT, NEWEST).decode(data, buffer_type, NEWEST)
@@ -575,15 +575,15 @@ def decode_commit(data: bytes, buffer_type: int) -> tuple[tuple[int, bytes], ...
 def read_get_object(
     data: bytes, buffer_type: int, release: Release = NEWEST
 ) -> tuple[Proc, list[tuple[str, Value]], RemoteProtocolError | None]:
-    """Return whose data one of the objects of a get's reply holds, that data, and why the rest of it cannot be read.
+    """Decode an object of a get's reply: its proc, the data, and the error if the rest of it cannot be read.
 
     Args:
-        data: One of `objects`.
+        data: An object of the reply.
         buffer_type: 1 for a plain buffer, 2 for a described one.
         release: The server's.
 
     Raises:
-        RemoteProtocolError: The object does not parse.
+        RemoteProtocolError: The object is malformed.
     """
     head = one_of(codes.PROC, buffer_type)
     if not data.startswith(head):
@@ -605,7 +605,7 @@ def encode_get_object(buffer_type: int, proc: Proc, kvals: Iterable[bytes]) -> b
 
     Args:
         buffer_type: 1 for a plain buffer, 2 for a described one.
-        proc: Whose data it is.
+        proc: The owner of the data.
         kvals: Packs of KVAL, made by `encode_kval` or kept from a commit.
     """
     check_name(proc[0], 255, "an nspace")

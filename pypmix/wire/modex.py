@@ -1,19 +1,18 @@
-"""The committed values that the servers of a job give each other: pypmix's own format.
+"""The committed values that the servers of a job exchange, in the format of pypmix.
 
-libpmix has one of its own for this, which its stores define and which differs between releases; the servers of one
-job are all pypmix's, or all libpmix's. A host passes these bytes on and need not understand them.
+libpmix has a different format, which its stores define and which depends on the release; the servers of a job are all
+pypmix's, or all libpmix's. A host passes the bytes on without decoding them.
 
-A blob is `pypmix` and NUL, the version of the format (1), the length of what follows, and
+A blob is `pypmix` and NUL, the version of the format (1), the length of the rest, and
 
     the senders: their number, and of each its type of buffer and the three numbers of its release
     for each proc: its nspace (length, UTF-8), its rank, the stamp of its last commit, the number of its values, and of
         each value its scope, the place of its sender in the list, and its KVAL as the client packed it (length, bytes)
 
-All numbers are base-128 varints, but version, buffer type and scope, which are a byte each. A value stays as its
-committer has packed it, so that types which are unknown on the way reach their reader. Blobs of several servers are
-joined by putting them one after the other, and an empty blob has no procs. A blob has all that a proc has committed for
-others. Blobs take different ways and may overtake each other: the one with the higher stamp
-is the newer one.
+All numbers are base-128 varints, except for version, buffer type and scope, which are a byte each. A value is passed on
+as its committer has packed it, so that types which a server does not know still reach their reader. Blobs of several
+servers are concatenated, and an empty blob has no procs. A blob has all values that a proc has committed for others.
+Blobs may overtake each other: the one with the higher stamp is newer.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ VERSION = 1
 _NONE: Mapping[Proc, int] = {}
 
 _REMOTE = 2
-"""The bit of a scope that lets other nodes see a value."""
+"""The bit of a scope that makes a value visible to other nodes."""
 
 
 def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]], stamps: Mapping[Proc, int] = _NONE) -> bytes:
-    """Return the blob of a server.
+    """Encode the blob of a server.
 
     Args:
-        data: Procs, and what each has committed for others: of each value its scope, its packed KVAL, and the buffer
-            type and the release of who packed it.
-        stamps: The stamps of their last commits; 0 where there is none.
+        data: Procs, and the values that each has committed for others: the scope, the packed KVAL, and the buffer type
+            and the release of the packing client.
+        stamps: The stamps of their last commits; by default 0.
     """
     senders: dict[tuple[int, Release], int] = {}
     parts = []
@@ -68,14 +67,14 @@ def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]], stamps: Mapping[
 
 
 def decode_modex(data: bytes, stamps: dict[Proc, int] | None = None) -> list[tuple[Proc, list[tuple[str, Stored]]]]:
-    """Return the procs of the blobs of servers, one after the other, and what each has committed, with the keys.
+    """Decode concatenated blobs of servers into procs and the values that each has committed, with their keys.
 
     Args:
         data: The blobs.
-        stamps: Takes the stamps of the procs' last commits.
+        stamps: Receives the stamps of the procs' last commits.
 
     Raises:
-        RemoteProtocolError: These are not such blobs.
+        RemoteProtocolError: The data is malformed.
     """
     found: list[tuple[Proc, list[tuple[str, Stored]]]] = []
     pos = 0
@@ -86,7 +85,7 @@ def decode_modex(data: bytes, stamps: dict[Proc, int] | None = None) -> list[tup
         try:
             version = data[pos]
             if version != VERSION:
-                raise broken(f"the data is of version {version}, known is {VERSION}")
+                raise broken(f"the data has the format {version}; this pypmix reads the format {VERSION}")
             body, pos = decode.raw(data, pos + 1, 0)
             _take(body, found, stamps)
         except IndexError:
@@ -95,7 +94,7 @@ def decode_modex(data: bytes, stamps: dict[Proc, int] | None = None) -> list[tup
 
 
 def _senders(body: bytes) -> tuple[list[tuple[int, Release]], int]:
-    """Return the senders that a blob begins with, and where what follows them begins."""
+    """Decode the senders at the beginning of a blob; return them and the next position."""
     flex = decode.flex
     count, pos = _count(body, 0)
     senders: list[tuple[int, Release]] = []
@@ -161,14 +160,14 @@ def _take(body: bytes, found: list[tuple[Proc, list[tuple[str, Stored]]]], stamp
 
 
 def rename_modex(data: bytes, name: Callable[[str], str]) -> bytes:
-    """Return the blobs of servers with other names for the nspaces of their procs; the values stay as they are.
+    """Replace the nspaces of the procs in blobs; the values are unchanged.
 
     Args:
         data: The blobs.
-        name: Returns what an nspace is called instead.
+        name: Returns the new name of an nspace.
 
     Raises:
-        RemoteProtocolError: These are not such blobs.
+        RemoteProtocolError: The data is malformed.
     """
     found: dict[Proc, list[Stored]] = {}
     stamps: dict[Proc, int] = {}
@@ -180,7 +179,7 @@ def rename_modex(data: bytes, name: Callable[[str], str]) -> bytes:
 
 
 def _count(body: bytes, pos: int) -> tuple[int, int]:
-    """Decode how many follow; each of them takes a byte at least."""
+    """Decode the number of elements that follow; each takes at least one byte."""
     number, pos = decode.flex(body, pos)
     if number > len(body) - pos:
         raise broken(f"{number} values are announced in {len(body) - pos} bytes")

@@ -1,10 +1,10 @@
-"""The types that readers of a release can decode: its rule for arrays without a type, and the data types that it lacks.
+"""The data types that a release can decode, and its rule for arrays without a type.
 
-A libpmix that gets a type that it does not know, or that its own code mishandles, ends its process, drops the rest of
-the message, or hands over an empty value with a success. So nothing is sent to a reader that its release cannot decode:
-the encoders refuse it by the reader's *rule*, which is made here for libpmix (`rule_of`) and for a reader of this
-package (`rule_for`), which decodes everything. 4.2, 5.0 and 7.0 are listed as they were found to carry types from one
-process to another, 6 as it lists types itself.
+A libpmix that receives a type which it does not know, or mishandles, ends its process, drops the rest of the message,
+or returns an empty value with a success. So a reader receives only types that its release can decode: the encoders
+refuse others by the reader's *rule*, which is made here for libpmix (`rule_of`) and for a reader of this package
+(`rule_for`), which decodes everything. The types of 4.2, 5.0 and 7.0 are listed as tests between two processes found
+them, those of 6 as the library lists them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ TYPELESS_MIXED = 1
 TYPELESS_BARE = 2
 """No size follows, and no flags follow a topology's XML: 7 and later."""
 TYPELESS = 3
-"""The bits of a rule that say how arrays without a type are sent."""
+"""The bits of a rule for the form of arrays without a type."""
 
 _TYPELESS_OF = dict.fromkeys(range(6), TYPELESS_SIZED) | {6: TYPELESS_MIXED}
 
 PRIVATE = frozenset({codes.TOPO, codes.BUFFER, codes.KVAL, codes.DATA_BUFFER})
-"""Types that are not put: hwloc's topology objects, which are large and everybody's own, and private structures."""
+"""Types that cannot be put: hwloc's topology objects, which are large and local, and private structures."""
 
 _VALUES: dict[int, Release] = {
     codes.PROC_CPUSET: (7, 0, 0),  # before, the commit fails
@@ -44,10 +44,10 @@ _VALUES: dict[int, Release] = {
     codes.REGEX2: (7, 0, 0),
     codes.ALLOC_INHERIT: (7, 0, 0),
 }
-"""The first release that takes a type as a value; types that are named nowhere are taken by all."""
+"""The first release that accepts a type as a value; all releases accept types that are not listed."""
 
 _ELEMENTS: dict[int, Release] = {
-    codes.COMMAND: (7, 0, 0),  # before, all that is committed after it cannot be read
+    codes.COMMAND: (7, 0, 0),  # before, later values of the commit cannot be read
     codes.PROC_CPUSET: (7, 0, 0),
     codes.DEVICE: (6, 1, 0),
     codes.RESOURCE_UNIT: (6, 1, 0),
@@ -92,7 +92,7 @@ _MANGLED = frozenset(
     }
 )
 _TOLD = frozenset({codes.REGATTR})
-"""Types of which a client loses nothing that it needs: hosts tell of attributes by their names."""
+"""Types that are harmless for clients: hosts describe attributes by their names."""
 _NO_VALUE = frozenset(
     {
         codes.VALUE,
@@ -119,24 +119,24 @@ _BEYOND_ENCODING = frozenset(
         codes.RESOURCE_UNIT,
     }
 )
-"""Types that the encoding lacks which this package speaks with libpmix: no release decodes them in it."""
+"""Types that are missing in the encoding between this package and libpmix: no release decodes them."""
 
 _FLOORS: tuple[Release, ...] = ((0, 0, 0), (6, 0, 0), (6, 1, 0), (7, 0, 0))
 """The first releases of the generations that differ in the types that they decode."""
 
 _GENERATION = 2
-"""Where in a rule the reader's generation is, counted from 1; 0 is a reader that decodes everything."""
+"""The position in a rule of the reader's generation, from 1; 0 is a reader that decodes everything."""
 _LIBRARY = len(_FLOORS)
-"""Added to the generation of a library that packs by itself, in its own encoding."""
+"""The offset of the generation of a library that packs values itself, in its encoding."""
 _CLIENT = 0x40
-"""The bit of a rule that says that the reader is a client of a server here."""
+"""The bit of a rule for a client of a server of this package."""
 
 HAS_TYPELESS = 0x04
-"""A mark of a packed value: an array without a type is in it, which releases pack in different ways."""
+"""A mark of a packed value that contains an array without a type, which releases pack in different ways."""
 IS_UNKNOWN = 0x08
-"""A mark of a packed value: it is of an unknown type, so that nothing behind it can be read."""
+"""A mark of a packed value of an unknown type, so that no data after it can be read."""
 _UNFIT_FOR = 4
-"""Where in the marks of a packed value the generations are that cannot decode it."""
+"""The position in the marks of a packed value of the generations that cannot decode it."""
 MARKS = 0xFC
 """All marks of a packed value, which leave the bits of its scope free."""
 
@@ -150,7 +150,7 @@ _LIBRARY_VALUES = [_lacking(floor, _VALUES) | _NO_VALUE for floor in _FLOORS]
 _LIBRARY_ELEMENTS = [_lacking(floor, _ELEMENTS) | _NO_ELEMENT for floor in _FLOORS]
 _LACKED_VALUES = [kinds | _BEYOND_ENCODING for kinds in _LIBRARY_VALUES] + _LIBRARY_VALUES
 _LACKED_ELEMENTS = [kinds | _BEYOND_ENCODING for kinds in _LIBRARY_ELEMENTS] + _LIBRARY_ELEMENTS
-"""The types that each generation lacks: in the encoding that this package speaks, then in its own."""
+"""The types that each generation lacks: in the encoding of this package, then in its own."""
 
 _NONE: frozenset[int] = frozenset()
 
@@ -162,9 +162,9 @@ def _by_rule(lacked: list[frozenset[int]]) -> list[frozenset[int]]:
 
 
 REFUSED_VALUES = _by_rule(_LACKED_VALUES)
-"""The types that a reader does not take as a value, by its rule."""
+"""The types that a reader does not accept as a value, by its rule."""
 REFUSED_ELEMENTS = _by_rule(_LACKED_ELEMENTS)
-"""The types that a reader does not take as elements of an array, by its rule."""
+"""The types that a reader does not accept as elements of an array, by its rule."""
 
 
 def _bits(lacked: list[frozenset[int]]) -> dict[int, int]:
@@ -177,29 +177,29 @@ def _bits(lacked: list[frozenset[int]]) -> dict[int, int]:
 _VALUE_BITS = _bits(_LACKED_VALUES)
 _ELEMENT_BITS = _bits(_LACKED_ELEMENTS)
 WATCHED = frozenset(_VALUE_BITS) | {codes.DATA_ARRAY}
-"""The types of values of which `unfit_for` or `has_typeless` may say anything."""
+"""The types of values for which `unfit_for` or `has_typeless` may return a result."""
 
 _NESTING = frozenset({codes.VALUE, codes.INFO, codes.DATA_ARRAY, codes.PDATA, codes.APP, codes.QUERY})
 
 
 def rule_for(reader: Reader) -> int:
-    """Return the rule of a reader or a writer of a release that decodes everything; a rule stays as it is."""
+    """Return the rule of a reader or writer of a release that decodes everything; a rule is returned unchanged."""
     return reader if isinstance(reader, int) else _TYPELESS_OF.get(reader[0], TYPELESS_BARE)
 
 
 def rule_of(release: Release, client: bool = False) -> int:
-    """Return the rule of a libpmix: what it cannot decode is refused.
+    """Return the rule of a libpmix, which refuses data that it cannot decode.
 
     Args:
         release: Its release.
-        client: Whether it is a client, which takes what hosts tell of attributes.
+        client: Whether it is a client, which accepts the attribute descriptions of hosts.
     """
     generation = sum([release >= floor for floor in _FLOORS])
     return rule_for(release) | generation << _GENERATION | (_CLIENT if client else 0)
 
 
 def rule_of_library(release: Release) -> int:
-    """Return the rule of a libpmix that packs what it is given: it has more types than its peers can be sent here."""
+    """Return the rule of a libpmix that packs values itself, and has more types than the encoding of this package."""
     return rule_of(release) + (_LIBRARY << _GENERATION)
 
 
@@ -214,7 +214,7 @@ def mark_of(rule: int) -> int:
 
 
 def marks_of(type: int, data: Any) -> int:
-    """Return the marks of a value that is about to be kept packed."""
+    """Return the marks for a packed value."""
     if type not in WATCHED:
         return 0
     value = Value.unchecked(type, data)
@@ -222,12 +222,12 @@ def marks_of(type: int, data: Any) -> int:
 
 
 def refused_value(type: int, rule: int) -> NotSupported:
-    """Return the error for a type that a reader does not take as a value."""
+    """Return the error for a type that a reader does not accept as a value."""
     return _refused(type, rule, _LIBRARY_VALUES, f"a {type_name(type)} as a value")
 
 
 def refused_element(type: int, rule: int) -> NotSupported:
-    """Return the error for a type that a reader does not take as an element of an array."""
+    """Return the error for a type that a reader does not accept as an element of an array."""
     return _refused(type, rule, _LIBRARY_ELEMENTS, f"an array of {type_name(type)}")
 
 
@@ -293,7 +293,7 @@ def _unfit_data(type: int, data: Any) -> int:
 
 
 def fit_infos(infos: Iterable[Info], rule: int) -> tuple[Info, ...]:
-    """Return infos without those that a reader cannot decode, and arrays of infos without theirs."""
+    """Drop infos that a reader cannot decode, also inside of arrays of infos."""
     bit = bit_of(rule)
     infos = tuple(infos)
     if not bit or WATCHED.isdisjoint([info[1][0] for info in infos]):

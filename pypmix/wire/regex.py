@@ -1,7 +1,7 @@
-"""Lists of node names and of ranks per node, as the Standard's "regular expressions" carry them.
+"""Lists of node names and of ranks per node, in the form of the Standard's "regular expressions".
 
-Three forms travel, none with a length before it: `raw:` and the list; `pmix[...]` with ranges; `blob:` and a compressed
-list. The list of node names is split by commas; that of ranks by semicolons between nodes.
+Three forms are sent, without a length before them: `raw:` and the list; `pmix[...]` with ranges; `blob:` and a
+compressed list. Commas separate node names and ranks, and semicolons separate the ranks of nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _broken(text: str) -> RemoteProtocolError:
 
 
 def _blob_parts(data: bytes, pos: int) -> tuple[int, int]:
-    """Return where the compressed bytes of the blob at `pos` start and end."""
+    """Return the first position and the end of the compressed bytes of the blob at `pos`."""
     start = pos + len(_BLOB)
     colon = data.find(b":\0", start, start + 20)
     size = data[start:colon]
@@ -46,10 +46,10 @@ def _blob_parts(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def extent(data: bytes, pos: int) -> int:
-    """Return where the list that starts at `pos` ends, with its NUL.
+    """Return the end of the list at `pos`, with its NUL.
 
     Raises:
-        RemoteProtocolError: What starts there is in none of the three forms.
+        RemoteProtocolError: The list has none of the three forms.
     """
     if data.startswith(b"blob", pos):
         return _blob_parts(data, pos)[1]
@@ -62,25 +62,25 @@ def extent(data: bytes, pos: int) -> int:
 
 
 def packed(data: bytes) -> bytes:
-    """Return a list in one of the three forms as it travels; text may come with or without its NUL.
+    """Encode a list in one of the three forms; text may have its NUL or not.
 
     Raises:
-        ValueError: It is in none of the forms, or something follows it.
+        ValueError: It has none of the forms, or more bytes follow it.
     """
     if not data.startswith(b"blob") and not data.endswith(b"\0"):
         data += b"\0"
     try:
         end = extent(data, 0)
     except RemoteProtocolError as error:
-        raise ValueError(f"this is not what REGEX holds: {error.detail}") from error
+        raise ValueError(f"this is not a list for REGEX: {error.detail}") from error
     if end != len(data):
-        raise ValueError("something follows the list that REGEX holds")
+        raise ValueError("more bytes follow the list in REGEX")
     return data
 
 
-def _content(given: str | bytes) -> tuple[str, bool]:
-    """Return the list in a regex without its wrapping, and whether it has ranges."""
-    data = given.encode("utf-8", "surrogateescape") if isinstance(given, str) else bytes(given)
+def _content(text: str | bytes) -> tuple[str, bool]:
+    """Return the list in a regex without its prefix, and whether it has ranges."""
+    data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else bytes(text)
     if data.startswith(b"blob"):
         start, end = _blob_parts(data, 0)
         if end - start < 4:
@@ -106,16 +106,16 @@ def _content(given: str | bytes) -> tuple[str, bool]:
     return text, False
 
 
-def expand_nodes(given: str | bytes) -> list[str]:
+def expand_nodes(nodes: str | bytes) -> list[str]:
     """Return the names in a node list, `PMIX_NODE_MAP`.
 
     Args:
-        given: A list in one of the three forms, or plain names between commas.
+        nodes: A list in one of the three forms, or plain names between commas.
 
     Raises:
-        RemoteProtocolError: It does not parse, or expands to more than `MAX_ITEMS` names.
+        RemoteProtocolError: It is malformed, or expands to more than `MAX_ITEMS` names.
     """
-    text, ranged = _content(given)
+    text, ranged = _content(nodes)
     if not text:
         return []
     if not ranged:
@@ -141,16 +141,16 @@ def expand_nodes(given: str | bytes) -> list[str]:
     return names
 
 
-def expand_ppn(given: str | bytes) -> list[list[int]]:
+def expand_ppn(ppn: str | bytes) -> list[list[int]]:
     """Return the ranks on each node, `PMIX_PROC_MAP`.
 
     Args:
-        given: A list in one of the three forms, or plain ranks between commas and semicolons.
+        ppn: A list in one of the three forms, or plain ranks between commas and semicolons.
 
     Raises:
-        RemoteProtocolError: It does not parse, or has more than `MAX_ITEMS` ranks or nodes.
+        RemoteProtocolError: It is malformed, or has more than `MAX_ITEMS` ranks or nodes.
     """
-    text, _ = _content(given)
+    text, _ = _content(ppn)
     if not text:
         return []
     if text.count(";") >= MAX_ITEMS:
@@ -165,7 +165,7 @@ def expand_ppn(given: str | bytes) -> list[list[int]]:
 
 
 def _outside_brackets(text: str) -> Iterator[str]:
-    """Split at the commas that are not between brackets."""
+    """Split a text at commas outside of brackets."""
     start = pos = 0
     while pos < len(text):
         comma = text.find(",", pos)
@@ -182,8 +182,8 @@ def _outside_brackets(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _numbers(text: str, left: int) -> Iterator[int]:
-    """Expand `0-3,7`."""
+def _numbers(text: str, limit: int) -> Iterator[int]:
+    """Expand `0-3,7` to at most `limit` numbers."""
     for part in text.split(","):
         first, dash, last = part.partition("-")
         if not dash:
@@ -194,8 +194,8 @@ def _numbers(text: str, left: int) -> Iterator[int]:
         low, high = int(first), int(last)
         if high < low:
             raise _broken(f"the range {part!r} runs backwards")
-        left -= high - low + 1
-        if left < 0:
+        limit -= high - low + 1
+        if limit < 0:
             raise _broken(f"a list expands to more than {MAX_ITEMS} items")
         yield from range(low, high + 1)
 
@@ -207,12 +207,12 @@ def make_raw(items: Iterable[str] | Iterable[Iterable[int]]) -> str:
         items: Node names, or for each node the ranks on it.
 
     Raises:
-        ValueError: A node name is empty or has a comma, a semicolon or a NUL in it.
+        ValueError: A node name is empty or contains a comma, a semicolon or a NUL.
     """
-    given: list[Any] = list(items)
-    if not all(isinstance(item, str) for item in given):
-        return "raw:" + ";".join([",".join([str(int(rank)) for rank in node]) for node in given])
-    for name in given:
+    entries: list[Any] = list(items)
+    if not all(isinstance(item, str) for item in entries):
+        return "raw:" + ";".join([",".join([str(int(rank)) for rank in node]) for node in entries])
+    for name in entries:
         if not name or set(name) & {",", ";", "\0"}:
             raise ValueError(f"{name!r} is not the name of a node")
-    return "raw:" + ",".join(given)
+    return "raw:" + ",".join(entries)

@@ -1,6 +1,6 @@
 """The answer of a server to the handshake of a tool, a launcher or a scheduler.
 
-Unlike a client, a tool may have no name yet, and it does not know whom it has reached.
+Unlike a client, a tool may have no name yet, and does not know the server.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from pypmix.standard.types import MAX_NSLEN, Proc
 from pypmix.wire.handshake import FLAG_LAUNCHER_NEEDS_ID, FLAG_TOOL_NEEDS_ID
 
 NEEDS_ID = frozenset({FLAG_TOOL_NEEDS_ID, FLAG_LAUNCHER_NEEDS_ID})
-"""The flags whose senders ask for a name."""
+"""The flags whose senders request a name."""
 
 _NAME = MAX_NSLEN + 1
-"""Bytes of an nspace in an answer: the longest one, and a NUL."""
+"""The bytes of an nspace in an answer: the longest nspace, and a NUL."""
 
 
 class ToolReply(Record):
-    """A server's answer to a tool that it welcomes.
+    """A server's answer to a tool that it accepts.
 
     Attributes:
-        proc: The tool's name, where it asked for one.
-        server: The server's own name.
-        verdict: What became of the tool's credential, 0 where it was good.
+        proc: The tool's name, if it requested one.
+        server: The server's name.
+        verdict: The status of the tool's credential; 0 if it is valid.
     """
 
     proc: Proc | None
@@ -32,7 +32,7 @@ class ToolReply(Record):
 
 
 def encode_tool_reply(reply: ToolReply) -> bytes:
-    """Return a server's answer to a tool, launcher or scheduler; a refusal is that of `encode_reply`."""
+    """Return a server's answer to a tool, launcher or scheduler; for a refusal see `encode_reply`."""
     names = (reply.server,) if reply.proc is None else (reply.proc, reply.server)
     parts = [b"\0\0\0\0"]
     for proc in names:
@@ -46,7 +46,7 @@ class ToolReplyReader:
     """Collects the server's answer to the hello of a tool.
 
     Args:
-        flag: The kind of process that the hello named; it decides what the answer holds.
+        flag: The kind of process in the hello, which determines the parts of the answer.
     """
 
     __slots__ = ("_held", "_named", "rest")
@@ -57,9 +57,9 @@ class ToolReplyReader:
         self.rest = b""
 
     def feed(self, data: bytes) -> ToolReply | int | None:
-        """Take what a socket delivered; return the answer, or the status of a refusal; None before it is complete.
+        """Add received bytes; return the answer, or the status of a refusal; None before it is complete.
 
-        What follows is left in `rest`.
+        Further bytes are kept in `rest`.
 
         Raises:
             RemoteProtocolError: A name in it is invalid.

@@ -174,7 +174,7 @@ def test_a_requested_engine_that_cannot_be_used_is_a_failure(command: Command) -
 def test_limits_that_cannot_be_read_are_told_with_the_rest(command: Command) -> None:
     ended = command("doctor", env={"PYPMIX_LIMITS": "commited=64M"})
     assert ended.code == 2
-    assert "PYPMIX_LIMITS: there is no limit 'commited'" in ended.err.decode()
+    assert "PYPMIX_LIMITS: 'commited' is not a limit" in ended.err.decode()
     assert "verdict " in ended.out.decode()
     assert ended.lines[-1].startswith("to do") and "no limit 'commited'" in ended.lines[-1]
 
