@@ -666,13 +666,13 @@ def from_python(data: object) -> Value:
     """Return the typed value of a Python object.
 
     `bool` becomes BOOL, `int` INT64, `float` DOUBLE, `str` STRING, `bytes` BYTE_OBJECT, a list or tuple a DATA_ARRAY
-    of the first element's type, a dict a DATA_ARRAY of INFO; members of pypmix's enums and its records keep their own
-    type. Scalars of NumPy keep theirs (`numpy.int32` is INT32), and its arrays become DATA_ARRAYs of it, one within
-    the other where they have several dimensions. A C peer that reads another integer type needs an explicit one,
-    such as `uint32(7)`.
+    of the first element's type, a dict a DATA_ARRAY of INFO; members of pypmix's enums and its records keep their
+    types. Scalars of NumPy keep their types (`numpy.int32` is INT32), and its arrays become DATA_ARRAYs of the element
+    type, nested for several dimensions. A C peer that reads another integer type needs an explicit one, such as
+    `uint32(7)`.
 
     Raises:
-        TypeError: No PMIx type holds such an object; the message lists what can be put.
+        TypeError: The object has no PMIx type; the message lists the supported types.
         OverflowError: An int is beyond 64 bits, or beyond INT64 with no explicit type.
     """
     if isinstance(data, Value):
@@ -713,7 +713,7 @@ def from_python(data: object) -> Value:
 
 
 def _of_numpy(data: Any) -> Value:
-    """Return the typed value of a scalar or an array of NumPy, or of what looks like one."""
+    """Return the typed value of a scalar or an array of NumPy, or of a similar object."""
     if hasattr(data, "dtype"):
         if data.shape:
             return Value.unchecked(codes.DATA_ARRAY, checked_array(data, None))
@@ -741,7 +741,7 @@ _NUMERIC = {
 
 
 def _numeric(data: Any) -> int:
-    """Return the type of the elements of an array, or of a scalar, that has a `dtype` as NumPy's have."""
+    """Return the type of a scalar, or of the elements of an array, with a `dtype`."""
     name = getattr(data.dtype, "name", str(data.dtype))
     code = _NUMERIC.get(name)
     if code is None:
@@ -750,14 +750,14 @@ def _numeric(data: Any) -> int:
 
 
 def _number(data: Any) -> object:
-    """Return a scalar that has a `dtype`, as NumPy's have, as a plain Python object; anything else as it is."""
+    """Return a scalar with a `dtype` as a plain Python object; any other object unchanged."""
     return data.item() if hasattr(data, "dtype") and not data.shape else data
 
 
 class TypedKey:
-    """A key string and the types that its value may have, as an attribute of the Standard fixes them.
+    """A key string and the types of its value, as an attribute of the Standard defines them.
 
-    It stands wherever a key is expected, and equals and hashes as its key string.
+    It may be used for its key everywhere, and equals and hashes as its key string.
     """
 
     __slots__ = ("element", "key", "name", "types")
@@ -769,7 +769,7 @@ class TypedKey:
         self.element = element
 
     def value(self, value: object) -> Value:
-        """Return `value` as a typed `Value`, of the first of the key's types that holds such an object."""
+        """Return `value` as a typed `Value`, of the first of the key's types that fits it."""
         if isinstance(value, Value):
             if value.type in self.types:
                 return value
@@ -803,7 +803,7 @@ _known: dict[str, TypedKey] = {}
 
 
 def known_key(key: str) -> TypedKey | None:
-    """Return what the Standard says of a key string, None if it has no such key."""
+    """Return the Standard's definition of a key string; None if it has no such key."""
     found = _known.get(key)
     if found is None:
         from pypmix.standard import dictionary
@@ -817,8 +817,8 @@ def known_key(key: str) -> TypedKey | None:
 def info(key: object, value: object, flags: int = 0) -> Info:
     """Return the info that carries `value` under `key`.
 
-    An attribute as key fixes the value's type; so does the key string of a known attribute. Other values are typed as
-    `from_python` does.
+    The key determines the value's type if it is an attribute, or the key string of a known attribute. Other values have
+    the types of `from_python`.
 
     Args:
         key: An attribute (`attrs.TIMEOUT`) or a string of at most 511 bytes.
@@ -844,7 +844,7 @@ def _entry(key: object, value: object) -> Info:
 
 
 def infos(given: Infos) -> tuple[Info, ...]:
-    """Return what a call was given as info: infos, or a mapping of keys to values, as a tuple of infos."""
+    """Return infos, or a mapping of keys to values, as a tuple of infos."""
     if not given:
         return ()
     if isinstance(given, Info):

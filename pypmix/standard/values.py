@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Infos as Infos
 
 INFLATE_LIMIT = 64 << 20
-"""The most bytes that a compressed value may grow to."""
+"""The most bytes of a decompressed value."""
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _LZ4 = b"\x04\x22\x4d\x18"
@@ -28,28 +28,28 @@ _LZ4 = b"\x04\x22\x4d\x18"
 def to_python(value: Value) -> Any:
     """Return the plain Python object of a typed value.
 
-    Integers, strings, bytes and records come as they are, enumerations as members of pypmix's enums, arrays as lists,
-    compressed strings and bytes inflated. An array of infos is a dict; with keys of the Standard among them, or a key
-    that comes twice, it is a list of infos.
+    Integers, strings, bytes and records are returned unchanged, enumerations as members of pypmix's enums, arrays as
+    lists, compressed strings and bytes decompressed. An array of infos becomes a dict; with a key of the Standard, or a
+    repeated key, it becomes a list of infos.
 
     Raises:
-        ValueError: A compressed value is damaged, or inflates beyond `INFLATE_LIMIT`.
+        ValueError: A compressed value is damaged, or decompresses to more than `INFLATE_LIMIT`.
     """
     type, data = value
     return data if type in _AS_THEY_ARE else _plain(type, data)
 
 
 def to_answer(value: Value) -> Any:
-    """Return the plain Python object of an answer to a query, in which an array without items is a table: a list."""
+    """Return the plain Python object of an answer to a query, in which an empty array is a table: a list."""
     found = to_python(value)
     return [] if found == {} else found
 
 
 _RESERVED = ("pmix", "PMIX", "PMIx", "pypmix.")
-"""Keys of the Standard, and those that servers of pypmix answer, begin so."""
+"""The prefixes of keys of the Standard, and of keys that only servers of pypmix answer."""
 
 _AS_THEY_ARE = frozenset({*RANGES, codes.STRING, codes.BOOL, codes.DOUBLE, codes.BYTE_OBJECT, codes.PROC} - {*ENUMS})
-"""Types of most values, whose data is what Python programs get."""
+"""The types whose data is returned to Python programs unchanged."""
 
 
 def _plain(type: int, data: Any) -> Any:
@@ -57,7 +57,7 @@ def _plain(type: int, data: Any) -> Any:
         kind = data.type
         if kind == codes.INFO:
             items = list(data.items)
-            # Tables of the Standard have a key in each row, and keep their shape whatever the number of rows.
+            # Tables of the Standard have a key in each row, and stay lists for any number of rows.
             if any(item[0].startswith(_RESERVED) for item in items) or len({item[0] for item in items}) < len(items):
                 return items
             return {item[0]: to_python(item[1]) for item in items}
@@ -81,11 +81,11 @@ def _plain(type: int, data: Any) -> Any:
 def inflate(data: bytes) -> bytes:
     """Return the contents of a compressed value: its length in the host's byte order, then a stream.
 
-    The stream is zlib's up to libpmix 6, and may be zstd's or lz4's from 7 on, which its first bytes tell.
+    The stream is zlib's up to libpmix 6, and may be zstd's or lz4's from 7 on; its first bytes show the format.
 
     Raises:
-        ValueError: The stream is damaged, or its length is not the one announced or beyond `INFLATE_LIMIT`.
-        NotSupported: There is no library here that reads it.
+        ValueError: The stream is damaged, or its length differs from the announced one or exceeds `INFLATE_LIMIT`.
+        NotSupported: The library for this format is not installed.
     """
     if len(data) < 4:
         raise ValueError("a compressed value lacks its length")
@@ -103,14 +103,14 @@ def inflate(data: bytes) -> bytes:
 
 
 def _decompressor(magic: bytes, size: int) -> tuple[Any, Any]:
-    """Return what reads a stream that begins with these bytes, and what it raises at damaged ones."""
+    """Return the decompressor for a stream with these first bytes, and its exception for damaged streams."""
     try:
         if magic == _ZSTD:
             try:
                 from compression import zstd
             except ImportError:
                 from backports import zstd
-            # A frame names the memory that reading it takes. Streams whose length was not known name up to 8 MiB.
+            # A frame names the memory for its decompression. Streams of unknown length name up to 8 MiB.
             window = {zstd.DecompressionParameter.window_log_max: max(23, size.bit_length())}
             return zstd.ZstdDecompressor(options=window), zstd.ZstdError
         if magic == _LZ4:

@@ -1,8 +1,8 @@
-"""Every operation of PMIx as data: what a client can ask, and what a server asks of its host.
+"""Every operation of PMIx as data: the requests of clients, and of servers to their hosts.
 
-An engine's session takes these objects (`Session.submit`, `Session.run`), a host is handed them (`Upcall`); what both
-a client asks and a host answers is one class. They are checked when they are made, so that a mistake is an error at
-the call and no engine sees it. What a rank does not use is not imported: only `core` is needed by all.
+They are passed to an engine's session (`Session.submit`, `Session.run`), and to a host (`Upcall`); a request of clients
+that hosts answer is one class. They are checked when they are made, so that a mistake raises an error at the call and
+never reaches an engine. A rank imports only the modules that it uses: all ranks need only `core`.
 """
 
 from __future__ import annotations

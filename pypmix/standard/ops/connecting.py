@@ -7,48 +7,48 @@ from pypmix.standard.record import Record
 from pypmix.standard.types import Info, Proc
 
 CONNECT_ASSIGN = "pypmix.conn.nspace"
-"""A connect: the caller understands an nspace of the connection's own."""
+"""A connect: the caller supports an nspace of the connection."""
 
 CONNECT_ID = "pypmix.conn.id"
-"""A connect: what tells it from another one of the same procs; in its events too."""
+"""A connect: its id among connects of the same procs; also in its events."""
 
 CONNECT_NOTIFY_EACH = "pypmix.conn.each"
-"""A connect or disconnect: the participants get an event of each one that comes."""
+"""A connect or disconnect: the participants receive an event for each proc that joins."""
 
 CONNECT_NOTIFY_REQ = "pypmix.conn.req"
-"""A connect: the others hear that they are asked to come."""
+"""A connect: the other procs receive an event that requests them to join."""
 
 CONNECT_OPTIONAL = "pypmix.conn.opt"
-"""A connect: who ends without coming is left out."""
+"""A connect: procs that exit without joining are left out."""
 
 CONNECT_EARLY_TERM = "pypmix.conn.early"
 """A connect: members may end without a disconnect."""
 
 CONNECT_XCHG_ONLY = "pypmix.conn.xchg"
-"""A connect: job info alone, and no nspace."""
+"""A connect: only exchange job info, without an nspace."""
 
 CONNECT_NAME = "pypmix.conn.name"
 """An event: the nspace of the connection."""
 
 CONNECT_PROCS = "pypmix.conn.procs"
-"""An event: all who are to come."""
+"""An event: all expected participants."""
 
 CONNECT_TOKEN = "pypmix.conn.token"
-"""A connect by a library, which returns no nspace: by what its caller asks for that afterwards."""
+"""A connect by a library, which returns no nspace: the token with which its caller queries it afterwards."""
 
 CONNECT_MADE = "pypmix.conn.made"
-"""A query: what the connect of a token has made."""
+"""A query: the connection that the connect of a token has made."""
 
 
 class Connected(Record):
-    """The result of a connect. A host that assigns an nspace replies this to a `Connect`; engines return it.
+    """The result of a connect. Engines return it, and a host that assigns an nspace replies it to a `Connect`.
 
     Args:
-        nspace: The nspace that stands for the participants from now on; empty where none was assigned.
-        procs: The participants; the place of each is its rank in that nspace.
-        foreign: The nspaces whose job info came along; a host leaves it out.
+        nspace: The nspace of the participants; empty if none was assigned.
+        procs: The participants, in the order of their ranks in the nspace.
+        foreign: The nspaces whose job info was received; a host leaves it empty.
         directives: The flags that participants of any server have set (`CONNECT_EARLY_TERM`, `CONNECT_NOTIFY_EACH`),
-            for the server that its host tells them; engines leave it out.
+            for the server of the host; engines leave it empty.
     """
 
     nspace: str = ""
@@ -60,7 +60,7 @@ class Connected(Record):
 class Connect(Op[Connected]):
     """`PMIx_Connect`: treat procs as one application; all of them call it. Also an upcall.
 
-    When it ends, the caller holds the job info of the others' nspaces. Understood directives: `attrs.TIMEOUT`, and
+    When it completes, the caller has the job info of the others' nspaces. Understood directives: `attrs.TIMEOUT`, and
     between processes with pypmix the `CONNECT_*` keys of this module. A host that is asked for an nspace
     (`CONNECT_ASSIGN`) replies `Connected`, or None to assign none.
     """
@@ -75,7 +75,7 @@ class Connect(Op[Connected]):
 
 
 class Disconnect(Op[None]):
-    """`PMIx_Disconnect`: take a connect of the same procs back, or one by its nspace; all call it. Also an upcall."""
+    """`PMIx_Disconnect`: end a connection, by its procs or its nspace; all call it. Also an upcall."""
 
     procs: tuple[Proc, ...]
     directives: tuple[Info, ...] = ()

@@ -15,8 +15,8 @@ class Log(Op[None]):
     `attrs.LOG_TAG_OUTPUT`, `attrs.LOG_TIMESTAMP_OUTPUT`, `attrs.LOG_XML_OUTPUT`, `attrs.LOG_ONCE`.
 
     Attributes:
-        timestamp: When it was asked for, in seconds since 1970; 0 where it was not given. Engines fill it in for a
-            client that gives `attrs.LOG_GENERATE_TIMESTAMP`.
+        timestamp: The time of the request, in seconds since 1970; 0 if unset. Engines set it for a client with the
+            directive `attrs.LOG_GENERATE_TIMESTAMP`.
     """
 
     data: tuple[Info, ...]
@@ -30,7 +30,7 @@ class Log(Op[None]):
 
 
 class JobControl(Op[tuple[Info, ...]]):
-    """`PMIx_Job_control`: signal, kill, pause or otherwise steer procs; none named means the caller's nspace.
+    """`PMIx_Job_control`: signal, kill, pause or otherwise control procs; without procs, the caller's nspace.
 
     Also an upcall. Understood directives: `attrs.JOB_CTRL_SIGNAL`, `attrs.JOB_CTRL_KILL`,
     `attrs.JOB_CTRL_TERMINATE`, `attrs.JOB_CTRL_PAUSE`, `attrs.JOB_CTRL_RESUME`, `attrs.REGISTER_CLEANUP`, ...
@@ -53,7 +53,7 @@ class AllocationRequest(Op[tuple[Info, ...]]):
 
 
 class ProcessMonitor(Op[tuple[Info, ...]]):
-    """`PMIx_Process_monitor`: watch heartbeats, a file, or cancel that; `error` is the event raised. Also an upcall."""
+    """`PMIx_Process_monitor`: monitor heartbeats or a file, or cancel that; `error` is its event. Also an upcall."""
 
     monitor: Info
     error: int
@@ -62,16 +62,16 @@ class ProcessMonitor(Op[tuple[Info, ...]]):
     def __validate__(self) -> None:
         super().__validate__()
         if not isinstance(self.monitor, Info):
-            raise TypeError(f"what to monitor is an Info, not {type(self.monitor).__name__}")
+            raise TypeError(f"the monitor is an Info, not {type(self.monitor).__name__}")
         check_code(self.error)
 
 
 class Heartbeat(Op[None]):
-    """`PMIx_Heartbeat`: tell the server that this process lives. Also an upcall, without an answer."""
+    """`PMIx_Heartbeat`: send a heartbeat of this process to the server. Also an upcall, without an answer."""
 
 
 class Credential(Record):
-    """A credential, and what came with it."""
+    """A credential, with its infos."""
 
     data: bytes
     infos: tuple[Info, ...] = ()
@@ -87,7 +87,7 @@ class GetCredential(Op[Credential]):
 
 
 class ValidateCredential(Op[tuple[Info, ...]]):
-    """`PMIx_Validate_credential`: whose credential this is; an error if it is not valid. Also an upcall."""
+    """`PMIx_Validate_credential`: the owner of a credential; an error if it is invalid. Also an upcall."""
 
     credential: bytes
     directives: tuple[Info, ...] = ()

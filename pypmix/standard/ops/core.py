@@ -22,7 +22,7 @@ DEL_REMOTE = 6
 DEL_GLOBAL = 7
 DEL_INTERNAL = 8
 DELETES = {DEL_LOCAL: SCOPE_LOCAL, DEL_REMOTE: SCOPE_REMOTE, DEL_GLOBAL: SCOPE_GLOBAL, DEL_INTERNAL: SCOPE_INTERNAL}
-"""The scopes that delete a key, and those that they take it from."""
+"""The scopes that delete a key, with the scopes of the deleted values."""
 PUT_SCOPES = frozenset((SCOPE_LOCAL, SCOPE_REMOTE, SCOPE_GLOBAL, SCOPE_INTERNAL, *DELETES))
 
 RESERVED_PREFIX = "pmix"
@@ -45,9 +45,9 @@ def _spelled(name: str) -> str:
 
 
 class Op(Record, Generic[R], metaclass=RecordType):
-    """Base of all operations; the type parameter is what the operation returns.
+    """Base of all operations; the type parameter is the type of the result.
 
-    Fields that are declared as tuples of infos, procs, applications or queries are checked for it.
+    Fields that are declared as tuples of infos, procs, applications or queries are checked.
     """
 
     def __init_subclass__(cls) -> None:
@@ -55,12 +55,12 @@ class Op(Record, Generic[R], metaclass=RecordType):
         tuples = [(field, _TUPLES[kind]) for field, kind in declared.items() if kind in _TUPLES]
         cls.__tuples__ = tuple(tuples)  # type: ignore[attr-defined]
         if not tuples and cls.__validate__ is Op.__validate__:
-            # Nothing to check, which making one takes less time without.
+            # Without checks, the constructor is faster.
             cls.__validate__ = Record.__validate__  # type: ignore[method-assign]
 
     @property
     def name(self) -> str:
-        """The operation's name as the Standard spells it, such as `fence` or `query_info`."""
+        """The operation's name in the Standard, such as `fence` or `query_info`."""
         kind = type(self)
         return _NAMES.get(kind) or _NAMES.setdefault(kind, _spelled(kind.__name__))
 
@@ -70,7 +70,7 @@ class Op(Record, Generic[R], metaclass=RecordType):
 
 
 class HostOp(Op[R]):
-    """Base of the operations that only servers make, for their hosts, of what they have checked already."""
+    """Base of the operations that only servers make, for their hosts, from checked data."""
 
     __validate__ = Record.__validate__
 
@@ -95,16 +95,16 @@ def instances(name: str, items: object, kind: type) -> None:
 
 
 def returned(result: Any, kind: type) -> tuple[Any, ...]:
-    """Return what a host has returned, an iterable of a kind, as a tuple; None is an empty one."""
+    """Return the result of a host, an iterable of objects of a class or None, as a tuple."""
     items = () if result is None else tuple(result)
     instances("the answer", items, kind)
     return items
 
 
 class Put(Op[None]):
-    """`PMIx_Put`: keep a value for the next commit, or delete a key by it.
+    """`PMIx_Put`: keep a value, or the deletion of a key, for the next commit.
 
-    Keys that start with `pmix` belong to the Standard; the library keeps them to itself.
+    Keys that start with `pmix` belong to the Standard, and the library does not commit them.
     """
 
     key: str
@@ -119,7 +119,7 @@ class Put(Op[None]):
 
 
 class Commit(Op[None]):
-    """`PMIx_Commit`: send the values that were put since the last one to the server."""
+    """`PMIx_Commit`: send the values since the last commit to the server."""
 
 
 FENCE_PARTICIPANTS = "pypmix.fence.participants"
@@ -140,7 +140,7 @@ WITHDRAWAL_PROCS = "pypmix.collective.procs"
 
 
 class Fence(Op["frozenset[Proc] | None"]):
-    """`PMIx_Fence`: wait until all procs have called it, and with `collect` exchange what they committed.
+    """`PMIx_Fence`: wait until all procs have called it, and with `collect` exchange their committed data.
 
     No procs means all of the caller's nspace. With `FENCE_PARTICIPANTS` the result is the set of the procs that took
     part, empty if they are the expected ones; it is None if the server does not report them.
@@ -156,11 +156,11 @@ class Fence(Op["frozenset[Proc] | None"]):
 
 
 class Get(Op[Value]):
-    """`PMIx_Get`: the value that a proc put under a key, or what the job info says under it.
+    """`PMIx_Get`: the value that a proc put under a key, or its value in the job info.
 
     Understood directives: `attrs.IMMEDIATE`, `attrs.OPTIONAL`, `attrs.TIMEOUT`, `attrs.DATA_SCOPE`,
     `attrs.GET_REFRESH_CACHE`, `attrs.NODE_INFO`, `attrs.APP_INFO`, `attrs.SESSION_INFO`, with `attrs.HOSTNAME`,
-    `attrs.NODEID`, `attrs.APPNUM` and `attrs.SESSION_ID` to name which, and qualifiers.
+    `attrs.NODEID`, `attrs.APPNUM` and `attrs.SESSION_ID` to select one, and qualifiers.
     """
 
     proc: Proc
@@ -175,7 +175,7 @@ class Get(Op[Value]):
 
 
 class Abort(Op[None]):
-    """`PMIx_Abort`: ask the host to end procs, all of the caller's nspace if none are named."""
+    """`PMIx_Abort`: request the host to end procs, by default all of the caller's nspace."""
 
     code: int
     message: str = ""
@@ -190,7 +190,7 @@ class Abort(Op[None]):
 
 
 class Finalize(Op[None]):
-    """`PMIx_Finalize`: tell the server that this process is done.
+    """`PMIx_Finalize`: finish the use of PMIx, and notify the server.
 
     Understood directive: `attrs.EMBED_BARRIER`, a fence of the nspace before.
     """

@@ -1,4 +1,4 @@
-"""Events: handlers for them, and telling others."""
+"""Events: their handlers and notifications."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ else:
     from pypmix.standard._typing import Generic as Protocol
 
 OWN_CLIENTS = "pypmix.evt.own"
-"""In an event of a host: only clients that run pypmix receive it. In a registration: it is of such a client. A flag."""
+"""In an event of a host: only clients that run pypmix receive it. In a registration: the client runs pypmix. A flag."""
 
 RANGE_RM = 1
 RANGE_LOCAL = 2
@@ -35,7 +35,7 @@ FLAGS = (
     keys.EVENT_HDLR_APPEND,
 )
 PLACES = (*FLAGS, keys.EVENT_HDLR_BEFORE, keys.EVENT_HDLR_AFTER)
-"""The directives that say where in a chain a handler stands; at most one of them is given."""
+"""The directives for the place of a handler in a chain, at most one of which may be set."""
 
 DIRECTIVES = frozenset(
     (
@@ -49,7 +49,7 @@ DIRECTIVES = frozenset(
         keys.EVENT_RETURN_OBJECT,
     )
 )
-"""Directives between a process and its own library, which a server does not get."""
+"""Directives between a process and its library, which are not sent to a server."""
 
 
 class Notification(Record):
@@ -57,9 +57,9 @@ class Notification(Record):
 
     Attributes:
         code: The event's code, an `EventCode` or a status.
-        source: The proc that raised it; a server raises some of its own.
-        range: The range that it was notified to; None where the server does not say.
-        infos: What came with it, without what servers add for themselves.
+        source: The proc that raised it; servers raise some events themselves.
+        range: The range of the notification; None if the server does not send it.
+        infos: Its infos, without the internal infos of servers.
     """
 
     code: int
@@ -73,23 +73,23 @@ class Delivery(Protocol):
 
     Attributes:
         notification: The event.
-        results: What the handlers before this one have handed on.
+        results: The results of the handlers before this one.
     """
 
     notification: Notification
     results: tuple[Info, ...]
 
     def done(self, status: int = statuses.EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()) -> None:
-        """Let the chain of handlers go on, or end it with `EVENT_ACTION_COMPLETE`.
+        """Continue the chain of handlers, or end it with `EVENT_ACTION_COMPLETE`.
 
         Args:
-            status: How it was handled: `EVENT_NO_ACTION_TAKEN` by default, another of these, or an error.
-            results: What the handlers that follow, and a server that waits for the outcome, are told.
+            status: The outcome: by default `EVENT_NO_ACTION_TAKEN`, another such status, or an error.
+            results: Results for the next handlers, and for a server that waits for the outcome.
         """
 
 
 def check_codes(codes: object) -> None:
-    """Raise where one of these is not an event code."""
+    """Raise an error if one of the codes is not an event code."""
     if not isinstance(codes, tuple):
         raise TypeError(f"codes must be a tuple, not {type(codes).__name__}")
     for code in codes:
@@ -97,7 +97,7 @@ def check_codes(codes: object) -> None:
 
 
 def check_code(code: object) -> None:
-    """Raise where this is not an event code."""
+    """Raise an error if this is not an event code."""
     if not isinstance(code, int) or isinstance(code, bool):
         raise TypeError(f"an event code is an int, not {type(code).__name__}")
     if not -(2**31) <= code < 2**31:
@@ -105,7 +105,7 @@ def check_code(code: object) -> None:
 
 
 def is_set(infos: Iterable[Info], key: str) -> bool:
-    """Tell whether a flag is among these; one without a value is set."""
+    """Return True if a flag is set in infos; a flag without a value is set."""
     return any(info.key == key and (info.value.type == kinds.UNDEF or bool(info.value.data)) for info in infos)
 
 
@@ -113,10 +113,10 @@ _JUST_PROCS = {Proc}
 
 
 def procs_in(infos: Iterable[Info], *keys: str) -> tuple[Proc, ...] | None:
-    """Return the procs that these name under some keys, each one proc or an array of them; None if they name none.
+    """Return the procs of infos under some keys, each a proc or an array of procs; None without such infos.
 
     Raises:
-        WrongType: A value is neither.
+        WrongType: A value is neither a proc nor an array of procs.
     """
     found: list[Proc] | None = None
     for info in infos:
@@ -133,7 +133,7 @@ def procs_in(infos: Iterable[Info], *keys: str) -> tuple[Proc, ...] | None:
 
 
 def number_in(infos: Iterable[Info], key: str) -> int | None:
-    """Return the first number that these give under a key, which is a status or a count; None if they give none.
+    """Return the first number of infos under a key, a status or a count; None without such an info.
 
     Raises:
         WrongType: The value is not a number of 32 bits.
@@ -148,16 +148,16 @@ def number_in(infos: Iterable[Info], key: str) -> int | None:
 
 
 def among(proc: Proc, procs: Iterable[Proc]) -> bool:
-    """Tell whether a proc is one of these; on either side the wildcard rank stands for all of an nspace."""
+    """Return True if a proc is among procs; on either side the wildcard rank means all ranks of the nspace."""
     return any(proc[0] == other[0] and (proc[1] == other[1] or RANK_WILDCARD in (proc[1], other[1])) for other in procs)
 
 
 def place_in(directives: Iterable[Info]) -> tuple[str, str]:
-    """Return where a handler wants to stand, as one of `PLACES` or nothing, and the name that it refers to.
+    """Return the place directive of a handler, one of `PLACES` or empty, and the handler name that it refers to.
 
     Raises:
         TypeError: A name is not a string.
-        ValueError: It wants to stand in two places.
+        ValueError: Two places are set.
     """
     found: list[tuple[str, str]] = []
     for info in directives:
@@ -168,12 +168,12 @@ def place_in(directives: Iterable[Info]) -> tuple[str, str]:
         elif info.key in FLAGS and is_set((info,), info.key):
             found.append((info.key, ""))
     if len(found) > 1:
-        raise ValueError(f"a handler stands in one place, not in {' and '.join(repr(key) for key, _ in found)}")
+        raise ValueError(f"a handler has one place, not {' and '.join(repr(key) for key, _ in found)}")
     return found[0] if found else ("", "")
 
 
 def check_range(range: int, infos: tuple[Info, ...]) -> None:
-    """Raise where procs are named and the range is not a custom one, or the other way round."""
+    """Raise an error unless procs are named for the custom range, and only for it."""
     procs = procs_in(infos, keys.EVENT_CUSTOM_RANGE)
     if range == RANGE_CUSTOM and not procs:
         raise ValueError("the custom range needs the procs that it consists of, in attrs.EVENT_CUSTOM_RANGE")
@@ -182,11 +182,11 @@ def check_range(range: int, infos: tuple[Info, ...]) -> None:
 
 
 class RegisterEventHandler(Op[int]):
-    """`PMIx_Register_event_handler`: have a function called for events; returns the handler's id.
+    """`PMIx_Register_event_handler`: register a function for events; returns the handler's id.
 
-    No codes makes it a default handler: called for events of any code, after the other handlers of the process. The
-    engine calls `handler` on a thread of its own, where it must neither block nor raise; the chain of handlers goes on
-    when the delivery is `done`, from whatever thread.
+    Without codes it is a default handler: called for events of any code, after the other handlers of the process. The
+    engine calls `handler` in its thread, so it must neither block nor raise; the chain of handlers continues when the
+    delivery is `done`, from any thread.
 
     Understood directives: `attrs.EVENT_HDLR_NAME`, `attrs.EVENT_HDLR_FIRST`, `attrs.EVENT_HDLR_LAST`,
     `attrs.EVENT_HDLR_FIRST_IN_CATEGORY`, `attrs.EVENT_HDLR_LAST_IN_CATEGORY`, `attrs.EVENT_HDLR_BEFORE`,
@@ -194,8 +194,8 @@ class RegisterEventHandler(Op[int]):
     `attrs.RANGE`, `attrs.EVENT_AFFECTED_PROC`, `attrs.EVENT_AFFECTED_PROCS`, `attrs.EVENT_ONESHOT`.
 
     Attributes:
-        ended: Called once like `handler` when no further event can come because the session has ended: with None where
-            it was closed, with the error where the server was lost. Not called after a deregistration.
+        ended: Called once like `handler` when the session has ended, so that no further event can arrive: with None if
+            it was closed, with the error if the server was lost. Not called after a deregistration.
     """
 
     handler: Callable[[Delivery], None]
@@ -216,7 +216,7 @@ class RegisterEventHandler(Op[int]):
 
 
 class DeregisterEventHandler(Op[None]):
-    """`PMIx_Deregister_event_handler`: have a handler called no more."""
+    """`PMIx_Deregister_event_handler`: stop calling a handler."""
 
     id: int
 
@@ -226,7 +226,7 @@ class NotifyEvent(Op[None]):
 
     Understood infos: `attrs.EVENT_CUSTOM_RANGE` (a proc or an array of them, with `Range.CUSTOM`),
     `attrs.EVENT_NON_DEFAULT`, `attrs.EVENT_DO_NOT_CACHE`, `attrs.EVENT_AFFECTED_PROC`, `attrs.EVENT_AFFECTED_PROCS`;
-    all others travel with the event.
+    all others are sent with the event.
     """
 
     code: int
@@ -243,13 +243,13 @@ class NotifyEvent(Op[None]):
 
 
 class RegisterEvents(HostOp[None]):
-    """Upcall `register_events`: a client is interested in these codes, which the host may raise; none means all."""
+    """Upcall `register_events`: a client has registered for codes, which the host may raise; none means all."""
 
     codes: tuple[int, ...] = ()
     directives: tuple[Info, ...] = ()
 
 
 class DeregisterEvents(HostOp[None]):
-    """Upcall `deregister_events`: no client of this server is interested in these codes any more."""
+    """Upcall `deregister_events`: no client of this server is registered for these codes any longer."""
 
     codes: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Fabrics, and how far devices are."""
+"""Fabrics, and the distances of devices."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pypmix.standard.types import Cpuset, DeviceDistance, Info, Topology
 
 
 class FabricRegister(Op[tuple[Info, ...]]):
-    """`PMIx_Fabric_register`: ask for a fabric's information. Also an upcall."""
+    """`PMIx_Fabric_register`: request a fabric's information. Also an upcall."""
 
     directives: tuple[Info, ...] = ()
 
 
 class FabricUpdate(Op[tuple[Info, ...]]):
-    """`PMIx_Fabric_update`: what is new of a registered fabric. Also an upcall."""
+    """`PMIx_Fabric_update`: request changes of a registered fabric. Also an upcall."""
 
     index: int
 
@@ -26,7 +26,7 @@ class FabricUpdate(Op[tuple[Info, ...]]):
 
 
 class ComputeDistances(Op[tuple[DeviceDistance, ...]]):
-    """`PMIx_Compute_distances`: how far the devices of a node are from a binding. Also an upcall."""
+    """`PMIx_Compute_distances`: the distances of a node's devices from a binding. Also an upcall."""
 
     topology: Topology
     cpuset: Cpuset

@@ -1,4 +1,4 @@
-"""Output of procs for those that ask for it, and input to procs."""
+"""Output of procs, pulled by clients and tools, and input to procs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Output(Record):
     Attributes:
         source: The proc that wrote it.
         channel: An `IOFChannel`.
-        data: The bytes; none at all is the end of that channel.
-        infos: What came with it.
+        data: The bytes; empty at the end of the channel.
+        infos: Its infos.
     """
 
     source: Proc
@@ -33,12 +33,12 @@ class Output(Record):
 
     @property
     def text(self) -> str:
-        """The bytes as UTF-8; what is none, a character that a piece cuts in two for one, becomes U+FFFD."""
+        """The bytes as UTF-8; invalid bytes, such as a character split between two pieces, become U+FFFD."""
         return self.data.decode("utf-8", "replace")
 
 
 def names_proc(procs: tuple[Proc, ...] | frozenset[Proc], proc: Proc) -> bool:
-    """Tell whether one of the procs, by name or by wildcard, is this one; an empty nspace stands for all."""
+    """Return True if the procs include a proc, by name or by wildcard; an empty nspace means all nspaces."""
     nspace, rank = proc
     return (
         proc in procs
@@ -54,17 +54,17 @@ def _channels(channels: object, allowed: int) -> None:
 
 
 class IOFPull(Op[int]):
-    """`PMIx_IOF_pull`: have a function called with what procs write; returns an id. Also an upcall.
+    """`PMIx_IOF_pull`: call a function with the output of procs; returns an id. Also an upcall.
 
-    The engine calls `handler` on a thread of its own, where it must neither block nor raise. A rank may be
-    `Rank.WILDCARD`. As an upcall it has no handler: the host is asked to deliver that output to the server.
+    The engine calls `handler` in its thread, so it must neither block nor raise. A rank may be `Rank.WILDCARD`. As an
+    upcall it has no handler: it requests the host to deliver the output to the server.
     Understood directives: `attrs.IOF_CACHE_SIZE`, `attrs.IOF_DROP_OLDEST`, `attrs.IOF_DROP_NEWEST`,
     `attrs.IOF_TAG_OUTPUT`, `attrs.IOF_TIMESTAMP_OUTPUT`,
     `attrs.IOF_XML_OUTPUT`.
 
     Attributes:
-        ended: Called once like `handler` when nothing further can come because the session has ended: with None where
-            it was closed, with the error where the server was lost. Not called after a deregistration.
+        ended: Called once like `handler` when the session has ended, so that no further output can arrive: with None if
+            it was closed, with the error if the server was lost. Not called after a deregistration.
     """
 
     procs: tuple[Proc, ...]
@@ -81,14 +81,14 @@ class IOFPull(Op[int]):
 
 
 class IOFDeregister(Op[None]):
-    """`PMIx_IOF_deregister`: no more of that output. Also an upcall."""
+    """`PMIx_IOF_deregister`: stop a pull. Also an upcall."""
 
     id: int
     directives: tuple[Info, ...] = ()
 
 
 class IOFPush(Op[None]):
-    """`PMIx_IOF_push`: give bytes to the standard input of procs; no bytes at all is its end. Also an upcall.
+    """`PMIx_IOF_push`: send bytes to the standard input of procs; empty bytes close it. Also an upcall.
 
     Understood directives: `attrs.IOF_PUSH_STDIN`, `attrs.IOF_COMPLETE`.
     """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ACCEPTED = "accepted"
 DECLINED = "declined"
 FAILED = "failed"
-"""The answers of an invited proc; the last is for one that has ended, or has let its time run out."""
+"""The answers of an invited proc; `FAILED` if it has exited or has not answered in time."""
 
 JOINED = "joined"
 LEFT = "left"
@@ -21,36 +21,36 @@ MEMBER_FAILED = "member failed"
 LEADER_FAILED = "leader failed"
 LEADER_SELECTED = "leader selected"
 DESTRUCTED = "destructed"
-"""The changes of a group that stands."""
+"""The changes of an open group."""
 
 
 class GroupResults(Record):
     """The result of a construct.
 
     Args:
-        members: The final membership; the group rank of each is its place. Empty where the library does not tell.
-        context_id: The context id, None where none was assigned.
-        infos: What else the library tells, such as the members' group info.
+        members: The final membership, in group-rank order; empty if the library does not return it.
+        context_id: The context id; None if none was assigned.
+        infos: Further infos of the library, such as the members' group info.
     """
 
     members: tuple[Proc, ...] = ()
     context_id: int | None = None
     infos: tuple[Info, ...] = ()
     partial: bool = False
-    """Whether a proc that was named is not a member, in an operation that allows it."""
+    """Whether a named proc is not a member, in an operation that allows it."""
 
 
 class GroupState(Record):
-    """A group that the caller is a member of, as it is now.
+    """The present state of a group of the caller.
 
     Args:
         name: The group's name.
-        members: The members now; the group rank of each is its place.
-        context_id: The context id, None where none was assigned.
-        leader: Its leader, None if it has none.
-        epoch: How often the membership has changed, counted from 1.
-        term: How many leaders it has had.
-        infos: What else was told of it when it was formed.
+        members: The present members, in group-rank order.
+        context_id: The context id; None if none was assigned.
+        leader: Its leader; None without a leader.
+        epoch: The number of the membership, from 1; it grows with each change.
+        term: The number of its leaders so far.
+        infos: Further infos of its construct.
     """
 
     name: str
@@ -63,7 +63,7 @@ class GroupState(Record):
 
 
 class GroupChange(Record):
-    """Something that has happened to a group.
+    """A change of a group.
 
     Args:
         kind: `JOINED`, `LEFT`, `MEMBER_FAILED`, `LEADER_FAILED`, `LEADER_SELECTED` or `DESTRUCTED`.
@@ -82,8 +82,8 @@ class GroupAnswer(Record):
     Args:
         kind: `ACCEPTED`, `DECLINED` or `FAILED`.
         proc: The invited proc.
-        reason: Why, in words, where it says so.
-        infos: What else it says.
+        reason: The reason, if the proc sends one.
+        infos: Further infos of the answer.
     """
 
     kind: str
@@ -93,7 +93,7 @@ class GroupAnswer(Record):
 
 
 class _GroupOp(Op[R]):
-    """Base of the operations on a group of some name."""
+    """Base of the operations on a group with a name."""
 
     group: str
 
@@ -106,7 +106,7 @@ class _GroupOp(Op[R]):
 class GroupConstruct(_GroupOp[GroupResults]):
     """`PMIx_Group_construct`: make a group of procs; all of them call it.
 
-    No procs means that others add the caller (`attrs.GROUP_ADD_MEMBERS`). Understood directives:
+    Without procs, other callers add the caller (`attrs.GROUP_ADD_MEMBERS`). Understood directives:
     `attrs.GROUP_ASSIGN_CONTEXT_ID`, `GROUP_LEADER`, `GROUP_OPTIONAL`, `GROUP_NOTIFY_TERMINATION`,
     `GROUP_FT_COLLECTIVE`, `GROUP_LOCAL_ONLY`, `GROUP_BOOTSTRAP`, `GROUP_ADD_MEMBERS`, `GROUP_FINAL_MEMBERSHIP_ORDER`,
     `GROUP_INFO`, `GROUP_ENDPT_DATA`, `TIMEOUT`.
@@ -117,7 +117,7 @@ class GroupConstruct(_GroupOp[GroupResults]):
 
 
 class GroupDestruct(_GroupOp[None]):
-    """`PMIx_Group_destruct`: take a group apart; all of its members call it.
+    """`PMIx_Group_destruct`: destruct a group; all of its members call it.
 
     Understood directives: `attrs.TIMEOUT`, `attrs.GROUP_FT_COLLECTIVE`.
     """
@@ -126,7 +126,7 @@ class GroupDestruct(_GroupOp[None]):
 
 
 class GroupInvite(_GroupOp[GroupResults]):
-    """`PMIx_Group_invite`: invite procs to a group, whose leader the caller is; it ends when the group stands.
+    """`PMIx_Group_invite`: invite procs to a group and lead it; completes when the group is open.
 
     Understood directives: `attrs.GROUP_OPTIONAL`, `GROUP_FT_COLLECTIVE`, `GROUP_NOTIFY_TERMINATION`,
     `GROUP_ASSIGN_CONTEXT_ID`, `GROUP_INFO`, `GROUP_ENDPT_DATA`, `TIMEOUT`.
@@ -134,9 +134,9 @@ class GroupInvite(_GroupOp[GroupResults]):
     Args:
         group: The group's name.
         procs: The invited procs; the caller is the first member, whether it is named or not.
-        directives: What is asked for.
-        answers: Called with each answer, where the caller decides what follows by `GroupInviteControl`: the group is
-            not complete before that says so. None leaves it to the Standard's rules. It must not block.
+        directives: The directives.
+        answers: Called with each answer, if the caller controls the invitation by `GroupInviteControl`, which then has
+            to complete the group. None for the Standard's rules. It must not block.
     """
 
     procs: tuple[Proc, ...] = ()
@@ -145,15 +145,15 @@ class GroupInvite(_GroupOp[GroupResults]):
 
 
 class GroupInviteControl(_GroupOp[None]):
-    """Go on with an invitation of the caller's own that is under way.
+    """Control an invitation of the caller in progress.
 
     Args:
         group: The group's name.
-        drop: Invited procs that are not to be members any more.
+        drop: Invited procs that are no longer to be members.
         invite: Further procs to invite.
-        complete: End it: the procs that have accepted are members, and the group is complete when the others have
+        complete: Complete it: procs that have accepted become members, and the group opens when the others have
             answered.
-        abort: Give it up, for all who were invited (`PMIX_GROUP_CONSTRUCT_ABORT`).
+        abort: Abort it, for all invited procs (`PMIX_GROUP_CONSTRUCT_ABORT`).
     """
 
     drop: tuple[Proc, ...] = ()
@@ -163,7 +163,7 @@ class GroupInviteControl(_GroupOp[None]):
 
 
 class GroupJoin(_GroupOp[GroupResults]):
-    """`PMIx_Group_join`: accept or decline an invitation; an accepted one ends when the group stands.
+    """`PMIx_Group_join`: accept or decline an invitation; an acceptance completes when the group is open.
 
     Understood directives: `attrs.GROUP_INFO`, `GROUP_ENDPT_DATA`, `TIMEOUT`.
 
@@ -171,8 +171,8 @@ class GroupJoin(_GroupOp[GroupResults]):
         group: The group's name.
         leader: The proc that has invited the caller.
         accept: Whether to join.
-        directives: What is asked for.
-        reason: Why not, in words.
+        directives: The directives.
+        reason: The reason for a refusal.
     """
 
     leader: Proc
@@ -187,26 +187,26 @@ class GroupJoin(_GroupOp[GroupResults]):
 
 
 class GroupLeave(_GroupOp[None]):
-    """`PMIx_Group_leave`: leave a group that stands; the others are told (`PMIX_GROUP_LEFT`).
+    """`PMIx_Group_leave`: leave an open group; the others receive `PMIX_GROUP_LEFT`.
 
     Args:
         group: The group's name.
-        directives: What the others are told as well.
+        directives: Infos for the other members.
     """
 
     directives: tuple[Info, ...] = ()
 
 
 class GroupAdmit(_GroupOp[None]):
-    """Take a proc in as a member of a group that stands (no C function).
+    """Admit a proc to an open group (no C function).
 
-    The first member does it. The proc has to wait for it by `GroupEnter`, before or after. It ends when all members
-    know the new one.
+    The first member does it. The proc must call `GroupEnter`, before or after. It completes when all members have the
+    new membership.
 
     Args:
         group: The group's name.
         proc: The proc.
-        directives: Understood is `attrs.TIMEOUT`, for the proc to come.
+        directives: `attrs.TIMEOUT` limits the wait for the proc.
     """
 
     proc: Proc
@@ -219,14 +219,14 @@ class GroupAdmit(_GroupOp[None]):
 
 
 class GroupEnter(_GroupOp[GroupResults]):
-    """Wait until a member of a group that stands takes the caller in by `GroupAdmit`; `GroupLeave` ends the wait.
+    """Wait until a member of an open group admits the caller by `GroupAdmit`; `GroupLeave` ends the wait.
 
     Understood directives: `attrs.GROUP_INFO`, `GROUP_ENDPT_DATA`, `TIMEOUT`.
 
     Args:
         group: The group's name.
-        by: Tells whether a proc, which says that it is a member, may take the caller in. It must not block.
-        directives: What is asked for.
+        by: Returns True if a proc, which claims to be a member, may admit the caller. It must not block.
+        directives: The directives.
     """
 
     by: Callable[[Proc], bool]
@@ -234,16 +234,16 @@ class GroupEnter(_GroupOp[GroupResults]):
 
 
 class GroupWatch(_GroupOp[int]):
-    """Have a function called with each change of a group that the caller is a member of; returns a number.
+    """Call a function with each change of a group of the caller; returns a number.
 
     Args:
         group: The group's name.
         changed: Called with each `GroupChange`, in order; it must not block.
-        ended: Called once when no further change can come, with an error or None.
-        past: Whether to tell first what has happened since the group was formed, as far as it is kept: so nothing is
-            missed between that and the watch.
-        elects: Whether a leader that leaves is to be followed by another one as if it had failed: the caller's handlers
-            of `PMIX_GROUP_LEADER_FAILED` are asked then, too, and the other members that want it.
+        ended: Called once when no further change can happen, with an error or None.
+        past: Whether to report the kept changes since the construct first, so that none is missed between it and the
+            watch.
+        elects: Whether a departed leader is to be replaced as if it had failed: handlers of
+            `PMIX_GROUP_LEADER_FAILED` are then called at the caller and the other members that request it.
     """
 
     changed: Callable[[GroupChange], None]
@@ -253,6 +253,6 @@ class GroupWatch(_GroupOp[int]):
 
 
 class GroupUnwatch(Op[None]):
-    """Take a `GroupWatch` back."""
+    """End a `GroupWatch`."""
 
     id: int

@@ -1,4 +1,4 @@
-"""Upcalls that are not a client's own request: its coming and going, and a server's half of what crosses servers."""
+"""Upcalls that are not requests of a client: its connection and exit, and a server's part of collectives."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ GROUP_NONE = 2
 GROUP_CANCEL = 3
 
 GROUP_ABSENT = "pypmix.grp.absent"
-"""In the directives of a `GroupUpcall`: which of its procs have ended without coming; in the result: all of them."""
+"""In the directives of a `GroupUpcall`: its procs that have exited without joining; in the result: all such procs."""
 
 GROUP_ORDER = "pypmix.grp.order"
 """In the directives: the procs in the order in which all callers of the server have named them."""
 
 GROUP_LEADER_PROC = "pypmix.grp.leader"
-"""In the directives: which of the callers has declared itself the leader; in the result: who leads."""
+"""In the directives: the caller that has declared itself the leader; in the result: the leader."""
 
 GROUP_ROUND = "pypmix.grp.round"
-"""In the directives: the how many-th time it is that the server comes to this construct, counted from 1."""
+"""In the directives: the number of this request for the construct, from 1."""
 
 GROUP_CLAIMS = "pypmix.grp.claims"
-"""In the directives: which procs want to lead after the leader has failed."""
+"""In the directives: the procs that claim the lead after the leader has failed."""
 
 GROUP_VERDICT = "pypmix.grp.verdict"
-"""In the directives: "abort" where one of the procs wants no such group."""
+"""In the directives: "abort" if one of the procs aborts the construct."""
 
 GROUP_GUEST = "pypmix.grp.guest"
-"""In the directives: the only caller that it speaks for, while the participants are not known yet."""
+"""In the directives: the only caller of the request, while the participants are not known yet."""
 
 
 COMMITTED = "pypmix.committed"
@@ -54,13 +54,13 @@ class ClientFinalized(HostOp[None]):
 
 
 class ClientLost(HostOp[None]):
-    """A client's connection ended without finalize; natives tell their hosts by an event, not an upcall."""
+    """A client's connection ended without finalize; native servers report it to their hosts by an event instead."""
 
     proc: Proc
 
 
 class ClientAborted(HostOp[None]):
-    """Upcall `abort`: a client asks to end procs; none named means all of its nspace."""
+    """Upcall `abort`: a client requests to end procs, by default all of its nspace."""
 
     proc: Proc
     code: int
@@ -69,15 +69,14 @@ class ClientAborted(HostOp[None]):
 
 
 class FenceUpcall(HostOp[bytes]):
-    """Upcall `fence_nb`: all procs of a fence that are this server's have called it, and others are not.
+    """Upcall `fence_nb`: all procs of this server in a fence have called it, and other servers take part.
 
-    The result is the data of all servers that take part, each one's as it gave it, one after the other; that of this
-    server may be left out.
+    The result is the concatenated data of all servers that take part, unchanged; that of this server may be left out.
 
     Args:
-        procs: The procs of the fence as its callers name them: a wildcard stands for all of an nspace.
-        directives: What the callers ask for (`attrs.COLLECT_DATA`, `attrs.TIMEOUT`).
-        data: What the procs of this server have committed for others; empty for a fence that exchanges nothing.
+        procs: The procs of the fence as named by its callers: a wildcard means all ranks of an nspace.
+        directives: The callers' directives (`attrs.COLLECT_DATA`, `attrs.TIMEOUT`).
+        data: The data that the procs of this server have committed for others; empty for a fence without an exchange.
     """
 
     procs: tuple[Proc, ...]
@@ -91,13 +90,13 @@ class FenceUpcall(HostOp[bytes]):
 
 
 class DirectModex(HostOp[bytes]):
-    """Upcall `direct_modex`: a client wants what a proc of another server has committed for others.
+    """Upcall `direct_modex`: a client requests the data that a proc of another server has committed for others.
 
-    The result is what that server answers to `dmodex_request`.
+    The result is the answer of that server to `dmodex_request`.
 
     Args:
-        proc: Whose data.
-        directives: What the client asks for (`attrs.TIMEOUT`, `attrs.REQUIRED_KEY`).
+        proc: The owner of the data.
+        directives: The client's directives (`attrs.TIMEOUT`, `attrs.REQUIRED_KEY`).
     """
 
     proc: Proc
@@ -105,23 +104,23 @@ class DirectModex(HostOp[bytes]):
 
 
 class GroupUpcall(HostOp[tuple[Info, ...]]):
-    """Upcall `group`: all procs of this server that construct or destruct a group have called it.
+    """Upcall `group`: all procs of this server in a construct or destruct of a group have called it.
 
     The result of a construct is `attrs.GROUP_MEMBERSHIP` with all members in the order of their group ranks,
-    `attrs.GROUP_CONTEXT_ID` where one was asked for (`attrs.GROUP_ASSIGN_CONTEXT_ID`), and the members' group info
-    and endpoint data as they gave it.
+    `attrs.GROUP_CONTEXT_ID` if it was requested (`attrs.GROUP_ASSIGN_CONTEXT_ID`), and the members' group info and
+    endpoint data.
 
-    A server of the Python engine adds directives for hosts that know them (`GROUP_ABSENT` and those after it). Such a
-    host answers a construct of several servers with `GROUP_ABSENT` and without a membership where members have ended
-    and the callers are to be heard first: the upcall comes again then, with the next `GROUP_ROUND`.
+    A server of the Python engine adds directives for hosts that support them (`GROUP_ABSENT` and the next ones). Such a
+    host answers a construct of several servers with `GROUP_ABSENT` and without a membership if members have exited and
+    the callers have to react first: the server then repeats the upcall with the next `GROUP_ROUND`.
 
     Args:
-        operation: 0 for a construct, 1 for a destruct, 3 where the server gives up one that it has begun.
+        operation: 0 for a construct, 1 for a destruct, 3 to cancel a construct that the server has begun.
         group: The group's name.
-        procs: The members as the callers name them; the caller alone where it is one of `GROUP_GUEST`; for a cancel
-            none, or the caller that is offered no more.
-        directives: What the callers ask for, and what they tell the others: `attrs.GROUP_INFO` is an array of infos for
-            each, of which the first is its `attrs.PROCID` and the last its `attrs.GROUP_ENDPT_DATA`, if any.
+        procs: The members as named by the callers; with `GROUP_GUEST` only the caller; for a cancel none, or the
+            caller to withdraw.
+        directives: The callers' directives, and their data for the others: `attrs.GROUP_INFO` is an array of infos for
+            each caller, first its `attrs.PROCID` and last its `attrs.GROUP_ENDPT_DATA`, if any.
     """
 
     operation: int
@@ -146,7 +145,7 @@ class ResourceBlock(HostOp[None]):
     """Upcall `resource_block`: define or change a block of resources; releases from 6.0 on.
 
     Args:
-        directive: What to do (`ResBlockDirective`).
+        directive: The action (`ResBlockDirective`).
         block: The block's name.
         units: The resources.
         infos: Further infos.

@@ -33,7 +33,7 @@ def _keys(keys: object) -> None:
 
 
 class Publish(Op[None]):
-    """`PMIx_Publish`: make values known to others under keys, independent of put and commit. Also an upcall.
+    """`PMIx_Publish`: publish values under keys, independent of put and commit. Also an upcall.
 
     Understood directives: `attrs.TIMEOUT`, `attrs.ACCESS_PERMISSIONS`, and with `Range.CUSTOM` the procs in
     `attrs.EVENT_CUSTOM_RANGE`.
@@ -56,9 +56,9 @@ class Publish(Op[None]):
 
 
 class Lookup(Op[tuple[Pdata, ...]]):
-    """`PMIx_Lookup`: what was published under keys, as far as the caller may see it. Also an upcall.
+    """`PMIx_Lookup`: the data published under keys that the caller may see. Also an upcall.
 
-    The result is what was found, which may be less than all; where nothing was found, that is an error.
+    The result may lack some keys; if no key was found, that is an error.
     Understood directives: `attrs.WAIT`, `attrs.TIMEOUT`, `attrs.RANGE`.
     """
 
@@ -73,7 +73,7 @@ class Lookup(Op[tuple[Pdata, ...]]):
 
 
 class Unpublish(Op[None]):
-    """`PMIx_Unpublish`: take back what the caller published, all of it if no keys are named. Also an upcall.
+    """`PMIx_Unpublish`: remove data that the caller published, by default all of it. Also an upcall.
 
     Understood directives: `attrs.RANGE`, `attrs.TIMEOUT`.
     """

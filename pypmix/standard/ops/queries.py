@@ -9,8 +9,8 @@ from pypmix.standard.types import MAX_NSLEN, Info, Proc, Query, check_name
 class QueryInfo(Op[tuple[Info, ...]]):
     """`PMIx_Query_info`: values for keys such as `attrs.QUERY_NAMESPACES`. Also an upcall.
 
-    The result is what was found, in the order in which the queries name it and one info for each key; it may be less
-    than was asked for. Where nothing was found, that is an error.
+    The result has one info for each key that was found, in the order of the queries; some keys may be missing. If no
+    key was found, that is an error.
     """
 
     queries: tuple[Query, ...]
@@ -35,7 +35,7 @@ def _names(node: str | None, nspace: str | None) -> None:
 
 
 class ResolvePeers(Op[tuple[Proc, ...]]):
-    """`PMIx_Resolve_peers`: the procs of an nspace (None: of all) that run on a node (None: the caller's own)."""
+    """`PMIx_Resolve_peers`: the procs of an nspace (None: of all) that run on a node (None: the caller's)."""
 
     node: str | None = None
     nspace: str | None = None

@@ -9,8 +9,8 @@ from pypmix.standard.types import App, Info
 class Spawn(Op[str]):
     """`PMIx_Spawn`: start a job; returns its nspace. Also an upcall.
 
-    The caller holds the job info of the new nspace when it ends. Understood directives are those of the Standard's
-    "Spawn-specific constants and attributes", of the job in `directives` and of an application in its infos.
+    When it completes, the caller has the job info of the new nspace. Understood directives are the Standard's
+    "Spawn-specific constants and attributes", for the job in `directives` and for an application in its infos.
     """
 
     apps: tuple[App, ...]

@@ -1,4 +1,4 @@
-"""Which servers a tool is connected to, and what a server tells of tools."""
+"""The connections of a tool with servers, and the upcall for a tool."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ToolAttachToServer(Op[Proc]):
 
 
 class ToolSetServer(Op[None]):
-    """`PMIx_tool_set_server`: have a server that the tool is connected to carry out what it asks from now on.
+    """`PMIx_tool_set_server`: make a connected server the one for all further requests.
 
     Understood directives: `attrs.WAIT_FOR_CONNECTION`, `attrs.TIMEOUT`.
     """
@@ -54,16 +54,16 @@ class ToolDisconnect(Op[None]):
 class ToolConnected(HostOp[Proc | None]):
     """Upcall `tool_connected2`: a tool wants to connect; the answer is its name, an error refuses it.
 
-    A tool that brings a name keeps it, whatever the answer says; where neither it nor the host has one, the server
-    makes one up. The upcall's `uid` and `gid` are those that the server knows the tool to be of. When it has gone,
-    that is told as of a client: by `ClientFinalized` or `ClientLost`.
+    A tool with a name keeps it, whatever the answer is; if neither it nor the host has a name, the server makes one.
+    The upcall's `uid` and `gid` are the tool's, as verified by the server. Its exit is reported like a client's, by
+    `ClientFinalized` or `ClientLost`.
 
     Attributes:
-        proc: The name that it brings; None where it asks for one.
-        pid: Its process id as it says; None where it does not.
-        launcher: Whether it launches jobs itself.
+        proc: Its name; None if it requests one.
+        pid: Its process id, if it sends one, unverified.
+        launcher: Whether it launches jobs.
         release: The release of its library.
-        directives: What it said of itself.
+        directives: The infos of its handshake.
     """
 
     proc: Proc | None = None
