@@ -277,7 +277,7 @@ class Layout:
             name: The name of the field.
             buffer_type: 1 for a plain buffer, 2 for a described one.
             reader: The reader's release, or its rule.
-            values: The values of the other fields; the default is no value.
+            values: The values of the other fields; a missing field has no value.
         """
         place = next(place for place, field in enumerate(self.fields) if field.name == name)
         found: list[bytes] = []

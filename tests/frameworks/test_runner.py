@@ -86,7 +86,7 @@ def test_the_example_under_slurm(cluster: Cluster, nodes_with_slurm: Slurm, node
 
 def test_too_few_ranks(cluster: Cluster) -> None:
     code, _, err = run(cluster, *RUN, "-n", "2", *ranks(EXAMPLE), check=False)
-    assert code == 1 and "takes 3 ranks or more, for scheduler, client, workers: this job has 2" in err, err
+    assert code == 1 and "needs 3 ranks or more, for scheduler, client, workers: this job has 2" in err, err
 
 
 @pytest.mark.parametrize("what", ["scheduler", further("client"), further("workers"), "early"])
