@@ -218,6 +218,8 @@ def test_an_engine_that_does_not_exist(
 
 @pytest.mark.parametrize("words", [["ps", "--json"], ["top", "--json"], ["query", "QUERY_NAMESPACES", "--json"]])
 def test_the_native_engine_looks_for_one_server(command: Command, words: list[str]) -> None:
+    if not machine.extension() or not machine.libraries():
+        machine.lacking("a libpmix or the native engine's extension")
     job = command.start("run", "--forward", "sh", "-c", "echo 1; exec sleep 60")
     assert job.stdout is not None
     assert job.stdout.readline() == b"1\n"

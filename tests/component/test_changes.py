@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from lib import changes
+from lib import changes, machine
 
 Git = Callable[..., None]
 
@@ -24,6 +25,8 @@ def forget() -> None:
 @pytest.fixture
 def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Git]:
     """A repository with one commit of some days ago, in the place of this one."""
+    if not shutil.which("git"):
+        machine.lacking("git")
     monkeypatch.setattr(changes, "ROOT", tmp_path)
     monkeypatch.delenv(changes.SINCE, raising=False)
     for name in ("AUTHOR", "COMMITTER"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from lib import long
+from lib import long, machine
 
 APPEND = "import sys; open('log', 'a').write(sys.argv[1]); sys.exit({})"
 
@@ -18,6 +20,8 @@ def part(name: str, code: int = 0) -> long.Part:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    if not shutil.which("git"):
+        machine.lacking("git")
     found = tmp_path / "checkout"
     found.mkdir()
     monkeypatch.setattr(long, "ROOT", found)
@@ -55,6 +59,19 @@ def test_another_state_of_the_checkout_begins_anew(
     (checkout / "new").write_text("")
     assert long.main(results) == 0
     assert (checkout / "log").read_text() == "aa"
+
+
+def test_signals_that_the_shell_has_it_ignore_reach_the_parts(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import signal, sys; sys.exit(signal.SIG_IGN in map(signal.getsignal, (1, 2, 3)))"
+    monkeypatch.setattr(long, "PARTS", (long.Part("heeds", "signals", ("python", "-c", code), ()),))
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (1, 2, 3)}
+    try:
+        assert long.main(["--results", str(tmp_path / "results")]) == 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_every_folder_of_tests_is_in_a_part() -> None:

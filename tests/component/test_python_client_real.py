@@ -77,13 +77,13 @@ open(os.path.join(os.environ["WELL"], str(me.rank)), "w").close()
 
 
 def launchers() -> list[object]:
-    prterun = os.environ.get("PYPMIX_TEST_PRTERUN")
+    prterun = os.environ.get("PYPMIX_TEST_PRTERUN", "")
     mpirun = shutil.which("mpirun")
     return [
         pytest.param(
             [prterun, "--map-by", ":OVERSUBSCRIBE"],
             id="prterun",
-            marks=pytest.mark.skipif(not prterun, reason="PYPMIX_TEST_PRTERUN names no prterun"),
+            marks=pytest.mark.skipif(not os.path.exists(prterun), reason="PYPMIX_TEST_PRTERUN names no prterun"),
         ),
         pytest.param(
             [mpirun, "--oversubscribe"],

@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -173,6 +174,13 @@ def program(command: Sequence[str]) -> list[str]:
     return [sys.executable, *(() if name == "python" else ("-m", name)), *arguments]
 
 
+def restore_signals() -> None:
+    """Heed the signals again that a shell has a command ignore which it runs in the background: tests raise them."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def run(part: Part, folder: Path) -> bool:
     """Run a part, and return True if it passes."""
     provides = [
@@ -206,6 +214,7 @@ def main(arguments: Sequence[str]) -> int:
     state = State(folder / "state.json")
     parts = [part for part in PARTS if part.name in (given.only or [each.name for each in PARTS])]
     if not given.list:
+        restore_signals()
         for part in parts:
             if not state.has_passed(part.name) or given.only:
                 print(f"== {part.name}: {part.title}", flush=True)

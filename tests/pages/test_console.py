@@ -32,6 +32,8 @@ def of_a_part() -> Iterator[tuple[str, list[Block]]]:
 def test_blocks_run_as_they_stand(part: str, wanted: list[Block], folder: Path, environment: dict[str, str]) -> None:
     if any("prterun" in block.script for block in wanted) and not (folder / ".venv" / "bin" / "prterun").exists():
         machine.lacking("the launcher prterun")
+    if any(re.search("engine.native|ENGINE=native", block.script) for block in wanted) and not machine.extension():
+        machine.lacking("the native engine's extension")
     ends = [re.sub("&$", READY, block.script, flags=re.MULTILINE) + f'\necho "{MARK}$?"' for block in wanted]
     script = "\n".join([*ends, "kill $(jobs -p) 2>/dev/null", "wait"])
     text, _ = printed(["bash", "-c", script], folder, environment)
