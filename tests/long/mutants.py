@@ -65,20 +65,20 @@ class Module(NamedTuple):
 
 
 MODULES = (
-    Module("collective/machine", "pypmix/engine/collective/machine.py", 10, 70),
-    Module("groups", "pypmix/engine/groups/*.py", 39, 65),
-    Module("python/datastore", "pypmix/engine/python/datastore.py", 8, 65),
+    Module("collective/machine", "pypmix/engine/collective/machine.py", 10, 90),
+    Module("groups", "pypmix/engine/groups/*.py", 39, 85),
+    Module("python/datastore", "pypmix/engine/python/datastore.py", 8, 85),
     Module("python/modex", "pypmix/engine/python/modex.py", 8, 85),
-    Module("python/client", "pypmix/engine/python/client.py", 11, 45),
-    Module("python/server", "pypmix/engine/python/server.py", 6, 60),
-    Module("python/reactor", "pypmix/engine/python/reactor.py", 8, 0, SOCKETS),
-    Module("wire/decode", "pypmix/wire/decode.py", 9, 0),
-    Module("wire/encode", "pypmix/wire/encode.py", 8, 0),
-    Module("exchange/coordinator", "pypmix/host/exchange/coordinator.py", 9, 0, FAULTS),
-    Module("exchange/participant", "pypmix/host/exchange/participant.py", 7, 0, FAULTS),
-    Module("exchange/deciding", "pypmix/host/exchange/deciding.py", 6, 0, FAULTS),
-    Module("peeruid", "pypmix/engine/peeruid.py", 6, 0),
-    Module("requests", "pypmix/requests/*.py", 26, 0),
+    Module("python/client", "pypmix/engine/python/client.py", 11, 85),
+    Module("python/server", "pypmix/engine/python/server.py", 6, 80),
+    Module("python/reactor", "pypmix/engine/python/reactor.py", 8, 80, SOCKETS),
+    Module("wire/decode", "pypmix/wire/decode.py", 9, 85),
+    Module("wire/encode", "pypmix/wire/encode.py", 8, 80),
+    Module("exchange/coordinator", "pypmix/host/exchange/coordinator.py", 9, 65, FAULTS),
+    Module("exchange/participant", "pypmix/host/exchange/participant.py", 7, 85, FAULTS),
+    Module("exchange/deciding", "pypmix/host/exchange/deciding.py", 6, 80, FAULTS),
+    Module("peeruid", "pypmix/engine/peeruid.py", 6, 80),
+    Module("requests", "pypmix/requests/*.py", 26, 90),
 )
 
 
