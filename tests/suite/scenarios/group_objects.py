@@ -186,11 +186,12 @@ async def failover(me):
         async with Leadership(g, elect=lambda alive: min(alive)) as lead:
             async for term in lead.terms():
                 found.append((term.epoch, term.leader.rank, names(g)[-2:]))
-                if term.leader == me.proc and me.rank < 2:
-                    await sleep(0.2)
-                    os._exit(0)
                 if term.leader.rank == 2:
                     break
+                # Each has seen the term before it ends.
+                await me.fence(g.members, timeout=20)
+                if term.leader == me.proc:
+                    os._exit(0)
                 await term.over.wait(20)
     return found
 
