@@ -73,7 +73,7 @@ from pypmix.host.exchange.kinds import (
     Spread,
     coordinator_of,
 )
-from pypmix.host.exchange.limits import MAX_DECIDED, MAX_LATE, MAX_LEFT
+from pypmix.host.exchange.limits import MAX_DECIDED, MAX_DECIDED_BYTES, MAX_LATE, MAX_LEFT
 from pypmix.host.exchange.places import Party, Places
 from pypmix.host.exchange.tree import ABSENT, NAMED, is_flat
 from pypmix.host.naming import shown
@@ -189,8 +189,8 @@ class Decided:
     def __init__(self) -> None:
         self._known: OrderedDict[Key, Outcome] = OrderedDict()
         self._new: deque[Outcome] = deque()
-        self._waiting = 0
-        """The number of contributions in these."""
+        self._waiting = self._bytes = 0
+        """The number of contributions in these, and the size of their data."""
 
     def add(self, outcome: Outcome) -> None:
         """Remember a decision."""
@@ -198,9 +198,12 @@ class Decided:
         if count:
             self._new.append(outcome)
             self._waiting += count
+            self._bytes += deciding.data_size(outcome)
             # All of one are remembered, however many servers have contributed.
-            while self._waiting > max(MAX_DECIDED, count):
-                self._waiting -= len(self._new.popleft().parts)
+            while self._waiting > max(MAX_DECIDED, count) or (self._bytes > MAX_DECIDED_BYTES and len(self._new) > 1):
+                oldest = self._new.popleft()
+                self._waiting -= len(oldest.parts)
+                self._bytes -= deciding.data_size(oldest)
 
     def find(self, key: Key) -> Outcome | None:
         """Return how a contribution has ended."""
@@ -209,7 +212,7 @@ class Decided:
             self._known.update(dict.fromkeys(outcome.parts, outcome))
             while len(self._known) > max(MAX_DECIDED, len(outcome.parts)):
                 self._known.popitem(last=False)
-        self._waiting = 0
+        self._waiting = self._bytes = 0
         return self._known.get(key)
 
 

@@ -171,6 +171,11 @@ def committed_in(parts: Parts) -> list[Info]:
     return [info for _, part in parts for info in part.infos if info.key == COMMITTED]
 
 
+def data_size(outcome: Outcome) -> int:
+    """Return the size of the committed data in a decision."""
+    return len(outcome.data) + sum([len(info.value.data) for info in outcome.infos if info.key == COMMITTED])
+
+
 def assigns(parts: Parts) -> bool:
     """Tell whether a connect makes an nspace: a caller understands it, and no caller refuses it."""
     return asked(parts, CONNECT_ASSIGN) and not asked(parts, CONNECT_XCHG_ONLY)

@@ -20,6 +20,9 @@ MAX_AGAIN = 100
 MAX_DECIDED = 4096
 """Of how many contributions a server remembers how they ended, for those whose answer was lost with a coordinator."""
 
+MAX_DECIDED_BYTES = 64 << 20
+"""Of how much committed data in these it remembers the latest."""
+
 MAX_LATE = 256
 """The most constructs that are remembered since servers have not come to them in time."""
 
