@@ -116,8 +116,9 @@ def test_servers_whose_members_have_gone_are_not_waited_for(world, when):
     assert [each.end.missing for each in asked] == [{Proc("job", 1), Proc("job", 2)}] * 2
     assert world.all_ask(fence, "b")[0].code == PARTIAL
     # What is taken apart is so without them as well; a group only if that is wanted, or nobody names them.
-    assert world.all_ask(Disconnect(ALL), "ac") == [None, None]
     gone = (Proc("job", 1), Proc("job", 2))
+    for (info,) in world.all_ask(Disconnect(ALL), "ac"):
+        assert (info.key, info.value.data.items) == (GROUP_ABSENT, gone)
     for end in world.all_ask(GroupUpcall(DESTRUCT, "g", ALL), "ac"):
         assert (end.code, end.missing) == (PARTIAL, set(gone))
     noted = (attrs.GROUP_NOTIFY_TERMINATION(True),)
