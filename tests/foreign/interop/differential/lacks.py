@@ -34,8 +34,13 @@ VALUE = "[sux]=.*"
 FORGETFUL = (MISSED, PARTIAL, "status -20")
 
 DATA_OF_THE_DEAD = "what a rank has put that dies"
+REMOTE, HIDDEN = "what is for other nodes", "scopes, after a death"
 
 PAGE = "how-it-works/libpmix.md#A wildcard among the procs"
+PAGE_OF_COMMITS = "how-it-works/libpmix.md#A get that meets the commit"
+
+WILDCARD = "a job and its ranks, in a construct"
+AT_ONCE, CONNECTED = "operations at once", "a connection that ends"
 
 
 def results_of(job: Job, word: str) -> set[str]:
@@ -95,6 +100,8 @@ ONE_TOLD = "a server of libpmix 5.0 tells some of those who wait of a failure, a
 TWO_OPERATIONS = "a server of libpmix takes a wildcard and the procs that it stands for as two operations"
 COUNTED_ON = "a server of libpmix goes on counting a call that a Python client has ended at its own limit"
 UNHEARD = "no libpmix takes a member that leaves out of a fence that a C rank waits in"
+SHOWN = "a rank of the native engine reads what a C rank of its node has put for other nodes alone"
+SCOPES = "now and then it shows ranks of a node what is for others, and after a death not what is for them"
 NO_PARTICIPANT = "a server of libpmix finds no participant in a proc that has ended"
 NOT_MISSED = "it does not miss a proc that ended before"
 WAITED_FOR = "it goes on waiting for the member that has ended"
@@ -117,19 +124,54 @@ LACKS: tuple[Lack, ...] = (
     *lacks([orders("disconnect")[1]], NEW, COUNTED_ON, {"disconnect/8": (DONE, LATE)}, MIXED),
     *lacks([orders("construct")[1]], NEW, COUNTED_ON, {"construct/8": (r"group \d+ 0,1,2", LATE)}, MIXED),
     *lacks(["a leave, in a fence"], ALL, UNHEARD, {"fence/8": (DONE, LATE, PARTIAL)}, MIXED),
+    *lacks(
+        ["a cancelled construct", "a cancelled destruct"],
+        OURS,
+        "the next call of that name is refused until the server has answered the one that was cancelled",
+        {},
+        proof="interop/differential/losses.py: LossPlanner.cancelled",
+    ),
+    # What servers of libpmix do not know.
+    *lacks(
+        [f"a cancelled {operation}" for operation in ("fence", "connect", "disconnect", "construct", "destruct")],
+        ALL,
+        "it goes on counting a call that was cancelled",
+        {},
+        proof="how-to/groups.md#Whose limit counts, and how to cancel",
+    ),
+    *lacks(
+        [
+            f"a group made without a death {when} it, {how}"
+            for when in ("before", "during")
+            for how in ("optional", "tolerant", "notified")
+        ],
+        ALL,
+        "what it makes of a group that has lost a member varies",
+        {},
+        proof="lib.promises.LACKS",
+    ),
     # The job, and all of its ranks.
     *lacks(["a job and its ranks, in a fence"], ALL, TWO_OPERATIONS, {"fence": (DONE, LATE)}),
     *lacks(["a job and its ranks, in a connect"], OLD, TWO_OPERATIONS, {"connect": (NOTHING,)}),
     *lacks(["a job and its ranks, in a connect"], NEW, TWO_OPERATIONS, {"connect": (LATE,)}),
     *lacks(
-        ["a job and its ranks, in a construct"],
+        [WILDCARD],
         PRRTE,
         "it takes the wildcard for the one member, depending on who comes first",
         {},
         proof=PAGE,
     ),
+    *lacks(
+        [AT_ONCE, CONNECTED],
+        (PRRTE_3,),
+        "now and then its server does not answer several operations at once, and it does not end after a connect",
+        {},
+        proof="interop/differential/plans.py: Planner.at_once",
+    ),
     # Deaths before the others call.
     *lacks([DATA_OF_THE_DEAD], ALL, "it has no data of a proc that has ended", {"get": (MISSED, VALUE)}),
+    *lacks([HIDDEN], (HOST_50, HOST_70), SHOWN, {"get": (VALUE, MISSED)}, MIXED),
+    *lacks([REMOTE, HIDDEN], PRRTE, SCOPES, {}, proof=PAGE_OF_COMMITS),
     *lacks(["a death before a fence"], (HOST_42, HOST_70), NO_PARTICIPANT, {"fence/8": (MISSED,)}),
     *lacks(["a death before a fence"], (HOST_50,), NO_PARTICIPANT, {"fence/8": (MISSED, DONE)}),
     *lacks(["a death before a fence", "a death before a connect"], PRRTE, NOT_MISSED, {"{}/8": (DONE,)}),
@@ -142,6 +184,13 @@ LACKS: tuple[Lack, ...] = (
     *lacks(["a death during a disconnect"], (HOST_70,), CONNECTION_LOST, {"disconnect/8": (LOST,)}),
     *lacks(["a death during a disconnect"], (PRRTE_5,), WAITED_FOR, {"disconnect/8": (LATE, LOST)}),
     *lacks(["a death during a construct"], OLD, WAITED_FOR, {"construct/8": (NOTHING,)}),
+    *lacks(
+        ["a death during a construct"],
+        (PRRTE_5,),
+        "now and then it goes on waiting for the member that has ended",
+        {},
+        proof="interop/differential/losses.py: LossPlanner.death",
+    ),
     *lacks(["a death during a destruct"], (HOST_42,), WAITED_FOR, {"destruct/8": (NOTHING,)}),
     *lacks(["a death during a destruct"], OF_50, WAITED_FOR, {"destruct/8": (LATE,)}),
     *lacks(["a death during a destruct"], (HOST_70,), CONNECTION_LOST, {"destruct/8": (LOST,)}),

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from foreign.interop.differential.lacks import DATA_OF_THE_DEAD, find_lack
-from foreign.interop.differential.plans import OWN, SUCCESS, Plan, Planner, Step
+from foreign.interop.differential.lacks import DATA_OF_THE_DEAD, HIDDEN
+from foreign.interop.differential.plans import CONSTRUCTS, OWN, SUCCESS, Plan, Planner, Step
 
 TIMED_OUT, PARTIAL, ABORTED = "status -24", "status -52", "status -165"
 
-LEAVERS = ("python", "native")
+LEAVERS = ("python", "aio", "native")
 
 COLLECTIVES = ("fence", "connect", "disconnect", "construct", "destruct")
 
@@ -89,6 +89,28 @@ class LossPlanner(Planner):
             self.together(ranks, ["disconnect", *words], SUCCESS)
         self.sync(ranks)
 
+    def cancelled(self, operation: str) -> None:
+        """A task that waits is cancelled; the others wait for its next call."""
+        able = [rank for rank in range(self.size) if self.kinds[rank] == "aio"]
+        # A server that has all of its callers has sent them to those of other nodes, which count them in.
+        pairs = [(one, late) for one in able for late in self.home if late != one and self.home[late] == self.home[one]]
+        if not pairs or self.size < 3:
+            return
+        one, late = self.random.choice(pairs)
+        waiting = self.random.choice([rank for rank in range(self.size) if rank not in (one, late)])
+        ranks = sorted([one, late, waiting])
+        name, *words = self.call(operation, ranks)
+        expected = f"{words[0]} {','.join(map(str, ranks))}" if name == "construct" else SUCCESS
+        number = self.add(waiting, [name, *words], expected)
+        given_up = self.add(one, ["cancelled", waiting, number, name, *words], "cancelled")
+        self.add(late, ["after", one, given_up])
+        self.together([one, late], [name, *words], expected)
+        if name == "construct":
+            self.together(ranks, ["destruct", words[0]], SUCCESS)
+        elif name == "connect":
+            self.together(ranks, ["disconnect", *words], SUCCESS)
+        self.sync(ranks)
+
     def wildcard(self, operation: str) -> None:
         """Some name the whole job, others each of its ranks."""
         everyone = range(self.size)
@@ -138,6 +160,20 @@ class LossPlanner(Planner):
         self.read(living, [dead])
         self.sync(living)
 
+    def hidden(self) -> None:
+        """A rank is killed, and the others read what one of them has put for other nodes, after a collecting fence."""
+        dead, living = self.parted()
+        owner, key, value = self.random.choice(living), f"k{self.fresh()}", self.value()
+        self.add(owner, ["put", key, "r", value])
+        self.add(owner, ["commit"])
+        self.sync(range(self.size), True)
+        self.killed(dead, living)
+        self.sync(living, True)
+        for rank in living:
+            if rank != owner:
+                self.add(rank, ["get", f"@:{owner}", key], self.seen(rank, owner, "r", value))
+        self.sync(living)
+
     def parted(self) -> tuple[int, list[int]]:
         """Return the rank that is to die, and the others."""
         dead = self.random.randrange(self.size)
@@ -164,13 +200,42 @@ class LossPlanner(Planner):
             for rank in living:
                 self.add(dead, ["begun", rank, numbers[rank]])
             self.add(dead, ["die"], "nothing")
-        if find_lack(DATA_OF_THE_DEAD, self.server, self.kinds) is None:
+        if self.has(DATA_OF_THE_DEAD):
             self.read(living, [dead])
         self.sync(living)
         name = self.formed(living)
         self.together(living, ["destruct", name], SUCCESS)
+        self.reread(living)
+
+    def reread(self, living: Sequence[int]) -> None:
+        """Let the ranks that live exchange what they have put, and read it."""
         self.sync(living, True)
+        if not self.has(HIDDEN):
+            self.values = [put for put in self.values if put[2] == "g"]
         self.read(living, living)
+
+    def made_without(self, operation: str, early: bool) -> None:
+        """A member is killed that a construct is done without, before the others call or while they wait."""
+        dead, living = self.parted()
+        if operation == "optional":
+            # Libraries of C are told of a partial success, and then have no group.
+            living = [rank for rank in living if not self.kinds[rank].startswith("c-")]
+        ranks = sorted([dead, *living])
+        if len(living) < 2:
+            return
+        name = f"g{self.fresh()}"
+        self.sync(range(self.size))
+        if early:
+            self.killed(dead, living)
+        procs = [f"@:{rank}" for rank in ranks]
+        numbers = self.together(living, [f"{operation}/8", name, *procs], f"{name} {','.join(map(str, living))}")
+        if not early:
+            for rank, number in numbers.items():
+                self.add(dead, ["begun", rank, number])
+            self.add(dead, ["die"], "nothing")
+        self.together(living, ["fence", "n", f"={name}:*"], SUCCESS)
+        self.together(living, ["destruct", name], SUCCESS)
+        self.reread(living)
 
     def aborted(self, rank: int) -> str:
         """Return what a construct ends with whose member ends: our own server has one status for C's collectives."""
@@ -186,13 +251,14 @@ class LossPlanner(Planner):
         return self.made()
 
     @classmethod
-    def alone(cls, name: str, kinds: Sequence[str], server: str) -> Plan:
-        """Return the plan of one loss alone, for a job of just these ranks."""
-        planner = cls(0, kinds, server, len(kinds), len(kinds))
+    def alone(cls, name: str, kinds: Sequence[str], server: str, nodes: int = 1) -> Plan | None:
+        """Return the plan of one loss alone, for a job of just these ranks; None if that cannot have it."""
+        planner = cls(0, kinds, server, len(kinds), len(kinds), (nodes,))
         planner.kinds = tuple(kinds)
         planner.begin()
+        before = planner.last
         LOSSES[name](planner)
-        return planner.made()
+        return planner.made() if planner.last > before else None
 
     def begin(self) -> None:
         everyone = list(range(self.size))
@@ -202,7 +268,7 @@ class LossPlanner(Planner):
 
     def happen(self, losses: Mapping[str, Loss]) -> None:
         """Let one of some losses happen, if the server is declared to lack not all of them."""
-        served = [loss for name, loss in losses.items() if find_lack(name, self.server, self.kinds) is None]
+        served = [loss for name, loss in losses.items() if self.has(name)]
         if served:
             self.random.choice(served)(self)
 
@@ -226,6 +292,9 @@ LASTING: Mapping[str, Loss] = MappingProxyType(
             for operation in ("fence", "connect", "construct")
         },
         "a leave, in a fence": LossPlanner.leaving,
+        **{
+            f"a cancelled {operation}": partial(LossPlanner.cancelled, operation=operation) for operation in COLLECTIVES
+        },
     }
 )
 """What may happen to a job that goes on with all of its ranks, by the names that `LACKS` has it under."""
@@ -233,11 +302,19 @@ LASTING: Mapping[str, Loss] = MappingProxyType(
 DEATHS: Mapping[str, Loss] = MappingProxyType(
     {
         DATA_OF_THE_DEAD: LossPlanner.bequeathed,
+        HIDDEN: LossPlanner.hidden,
         **{
             f"a death {'before' if early else 'during'} a {operation}": partial(
                 LossPlanner.death, operation=operation, early=early
             )
             for operation in COLLECTIVES
+            for early in (True, False)
+        },
+        **{
+            f"a group made without a death {'before' if early else 'during'} it, {operation}": partial(
+                LossPlanner.made_without, operation=operation, early=early
+            )
+            for operation in CONSTRUCTS[1:]
             for early in (True, False)
         },
         "a death during a fence of a group": partial(LossPlanner.death, operation="address", early=False),

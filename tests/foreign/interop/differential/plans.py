@@ -12,12 +12,17 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
+from foreign.interop.differential.lacks import AT_ONCE, CONNECTED, REMOTE, WILDCARD, find_lack
+
 from pypmix.host.nodes import in_blocks
 
 SUCCESS, NOT_FOUND = "status 0", "status -46"
 
 CONSTRUCTED = re.compile(r"group (\d+|\?) ([\d,]+|\?)")
 HEARD = "heard"
+
+CONSTRUCTS = ("construct", "optional", "tolerant", "notified")
+"""The operations that construct a group: plainly, or so that it is made without a member that ends before it calls."""
 
 OWN = "python-server"
 LAYOUTS = (1, 2, 3, 5)
@@ -84,18 +89,27 @@ class Planner:
     Args:
         seed: What it all comes from.
         kinds: What ranks can be made of.
-        server: The server they run under; our own one has one to five nodes.
+        server: The server they run under; all but our own one have one node.
         most: How many ranks the first job has at most.
         least: How many it has at least.
+        layouts: How many nodes our own server may have.
     """
 
-    def __init__(self, seed: int, kinds: Sequence[str], server: str = OWN, most: int = 6, least: int = 2) -> None:
+    def __init__(
+        self,
+        seed: int,
+        kinds: Sequence[str],
+        server: str = OWN,
+        most: int = 6,
+        least: int = 2,
+        layouts: Sequence[int] = LAYOUTS,
+    ) -> None:
         self.random = Random(seed)
         self.seed = seed
         self.server = server
         self.all_kinds = kinds
         self.size = self.random.randint(least, most)
-        self.nodes = self.random.choice(LAYOUTS) if server == OWN else 1
+        self.nodes = self.random.choice(layouts) if server == OWN else 1
         self.kinds = tuple(self.random.choices(kinds, k=self.size))
         self.home = {
             rank: node.number
@@ -130,6 +144,10 @@ class Planner:
             return ["@:*"]
         return [f"@:{rank}" for rank in self.random.sample(ranks, len(ranks))]
 
+    def has(self, feature: str) -> bool:
+        """Return True if the server is not declared to lack something."""
+        return find_lack(feature, self.server, self.kinds) is None
+
     def value(self) -> str:
         random = self.random
         kind = random.randrange(4)
@@ -159,7 +177,11 @@ class Planner:
     def put(self, rank: int) -> None:
         found = []
         for _ in range(self.random.choice((0, 1, 1, 2, 4))):
-            key, scope, value = f"k{self.fresh()}", self.random.choice("gggglr"), self.value()
+            key, scope, value = (
+                f"k{self.fresh()}",
+                self.random.choice("gggglr" if self.has(REMOTE) else "ggggl"),
+                self.value(),
+            )
             self.add(rank, ["put", key, scope, value])
             found.append((rank, key, scope, value))
         if found:
@@ -211,7 +233,10 @@ class Planner:
             self.add(rank, ["destruct", name])
 
     def construct(self, ranks: Sequence[int], name: str, batch: int = 0) -> None:
-        words, members = self.named(ranks), ",".join(map(str, ranks))
+        words, members = (
+            self.named(ranks) if self.has(WILDCARD) else [f"@:{rank}" for rank in ranks],
+            ",".join(map(str, ranks)),
+        )
         for rank in ranks:
             self.add(rank, ["construct", name, *self.random.sample(words, len(words))], f"{name} {members}", batch)
 
@@ -311,9 +336,10 @@ class Planner:
         # What is of all has to be there before it is read at any time.
         self.exchange()
         self.sync(everyone)
-        doings = [self.exchange] * 4 + [self.publishing] * 2 + [self.group] * 2 + [self.connection, self.event]
-        doings += [self.at_once] * 3 + [self.event]
-        doings += [self.spawned] * self.random.choice((0, 0, 2))
+        doings = [self.exchange] * 4 + [self.publishing] * 2 + [self.group] * 2 + [self.event] * 2
+        doings += [self.at_once] * 3 * self.has(AT_ONCE)
+        doings += [self.connection] * self.has(CONNECTED)
+        doings += [self.spawned] * self.random.choice((0, 0, 2)) * self.has(CONNECTED)
         for _ in range(self.random.randint(4, 12)):
             doing = self.random.choice(doings)
             doing()
@@ -341,7 +367,7 @@ def differences(plan: Plan, told: dict[tuple[str, int], dict[int, str]]) -> tupl
             text, wanted = mine.get(step.number, "nothing"), step.expected
             checks += 1
             match = CONSTRUCTED.fullmatch(text)
-            if step.words[0] == "construct" and match:
+            if step.words[0].partition("/")[0] in CONSTRUCTS and match and not wanted.startswith("status"):
                 name, members = wanted.split()
                 if match[2] not in ("?", members):
                     found.append(f"{label}.{rank}: {step}: members {match[2]}, not {members}")

@@ -246,16 +246,21 @@ static int by_rank(const void *left, const void *right)
 static void construct(const line_t *line)
 {
     pmix_proc_t procs[WORDS];
-    pmix_info_t infos[2], *found = NULL;
-    size_t nfound = 0, count = read_procs(procs, line, 2);
+    pmix_info_t infos[3], *found = NULL;
+    size_t nfound = 0, ninfos = 1, count = read_procs(procs, line, 2);
     char id[32] = "?", members[1024] = "?";
     char text[1100];
     pmix_status_t status;
 
     flag(&infos[0], PMIX_GROUP_ASSIGN_CONTEXT_ID);
-    limit(&infos[1], line);
     /* libpmix 4.2's server does not survive a limit, so there is one only where the plan has it. */
-    status = PMIx_Group_construct(line->words[1], procs, count, infos, line->limit ? 2 : 1, &found, &nfound);
+    if (line->limit)
+        limit(&infos[ninfos++], line);
+    if (*line->words[0] == 't')
+        flag(&infos[ninfos++], PMIX_GROUP_FT_COLLECTIVE);
+    else if (*line->words[0] == 'n')
+        flag(&infos[ninfos++], PMIX_GROUP_NOTIFY_TERMINATION);
+    status = PMIx_Group_construct(line->words[1], procs, count, infos, ninfos, &found, &nfound);
     if (status != PMIX_SUCCESS) {
         tell_status(line, status);
         return;
@@ -469,7 +474,7 @@ static void *play(void *argument)
         lookup(line);
     else if (!strcmp(name, "unpublish"))
         unpublish(line);
-    else if (!strcmp(name, "construct"))
+    else if (!strcmp(name, "construct") || !strcmp(name, "tolerant") || !strcmp(name, "notified"))
         construct(line);
     else if (!strcmp(name, "destruct"))
         destruct(line);

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import itertools
 import os
 import signal
 import sys
 import threading
 import time
+from concurrent.futures import CancelledError
 from pathlib import Path
 
+import pypmix.aio
 from pypmix import Client, EventCode, PMIxError, Proc, Range, Rank, Scope, attrs, uint32
 from pypmix.standard.types import App
 
@@ -32,6 +36,52 @@ def word_of(value):
     if isinstance(value, bytes):
         return f"x={value.hex()}"
     return f"u={int(value)}"
+
+
+class Awaited:
+    """A client to be awaited, with its calls as those of one that blocks: they run in an event loop of their own."""
+
+    def __init__(self):
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._calls = {}
+
+    def __enter__(self):
+        self._client = self._wait(self._opened())
+        return self
+
+    def __exit__(self, *_error):
+        self.close()
+
+    async def _opened(self):
+        return await pypmix.aio.Client().__aenter__()
+
+    def _wait(self, coroutine):
+        call = self._calls[threading.current_thread()] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return call.result()
+
+    def __getattr__(self, name):
+        value = getattr(self._client, name)
+        if not inspect.iscoroutinefunction(value):
+            return value
+        return lambda *args, **named: self._wait(value(*args, **named))
+
+    def wait_for_call(self, thread):
+        """Wait until a thread has begun a call: the module of an operation is imported first."""
+        for _ in range(LIMIT * 100):
+            if thread in self._calls:
+                return
+            time.sleep(0.01)
+        sys.exit("a call that is to be cancelled does not begin")
+
+    def cancel(self, thread):
+        self._calls[thread].cancel()
+
+    def on(self, code):
+        async def register(function):
+            await self._client.on(code)(function).ready()
+
+        return lambda function: self._wait(register(function))
 
 
 class Player:
@@ -136,9 +186,39 @@ class Player:
     def do_unpublish(self, _index, key):
         self.me.unpublish(key)
 
-    def do_construct(self, _index, name, *procs):
-        results = self.me.group_construct(name, self.procs(procs), context_id=True, timeout=self.limit)
+    def do_construct(self, _index, name, *procs, **flags):
+        results = self.me.group_construct(name, self.procs(procs), context_id=True, timeout=self.limit, **flags)
         return f"group {results.context_id} {','.join(str(rank) for rank in sorted(p.rank for p in results.members))}"
+
+    def do_optional(self, index, name, *procs):
+        return self.do_construct(index, name, *procs, optional=True)
+
+    def do_tolerant(self, index, name, *procs):
+        return self.do_construct(index, name, *procs, ft=True)
+
+    def do_notified(self, index, name, *procs):
+        return self.do_construct(index, name, *procs, notify_termination=True)
+
+    def do_cancelled(self, index, rank, number, name, *words):
+        """Begin an operation, and cancel it once another rank has begun a line."""
+        ended = []
+
+        def work():
+            self.local.limit = LIMIT
+            try:
+                ended.append(getattr(self, f"do_{name}")(index, *words) or "status 0")
+            except PMIxError as error:
+                ended.append(f"status {int(error.code)}")
+            except CancelledError:
+                ended.append("cancelled")
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        self.me.wait_for_call(thread)
+        self.do_begun(index, rank, number)
+        self.me.cancel(thread)
+        thread.join()
+        return ended[0]
 
     def do_destruct(self, _index, name):
         self.me.group_destruct(name, timeout=self.limit)
@@ -172,7 +252,7 @@ class Player:
 
 
 def main(folder, label):
-    with Client() as me:
+    with Awaited() if os.environ.get("PLAYER_FORM") == "aio" else Client() as me:
         path = f"{folder}/{label}.{me.rank}"
         script = Path(path).read_text().splitlines()
         with open(f"{path}.out", "w") as results, open(f"{path}.begun", "w") as begun:

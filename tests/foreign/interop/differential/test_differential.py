@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from foreign.interop.differential.lacks import MIXED, C, find_lack
 from foreign.interop.differential.losses import LOSSES, LossPlanner, shorter_elsewhere
-from foreign.interop.differential.plans import Plan, Planner, Step, differences
+from foreign.interop.differential.plans import OWN, Plan, Planner, Step, differences
 
 from lib import machine, pairings
 from lib.job import Job
@@ -27,10 +27,15 @@ FIRST = int(os.environ.get("PYPMIX_DIFFERENTIAL_FROM", "0"))
 RUNS = int(os.environ.get("PYPMIX_DIFFERENTIAL_RUNS", "0"))
 
 LIMIT = 40.0
-FOREIGN = ("native-server-4.2.2", "native-server-5.0.11")
 RELEASES = ("4.2.2", "5.0.11")
-ELSEWHERE = (*FOREIGN, "prterun-5.0.11", pairings.ROOT_SERVER, pairings.ROOT_HOSTED)
-KINDS = ("python", "python", *[f"{form}-{release}" for release in RELEASES for form in ("c", "c", "native")])
+ELSEWHERE = (
+    "native-server-4.2.2",
+    "native-server-5.0.11",
+    "prterun-5.0.11",
+    pairings.ROOT_SERVER,
+    pairings.ROOT_HOSTED,
+)
+KINDS = ("python", "aio", *[f"{form}-{release}" for release in RELEASES for form in ("c", "c", "native")])
 ROOT_KINDS = ("python", *[f"{form}-{pairings.ROOT_RELEASE}" for form in ("c", "c", "native")])
 
 TOTAL: Counter[str] = Counter()
@@ -66,9 +71,10 @@ def command_of(kind: str, folder: Path, in_root: bool) -> list[str]:
     if form == "c":
         library = () if in_root else (f"LD_LIBRARY_PATH={Path(pairings.require_library(release).path).parent}",)
         return ["env", *library, str(folder / "player"), str(folder)]
-    client = "python-client" if form == "python" else kind
+    client = "python-client" if form in ("python", "aio") else kind
     pairings.require_client(client)
     variables = [f"{name}={text}" for name, text in pairings.client_environment(client).items()]
+    variables.append(f"PLAYER_FORM={form}")
     return ["env", *variables, "python3" if in_root else sys.executable, str(HERE / "player.py"), str(folder)]
 
 
@@ -153,14 +159,12 @@ def test_a_random_plan(seed, player, job_folder):
     carry_out(Planner(seed, KINDS).plan(), player, job_folder)
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS // 4 or 3)))
-@pytest.mark.parametrize("server", FOREIGN)
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS // 10 or 3)))
+@pytest.mark.parametrize("server", ELSEWHERE)
 def test_a_random_plan_under_libpmix(server, seed, player, job_folder):
     pairings.require_server(server)
-    release = server.rpartition("-")[2]
     # These servers do not serve groups of two releases of libpmix.
-    kinds = ("python", *[f"{form}-{release}" for form in ("c", "c", "native")])
-    carry_out(Planner(seed, kinds, server).plan(), player, job_folder)
+    carry_out(Planner(seed, kinds_of(server, MIXED), server).plan(), player, job_folder, is_in_root(server))
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS // 2 or 6)))
@@ -169,30 +173,41 @@ def test_a_plan_with_losses(seed, player, job_folder):
 
 
 ALONE = [
-    pytest.param(loss, server, kinds, id=f"{server}-{makeup}-{loss}")
+    pytest.param(LossPlanner.alone(loss, kinds, server), loss, id=f"{server}-{makeup}-{loss}")
     for server in ELSEWHERE
     for loss in LOSSES
     for makeup in (C, MIXED)
-    if (makeup == C or find_lack(loss, server, kinds_of(server, C)) is None)
+    if makeup == C or find_lack(loss, server, kinds_of(server, C)) is None
     for kinds in [kinds_of(server, makeup)]
+    if LossPlanner.alone(loss, kinds, server) is not None
 ]
 """Each loss on each server that is not ours: what ranks of C lack there is shown with these alone."""
 
 FORGETFUL = [
-    pytest.param(f"a shorter limit, first in a {operation}", "python-server", ("c-5.0.11",) * 3, id=f"ours-{operation}")
+    pytest.param(LossPlanner.alone(loss, ("c-5.0.11",) * 3, OWN), loss, id=f"ours-{operation}")
     for operation in ("construct", "destruct")
+    for loss in [f"a shorter limit, first in a {operation}"]
+]
+
+OURS_ALONE = [
+    pytest.param(plan, id=f"{nodes}-{'-'.join(dict.fromkeys(kinds))}-{loss}")
+    for loss in LOSSES
+    if loss.startswith(("a cancelled", "a group made without"))
+    if find_lack(loss, OWN, ("aio",)) is None
+    for kinds in (("aio",) * 3, ("aio", "c-4.2.2", "native-5.0.11", "c-5.0.11", "python"))
+    for nodes in (1, 2, 3)
+    if (plan := LossPlanner.alone(loss, kinds, OWN, nodes)) is not None
 ]
 
 
-@pytest.mark.parametrize(("loss", "server", "kinds"), [*ALONE, *FORGETFUL])
-def test_a_loss_alone(loss, server, kinds, player, job_folder):
+@pytest.mark.parametrize(("plan", "loss"), [*ALONE, *FORGETFUL])
+def test_a_loss_alone(plan, loss, player, job_folder):
     """A loss has the same outcome on all servers, but for what is declared to be lacking, which is observed."""
-    pairings.require_server(server)
-    lack = find_lack(loss, server, kinds)
+    pairings.require_server(plan.server)
+    lack = find_lack(loss, plan.server, plan.kinds)
     if lack is not None and lack.harm:
         pytest.skip(f"{lack.reason}: {lack.proof}")
-    plan = LossPlanner.alone(loss, kinds, server)
-    _, found, job = play(plan, player, job_folder, is_in_root(server))
+    _, found, job = play(plan, player, job_folder, is_in_root(plan.server))
     as_planned = is_as_planned(plan, found, job)
     report = "\n".join([*found[:20], str(plan), job.report()])
     if lack is None:
@@ -202,13 +217,19 @@ def test_a_loss_alone(loss, server, kinds, player, job_folder):
         assert not wrong, f"{wrong}\n{report}"
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS // 10 or 3)))
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + (RUNS // 20 or 3)))
 @pytest.mark.parametrize("makeup", [C, MIXED])
 @pytest.mark.parametrize("server", ELSEWHERE)
 def test_a_plan_with_losses_elsewhere(server, makeup, seed, player, job_folder):
     """Whatever a server is not declared to lack goes as planned, in any order; C ranks alone show whose a fault is."""
     pairings.require_server(server)
     carry_out(LossPlanner(seed, kinds_of(server, makeup), server).plan(), player, job_folder, is_in_root(server))
+
+
+@pytest.mark.parametrize("plan", OURS_ALONE)
+def test_a_loss_that_is_ours_alone(plan, player, job_folder):
+    """What servers of libpmix do not know goes as planned on one to three nodes of ours."""
+    carry_out(plan, player, job_folder)
 
 
 @pytest.mark.parametrize("operation", ["fence", "connect", "construct"])
