@@ -307,17 +307,20 @@ def test_a_timeout_names_who_is_missing_here_or_whom_the_host_names():
     cluster.advance(6)
     zero.read()
     assert decode_late(zero.replies[tag], 1) == (Proc("job", 1),)
+    # The procs of other servers may wait for it: the host is told.
+    ((told, _),) = cluster.held
+    assert told == FenceUpcall(told.procs, (attrs.LOCAL_COLLECTIVE_STATUS(statuses.ERR_TIMEOUT),), b"")
     one = cluster.client(1)
     tag = zero.fence()
     one.fence()
-    cluster.held[0][1](None, OperationTimeout("too late", missing=(Proc("job", 2),)))
+    cluster.held[1][1](None, OperationTimeout("too late", missing=(Proc("job", 2),)))
     zero.read()
     assert zero.status(tag) == statuses.ERR_TIMEOUT
     assert decode_late(zero.replies[tag], 1) == (Proc("job", 2),)
     tag = zero.fence()
     one.fence()
     # Whom an error is about need not be those who are missing.
-    cluster.held[1][1](None, OperationTimeout("too late", procs=(Proc("job", RANK_WILDCARD),)))
+    cluster.held[2][1](None, OperationTimeout("too late", procs=(Proc("job", RANK_WILDCARD),)))
     zero.read()
     assert zero.status(tag) == statuses.ERR_TIMEOUT
     assert decode_late(zero.replies[tag], 1) is None
