@@ -116,6 +116,9 @@ CLAIM_SECONDS = 0.05
 NEWS_SECONDS = 0.002
 """The time for which announcements of procs are gathered into one message."""
 
+FORWARD_SECONDS = 0.02
+"""The time between two messages of a launcher that forward news of procs to all servers."""
+
 # Between servers: answers of a `Crossing`
 
 GONE_SECONDS = 2.0

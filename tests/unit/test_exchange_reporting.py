@@ -88,6 +88,22 @@ def test_placements_and_exits_cost_a_few_messages_for_each_server(count):
     assert not session.hub.messages
 
 
+def test_exits_one_after_the_other_are_forwarded_a_few_at_a_time():
+    session = Session(16)
+    session.describe()
+    session.hub.run()
+    session.hub.messages.clear()
+    began = session.hub.clock.now
+    for rank, name in session.places.items():
+        session.crossings[name].departed(Proc("job", rank))
+        session.wait(0.005)
+    session.hub.run()
+    # The first one goes at once; 80 ms are a few of the launcher's messages to each.
+    assert session.hub.messages[LAUNCHER] <= 6 * 16
+    assert session.hub.clock.now < began + 0.2
+    assert all(session.has_departed(name, rank) for name in session.crossings for rank in session.places)
+
+
 def test_servers_that_have_no_part_in_a_fence_get_nothing():
     session = Session(16)
     session.describe()

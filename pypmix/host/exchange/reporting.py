@@ -23,7 +23,7 @@ import struct
 import time
 from collections import deque
 
-from pypmix.engine.times import DECISION_SECONDS, NEWS_SECONDS
+from pypmix.engine.times import DECISION_SECONDS, FORWARD_SECONDS, NEWS_SECONDS
 from pypmix.host.exchange.announcing import DEPARTED, FINALIZED, NEWS, PROC_NEWS, grouped
 from pypmix.host.exchange.codec import NAME, NUMBER, Field, broken, many, message
 from pypmix.host.exchange.limits import MAX_NEWS
@@ -86,6 +86,7 @@ class Reports:
         """The servers whose messages wait for their basis."""
         self._news: dict[Proc, tuple[int, int]] = {}
         self._reports: list[tuple[str, int, News, tuple[tuple[str, int], ...]]] = []
+        self._flushed = float("-inf")
         self._early: dict[str, deque[tuple[int, News, int]]] = {}
         """News that wait for messages of their senders, and how many messages."""
         if self._forwards:
@@ -165,12 +166,15 @@ class Reports:
 
     def _forward(self, sender: str, number: int, news: News, sent: tuple[tuple[str, int], ...]) -> None:
         if not self._reports:
-            self._exchange.defer(self._flush, NEWS_SECONDS)
+            # The first ones at once; of many that end one after the other, those of a moment go together.
+            since = self._exchange.now() - self._flushed
+            self._exchange.defer(self._flush, max(NEWS_SECONDS, FORWARD_SECONDS - since))
         self._reports.append((sender, number, news, sent))
 
     def _flush(self) -> None:
         reports, self._reports = self._reports, []
         if reports:
+            self._flushed = self._exchange.now()
             self._exchange.tell_others(FORWARDED, _FORWARDED.write(tuple(reports)))
 
     # The others
