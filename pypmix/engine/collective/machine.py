@@ -526,7 +526,9 @@ class Collective(Generic[M, T]):
             # The host has the same limit and knows the procs that are missing elsewhere: it gets a moment to answer.
             self.expire(HOST_GRACE, statuses.ERR_TIMEOUT)
         else:
-            if self.membership.others:
+            membership = self.membership
+            if membership.others and not membership.asking and membership.running[:1] == [self]:
+                # Not if one before it has not ended: the others would end that one.
                 self.meaning.report_timeout()
             self.finish(statuses.ERR_TIMEOUT)
 
