@@ -137,7 +137,7 @@ LACKS: tuple[Lack, ...] = (
         ALL,
         "it goes on counting a call that was cancelled",
         {},
-        proof="how-to/groups.md#Whose limit counts, and how to cancel",
+        proof="use/groups.md#Whose limit counts, and how to cancel",
     ),
     *lacks(
         [
