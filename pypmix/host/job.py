@@ -20,7 +20,7 @@ LOCAL_RANKS_MAX = 0xFFFF
 
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-"""32 letters and digits that nobody mistakes for each other."""
+"""32 characters that are not mistaken for each other."""
 
 RANDOM = 8
 """The random characters of an nspace, 5 bits each: no two jobs share them, and a server that delays refused clients
@@ -39,8 +39,8 @@ def new_nspace(alone: bool) -> str:
     Args:
         alone: Whether the server has no other proof of who a rank is than the nspace.
     """
-    letters = [ALPHABET[byte & 31] for byte in os.urandom(RANDOM_ALONE if alone else RANDOM)]
-    return f"pypmix-{os.getpid()}-{''.join(letters)}"
+    random = [ALPHABET[byte & 31] for byte in os.urandom(RANDOM_ALONE if alone else RANDOM)]
+    return f"pypmix-{os.getpid()}-{''.join(random)}"
 
 
 def is_sole_proof(engine: str | None) -> bool:

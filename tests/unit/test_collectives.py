@@ -248,11 +248,11 @@ def test_a_withdrawn_contribution_is_awaited_again(world):
 
 def test_a_member_that_left_the_group_calls_another_operation(world):
     def call(rank, group, ticket):
-        found = world.tracker.meeting(world.membership(0, 1, 2), group, world.members[rank])
+        found = world.tracker.find_membership(world.membership(0, 1, 2), group, world.members[rank])
         world.tracker.join(found, world.members[rank], ticket)
 
     call(0, "acme", "group 0")
-    world.tracker.parted("acme", world.members[2])
+    world.tracker.remove_from_group("acme", world.members[2])
     # It names the procs now, which are the members that the group had.
     call(2, "", "all 2")
     call(1, "acme", "group 1")
@@ -278,12 +278,12 @@ def test_who_names_the_procs_meets_the_older_operation_before_that_of_a_group(wo
     _, second, third = world.members[:3]
     procs = world.membership(0, 1, 2)
     world.tracker.join(procs, second, "first")
-    group = world.tracker.meeting(procs, "group", second)
+    group = world.tracker.find_membership(procs, "group", second)
     assert group is not procs
     world.tracker.join(group, second, "second")
-    assert world.tracker.meeting(procs, "", third) is procs
+    assert world.tracker.find_membership(procs, "", third) is procs
     world.tracker.join(procs, third, "first of the third")
-    assert world.tracker.meeting(procs, "", third) is group
+    assert world.tracker.find_membership(procs, "", third) is group
 
 
 def test_timeout_answers_those_who_wait(world):

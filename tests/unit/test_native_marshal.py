@@ -306,5 +306,5 @@ def test_what_there_is_no_memory_for_is_told_and_nothing_is_left_behind(monkeypa
     marshal.procs = procs
     opened = SimpleNamespace(marshal=marshal, proc=("job", 0), slurm=False)
     with pytest.raises(ValueError, match="no proc"):
-        session.NativeSession._fence_arguments(opened, Fence(collect=True))
+        session.NativeSession._fence_arguments(opened, Fence(collect=True), ())
     assert freed == [("infos", 1)]

@@ -16,7 +16,7 @@ def shows(*lines: str) -> Block:
     ("shown", "printed"),
     [
         ("rank 2 (pid 4711) is late", "rank 0 (pid 9) is late"),
-        ("fence of pypmix-n0-8021-4f1c09@1:0", "fence of pypmix-vm-7-aa0b@1:3"),
+        ("fence of pypmix-8021-k3v9q2xa@1:0", "fence of pypmix-7-0d4m2xqa@1:3"),
         ("hello from n0", "hello from vm"),
         ("fence  all ranks  0.209 s  153.3 ms", "fence  all ranks   12 ms     7 µs"),
         ("rank 1  fence 1.2 s, get 3 ms", "rank 1  get 90 ms, fence 12 ms"),

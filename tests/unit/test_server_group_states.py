@@ -10,7 +10,7 @@ from lib.group_member import ABORT
 from lib.group_party import LEAD, NOTIFY, OPTIONAL, REACTS, Party, Several, added, job
 from pypmix.engine.collective.machine import CollectiveState
 from pypmix.engine.groups import talk
-from pypmix.engine.states import After, IllegalStep
+from pypmix.engine.states import IllegalStep, NextStates
 from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.enums import Range
 from pypmix.standard.errors import PMIxError
@@ -35,7 +35,7 @@ def seen(monkeypatch):
             seen[state, self.what, after] += 1
         return after
 
-    monkeypatch.setattr(After, "__getitem__", watched, raising=False)
+    monkeypatch.setattr(NextStates, "__getitem__", watched, raising=False)
     return seen
 
 

@@ -137,7 +137,7 @@ class CollectiveState(Machine):
 
 _GATHERING, _QUEUED, _DONE = CollectiveState.GATHERING, CollectiveState.QUEUED, CollectiveState.DONE
 _ALL_JOINED, _ENDED = CollectiveState.AFTER[CollectiveState.ALL_JOINED], CollectiveState.AFTER[CollectiveState.ENDED]
-_NOBODY: frozenset[Any] = frozenset()
+_NO_MEMBERS: frozenset[Any] = frozenset()
 
 ABOVE = (CollectiveState.FORWARDED, CollectiveState.CLOSING)
 """The states in which an operation is at the level above."""
@@ -334,7 +334,7 @@ class Collective(Generic[M, T]):
         self.arrived: dict[M, T] = {}
         self.said: dict[M, Said] = {}
         self.gone: set[M] = set()
-        self.left: frozenset[M] = _NOBODY
+        self.left: frozenset[M] = _NO_MEMBERS
         self.awaited = len(membership.members)
         self.lost = False
         self.collect = False

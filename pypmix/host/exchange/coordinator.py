@@ -866,7 +866,7 @@ class Coordinator:
         present = () if round.is_full() else round.present
         late = [name for name in part.servers or part.party.names if name not in present] if present else []
         if round.kind == GROUP_DISCONNECT:
-            # The members were connected until now: they hear of all that have ended, which not all servers name.
+            # The members were connected until now: all ended procs are reported to them, which not all servers name.
             may_come, named = self._may_come(round), {proc for _, each in parts for proc in each.procs}
             gone = gone.union([proc for proc in named if not may_come(proc)])
         end = deciding.together(round.kind, parts, gone, late, self._left_of(round.kind, round.name))

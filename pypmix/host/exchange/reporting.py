@@ -231,7 +231,7 @@ class Reports:
         self._changed()
 
     def _changed(self) -> None:
-        """What this server knows has changed: its next message to each server has the new basis."""
+        """Give the next message to each server the new basis, as the knowledge of this server has changed."""
         if not self._forwards:
             count = self._before + self._count if self._count else 0
             self._exchange.rebase(_BASIS.pack(self._job, count), (self._launcher,))

@@ -170,7 +170,7 @@ class TCPCarrier:
         keep_alive: Seconds after which a server is lost that does not answer, as one whose process was stopped or whose
             cable was pulled out, or with which a connection that was reset cannot be made again. The carrier's thread
             answers: a host that is busy, or blocks elsewhere, is not lost.
-        quiet: Whether somebody else reports the end of connections: then it is no warning in the log.
+        quiet: Whether another part reports the end of connections, so this one logs no warning.
         encrypt: Whether connections are encrypted; by default those to addresses that are not loopback's. Of two
             servers the one that dials decides, unless the other one insists on it by True.
 
@@ -212,7 +212,6 @@ class TCPCarrier:
         self._folder_read = (0, False, 0.0)
         self._on_message: OnMessage | None = None
         self._on_change: OnChange | None = None
-        self._closing = 0.0
         self._gate, self._first = threading.Lock(), threading.Lock()
         """The second is held where what waited for a first connection is sent, before anything else is."""
         self._reviewed: tuple[Timer | None, float] = (None, 0.0)
@@ -225,13 +224,14 @@ class TCPCarrier:
         self._listener.setblocking(False)
         self._own = Loop()
         self._loop: Loop | Guest = self._own
-        self._here: int | None = None
         self._left = threading.Event()
         self.address: Address = self._listener.getsockname()[:2]
         """Where this server listens: host and port."""
         self._circle = self._new_circle(mesh)
         self._pulse = KeepAlive(name, keep_alive, self._links, self._put_control, self._lose, self._circle.ring)
 
+    _here: int | None = None
+    _closing = 0.0
     _paused: Timer | None = None
     """Has connections accepted again."""
 

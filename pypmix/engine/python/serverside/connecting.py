@@ -538,7 +538,7 @@ class _Disconnect(_Joint):
         return Disconnect(self.procs(), directives)
 
     def take(self, result: object) -> int:
-        """Take in which procs had ended when the host decided: their members hear of it while they are connected."""
+        """Report the procs that had ended when the host decided, while the members are still connected."""
         try:
             ended = listed(returned(result, Info), ABSENT)
         except TypeError as problem:
