@@ -490,6 +490,31 @@ def test_a_caller_that_gives_up_is_waited_for_again(world):
     assert world.tickets() == [(statuses.SUCCESS, ["again", "b", "c"])]
 
 
+@pytest.mark.parametrize("remaining", [0, 9])
+def test_the_limit_of_a_caller_that_gives_up_does_not_end_its_next_call(world, remaining):
+    world.join((0, 1, 2), 1, "b", timeout=remaining)
+    world.join((0, 1, 2), 0, "a", timeout=3)
+    world.clock.advance(2)
+    assert world.tracker.retract(world.members[0], "a")
+    world.join((0, 1, 2), 0, "again")
+    world.clock.advance(6.5)
+    assert not world.ended
+    world.clock.advance(1)
+    assert world.tickets() == ([(statuses.ERR_TIMEOUT, ["again", "b"])] if remaining else [])
+
+
+def test_a_caller_that_gives_up_after_its_limit_has_passed_ends_it_for_all(world):
+    world.join((0, 1, 2), 1, "b", timeout=9)
+    world.join((0, 1, 2), 0, "a", timeout=3)
+    # The server was late to look at its clock.
+    world.clock.time = 3.5
+    assert world.tracker.retract(world.members[0], "a")
+    assert world.tickets() == [(statuses.ERR_TIMEOUT, ["b"])]
+    world.join((0, 1, 2), 0, "again")
+    world.clock.advance(30)
+    assert world.tickets()[1:] == []
+
+
 def test_nothing_is_left_of_the_only_caller_that_gives_up(world):
     world.join((0, 1), 0, "a", timeout=3)
     assert world.tracker.retract(world.members[0], "a")

@@ -138,6 +138,7 @@ class CollectiveState(Machine):
 _GATHERING, _QUEUED, _DONE = CollectiveState.GATHERING, CollectiveState.QUEUED, CollectiveState.DONE
 _ALL_JOINED, _ENDED = CollectiveState.AFTER[CollectiveState.ALL_JOINED], CollectiveState.AFTER[CollectiveState.ENDED]
 _NO_MEMBERS: frozenset[Any] = frozenset()
+_NO_LIMITS: dict[Any, float] = {}
 
 ABOVE = (CollectiveState.FORWARDED, CollectiveState.CLOSING)
 """The states in which an operation is at the level above."""
@@ -302,6 +303,7 @@ class Collective(Generic[M, T]):
         opener: The first caller.
         since: When the first caller joined.
         due: When the first time limit of a caller expires; None if no caller has one.
+        limits: When the limit of each caller that has one expires.
     """
 
     # It must have no subclasses: its methods are the hot path of a server, and the interpreter specialises them for
@@ -318,6 +320,7 @@ class Collective(Generic[M, T]):
         "ft",
         "gone",
         "left",
+        "limits",
         "lost",
         "meaning",
         "membership",
@@ -344,6 +347,7 @@ class Collective(Generic[M, T]):
         self.opener = opener
         self.since = since
         self.due: float | None = None
+        self.limits: dict[M, float] = _NO_LIMITS
         self._timer: Timer | None = None
         self.meaning: Meaning[M, T] = membership.kind.means(self)
 
@@ -403,6 +407,9 @@ class Collective(Generic[M, T]):
             self.ft = True
         if timeout > 0 and (self.awaited or self.membership.asks):
             due = self.membership.tracker.clock.now() + timeout
+            if not self.limits:
+                self.limits = {}
+            self.limits[member] = due
             if self.due is None or due < self.due:
                 self.due = due
                 self.time(timeout, self._overdue)
@@ -411,6 +418,22 @@ class Collective(Generic[M, T]):
                 self._complete()
             else:
                 self.finish(self.status if self.lost else statuses.SUCCESS)
+
+    def remove_limit(self, member: M) -> None:
+        """Remove the time limit of a member that gave up waiting, unless the limit has passed: then it is kept."""
+        now = self.membership.tracker.clock.now()
+        if self.due is not None and self.due <= now:
+            self._overdue()
+        elif member in self.limits:
+            self.limits = {each: due for each, due in self.limits.items() if each != member}
+            due = min(self.limits.values(), default=None)
+            if due != self.due:
+                self.due = due
+                if due is not None:
+                    self.time(due - now, self._overdue)
+                elif self._timer is not None:
+                    self._timer.cancel()
+                    self._timer = None
 
     def time(self, seconds: float, function: Callable[[], None]) -> None:
         """Schedule a call, in place of the one scheduled before; the end of the operation cancels it."""
@@ -805,6 +828,8 @@ class Collectives(Generic[M, T]):
                 collective.take_back(member)
                 collective.awaited += 1
                 collective.settle()
+                if collective.is_running:
+                    collective.remove_limit(member)
                 return True
         return False
 
