@@ -273,7 +273,7 @@ async def unknown_procs(me: Client) -> Any:
 
 @unknown_procs.rule
 def _(results: list[Any]) -> list[Any]:
-    return [["not results", "not results", True]] * len(results)
+    return [["not found", "not found", True]] * len(results)
 
 
 @promised("fence: some procs", FENCE, "a fence of some procs of a job waits for these alone", ranks=3)

@@ -49,4 +49,4 @@ def test_a_mistyped_key(command: Command, engine: str, program: str, collect: st
     assert text.count("Traceback") == 1 and "direct cause" not in text and "During handling" not in text
     (line,) = [line for line in text.splitlines() if line.startswith("pypmix.standard.errors.")]
     assert line.startswith("pypmix.standard.errors.NotFound: get of ")
-    assert line.count("@1:1") == 1 and f"{key!r}" in line and hint in line
+    assert line.count("rank 1") == 1 and f"{key!r}" in line and hint in line

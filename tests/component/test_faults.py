@@ -666,7 +666,7 @@ def again(upcall):
     if isinstance(upcall.op, ClientConnected):
         upcall.reply()
 server = open_server(again, engine="native")
-server.log.__self__._told = on_log
+server.log.__self__._log = on_log
 def client(code="pass", rank=0):
     proc = Proc("job", rank)
     server.register_client(proc, os.getuid(), os.getgid())

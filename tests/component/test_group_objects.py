@@ -88,7 +88,7 @@ def test_a_block_is_a_group(me: Client, session: Groups) -> None:
     assert fence == Fence((Proc("g", Rank.WILDCARD),), False, (attrs.TIMEOUT(3),))
     assert isinstance(event, NotifyEvent)
     assert destruct == GroupDestruct("g", (attrs.TIMEOUT(2),))
-    with pytest.raises(NotInitialized, match="does not stand"):
+    with pytest.raises(NotInitialized, match="is not open here"):
         _ = g.members
 
 

@@ -332,7 +332,8 @@ def test_a_server_that_ignores_the_timeout(server: FakeServer, session: Session)
     assert time.monotonic() - start > 1
     assert caught.value.procs == (ALL,)
     server.answer = lambda command, payload: encode_status(1, 0)
-    session.run(Fence())
+    # One of the same procs would wait for the answer to the first.
+    session.run(Fence((ME,)))
 
 
 class Interrupt(Exception):
@@ -366,7 +367,7 @@ def test_an_interrupted_call_is_given_up_and_nothing_else(server: FakeServer, se
     server.answer = lambda command, payload: encode_status(1, 0)
     for tag in reversed(held):
         server.reply(tag, encode_status(1, -1))
-    session.run(Fence())
+    session.run(Fence((PEER, ME)))
     wait_for(lambda: bool(other))
     assert isinstance(other[0], PMIxError)
     session.run(Commit())
@@ -639,7 +640,7 @@ def test_whoever_watches_is_called_in_its_own_thread(server: FakeServer, session
     session.submit(Fence(directives=(attrs.TIMEOUT(1),)), done)
     poll_until(1)
     server.answer = lambda command, payload: encode_status(1, 0)
-    other = threading.Thread(target=lambda: (session.submit(Fence(), done), session.run(Commit())))
+    other = threading.Thread(target=lambda: (session.submit(Fence((ME,)), done), session.run(Commit())))
     other.start()
     other.join()
     poll_until(2)

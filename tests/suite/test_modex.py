@@ -179,7 +179,7 @@ def test_bad_puts_are_refused_and_harm_nothing(run):
 def test_the_amount_of_one_ranks_data_costs_nobody_else_anything(run):
     refused, *readers = run("modex.too_much", ranks=3)
     kind, status, text = refused["refused"]
-    assert (kind, status) == ("PMIxError", -29)
+    assert (kind, status) == ("OutOfResources", -29)
     assert "--limits committed" in text
     assert "PYPMIX_LIMITS" in text
     assert refused["afterwards"] is None
