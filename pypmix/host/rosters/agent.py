@@ -1,8 +1,8 @@
-"""The end in a process of an engine, such as a Dask worker: it starts the daemon of its node, and stands by it.
+"""The agent in a process of an engine, such as a Dask worker: it starts and controls the daemon of its node.
 
-The daemon's standard input is a pipe from this process. So the daemon leaves with it, however it ends; and it leaves
-when its exchange loses the launcher. The ranks of functions connect to this process (`pypmix.host.rosters.calling`):
-they are given a function, and give back what it has returned or raised.
+The daemon's standard input is a pipe from this process. So the daemon leaves when this process ends in any way; it also
+leaves when its exchange loses the launcher. The ranks of functions connect to this process
+(`pypmix.host.rosters.calling`): they receive a function, and send back its result or exception.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from pypmix.host.addresses import Address
 
 CLOSE_SECONDS = 5.0
-"""Seconds that the results of ranks that have ended get to be read, and what their daemon has sent last."""
+"""Seconds to read the results of ended ranks, and the last data of their daemon."""
 
 BEGIN_SECONDS = 300.0
 """Seconds that a call for ranks waits for the start of their daemon."""
 
 KEPT = 4096
-"""Bytes of the end of the daemon's standard error that are kept, to find out why it has ended."""
+"""The number of bytes of the daemon's standard error, from its end, that are kept to explain a failure."""
 
 MAX_ANSWER = 1 << 16
-"""Bytes of the daemon's first line."""
+"""The maximum length in bytes of the daemon's first line."""
 
 PIECE = 1 << 24
-"""Bytes of what ranks have given back that go in one answer: it is known then that more comes."""
+"""The maximum number of bytes of results in one answer; `further` returns the rest."""
 
 NOTHING = pickle.dumps({})
 """Results of no ranks, pickled."""
@@ -61,10 +61,10 @@ class Ended(Record):
     """The end of a daemon.
 
     Attributes:
-        code: Its exit code.
-        errors: The end of what it has written to standard error.
-        results: What ranks of a function have given back, by their numbers, pickled; or the first piece of that.
-        size: How long that is.
+        code: The daemon's exit code.
+        errors: The last bytes of its standard error, as text.
+        results: The pickled results of a function's ranks, by their numbers; or the first piece of these bytes.
+        size: The number of bytes of all pieces.
     """
 
     code: int
@@ -74,7 +74,7 @@ class Ended(Record):
 
 
 class _Run:
-    """A daemon that was begun, or is about to be, and what belongs to it alone.
+    """One run of a daemon, from before its start to its end, with its resources.
 
     Args:
         function: See `Agent.begin`.
@@ -94,7 +94,7 @@ class _Run:
         """Start the daemon, and return its answer.
 
         Raises:
-            Exception: It cannot be started.
+            Exception: The daemon cannot be started.
         """
         theirs: socket.socket | None = None
         try:
@@ -114,11 +114,11 @@ class _Run:
         try:
             process.stdin.write(line)
         except BrokenPipeError:
-            # It has ended already; what it has written tells why.
+            # The daemon has already ended; its standard error has the reason.
             pass
         answer = b""
         while not answer.endswith(b"\n") and len(answer) < MAX_ANSWER:
-            # One that cannot begin says why, or ends.
+            # A daemon that fails to start answers with the reason, or ends.
             piece = process.stdout.read(MAX_ANSWER)
             if not piece:
                 break
@@ -130,7 +130,7 @@ class _Run:
         if self.calls is not None:
             env[CALL] = self.calls.name
         pipe = subprocess.PIPE
-        # A group of its own: Ctrl-C in front of the engine is for the engine.
+        # A separate process group: Ctrl-C at the engine's terminal must not reach the daemon.
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pypmix", "node"],
             stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=env, process_group=0, pass_fds=given,
@@ -143,15 +143,15 @@ class _Run:
             try:
                 sys.stderr.write(data.decode(errors="replace"))
             except Exception:
-                # Nothing can be shown here, but a full pipe would hold the daemon up.
+                # The text cannot be shown. Read on nevertheless, since a full pipe would block the daemon.
                 continue
         file.close()
 
     def wait(self) -> Ended:
-        """Return when the daemon has ended, and how."""
+        """Wait for the daemon's end, and return it."""
         process, calls, stream = self.process, self.calls, self.stream
         code = 0
-        # It is None if the daemon could not be started.
+        # The process is None if the daemon could not be started.
         if process is not None:
             code = process.wait()
             if self.reader is not None:
@@ -161,10 +161,10 @@ class _Run:
                     file.close()
         self.results = NOTHING if calls is None else pickle.dumps(calls.close())
         if stream is not None:
-            # What the daemon has sent last is pulled, if the launcher is still there.
+            # The launcher, if it still runs, pulls the daemon's last data.
             self.drained.wait(0.0 if process is None else CLOSE_SECONDS)
             stream.close()
-            # A pull and a push that wait there end with that.
+            # The close ends a `pull` and a `push` that wait for the stream.
             self.drained.wait(1.0)
             with self.pushing:
                 self.stream = None
@@ -184,10 +184,10 @@ class _Run:
 
 
 class Agent:
-    """Runs one daemon at a time. An engine calls its methods, each on a thread of its own.
+    """Runs one daemon at a time. An engine calls its methods, each call on a separate thread.
 
     Attributes:
-        calls: How many calls are under way, where the engine counts them.
+        calls: The number of calls in progress, if the engine counts them.
     """
 
     def __init__(self) -> None:
@@ -202,23 +202,23 @@ class Agent:
         return socket.gethostname()
 
     def offer(self, interface: str, launcher: Sequence[Address]) -> Address | str:
-        """Listen where the daemon would, for `reach` on other nodes; return the address, or why that cannot be."""
+        """Listen at the daemon's address for `reach` on other nodes; return the address, or the reason of a failure."""
         self.rest()
         self._probe = Probe()
         return self._probe.offer(interface, launcher)
 
     def reach(self, places: Sequence[Sequence[Address]]) -> list[int]:
-        """Return which of some processes cannot be reached from here, by their places in a list of their addresses."""
+        """Return the indexes in `places` of the processes that cannot be reached from here by any address."""
         return unreached(places)
 
     def rest(self) -> None:
-        """Listen no more."""
+        """Stop listening for `reach`."""
         probe, self._probe = self._probe, None
         if probe is not None:
             probe.close()
 
     def pull(self) -> bytes:
-        """Return what the daemon sends to the switch, and wait for it; nothing when it has ended."""
+        """Wait for data of the daemon to the switch, and return it; empty if the daemon has ended."""
         run = self._run
         if run is None or run.stream is None:
             return b""
@@ -231,10 +231,11 @@ class Agent:
         return data
 
     def push(self, data: bytes) -> None:
-        """Give the daemon what the switch sends it; waits while it does not read.
+        """Send data of the switch to the daemon; waits while the daemon does not read.
 
-        Does not raise for a daemon that has ended, as engines log that: `pull` and `wait` tell of the end.
+        Does not raise if the daemon has ended: `pull` and `wait` report the end.
         """
+        # An engine would log an exception here.
         run = self._run
         if run is None:
             return
@@ -247,13 +248,15 @@ class Agent:
                 return
 
     def begin(self, line: bytes, function: bytes | None = None, switched: bool = False) -> bytes:
-        """Start the daemon, and return its answer; does not raise, as engines log what they have called then.
+        """Start the daemon, and return its answer, or an answer with the error. Does not raise.
 
         Args:
-            line: The daemon's line, which holds a secret.
-            function: What ranks that ask for a function are given; if it is empty, they stay for `call_in_ranks`.
-            switched: Whether what the daemon sends goes by `pull` and `push`.
+            line: The daemon's line, which contains a secret.
+            function: The pickled function for ranks that request one; if it is empty, ranks stay for `call_in_ranks`;
+                None if the ranks run a program.
+            switched: Whether the daemon communicates through `pull` and `push`.
         """
+        # If this raised, an engine would log the call with its arguments, and so the secret.
         try:
             self.stop()
             with self._begun:
@@ -267,20 +270,20 @@ class Agent:
             return json.dumps({"error": text, "version": __version__}).encode() + b"\n"
 
     def wait(self) -> Ended:
-        """Return when the daemon has ended, and how."""
+        """Wait for the daemon's end, and return it."""
         run = self._run
         if run is None:
             return Ended(0, "", NOTHING, len(NOTHING))
         ended = run.wait()
         with self._begun:
-            # The next one may have begun.
+            # The next daemon may have been started.
             if self._run is run:
                 self._run = None
                 self._kept = run.results if ended.size > PIECE else b""
         return ended
 
     def further(self, start: int) -> bytes:
-        """Return the next piece of what ranks have given back, of which so much has come; forget it with the last."""
+        """Return the piece of the results from byte `start`; forget the results with the last piece."""
         with self._begun:
             piece = self._kept[start : start + PIECE]
             if start + PIECE >= len(self._kept):
@@ -289,26 +292,26 @@ class Agent:
 
     @property
     def idle(self) -> bool:
-        """Whether there is neither a daemon nor anything that is kept for its ranks, or of them."""
+        """Whether the agent has no daemon, no probe and no unsent result."""
         return self._run is None and self._probe is None and not self._kept
 
     def call_in_ranks(self, function: bytes, count: int) -> dict[int, bytes]:
-        """Have the ranks of this node call a function; return what they have given back, by their numbers.
+        """Call a function in the ranks of this node; return their results, by their numbers.
 
-        Ranks that end without a result are left out: all of them, where the daemon is not started in time.
+        Ranks that end without a result are left out: all ranks, if the daemon is not started in time.
 
         Args:
-            function: The function and its arguments, as cloudpickle has written them.
-            count: How many ranks there are.
+            function: The function and its arguments, pickled by cloudpickle.
+            count: The number of ranks.
         """
         with self._begun:
-            # It may be called before `begin` is; and a launcher that fails never calls that.
+            # This may be called before `begin`, and a launcher that fails never calls `begin`.
             self._begun.wait_for(lambda: self._calls is not None, BEGIN_SECONDS)
             calls = self._calls
         return {} if calls is None else calls.call_in_ranks(function, count)
 
     def dismiss(self) -> None:
-        """Have the ranks that stay for functions end, when they have carried out the last one."""
+        """End the ranks that stay for functions, after their current function."""
         if (calls := self._calls) is not None:
             calls.dismiss()
 
@@ -318,7 +321,7 @@ class Agent:
         return None if run is None else run.calls
 
     def leave(self) -> None:
-        """The launcher has gone: the daemon leaves, if there is one, and ends its ranks."""
+        """Handle the launcher's exit: ask the daemon, if any, to leave and end its ranks."""
         self.rest()
         with self._begun:
             self._kept = b""
@@ -332,11 +335,11 @@ class Agent:
 
 
 class Calls:
-    """Gives ranks of this machine and user functions, and takes what these have returned or raised.
+    """Sends functions to ranks of this machine and user, and receives their results or exceptions.
 
     Args:
-        function: The function and its arguments, as cloudpickle has written them, which each rank is given that comes.
-            If it is empty, ranks stay for those of `call_in_ranks`.
+        function: The function and its arguments for each rank that connects, pickled by cloudpickle. If it is empty,
+            ranks stay for the functions of `call_in_ranks`.
 
     Attributes:
         name: The abstract name of the socket that ranks connect to.
@@ -360,7 +363,7 @@ class Calls:
             try:
                 self._accepted(connection)
             except Exception as error:
-                # Other ranks of the node need the thread.
+                # The thread must survive for the other ranks of the node.
                 fault("to serve a rank", error)
                 connection.close()
 
@@ -384,7 +387,7 @@ class Calls:
         try:
             with connection:
                 give(connection, self._function)
-                # The rank ends with its result, though this process may be stopped.
+                # The rank ends after its result even if this process is suspended by then.
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_WR)
                 self._results.update(take(connection))
@@ -397,7 +400,7 @@ class Calls:
             self._gate.notify_all()
 
     def call_in_ranks(self, function: bytes, count: int) -> dict[int, bytes]:
-        """Give a function to so many ranks that stay; return what they give back, without those that end."""
+        """Send a function to `count` staying ranks; return their results, without ranks that end first."""
         with self._gate:
             self._gate.wait_for(lambda: len(self._staying) >= count or self._closed)
             if self._closed:
@@ -415,18 +418,18 @@ class Calls:
             self._served()
 
     def dismiss(self) -> None:
-        """Tell ranks that stay that no further function comes."""
+        """Close the stream of functions to staying ranks, which ends them."""
         with self._gate:
             for connection in self._staying:
                 hang_up(connection)
 
     def close(self) -> dict[int, bytes]:
-        """Return what all have given back, once they have ended."""
+        """Return the results of all ranks, once these have ended."""
         self._closed = True
-        # A thread that waits for ranks would not learn of a mere close.
+        # Closing alone does not wake the thread that waits for ranks.
         hang_up(self._listener)
         self._listener.close()
-        # A process that a rank has forked may still have its end. What ranks have sent before can be read on.
+        # A process forked by a rank may still hold the rank's end open. Data that ranks sent before can still be read.
         self.dismiss()
         with self._gate:
             self._gate.notify_all()
@@ -437,16 +440,16 @@ class Calls:
 
 
 def give(connection: socket.socket, function: bytes) -> None:
-    """Give a rank a function, unless it has ended."""
+    """Send a function to a rank; does not raise if the rank has ended."""
     try:
         send(connection, function)
     except OSError:
-        # `take` finds the end.
+        # `take` detects the end.
         return
 
 
 def take(connection: socket.socket) -> dict[int, bytes]:
-    """Return what a rank gives back, by its number; nothing if it has ended, as one that was killed."""
+    """Receive a rank's result, by its number; empty if the rank ended without one, such as a killed rank."""
     try:
         number = int.from_bytes(receive(connection), "big")
         return {number: receive(connection)}
@@ -467,7 +470,7 @@ def send(connection: socket.socket, data: bytes) -> None:
 
 
 def receive(connection: socket.socket) -> bytes:
-    """Receive a frame; raises `EOFError` where the other end has gone."""
+    """Receive a frame; raises `EOFError` if the other end is closed."""
     return _exactly(connection, int.from_bytes(_exactly(connection, 8), "big"))
 
 

@@ -1,12 +1,12 @@
-"""The interface of a roster, which a site can implement for a resource manager of its own.
+"""The interface of a roster, which a site can implement for its resource manager.
 
-`pypmix run` makes one roster, asks it for the nodes, and has it start a daemon on each. All calls come from one thread,
-but for `close`, which comes after the others. A daemon is the command `settings.daemon`. It reads one line from its
-standard input, which holds the session's secret, and answers one line on its standard output. The end of its standard
-input tells it that the launcher has gone. So a roster gives it both, and keeps the line from command lines, logs, and
-files that others can read.
+`pypmix run` makes one roster, asks it for the nodes, and has it start a daemon on each. All calls are made from one
+thread, except `close`, which is called after the others. A daemon is the command `settings.daemon`. It reads one line
+from its standard input, which contains the session's secret, and answers one line on its standard output. The end of
+its standard input means that the launcher has exited. So a roster provides both streams, and keeps the line out of
+command lines, logs, and files that others can read.
 
-A roster whose nodes come and go while the session runs has the methods of `ElasticRoster`, too.
+A roster whose nodes join and leave while the session runs has the methods of `ElasticRoster`, too.
 
 A class outside of pypmix is named by `--roster module:Class`, or by its name among the entry points `pypmix.rosters`.
 """
@@ -33,18 +33,18 @@ GROUP = "pypmix.rosters"
 """The group of entry points whose names `--roster` takes."""
 
 PATIENCE = 30.0
-"""Seconds for all nodes to come."""
+"""Seconds for all nodes to be ready."""
 
 
 class RosterError(Exception):
-    """The nodes cannot be had; the text says which and what to try."""
+    """The nodes cannot be used; the text names them and a remedy."""
 
 
 def number(env: Mapping[str, str], name: str) -> int:
-    """Return the number that a variable holds, 0 where it is not there.
+    """Return the number in an environment variable, 0 if the variable is not set.
 
     Raises:
-        RosterError: It holds something else.
+        RosterError: The variable does not contain a number.
     """
     text = env.get(name, "0")
     found = decimal(text, 1 << 40)
@@ -58,15 +58,15 @@ class Settings(Record):
 
     Attributes:
         env: The launcher's environment.
-        hosts: The nodes of `--host` and `--hostfile`; empty where none were named.
+        hosts: The nodes of `--host` and `--hostfile`; empty if none were named.
         others: Further nodes of `--hostfile`, which `--host` has not chosen.
-        agent: The template of `--launch-agent`; empty for the roster's own.
+        agent: The template of `--launch-agent`; empty for the roster's default.
         python: The Python that runs the daemons, `--remote-python`.
-        symmetric: This process's place among those that were started alike, and their number; None if not given.
-        meet: Where these meet, `HOST:PORT`; empty if not given.
-        secret_file: The file that holds the secret that they share; empty if not given.
+        symmetric: The place of this process among the processes started alike, and their number; None if not given.
+        meet: The address where these processes meet, `HOST:PORT`; empty if not given.
+        secret_file: The file with the secret that these processes share; empty if not given.
         interface: The interface or network that nodes reach each other by; empty for any.
-        patience: Seconds for all nodes to come.
+        patience: Seconds for all nodes to be ready.
     """
 
     env: Mapping[str, str]
@@ -92,33 +92,33 @@ class Roster(Protocol):
     It is made with `Settings`.
 
     Attributes:
-        name: What `--roster` calls it.
+        name: The value of `--roster` that chooses this roster.
     """
 
     name: str
 
     def __init__(self, settings: Settings) -> None:
-        """Take the settings; raises `RosterError` where the roster cannot be used here."""
+        """Take the settings; raises `RosterError` if the roster cannot be used here."""
 
     @classmethod
     def found(cls, settings: Settings) -> str:
-        """Return why this roster is the one to take here, in a line for people; empty if it is not."""
+        """Return the reason to choose this roster here, as a line for people; empty if it does not apply."""
 
     def join(self) -> int | None:
         """Return None in the launcher.
 
-        Where the same command was started on each node, one process is the launcher. Each other one becomes the
-        daemon of the node, and returns an exit code when the session is over.
+        If the same command was started on each node, one process is the launcher. Each other process becomes the
+        daemon of its node, and returns an exit code when the session ends.
 
         Raises:
             RosterError: The launcher is not reached.
         """
 
     def nodes(self) -> Sequence[Node]:
-        """Return the nodes, the launcher's own too if it is one of them; may wait for them.
+        """Return the nodes, including the launcher's node if it takes part; may wait for them.
 
         Raises:
-            RosterError: They cannot be had.
+            RosterError: The nodes cannot be used.
         """
 
     def start(self, node: Node, line: bytes) -> StartedDaemon:
@@ -126,48 +126,48 @@ class Roster(Protocol):
 
         Args:
             node: One of `nodes()`.
-            line: The line for its standard input. Only a roster that leaves `stdin` at -1 passes it on; all others
-                give the descriptor, and the session writes it.
+            line: The line for its standard input. Only a roster that leaves `stdin` at -1 sends it; any other roster
+                returns the descriptor, and the session writes the line.
 
         Raises:
-            OSError: It cannot be started.
+            OSError: The daemon cannot be started.
         """
 
     def watch(self, lost: Lost) -> None:
-        """Have `lost(name, reason)` called, on any thread, for each node that the resource manager gives up."""
+        """Call `lost(name, reason)`, on any thread, for each node that the resource manager gives up."""
 
     def close(self) -> None:
-        """The session is over: let go of what was taken."""
+        """Release all resources at the end of the session."""
 
 
 class Members(Protocol):
-    """The nodes of a session that runs, as a roster changes them; from any thread."""
+    """The nodes of a running session, for its roster to change; methods may be called from any thread."""
 
     def join(self, node: Node) -> None:
-        """Have one more node join: its daemon is started by `start`."""
+        """Add a node: its daemon is started by `start`."""
 
     def leave(self, name: str, reason: str = "") -> None:
         """Take a node back: the ranks on it are ended, and its daemon leaves."""
 
     def lost(self, name: str, reason: str) -> None:
-        """The node is lost."""
+        """Report a node as lost."""
 
 
 @runtime_checkable
 class ElasticRoster(Protocol):
-    """The further methods of a roster whose nodes come and go while the session runs."""
+    """The further methods of a roster whose nodes join and leave while the session runs."""
 
     def attend(self, members: Members) -> None:
-        """Take what is told of nodes that join and leave; called once, before any daemon is started."""
+        """Keep `members`, to report nodes that join and leave; called once, before any daemon is started."""
 
     def obtain(self, wanted: Wanted, done: Obtained) -> None:
         """Obtain further nodes; does not wait for them.
 
         Args:
-            wanted: Which, or how many.
+            wanted: The requested nodes, or their number.
             done: Called once, now or later, on any thread: with the nodes, whose daemons are started by `start`; or
-                with none and the reason. It is not told of them by `Members.join` as well.
+                without nodes and with the reason. Do not report these nodes by `Members.join` as well.
         """
 
     def release(self, node: Node) -> None:
-        """A node has left the session, or could not join it: give it back."""
+        """Give back a node that has left the session, or could not join it."""

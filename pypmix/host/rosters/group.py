@@ -1,7 +1,7 @@
 """Processes that one command of a resource manager starts, one on each of some nodes, to become their daemons.
 
-The command passes its standard input on to all of them: it says where to meet, and has a secret, which stands on no
-command line. They dial the launcher (`pypmix.host.rosters.follow`).
+The command passes its standard input on to all of them: this contains the address of the meeting and a secret, which is
+not on any command line. The processes dial the launcher (`pypmix.host.rosters.follow`).
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 
 def following(settings: Settings, variable: str) -> list[str]:
-    """Return the command line of such a process.
+    """Return the command line of one of the processes.
 
     Args:
-        settings: What the command line of the launcher says.
-        variable: The variable that has the process's number, from 0, among those of the command.
+        settings: The launcher's settings.
+        variable: The environment variable with the process's number, from 0, among the processes of the command.
     """
     return [settings.python, "-m", "pypmix.host.rosters.follow", variable]
 
 
 def explained(command: str, node: str, code: int | None, errors: str) -> str:
-    """Say why a command has ended that was to reach a node, or, where the code is None, does not get on.
+    """Return an error text for a command that failed to reach a node, or that makes no progress.
 
     Args:
-        command: What people call it.
+        command: The command's name in messages.
         node: The node.
-        code: Its exit code.
-        errors: What it has written to standard error.
+        code: The command's exit code; None if it makes no progress.
+        errors: The command's standard error.
     """
     said = errors.strip().splitlines()[-1:]
     how = "does not get on" if code is None else f"ended with exit code {code}"
@@ -53,16 +53,16 @@ class Group:
     """The processes of one command.
 
     Args:
-        settings: What the command line says.
-        names: The nodes, as the processes there call them.
-        command: What people call the command.
-        words: Its command line.
-        env: Its environment.
-        signum: The signal that ends it, and its processes by force where it comes twice.
+        settings: The launcher's settings.
+        names: The nodes, by the names that the processes there use.
+        command: The command's name in messages.
+        words: The command line.
+        env: The command's environment.
+        signum: The signal that ends the command; sent twice, it also kills the processes.
 
     Attributes:
         names: The nodes.
-        followers: The processes that have come, by the names of their nodes.
+        followers: The processes that have joined, by the names of their nodes.
 
     Raises:
         RosterError: There is no such command here.
@@ -97,14 +97,14 @@ class Group:
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.close()
         except BrokenPipeError:
-            # It has ended already, which shows.
+            # The command has already ended, which `wait` reports.
             return
 
     def wait(self, deadline: float) -> None:
-        """Wait until a process has come from each node.
+        """Wait until a process of each node has joined.
 
         Raises:
-            RosterError: Some have not come.
+            RosterError: Some processes are missing.
         """
         came = self._meeting.wait(deadline, ["", *self.names], self._broken)
         self.followers = {follower.hello.name: follower for follower in came.values()}
@@ -114,7 +114,7 @@ class Group:
 
     @property
     def runs(self) -> bool:
-        """Whether the command has not ended."""
+        """Whether the command is still running."""
         return self._process.poll() is None
 
     def _broken(self) -> str:
@@ -122,7 +122,7 @@ class Group:
         return "" if code is None else f"{self._command} ended with exit code {code}, and has said why"
 
     def watch(self, lost: Lost) -> None:
-        """Tell of all nodes that are left when the command ends: the resource manager has ended its processes then."""
+        """Report all nodes as lost when the command ends: the resource manager has ended its processes then."""
 
         def wait() -> None:
             code = self._process.wait()

@@ -1,14 +1,14 @@
-"""Processes that are started alike, one on each node, and meet: one is the launcher, the others become its daemons.
+"""The meeting of processes started alike, one on each node: one is the launcher, the others become its daemons.
 
-The launcher listens. A follower dials until it is there, within the patience of both. Their connection is TLS without
-certificates, so that a third process cannot read along. Each proves to the other (`proof.py`) a statement that holds
-the connection's channel binding, so that a third process cannot stand between them either. Over it the launcher sends
-the line for the daemon, with the session's secret. Then both leave TLS: from there on the connection carries the
-daemon's answer, and its end tells each that the other has gone.
+The launcher listens. A follower dials until it reaches the launcher, within the patience of both. The connection is TLS
+without certificates, so a third process cannot read it. Each side proves to the other (`proof.py`) a statement that
+contains the connection's channel binding, which excludes a process in the middle. Over this connection the launcher
+sends the line for the daemon, with the session's secret. Then both sides leave TLS: from there on the connection
+carries the daemon's answer, and its end shows each side that the other has exited.
 
-Until all have come, each of them may end and be started again, with another address too: the launcher forgets a
-follower that has gone, and a follower whose launcher has gone asks for its address anew, and dials again. Both notice
-by keep-alive that the other's machine has gone. A launcher that gives up sends an empty line instead.
+Until all followers have joined, any process may exit and be restarted, also with another address. The launcher forgets
+a follower that exited. A follower whose launcher exited resolves the address again and dials again. Both sides detect
+by keep-alive that the other's machine is lost. A launcher that gives up sends an empty line instead.
 """
 
 from __future__ import annotations
@@ -48,40 +48,40 @@ HANDSHAKE = 10.0
 """Seconds for a handshake."""
 
 LEAST = 2.0
-"""Seconds that an attempt to reach the launcher has, however little time is left."""
+"""The minimum timeout in seconds of an attempt to reach the launcher, even if less time is left."""
 
 KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""Those that wait for the others notice in 20 seconds that a machine has gone."""
+"""Processes that wait for the others detect a lost machine within 20 seconds."""
 
 UNPROVED = 256
-"""The number of connections that may be in their handshake at a time; the oldest one makes room, after `PROOF`."""
+"""The maximum number of concurrent handshakes; beyond it, the oldest is closed once it is `PROOF` seconds old."""
 
 PROOF = 0.5
-"""Seconds for which a connection in its handshake need not make room for others."""
+"""Seconds for which a connection in its handshake is not closed to make room for others."""
 
 HINT = "does it run, and does no firewall stand between?"
 
 OCCUPIED = "another process has its place"
-"""Such a refusal ends when the other one is found to have gone."""
+"""The start of a temporary refusal: it ends when the launcher detects that the other process exited."""
 
 RETRY = 0.2
 LOOK = 0.1
-"""Seconds after which it is looked again whether more can come."""
+"""Seconds between checks whether more followers can join."""
 
 
 _log = get_logger("pypmix.host")
 
 
 class _Declined(OSError):
-    """The other side does not go on with this process at present; that may change, as when another one ends."""
+    """The other side refuses this process for now; a later attempt may succeed, such as when another process ends."""
 
 
 class Refused(RosterError):
-    """The other side does not take this process."""
+    """The other side refuses this process for good."""
 
 
 def _keep_alive(connection: socket.socket, on: bool) -> None:
-    """Have the kernel look after the other side, or no longer: a session has a keep-alive of its own."""
+    """Enable or disable TCP keep-alive. A session disables it, since it has its own keep-alive."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, on)
     for name, value in KEEP_ALIVE.items():
         connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
@@ -116,15 +116,15 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 class Hello(Record):
-    """The first that a follower says.
+    """The first message of a follower.
 
     Attributes:
-        place: Its place, from 1; the launcher's is 0.
+        place: The follower's place, from 1; the launcher's is 0.
         size: The number of processes that meet.
-        name: The name of its node.
-        version: Its pypmix.
-        cpus: How many CPUs it may use.
-        slots: How many ranks its node is meant to run; 0 for as many as it has CPUs.
+        name: The name of the follower's node.
+        version: The follower's pypmix version.
+        cpus: The number of CPUs that the follower may use.
+        slots: The number of ranks to run on the node; 0 for the number of CPUs.
     """
 
     place: int
@@ -136,7 +136,7 @@ class Hello(Record):
 
     @classmethod
     def read(cls, data: bytes) -> Hello:
-        """Read one; raises `Refused` where it cannot be."""
+        """Decode a hello; raises `Refused` if it is malformed."""
         try:
             fields = json.loads(data)
             found = cls(*[fields[name] for name in ("place", "size", "name", "version", "cpus", "slots")])
@@ -150,19 +150,19 @@ class Hello(Record):
         return found
 
     def write(self) -> bytes:
-        """Return it as bytes."""
+        """Encode this hello."""
         return json.dumps({name: getattr(self, name) for name in self.__annotations__}).encode()
 
 
 class Follower:
-    """A process that has come, as the launcher sees it: a `StartedDaemon`, once it has got its line.
+    """A process that joined, as the launcher sees it: a `StartedDaemon`, once its line is sent.
 
     Attributes:
-        hello: What it has said of itself.
-        address: Where it has come from; empty if that is this machine.
-        stdin: The end of it is the end of the daemon's; what is written there is dropped, since the line has gone over
+        hello: The follower's hello.
+        address: The follower's address; empty if it is on this machine.
+        stdin: Closing it ends the daemon's standard input; data written there is dropped, since the line was sent over
             the encrypted connection. Belongs to the caller.
-        stdout: What its daemon's answer is read from; belongs to the caller.
+        stdout: The descriptor to read the daemon's answer from. Belongs to the caller.
     """
 
     def __init__(self, hello: Hello, connection: ssl.SSLSocket, ends: Ends) -> None:
@@ -177,14 +177,14 @@ class Follower:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses of its node, as far as they are known."""
+        """The known addresses of the follower's node."""
         return (self.address,) if self.address else ()
 
     def begin(self, line: bytes) -> None:
-        """Send it its line, upon which it becomes a daemon.
+        """Send the line, upon which the follower becomes a daemon.
 
         Raises:
-            OSError: It has gone.
+            OSError: The follower exited.
         """
         secured = self._connection
         assert isinstance(secured, ssl.SSLSocket)
@@ -201,13 +201,13 @@ class Follower:
         self.stdin = self._ends.watch(self.leave)
 
     def gone(self) -> bool:
-        """Tell whether it has ended while it waits for its line."""
+        """Return True if the follower exited while it waited for its line."""
         poll = select.poll()
         poll.register(self._connection.fileno(), select.POLLRDHUP)
         return bool(poll.poll(0))
 
     def leave(self) -> None:
-        """Have the daemon's standard input end."""
+        """End the daemon's standard input."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
 
@@ -226,13 +226,13 @@ class Follower:
             return 1
 
     def trouble(self) -> str:
-        """Say that it has gone, or does not answer."""
+        """Return an error text: the process ended, or its daemon does not answer."""
         if self.ended() is None:
             return f"{self.hello.name}: its daemon does not answer"
         return f"{self.hello.name}: the process there ended before its daemon was ready; it has said why"
 
     def close(self) -> None:
-        """End the connection; tell a process that waits for its line that none will come."""
+        """End the connection; send an empty line first if the follower still waits for its line."""
         if self._waits:
             with contextlib.suppress(OSError, ValueError):
                 _send(self._connection, b"")
@@ -251,7 +251,7 @@ class Ends:
         self._thread: threading.Thread | None = None
 
     def watch(self, ended: Callable[[], None]) -> int:
-        """Return a descriptor to write to, which belongs to the caller; once it is closed, `ended` is called."""
+        """Return a descriptor that belongs to the caller; `ended` is called once it is closed."""
         reader, writer = os.pipe2(os.O_CLOEXEC)
         with self._gate:
             self._selector.register(reader, selectors.EVENT_READ, ended)
@@ -261,7 +261,7 @@ class Ends:
         return writer
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         os.close(self._wake)
         if self._thread is not None:
             self._thread.join()
@@ -282,7 +282,7 @@ class Ends:
                 try:
                     key.data()
                 except Exception as error:
-                    # The ends of other nodes need the thread.
+                    # The thread must survive to watch the pipes of other nodes.
                     fault("to note that a follower has gone", error)
 
 
@@ -290,12 +290,12 @@ class Meeting:
     """The launcher's side.
 
     Args:
-        size: How many processes meet, the launcher among them.
-        proof: What they prove to each other by.
-        ports: The ports to listen on: the first free one; 0 takes any.
+        size: The number of processes that meet, including the launcher.
+        proof: The authentication between the processes.
+        ports: The ports to try in order; the first free port is taken. 0 takes any.
 
     Attributes:
-        port: The port that it listens on.
+        port: The port that the launcher listens on.
 
     Raises:
         RosterError: None of the ports is free.
@@ -316,15 +316,15 @@ class Meeting:
         threading.Thread(target=self._accept, name="pypmix-meeting", daemon=True).start()
 
     def wait(self, deadline: float, names: Sequence[str] = (), broken: Broken = lambda: "") -> dict[int, Follower]:
-        """Return the followers by their places, once all are there.
+        """Return the followers by their places, once all have joined.
 
         Args:
-            deadline: Until when to wait, by the monotonic clock.
-            names: What the places are called in the error, where they have names.
-            broken: Tells why no more will come; empty while they may.
+            deadline: The end of the wait, by the monotonic clock.
+            names: The names of the places in the error; empty to use their numbers.
+            broken: Returns the reason why the missing followers cannot join; empty while they can.
 
         Raises:
-            RosterError: Some have not come; the text says which.
+            RosterError: Some followers are missing; the text lists them.
         """
         with self._gate:
             while not self._gate.wait_for(self._complete, LOOK):
@@ -343,11 +343,11 @@ class Meeting:
             raise RosterError(f"{came} (port {self.port}){refused}" + (f"; {reason}" if reason else ""))
 
     def close(self) -> None:
-        """Let go of all that have come, and listen no more."""
+        """Close the connections of all followers and stop listening."""
         with self._gate:
             self._closed = True
             with contextlib.suppress(OSError):
-                # Which wakes the thread that accepts.
+                # This wakes the accepting thread.
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
             for follower in self._found.values():
@@ -360,7 +360,7 @@ class Meeting:
         return len(self._found) == self._size - 1
 
     def _forget(self) -> None:
-        """Forget those that have gone: they may be started again."""
+        """Forget followers that exited, so that they can be restarted."""
         for place, follower in list(self._found.items()):
             if follower.gone():
                 del self._found[place]
@@ -382,13 +382,13 @@ class Meeting:
             try:
                 threading.Thread(target=self._greet, args=(secured,), daemon=True).start()
             except Exception as error:
-                # There may be no thread for this one; others still have to be met.
+                # No thread could be started for this connection; other followers still have to be accepted.
                 fault("to greet a follower", error)
                 self._unproved.pop(secured, None)
                 secured.close()
 
     def _make_room(self) -> None:
-        """Wait until another connection may be taken; end the oldest one in its handshake if it has had its time."""
+        """Wait until another connection may be accepted; close the oldest in its handshake after `PROOF` seconds."""
         with self._gate:
             while len(self._unproved) >= UNPROVED:
                 oldest, since = next(iter(self._unproved.items()))
@@ -398,7 +398,7 @@ class Meeting:
                     continue
                 del self._unproved[oldest]
                 with contextlib.suppress(OSError):
-                    # Its thread reads from it, and closes it.
+                    # The connection's own thread reads the end and closes it.
                     socket.socket.shutdown(oldest, socket.SHUT_RDWR)
 
     def _greet(self, secured: ssl.SSLSocket) -> None:
@@ -419,7 +419,7 @@ class Meeting:
                 secured.close()
 
     def _take(self, secured: ssl.SSLSocket) -> bool:
-        """Have the other side prove that it belongs here, prove the same to it, and take it in."""
+        """Check the other side's proof, send this side's, and add the follower. Return True if it was added."""
         data = _receive(secured, 4096)
         token = _receive(secured, 65536)
         if not self._proof.check(_statement(b"follower", secured, data), token):
@@ -467,7 +467,7 @@ def _listener(ports: Sequence[int]) -> socket.socket:
 
 
 def _taken(port: int) -> str:
-    """Return a text if another user listens on a port, so that processes may meet that user first."""
+    """Return a warning if another user listens on `port`, since followers may reach that user first; empty if not."""
     owners = Owners()
     try:
         users = {owners.listener(host, port) for host in ("0.0.0.0", "127.0.0.1", "::")}
@@ -487,19 +487,19 @@ def _statement(side: bytes, secured: ssl.SSLSocket, data: bytes) -> bytes:
 def follow(
     addresses: Sequence[Address], hello: Hello, proof: Proof, deadline: float, hint: str = HINT
 ) -> tuple[bytes, socket.socket]:
-    """Dial the launcher until it is there; return the line for the daemon and the connection to the launcher.
+    """Dial the launcher until it answers; return the line for the daemon and the connection to the launcher.
 
     Args:
-        addresses: Where the launcher may listen.
-        hello: What to tell it.
-        proof: What to prove to each other by.
-        deadline: Until when to try, by the monotonic clock.
-        hint: What to try where it is not reached.
+        addresses: The addresses where the launcher may listen.
+        hello: The hello to send.
+        proof: The authentication between follower and launcher.
+        deadline: The end of the attempts, by the monotonic clock.
+        hint: The remedy in the error if the launcher is not reached.
 
     Raises:
-        RosterError: It is not reached, or does not want this process.
+        RosterError: The launcher is not reached, or refuses this process.
     """
-    # What one has said that listened there tells more than that none does, as when it has ended before this process.
+    # The answer of an earlier listener explains more than a later refused connection, such as after its exit.
     declined: dict[Address, str] = {}
     proof.get_ready()
     while True:
@@ -550,7 +550,7 @@ def _dial(address: Address, hello: Hello, proof: Proof, deadline: float) -> ssl.
 
 
 def _connect(address: Address, deadline: float) -> socket.socket:
-    """Connect to an address, as it resolves at present."""
+    """Resolve an address and connect to it."""
     answers: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
 
     def resolve() -> None:
@@ -559,7 +559,7 @@ def _connect(address: Address, deadline: float) -> socket.socket:
         except OSError as error:
             answers.put(error)
 
-    # The resolver waits for a silent name server as long as it likes, for each domain that it tries.
+    # On a thread: the resolver has no timeout parameter, and waits for a silent name server once per search domain.
     threading.Thread(target=resolve, name="pypmix-resolver", daemon=True).start()
     try:
         found = answers.get(timeout=max(LEAST, deadline - time.monotonic()))
@@ -585,7 +585,8 @@ def _wait(secured: ssl.SSLSocket) -> tuple[bytes, socket.socket]:
     """Wait for the line; return it and the connection without its encryption.
 
     Raises:
-        OSError: The launcher has gone without a word.
+        OSError: The launcher exited without sending a line.
+        RosterError: The launcher gave up, and sent an empty line.
     """
     try:
         _keep_alive(secured, True)
@@ -605,10 +606,13 @@ def _wait(secured: ssl.SSLSocket) -> tuple[bytes, socket.socket]:
 
 
 def serve(line: bytes, connection: socket.socket) -> int:
-    """Become the daemon of this node: the line is its standard input, and the connection the end of it and its output.
+    """Become the daemon of this node, and return its exit code.
+
+    The daemon reads the line from its standard input, which ends when the connection ends. Its standard output is the
+    connection.
 
     Args:
-        line: What the launcher has sent.
+        line: The line that the launcher sent.
         connection: The connection to the launcher.
     """
     from pypmix.host.daemon import main

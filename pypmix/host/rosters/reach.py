@@ -1,7 +1,7 @@
-"""Whether the nodes of an engine reach each other, and the launcher: tried before their daemons are started.
+"""Test, before daemons are started, whether the nodes of an engine reach each other and the launcher.
 
-Each node listens where its daemon would, and so does the launcher. Then each node dials the launcher and all other
-nodes. Connections are made and closed, nothing is sent.
+Each node listens on the interface of its future daemon, and the launcher listens too. Then each node dials the launcher
+and all other nodes. Connections are made and closed; nothing is sent.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from pypmix.host.addresses import Address
 
 LISTEN_SECONDS = 300.0
-"""Seconds that a node listens at most: a launcher that is lost does not end it."""
+"""The maximum number of seconds that a node listens, since a lost launcher does not stop it."""
 
 SILENCE = 15.0
-"""Seconds without an answer of any node after which the others are not waited for."""
+"""Seconds without an answer of any node after which the wait for the others ends."""
 
 AT_A_TIME = 256
-"""The most connections that are tried at a time, and the most nodes that are asked."""
+"""The maximum number of concurrent connection attempts, and of concurrent calls to nodes."""
 
 
 class Probe:
-    """Listens, and takes connections that it closes."""
+    """A listener that accepts connections and closes them at once."""
 
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
 
     def offer(self, interface: str, launcher: Sequence[Address]) -> Address | str:
-        """Listen where a daemon would; return the address, or why the launcher cannot be reached from here.
+        """Listen at a daemon's address; return it, or the reason why the launcher cannot be reached from here.
 
         Raises:
             OSError: There is no such interface.
@@ -73,19 +73,19 @@ class Probe:
                 connection.close()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._listener is not None:
-            # The thread that waits there closes it.
+            # The accepting thread closes the socket.
             hang_up(self._listener)
             self._listener = None
 
 
 def unreached(places: Sequence[Sequence[Address]], seconds: float = REACH_SECONDS) -> list[int]:
-    """Return which of some processes cannot be reached, by their places in a list of their addresses.
+    """Return the indexes in `places` of the processes that cannot be reached.
 
     Args:
-        places: The addresses of each; it is reached if one of them is.
-        seconds: How long an attempt may take.
+        places: The addresses of each process; a process is reached if one of its addresses is.
+        seconds: The timeout of an attempt.
     """
     found: list[int] = []
     for begin in range(0, len(places), AT_A_TIME):
@@ -114,7 +114,7 @@ def _unreached(places: Sequence[Sequence[Address]], seconds: float) -> list[int]
 
 
 def _dialed(host: str, port: int) -> list[socket.socket]:
-    """Return sockets that are on their way to an address."""
+    """Return sockets with a connection attempt in progress, one for each resolved address that allows an attempt."""
     made = []
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -131,13 +131,13 @@ def _dialed(host: str, port: int) -> list[socket.socket]:
 
 
 def apart(names: Sequence[str], call: Callable[..., Any], addresses: Sequence[str], interface: str = "") -> str:
-    """Say who does not reach whom, for a person; return nothing if all reach all, or where that cannot be found out.
+    """Return a text with a node and another that it does not reach; empty if all reach all, or if the test fails.
 
     Args:
         names: The names of the nodes.
-        call: Has the agent of a node (`agent.Agent`) carry out a method.
-        addresses: By which the launcher may be reached.
-        interface: What daemons listen on, as the user has said it.
+        call: Calls a method of the agent of a node (`agent.Agent`).
+        addresses: The launcher's addresses.
+        interface: The interface that daemons listen on, as the user gave it.
     """
     probe = Probe()
     offers: dict[str, Any] = {}
@@ -165,10 +165,10 @@ def apart(names: Sequence[str], call: Callable[..., Any], addresses: Sequence[st
 
 
 def _each(calls: Sequence[tuple[Any, ...]], call: Callable[..., Any]) -> dict[str, Any]:
-    """Make calls of nodes at a time; return their results, None where one fails: what is wrong there shows later.
+    """Call nodes concurrently; return their results, None for a call that fails: its cause is reported later.
 
-    Nodes that do not answer are left out, when none has answered for long, as those whose engine is stopped. One that
-    answers later is told to listen no more.
+    If no node answers for `SILENCE` seconds, such as with a stopped engine, the nodes without an answer are left out. A
+    node that answers later is asked to stop listening.
     """
     over = threading.Event()
     answers: SimpleQueue[tuple[str, Any]] = SimpleQueue()

@@ -1,14 +1,14 @@
 """A world: ranks that stay, and carry out one function after the other, in an MPI communicator or a group of PMIx.
 
-Ranks are processes of their own beside what lends the nodes, since Open MPI can be initialized once in a process (5.0
+Ranks are separate processes beside the engine's workers, since Open MPI can be initialized only once in a process (5.0
 crashes in a second `MPI_Session_init`), and since a thread that waits in MPI for a lost process cannot be ended.
 
-Two kinds of threads take part. One runs the job (`pypmix.host.local.LocalHost`) until nothing of it is left, and is
-the first to know that a rank or a node is lost, which ends the job. Each `run` asks each node, on a thread of its own,
-for what its ranks return, and waits for these answers and for the end of the job, whichever comes first. So a `run`
-never waits for what is lost. What a function raises ends its rank with code 1, and the job with it, since the other
-ranks may wait for that rank in MPI. The reason of a world's end is that for which this process has ended it, and
-otherwise the job's.
+Two kinds of threads take part. One runs the job (`pypmix.host.local.LocalHost`) until all its processes have ended. It
+is the first to detect that a rank or a node is lost, which ends the job. Each `run` starts a thread for each node that
+requests the results of the node's ranks, and waits for these answers or the end of the job, whichever is first. So a
+`run` never waits for a lost rank or node. An exception in a function ends its rank with code 1, and so the job, since
+the other ranks may wait for that rank in MPI. The reason of a world's end is the reason for which this process ended
+it, or else the job's.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ if TYPE_CHECKING:
     from pypmix.host.outcome import Outcome
 
 BEGINNING = 300.0
-"""Seconds that ranks have to come to their communicator: MPI itself has no limits."""
+"""Seconds that ranks have to make their communicator: MPI itself has no timeout."""
 
 CLOSING = 20.0
 """Seconds that ranks have to finalize MPI, before they are ended."""
 
 ANSWERING = 15.0
-"""Seconds that results may still take to come when the job is over."""
+"""Seconds to wait for results after the job has ended."""
 
 ENDING = 60.0
-"""Seconds that a job has to end, and to tell why, when a rank or a node of it is lost."""
+"""Seconds that a job has to end, and to report the reason, after it lost a rank or a node."""
 
 
 class World:
     """Ranks that stay, and carry out one function after the other. A context manager, at whose end they end.
 
     Args:
-        shares: How many ranks there are on each node, by its name.
-        job: Runs the ranks, and returns when nothing of them is left; calls what it is given with the launcher.
-        ask: Calls a method of the agent of a node (`pypmix.host.rosters.agent.Agent`); raises where the node is lost.
-        mpi: Whether functions are given an MPI communicator, otherwise a group of PMIx.
+        shares: The number of ranks on each node, by node name.
+        job: Runs the ranks, and returns when all have ended; calls its argument with the launcher.
+        ask: Calls a method of the agent of a node (`pypmix.host.rosters.agent.Agent`); raises if the node is lost.
+        mpi: Pass an MPI communicator to functions if true, otherwise a group of PMIx.
         release: Called at the end.
 
     Attributes:
@@ -85,7 +85,7 @@ class World:
         self._thread = threading.Thread(target=self._run_job, name="pypmix-world", daemon=True)
         self._thread.start()
         try:
-            # What keeps ranks from their communicator is told here.
+            # A rank that fails to make its communicator raises here.
             self.run(_nothing, timeout=BEGINNING)
         except BaseException:
             self.close()
@@ -106,23 +106,22 @@ class World:
     def run(
         self, function: Callable[..., Any], *arguments: Any, timeout: float | None = None, **keywords: Any
     ) -> list[Any]:
-        """Call a function in all ranks, and return what they have returned, in their order.
+        """Call a function in all ranks, and return their results, in rank order.
 
         It is called with the communicator (`mpi4py.MPI.Intracomm`), or the group (`pypmix.Group`), and the arguments.
-        The function, its arguments and what it returns are sent by cloudpickle. The state of modules stays with the
-        ranks.
+        The function, its arguments and its results are sent by cloudpickle. The state of modules stays with the ranks.
 
         Args:
             function: The function.
-            arguments: Its further arguments, the same in all ranks.
+            arguments: Its further positional arguments, the same in all ranks.
             timeout: Seconds after which the world is ended.
-            keywords: Its further arguments.
+            keywords: Its keyword arguments.
 
         Raises:
-            Exception: What the first rank has raised that failed, with a note that has its number and its traceback;
-                the world has ended then.
-            OperationTimeout: Not all have returned in time; the world has ended.
-            PMIxError: A worker or a rank was lost, and the world has ended; the text says why.
+            Exception: The exception of the first rank that failed, with its rank and traceback in a note; the world has
+                ended.
+            OperationTimeout: Not all ranks returned in time; the world has ended.
+            PMIxError: A worker or a rank was lost, and the world has ended; the text has the reason.
         """
         import cloudpickle
 
@@ -138,7 +137,7 @@ class World:
                 raise
 
     def _gather(self, data: bytes, timeout: float | None) -> list[Any]:
-        """Have all ranks call a function, and return what they have returned."""
+        """Call a function in all ranks, and return their results."""
         answers = self._answers = SimpleQueue()
         if self._over.is_set():
             raise self._fault or PMIxError(f"the world has ended: {self._reason}")
@@ -155,13 +154,13 @@ class World:
                     break
                 raise self._late(found, timeout) from None
             if answer is None:
-                # The job is over; the results of nodes that are there may be on their way.
+                # The job has ended; results of nodes that still exist may be in transit.
                 deadline = time.monotonic() + ANSWERING
             else:
                 left -= 1
                 found.update(read(answer))
         if len(found) < self.size or not all(result.fine for result in found.values()):
-            # The job ends by itself then.
+            # The lost or failed rank ends the job.
             if not self._over.wait(ENDING):
                 self._end("a rank was lost")
             if self._fault is not None:
@@ -169,7 +168,7 @@ class World:
         reason = self._reason
         failed = _failed(found)
         if failed and not _lost(found, self.size, reason):
-            # The job's own reason may be another rank, which has failed because of the first one.
+            # The job's reason may name another rank, which failed as a consequence of the first.
             self._reason = f"rank {failed[0]} of {self.size} failed: {found[failed[0]].told.splitlines()[-1]}"
         return returned(found, self.size, reason)
 
@@ -182,19 +181,19 @@ class World:
         return OperationTimeout(f"{text}; the world was ended", operation="run", procs=procs, missing=procs)
 
     def _ask_node(self, answers: SimpleQueue[dict[int, bytes] | None], name: str, data: bytes, share: int) -> None:
-        """Put into a queue what the ranks of a node give back; on a thread of its own."""
+        """Put the results of a node's ranks into a queue; run on a separate thread."""
         found: dict[int, bytes] = {}
         try:
             found = self._ask(name, "call_in_ranks", data, share)
         except Exception as error:
-            # Engines have exceptions of many kinds. Most often the node is lost, and the job ends by itself.
+            # The exceptions of engines are of many types. Mostly the node is lost, which ends the job.
             if not self._over.wait(LEAVING):
                 lines = str(error).strip().splitlines()
                 self._end(f"node {name}: {type(error).__name__}: {lines[0] if lines else ''}"[:300])
         answers.put(found)
 
     def _run_job(self) -> None:
-        """Run the job; on a thread of its own."""
+        """Run the job; run on a separate thread."""
         try:
             outcome = self._job(self._begun)
             self._reason = self._reason or outcome.reason
@@ -207,7 +206,7 @@ class World:
     def _begun(self, host: LocalHost) -> None:
         self._host = host
         if self._reason:
-            # It was closed before.
+            # The world was closed before the job began.
             self._end(self._reason)
 
     def _end(self, reason: str) -> None:
@@ -217,11 +216,11 @@ class World:
             try:
                 self._host.interrupt(signal.SIGTERM)
             except RuntimeError:
-                # It has ended.
+                # The job has ended.
                 return
 
     def close(self) -> None:
-        """End the ranks, and give back what was taken for them."""
+        """End the ranks, and release the nodes."""
         if self._turn.acquire(blocking=False):
             try:
                 if not self._over.is_set():
@@ -240,40 +239,40 @@ class World:
         try:
             self._ask(name, "dismiss")
         except Exception:
-            # It is lost, and its ranks with it.
+            # The node is lost, and its ranks with it.
             return
 
 
 def _nothing(_comm: object) -> None:
-    """Be called, when the communicator is there."""
+    """Return at once: a call of this function shows that the rank has its communicator."""
 
 
 def _failed(results: Mapping[int, Result]) -> list[int]:
-    """Return the ranks that have failed, the first one first."""
+    """Return the failed ranks, in the order of their failures."""
     return [rank for _, rank in sorted([(result.when, rank) for rank, result in results.items() if not result.fine])]
 
 
 def _lost(results: Mapping[int, Result], size: int, reason: str) -> bool:
-    """Tell whether the job was ended for something else than a rank of which there is a result."""
+    """Return True if results are missing and the job ended for a reason other than a rank with a result."""
     return len(results) < size and bool(reason) and not any(reason.startswith(f"rank {each} ") for each in results)
 
 
 def read(found: Mapping[int, bytes]) -> dict[int, Result]:
-    """Return the results of ranks as they have sent them, by their numbers."""
+    """Decode the results that ranks sent, by their numbers."""
     return {rank: Result(*pickle.loads(each)) for rank, each in found.items()}
 
 
 def returned(results: Mapping[int, Result], size: int, reason: str) -> list[Any]:
-    """Return what functions have returned in ranks.
+    """Return the functions' return values, in rank order.
 
     Args:
         results: The results of the ranks, by their numbers.
-        size: How many there are.
-        reason: Why the job was ended before its time; empty if it was not.
+        size: The number of ranks.
+        reason: The reason if the job was ended early; empty if it was not.
 
     Raises:
-        Exception: What the first of them has raised that failed, or that one cannot be loaded here.
-        PMIxError: The job was ended otherwise.
+        Exception: The exception of the first rank that failed, or the error from unpickling a value.
+        PMIxError: The job was ended otherwise, or the exception cannot be unpickled here.
     """
     missing = [rank for rank in range(size) if rank not in results]
     failed = _failed(results)
@@ -286,7 +285,7 @@ def returned(results: Mapping[int, Result], size: int, reason: str) -> list[Any]
             raise PMIxError(f"{text}: {told}")
         error.add_note(f"{text}:\n{told}")
         if isinstance(error, PartialSuccess) and _lost(results, size, reason):
-            # It names those who had gone then: the one that was lost, or others, which were ended for it.
+            # The exception names the procs missing then: the lost one, or others that were ended because of it.
             raise PMIxError(reason) from error
         raise error
     if missing:
@@ -295,7 +294,7 @@ def returned(results: Mapping[int, Result], size: int, reason: str) -> list[Any]
 
 
 def _raised(data: bytes) -> Exception | None:
-    """Return what a rank has raised; None where it cannot be raised here, as where its module is not there."""
+    """Unpickle a rank's exception; None if that fails here, such as if the exception's module is missing."""
     import cloudpickle
 
     try:
