@@ -33,9 +33,9 @@ class Result(NamedTuple):
     """The result of a rank.
 
     Attributes:
-        fine: Whether the function returned, and did not raise.
+        fine: Whether the function returned a value that could be pickled.
         data: The return value or exception, pickled by cloudpickle; empty if the exception cannot be raised elsewhere.
-        told: The traceback of the exception; empty if there is none.
+        told: The traceback of the exception; empty if the function returned.
         when: The time when the function ended, by the system clock.
     """
 

@@ -1,4 +1,4 @@
-"""The roster of this run: what the command line names, or what the environment shows."""
+"""The choice of this run's roster: the command line names it, or the environment shows it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pypmix.host.rosters.base import Roster, Settings
 
 LOCAL = "local"
-"""The word by which `--roster` names this machine alone."""
+"""The value of `--roster` for only this machine."""
 
 HOMES = {
     "symmetric": "pypmix.host.rosters.symmetric:SymmetricRoster",
@@ -21,25 +21,25 @@ HOMES = {
     "pmix": "pypmix.host.rosters.pmix:PMIxRoster",
     "prrte": "pypmix.host.rosters.prrte:PRRTERoster",
 }
-"""The rosters that there are, in the order in which they are looked for."""
+"""The rosters of pypmix, in the order in which they are tried."""
 
 NAMED_ONLY = ("pmix", "prrte")
-"""Rosters that are taken only where `--roster` names them: a rank of any job, and a user whose DVM runs, may run a job
-of their own."""
+"""Rosters that are used only if `--roster` names them. A rank of any job, or a user with a running DVM, may run a
+separate job."""
 
 SLURM_STEP = "slurm."
 """The start of the namespaces that Slurm's own PMIx plugin serves."""
 
 
 def choose(settings: Settings, name: str = "") -> tuple[Roster, str] | None:
-    """Return the roster of this run, and why it was taken; None where the run is one of this machine.
+    """Return the roster of this run, and the reason for its choice; None if the run uses only this machine.
 
     Args:
-        settings: What the command line and the environment say.
-        name: A roster's name, or `module:Class` for one of a site; by default the first one that finds its nodes.
+        settings: The launcher's settings.
+        name: A roster's name, or `module:Class` for a site's roster; by default the first roster that finds its nodes.
 
     Raises:
-        RosterError: There is none of that name, or it cannot be used here.
+        RosterError: The name is unknown, or the roster cannot be used here.
     """
     if name:
         kind = _named(name)

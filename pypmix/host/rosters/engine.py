@@ -239,7 +239,7 @@ class Nodes:
             their own if they reach each other.
 
     Attributes:
-        nodes: The usable nodes, without those that the engine lost in a job.
+        nodes: The usable nodes: the nodes that the engine lost in a job are removed.
     """
 
     def __init__(

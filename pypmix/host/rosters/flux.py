@@ -1,9 +1,10 @@
 """The nodes of a Flux instance.
 
 In an instance (`flux alloc`, `flux batch`, `flux start`) the launcher starts a process on each node by one `flux run`.
-It tells all of them where to meet, and a secret, over the standard input of that job. In a job with one task on each
-node (`flux run -N2 --tasks-per-node=1 pypmix run ...`) the first task is the launcher, and the others meet it: it
-leaves both in the job's namespace of Flux's key-value store, which its user alone reads.
+It sends the meeting's addresses and a secret to all of them, over the standard input of that job. In a job with one
+task on each node (`flux run -N2 --tasks-per-node=1 pypmix run ...`) the first task is the launcher, and the others
+connect to it. It puts the addresses and the secret into the job's namespace of Flux's key-value store, which only its
+user can read.
 """
 
 from __future__ import annotations
@@ -32,27 +33,32 @@ if TYPE_CHECKING:
     from pypmix.host.session import StartedDaemon
 
 KEY = "pypmix.meet"
-"""Where the first task of a job leaves where to meet, and the secret."""
+"""The key for the meeting's address and the secret, which the first task of a job stores."""
 
 SECONDS = 10.0
-"""Seconds that a command has to answer which asks the instance."""
+"""The timeout in seconds of a command that queries the instance."""
 
 
 def symmetric(env: Mapping[str, str]) -> bool:
-    """Tell whether this process is one of a job that has one task on each of several nodes."""
+    """Return True if this process is a task of a job with one task on each of several nodes."""
     return number(env, "FLUX_JOB_SIZE") == number(env, "FLUX_JOB_NNODES") > 1 and "FLUX_TASK_RANK" in env
 
 
 def shares(env: Mapping[str, str]) -> bool:
-    """Tell whether this process is one of several tasks of a job that share a node."""
+    """Return True if this process belongs to a job of several tasks that does not have one task on each node."""
     return number(env, "FLUX_JOB_SIZE") > 1 and "FLUX_TASK_RANK" in env and not symmetric(env)
 
 
 def ask(env: Mapping[str, str], *words: str, given: str = "") -> str:
-    """Return what a command of Flux prints.
+    """Return the output of a command of Flux.
+
+    Args:
+        env: The command's environment.
+        words: The words after `flux`.
+        given: The command's standard input.
 
     Raises:
-        RosterError: It fails, or does not end in time.
+        RosterError: The command fails, or does not end in time.
     """
     what = f"flux {' '.join(words)}"
     try:
@@ -93,15 +99,15 @@ class Job(SymmetricRoster):
 
     @staticmethod
     def _told(settings: Settings) -> str:
-        """Return what the first task has left, and wait for it.
+        """Wait for the value that the first task stores under `KEY`, and return it.
 
         Raises:
-            RosterError: It has left nothing.
+            RosterError: The first task has not stored it in time.
         """
         deadline, pause = time.monotonic() + settings.patience, 0.05
         while True:
             try:
-                # Not with `--waitcreate`: in Flux 0.88 that now and then waits on when the key is there.
+                # Not with `--waitcreate`: in Flux 0.88 it occasionally continues to wait although the key exists.
                 return ask(settings.env, "kvs", "get", "--raw", KEY)
             except RosterError as error:
                 if time.monotonic() > deadline:
@@ -111,20 +117,20 @@ class Job(SymmetricRoster):
             pause = min(2 * pause, 1.0)
 
     def nodes(self) -> Sequence[Node]:
-        """Return the nodes, once a process of each has come."""
+        """Return the nodes, once a process of each has joined."""
         try:
             return super().nodes()
         finally:
-            # The next run of this job, whose tasks may be ahead of the launcher's end, meets anew.
+            # The next run of this job needs a new value, and its tasks may start before this launcher ends.
             with contextlib.suppress(RosterError):
                 ask(self._settings.env, "kvs", "unlink", "--force", KEY)
 
 
 class FluxRoster:
-    """The nodes of an instance, on which `flux run` starts the daemons, or those of a job, on which they are started.
+    """The nodes of an instance, on which `flux run` starts the daemons, or of a job, whose tasks become the daemons.
 
     Args:
-        settings: What the command line and the environment say.
+        settings: The launcher's settings.
     """
 
     name = "flux"
@@ -150,26 +156,26 @@ class FluxRoster:
         if "FLUX_URI" not in env:
             return ""
         try:
-            # Several brokers may be on one machine, as those of `flux start --test-size=4` are.
+            # Several brokers may be on one machine, such as with `flux start --test-size=4`.
             nodes = len(set(expand(ask(env, "getattr", "hostlist"))))
         except (RosterError, ValueError):
-            # The instance has gone, and is not meant.
+            # The variable names an instance that has ended.
             return ""
         return f"{nodes} nodes of the Flux instance {env['FLUX_URI']}" if nodes > 1 else ""
 
     def join(self) -> int | None:
-        """Become a daemon, if this is a task of a job that is not the first; return None for the launcher."""
+        """Become a daemon, if this is a later task of a job, and return its exit code; return None in the launcher."""
         return None if self._job is None else self._job.join()
 
     def nodes(self) -> Sequence[Node]:
-        """Return the nodes, once a process has come from each."""
+        """Return the nodes, once a process of each has joined."""
         if self._job is not None:
             return self._job.nodes()
         settings = self._settings
         deadline = time.monotonic() + settings.patience
         names = self._names()
         words = run(names, following(settings, "FLUX_TASK_RANK"))
-        # It cancels its job upon the second one, also where that waits for nodes.
+        # `flux run` cancels its job at the second SIGINT, also if the job waits for nodes.
         self._group = Group(settings, names, "flux run", words, settings.env, signal.SIGINT)
         try:
             self._group.wait(deadline)
@@ -183,10 +189,10 @@ class FluxRoster:
         ]
 
     def _names(self) -> list[str]:
-        """Return the nodes: those of the command line, or all that are free.
+        """Return the names of the nodes: the nodes of the command line, or all free nodes.
 
         Raises:
-            RosterError: There are none.
+            RosterError: No node is free.
         """
         if self._settings.hosts:
             return [host.name for host in self._settings.hosts]
@@ -200,7 +206,7 @@ class FluxRoster:
         return names
 
     def start(self, node: Node, line: bytes) -> StartedDaemon:
-        """Have the process on a node become its daemon."""
+        """Turn the process on a node into its daemon."""
         if self._job is not None:
             return self._job.start(node, line)
         assert self._group is not None
@@ -209,16 +215,16 @@ class FluxRoster:
         return follower
 
     def commands(self, words: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]:
-        """Return the command lines that run `words` on the nodes of the instance, and which these are."""
+        """Return the command lines that run `words` on the nodes of the instance, each with the names of its nodes."""
         names = self._names() if self._job is None else []
         return [(tuple(names), run(names, words))] if names else []
 
     def explain(self, node: str, code: int | None, errors: str) -> str:
-        """Say why the command of a node has ended, or, where the code is None, does not get on."""
+        """Return an error text for a node's command that ended, or that makes no progress if the code is None."""
         return explained("flux run", node, code, errors)
 
     def watch(self, lost: Lost) -> None:
-        """Tell of all nodes when the job of their daemons ends."""
+        """Report all nodes as lost when the job of their daemons ends."""
         if self._group is not None:
             self._group.watch(lost)
 
@@ -233,8 +239,9 @@ class FluxRoster:
 def run(names: Sequence[str], words: Sequence[str]) -> list[str]:
     """Return the command line that runs `words` once on each node, with the same input, until all have ended.
 
-    Tasks get the launcher's environment, and would take its node's name for theirs where Slurm has started Flux.
+    Tasks inherit the launcher's environment without the variables `NAMES`.
     """
+    # If Slurm has started Flux, these variables contain the name of the launcher's node.
     return [
         "flux", "run", f"--nodes={len(names)}", "--tasks-per-node=1", f"--requires=host:{','.join(names)}",
         "--exclusive", "--unbuffered", "--job-name=pypmix", "--setopt=exit-timeout=none", "--setopt=cpu-affinity=off",

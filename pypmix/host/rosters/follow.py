@@ -1,7 +1,7 @@
 """`python -m pypmix.host.rosters.follow VARIABLE`: a process that a resource manager has started to become a daemon.
 
-It reads one line of JSON from its standard input, or from a variable: where the launcher listens, a secret, and how
-many processes meet. Its own number is in the variable of the environment that its argument names.
+It reads one line of JSON from its standard input, or from a variable: the launcher's addresses, a secret, and the
+number of processes that meet. Its argument names the environment variable with its own number.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from pypmix.host.rosters.proof import Secret
 from pypmix.host.signals import outlive
 
 NAMES = ("SLURMD_NODENAME", "PMIX_HOSTNAME")
-"""Variables in which resource managers tell the name of the node."""
+"""Environment variables in which resource managers store the name of the node."""
 
 
 TOLD = "PYPMIX_FOLLOW"
-"""The variable that has the line, where standard input does not reach all processes; others are not to inherit it."""
+"""The variable with the line, if standard input does not reach all processes; child processes must not inherit it."""
 
 
 def line_for(near: str, port: int, common: bytes, followers: int, patience: float) -> str:
-    """Return the line that such a process is given.
+    """Return the line for the processes.
 
     Args:
-        near: One of the nodes: they dial the addresses of this machine that lead there.
-        port: Where the launcher listens.
+        near: One of the nodes: processes dial this machine's addresses that lead there.
+        port: The port on which the launcher listens.
         common: The secret.
-        followers: How many of these processes there are.
-        patience: Seconds that they have to meet.
+        followers: The number of processes, without the launcher.
+        patience: Seconds that the processes have to meet.
     """
     meet = [[host, port] for host in own_addresses(near)]
     return json.dumps({"meet": meet, "secret": common.hex(), "size": followers + 1, "patience": patience})

@@ -1,4 +1,4 @@
-"""Daemons that a command of this machine starts and stands for: `ssh n1 ...`, `kubectl exec n1 -- ...`."""
+"""Daemons that a command of this machine starts and represents: `ssh n1 ...`, `kubectl exec n1 -- ...`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Explain = Callable[[str, int | None, str], str]
 
 KEPT = 4096
-"""The number of bytes at the end of a command's standard error that are kept, to find out why it has ended."""
+"""The number of bytes of a command's standard error, from its end, that are kept to explain a failure."""
 
 CHUNK = 65536
 
@@ -32,11 +32,11 @@ class Started:
         node: The node's name.
         words: The command.
         errors: Reads the command's standard error.
-        explain: Makes a sentence of the node's name, the exit code, and the end of what was written to standard error.
+        explain: Makes a sentence of the node's name, the exit code, and the end of the command's standard error.
 
     Attributes:
-        stdin: What is written to it; belongs to the caller.
-        stdout: What is read from it; belongs to the caller.
+        stdin: The descriptor to write to the daemon; belongs to the caller.
+        stdout: The descriptor to read from the daemon; belongs to the caller.
 
     Raises:
         OSError: The command cannot be started.
@@ -49,7 +49,7 @@ class Started:
         reads, self.stdin = os.pipe2(os.O_CLOEXEC)
         self.stdout, writes = os.pipe2(os.O_CLOEXEC)
         try:
-            # A group of its own: Ctrl-C is for the launcher, which ends the daemons in their turn.
+            # A separate process group: Ctrl-C must reach only the launcher, which then ends the daemons in order.
             self._process = subprocess.Popen(
                 words, stdin=reads, stdout=writes, stderr=subprocess.PIPE, bufsize=0, process_group=0
             )
@@ -67,7 +67,7 @@ class Started:
     def stop(self) -> None:
         """End the command; the daemon ends with its standard input."""
         if self._process.poll() is None:
-            # With all that it has started, such as a ProxyCommand of ssh.
+            # Kill the whole group, which may include processes such as a ProxyCommand of ssh.
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def ended(self) -> int | None:
@@ -75,7 +75,7 @@ class Started:
         return self._process.poll()
 
     def collect(self) -> int:
-        """Return the exit code of the command, whose output has ended: it is about to end, or is ended."""
+        """Return the exit code of a command whose output has ended; kill it if it does not end within a second."""
         try:
             return self._process.wait(1.0)
         except subprocess.TimeoutExpired:
@@ -83,28 +83,28 @@ class Started:
             return self._process.wait()
 
     def trouble(self) -> str:
-        """Say why the command has ended, or what to try where it does not get on."""
+        """Return an error text with the reason of the command's end, or a remedy if it makes no progress."""
         try:
-            # It may have closed its output, and be just about to end.
+            # The command may have closed its output, and be about to end.
             self._process.wait(1.0)
         except subprocess.TimeoutExpired:
             pass
         return self._explain(self._node, self._process.poll(), self._errors.last(self._stderr))
 
     def close(self) -> None:
-        """End the command, and collect it."""
+        """Kill the command, and collect its exit code and remaining errors."""
         self.stop()
         self._process.wait()
         self._errors.last(self._stderr)
 
 
 class Errors:
-    """Passes on what commands write to standard error, with the node's name before each line, and keeps the end of it.
+    """Prints the standard error of commands, with the node's name before each line, and keeps the end of it.
 
-    One thread does it for all commands.
+    One thread reads from all commands.
 
     Args:
-        mark: What lines begin with.
+        mark: The start of each line.
     """
 
     def __init__(self, mark: str = "pypmix run: ") -> None:
@@ -118,7 +118,7 @@ class Errors:
         self._thread: threading.Thread | None = None
 
     def read(self, node: str, file: IO[bytes]) -> None:
-        """Read what the command of a node writes there."""
+        """Start to read the standard error of a node's command."""
         os.set_blocking(file.fileno(), False)
         with self._gate:
             self._open[file], self._kept[file] = node, b""
@@ -129,7 +129,7 @@ class Errors:
         os.write(self._wake, b"+")
 
     def last(self, file: IO[bytes]) -> str:
-        """Return the end of what has been written there, all of it if the command has ended."""
+        """Read the available data, and return the end of all data: complete if the command has ended."""
         with self._gate:
             while self._take(file):
                 pass
@@ -159,12 +159,12 @@ class Errors:
                         try:
                             self._take(file)
                         except Exception as error:
-                            # The errors of other nodes need the thread, and these would be ready again at once.
+                            # The thread must survive for the other nodes. This file would be ready again at once.
                             fault("to show what a node's command writes", error)
                             self._forget(file)
 
     def _take(self, file: IO[bytes]) -> bool:
-        """Take in what is there; tell whether there may be more."""
+        """Read and print available data; return True if more may be available."""
         if file not in self._open:
             return False
         try:
@@ -190,5 +190,5 @@ def _show(mark: str, data: bytes) -> None:
             try:
                 print(f"{mark}: {printable_lines(line)}", file=sys.stderr, flush=True)
             except (OSError, AttributeError):
-                # Its reader has gone.
+                # The reader of standard error has closed it.
                 return

@@ -1,8 +1,8 @@
-"""The nodes of a DVM of PRRTE, on each of which it starts one process that becomes the node's daemon.
+"""The nodes of a DVM of PRRTE, which starts one process on each node that becomes the node's daemon.
 
-The launcher is a tool of the DVM: it asks for its daemons' nodes, and spawns the processes. Where to meet, and a
-secret, is in a variable of their environment: PRRTE passes standard input to the first one alone. They dial the
-launcher.
+The launcher is a tool of the DVM: it queries the nodes of the DVM's daemons, and spawns the processes. The processes
+receive the meeting's addresses and a secret in an environment variable, since PRRTE passes standard input only to the
+first process. Then they dial the launcher.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from pypmix.host.session import StartedDaemon
 
 COME = 5.0
-"""Seconds that a DVM has to come up which was started just before."""
+"""Seconds to wait for a DVM that was started just before."""
 
 LEAVE = 5.0
-"""Seconds that the processes have to end with the session."""
+"""Seconds that the processes have to end after the session."""
 
 
 class Group:
@@ -44,15 +44,15 @@ class Group:
 
     Args:
         tool: The launcher, as a tool of the DVM.
-        settings: What the command line says.
+        settings: The launcher's settings.
         names: The nodes.
-        chosen: Whether these alone are meant, and not all nodes of the DVM.
+        chosen: Whether the nodes were chosen by name, and are not just all nodes of the DVM.
 
     Attributes:
         followers: The processes, by the names of their nodes.
 
     Raises:
-        PMIxError: The DVM does not start them.
+        PMIxError: The DVM does not start the processes.
     """
 
     def __init__(self, tool: Tool, settings: Settings, names: Sequence[str], chosen: bool) -> None:
@@ -64,7 +64,7 @@ class Group:
         except PMIxError:
             if chosen or len(names) < 2:
                 raise
-            # The DVM's first daemon may be on a node that is not for processes.
+            # The DVM's first daemon may be on a node that does not run processes, such as a login node.
             self._meet(names[1:], chosen)
 
     def _meet(self, names: Sequence[str], chosen: bool) -> None:
@@ -74,7 +74,7 @@ class Group:
         self._meeting = Meeting(count + 1, Secret(common))
         line = line_for(names[-1], self._meeting.port, common, count, settings.patience)
         info = {attrs.MAPBY: "ppr:1:node", attrs.BINDTO: "none", attrs.FWD_STDERR: True}
-        # PRRTE takes it of an application, not of a job.
+        # PRRTE accepts PMIX_HOST as info of an application, not of a job.
         hosts = {attrs.HOST: ",".join(names)} if chosen else None
         env = {**settings.env, TOLD: line}
         try:
@@ -85,10 +85,10 @@ class Group:
             raise
 
     def wait(self, deadline: float) -> None:
-        """Wait until a process has come from each node.
+        """Wait until a process of each node has joined.
 
         Raises:
-            RosterError: Some have not come.
+            RosterError: Some processes are missing, or two are on one node.
         """
         came = self._meeting.wait(deadline, (), self._broken)
         self.followers = {follower.hello.name: follower for _, follower in sorted(came.items())}
@@ -96,14 +96,14 @@ class Group:
             raise RosterError(f"the DVM has started two processes on one node ({', '.join(self.followers):.200})")
 
     def nodes(self, slots: Mapping[str, int]) -> list[Node]:
-        """Return the nodes, with as many slots as they are to have, or as they have CPUs."""
+        """Return the nodes, with the given slots by name, or as many slots as CPUs."""
         return [
             Node(name, slots.get(name) or found.hello.cpus, found.addresses, found.hello.cpus)
             for name, found in self.followers.items()
         ]
 
     def watch(self, lost: Lost) -> None:
-        """Tell of all nodes that are left when the DVM says that the job has ended."""
+        """Report all remaining nodes as lost when the DVM reports the end of the job, or is lost."""
 
         def wait() -> None:
             try:
@@ -119,7 +119,7 @@ class Group:
         """End the processes.
 
         Raises:
-            PMIxError: The DVM has gone, and with it what it has started.
+            PMIxError: The DVM has ended, and its processes with it.
         """
         self._meeting.close()
         try:
@@ -132,10 +132,10 @@ class Group:
 
 
 class PRRTERoster:
-    """The nodes of a DVM, or those of them that the command line names; further ones are others of the DVM.
+    """The nodes of a DVM, or the nodes among them that the command line names; further nodes are others of the DVM.
 
     Args:
-        settings: What the command line and the environment say.
+        settings: The launcher's settings.
     """
 
     name = "prrte"
@@ -146,12 +146,13 @@ class PRRTERoster:
         self._groups: list[Group] = []
         self._gate = threading.Lock()
         self._coming: set[str] = set()
-        """The nodes that requests are about which are under way."""
+        """The nodes of requests in progress."""
         self._lost: Lost = lambda _name, _reason: None
 
     @classmethod
     def found(cls, settings: Settings) -> str:
-        """Return what it is; it is taken only where it was named: a DVM that runs here is not meant by each run."""
+        """Return a description; the roster is used only if it was named."""
+        # A running DVM does not mean that every run is to use it.
         return "the nodes of a DVM of PRRTE"
 
     def join(self) -> int | None:
@@ -159,7 +160,7 @@ class PRRTERoster:
         return None
 
     def nodes(self) -> Sequence[Node]:
-        """Return the nodes, once a process has come from each."""
+        """Return the nodes, once a process of each has joined."""
         settings = self._settings
         deadline = time.monotonic() + settings.patience
         given = {host.name: host.slots for host in settings.hosts}
@@ -183,29 +184,29 @@ class PRRTERoster:
         return group.nodes(given)
 
     def start(self, node: Node, line: bytes) -> StartedDaemon:
-        """Have the process on a node become its daemon."""
+        """Turn the process on a node into its daemon."""
         with self._gate:
             follower = next(group.followers[node.name] for group in self._groups if node.name in group.followers)
         follower.begin(line)
         return follower
 
     def watch(self, lost: Lost) -> None:
-        """Tell of nodes when the DVM says that their processes have ended."""
+        """Report nodes as lost when the DVM reports the end of their processes."""
         self._lost = lost
         for group in self._groups:
             group.watch(lost)
 
     def attend(self, members: Members) -> None:
-        """The DVM gives no node that was not asked for."""
+        """Do nothing: the DVM adds no node unless requested."""
 
     def obtain(self, wanted: Wanted, done: Obtained) -> None:
-        """Have the DVM start processes on further nodes, on a thread."""
+        """Obtain further nodes of the DVM, on a thread: the DVM starts processes there."""
 
         def obtain() -> None:
             try:
                 found = self._more(wanted)
             except Exception as error:
-                # Of any kind: the request waits for an answer.
+                # An error of any type: the request waits for an answer.
                 done((), f"the DVM of PRRTE has no such nodes: {getattr(error, 'detail', error) or repr(error)}")
             else:
                 done(found, "")
@@ -233,8 +234,8 @@ class PRRTERoster:
                 self._coming.difference_update(slots)
 
     def _take(self, tool: Tool, slots: Mapping[str, int], known: Sequence[str], deadline: float) -> list[Node]:
-        """Have the DVM start processes on nodes, and wait for them."""
-        # PRRTE 3.0 gets the hosts of a spawn that adds some, never answers it, and may crash at the next one.
+        """Start processes on nodes of the DVM, and wait for them."""
+        # PRRTE 3.0 does not answer a spawn that adds hosts, and may crash at the next spawn.
         others = [name for name in slots if name not in known]
         if others:
             raise RosterError(
@@ -252,20 +253,20 @@ class PRRTERoster:
         return group.nodes(slots)
 
     def release(self, node: Node) -> None:
-        """A node has left: it stays one of the DVM."""
+        """Remove a node that left the session; it stays in the DVM. End its group if it was the group's last node."""
         with self._gate:
-            # One whose processes have not come yet has no followers either.
+            # A group that still waits for its processes also has no followers, but must not be ended.
             left = [group for group in self._groups if group.followers.pop(node.name, None) is not None]
         over = [group for group in left if not group.followers]
         if over:
             threading.Thread(target=self._end, args=(over,), name="pypmix-release", daemon=True).start()
 
     def _end(self, groups: Sequence[Group]) -> None:
-        """End groups of which no process is left in the session: they listen until then."""
+        """End groups without a process in the session, which stops their listening."""
         with self._gate:
             self._groups = [group for group in self._groups if group not in groups]
         for group in groups:
-            # The DVM may have gone.
+            # The DVM may have ended.
             with contextlib.suppress(PMIxError):
                 group.close()
 
@@ -277,11 +278,11 @@ class PRRTERoster:
             if self._tool is not None:
                 self._tool.close()
         except PMIxError:
-            # The DVM has gone, and with it what it has started.
+            # The DVM has ended, and its processes with it.
             return
 
     @staticmethod
     def _names(tool: Tool) -> list[str]:
-        """Return the nodes of the DVM, by its daemons."""
+        """Return the names of the nodes on which the DVM has daemons."""
         (server, *_) = tool.get_servers()
         return [info.hostname or "" for info in tool.query(attrs.QUERY_PROC_TABLE, nspace=server.nspace)]

@@ -14,17 +14,17 @@ from pypmix.host.rosters.ssh import command, explain
 from pypmix.host.rosters.tree import CHUNK, MAX_LINE, RADIX, Leaf, Tree
 
 LEAVING = 5.0
-"""Seconds that daemons have to leave when they are told to."""
+"""Seconds that daemons have to leave when asked to."""
 
 
 class Relay:
     """The relay of a block.
 
     Args:
-        orders: What the first line says.
+        orders: The first line of the launcher.
 
     Raises:
-        ValueError: It is not what a launcher says.
+        ValueError: The line does not contain valid orders.
     """
 
     def __init__(self, orders: bytes) -> None:
@@ -33,7 +33,7 @@ class Relay:
             self._leaves = [Leaf(str(name), str(host), str(line).encode()) for name, host, line in told["nodes"]]
             agent, radix = str(told["agent"]), int(told["radix"])
         except (ValueError, KeyError, TypeError) as error:
-            # Not the value itself: it holds the secret.
+            # Leave out the value itself, which contains the secret.
             raise ValueError(
                 f"the first line on standard input is not that of a launcher ({type(error).__name__})"
             ) from None
@@ -56,7 +56,7 @@ class Relay:
         self._heard: set[str] = set()
 
     def run(self) -> None:
-        """Start the daemons, and pass on what is said until all have ended."""
+        """Start the daemons, and pass on their output and ends until all have ended."""
         own = self._leaves[0]
         self._selector.register(0, selectors.EVENT_READ, self._input)
         self._tree.start([own], own.relayed, self._daemon)
@@ -76,7 +76,7 @@ class Relay:
         for stem in self._tree.stems:
             stem.leave(told)
             if not told and self._heard.isdisjoint(leaf.name for leaf in stem.leaves):
-                # It is not there yet, and is not awaited.
+                # The command has not reported anything: its daemons are not connected to the launcher.
                 stem.started.stop()
         if told:
             self._deadline = time.monotonic() + LEAVING
@@ -84,10 +84,10 @@ class Relay:
     def _report(self, kind: str, name: str, value: str | int) -> None:
         self._heard.add(name)
         try:
-            # What a shell's start-up files have printed may not end with a newline.
+            # Begin with a newline: output of a shell's start-up files may not end with one.
             os.write(1, f"\n{json.dumps([kind, name, value])}\n".encode())
         except OSError:
-            # The launcher has gone; standard input says so too.
+            # The launcher has exited, which also ends standard input.
             return
 
 
@@ -95,7 +95,7 @@ def main() -> int:
     """Read the launcher's line on standard input, and relay."""
     line = b""
     while not line.endswith(b"\n") and len(line) <= MAX_LINE:
-        # Nothing follows before the daemons have been started.
+        # The launcher sends nothing after this line before the daemons are started.
         piece = os.read(0, CHUNK)
         if not piece:
             break

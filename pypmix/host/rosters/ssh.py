@@ -1,8 +1,8 @@
-"""The nodes of `--host` and `--hostfile`, on which ssh, or another command that runs a command there, starts daemons.
+"""The nodes of `--host` and `--hostfile`, on which ssh, or another agent that runs a command there, starts daemons.
 
-It is the ssh of the system, with the user's configuration, keys and agent. All nodes are started at a time; where there
-are many, some of them start the others (`tree`). The secret of the session goes over standard input: the command line
-shows none of it, on no machine. The launcher's own node needs no ssh, unless the command line names an agent.
+The ssh is the system's, with the user's configuration, keys and agent. All nodes are started concurrently; if there are
+many, some of them start the others (`tree`). The secret of the session is sent over standard input, so that no command
+line on any machine contains it. The launcher's own node needs no ssh, unless the command line names an agent.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from pypmix.host.session import StartedDaemon
 
 AGENT = "ssh -T -x -o BatchMode=yes -- {host}"
-"""Runs a command on a node: without a terminal, and with an error where ssh would ask for a password."""
+"""The command that runs a command on a node: without a terminal, and with an error instead of a password prompt."""
 
 SHELLS = ("ssh", "rsh", "remsh")
-"""Agents that make one line of their words, which a shell reads on the other side."""
+"""Agents that join their words into one line for a shell on the remote side."""
 
 
 def command(agent: str, host: str, words: Sequence[str]) -> list[str]:
@@ -39,10 +39,10 @@ def command(agent: str, host: str, words: Sequence[str]) -> list[str]:
 
     Args:
         agent: A command line in which `{host}` stands for the host and `{command}` for the words, quoted for a shell.
-            Without `{host}` it is added at the end; without `{command}` the words follow, each as it is, or quoted
-            where the agent is ssh.
+            Without `{host}` the host is added at the end. Without `{command}` the words follow, unchanged, or quoted if
+            the agent is in `SHELLS`.
         host: The host.
-        words: What is to be run.
+        words: The command to run.
 
     Raises:
         RosterError: The agent's quotes do not match, or it is empty.
@@ -66,11 +66,11 @@ class SSHRoster:
     """The nodes that the command line names.
 
     Args:
-        settings: What the command line says.
+        settings: The launcher's settings.
 
     Attributes:
-        flat: So many nodes are all started from here.
-        radix: So many blocks are made of more, each of which is started by its first node.
+        flat: The maximum number of nodes that are all started from here.
+        radix: The maximum number of blocks of more nodes; each block is started by its first node.
     """
 
     name = "ssh"
@@ -92,10 +92,10 @@ class SSHRoster:
         if shutil.which(first, path=settings.env.get("PATH")) is None:
             raise RosterError(f"there is no program {first!r:.80} here to start daemons with (--launch-agent)")
         self._spare = {host.name.rpartition("@")[2]: host for host in settings.others}
-        """Nodes of the hostfile that were not chosen, and those that have left the session."""
+        """Nodes of the hostfile that were not chosen, and nodes that have left the session."""
         self._errors = process.Errors()
         self._waiting: dict[str, process.Started | OSError] = {}
-        """Daemons that the session has not asked for yet."""
+        """Daemons, or errors of their starts, that the session has not yet taken by `start`."""
         self._started: list[process.Started] = []
         self._awaited = set(self._hosts)
         self._relays: Relays | None = None
@@ -111,11 +111,11 @@ class SSHRoster:
         return f"{listed(settings.hosts)} by {agent}"
 
     def join(self) -> int | None:
-        """Return None: this is the launcher."""
+        """Return None: this process is the launcher."""
         return None
 
     def nodes(self) -> Sequence[Node]:
-        """Return the nodes, whose daemons are on their way; these tell the CPUs where no slots were given."""
+        """Start the daemons, unless relays do it later, and return the nodes; daemons report missing slots."""
         for name in self._hosts if self._relays is None else ():
             if name not in self._waiting and not self._started:
                 self._waiting[name] = self._begin(name)
@@ -149,10 +149,10 @@ class SSHRoster:
             return error
 
     def attend(self, members: Members) -> None:
-        """Nodes come and go by the word of others alone."""
+        """Do nothing: this roster does not add or remove nodes unless requested."""
 
     def obtain(self, wanted: Wanted, done: Obtained) -> None:
-        """Name nodes: those that are wanted by name, or spare ones."""
+        """Obtain the nodes that the request names, or spare nodes."""
         hosts = [self._host(name, slots) for name, slots in wanted.hosts] or list(self._spare.values())
         if wanted.nodes:
             hosts = hosts[: wanted.nodes]
@@ -166,18 +166,18 @@ class SSHRoster:
         done(nodes, "")
 
     def _host(self, name: str, slots: int) -> Host:
-        """Return a node that is wanted by name, which the hostfile may reach as another user."""
+        """Return the host of a requested name; the hostfile may give another user for it."""
         known = self._spare.get(name)
         if known is None:
             return Host(name, slots)
         return known.replace(slots=slots, most=known.most and max(known.most, slots))
 
     def release(self, node: Node) -> None:
-        """Keep a node for those who want one of any name."""
+        """Keep a node as a spare for later requests."""
         self._spare[node.name] = self._hosts.pop(node.name)
 
     def watch(self, lost: Lost) -> None:
-        """The ends of the agents are all that is known of nodes, and these tell of their own."""
+        """Do nothing: a node is known to be lost only by the end of its agent, which the session detects."""
 
     def close(self) -> None:
         """End the agents."""
@@ -193,11 +193,11 @@ class SSHRoster:
         self._errors.close()
 
     def commands(self, words: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]:
-        """Return the command lines that run `words` on the nodes, each with those on which it does."""
+        """Return the command lines that run `words` on the nodes, each with the names of its nodes."""
         return [((name,), self._command(host.name, words)) for name, host in self._hosts.items()]
 
     def explain(self, node: str, code: int | None, errors: str) -> str:
-        """Say why the command of a node has ended, or, where the code is None, does not get on."""
+        """Return an error text for a node's command that ended, or that makes no progress if the code is None."""
         host = self._hosts[node].name
         return explain(node, code, errors, self._settings.python, self._command(host, []))
 
@@ -208,13 +208,13 @@ class SSHRoster:
 
 
 def is_here(name: str) -> bool:
-    """Tell whether a name that was given for a node is this machine's own: its host name, short or whole."""
+    """Return True if a node's name is a name of this machine: `localhost`, or the host name, short or full."""
     own = socket.gethostname()
     return name in ("localhost", own, own.partition(".")[0])
 
 
 def listed(hosts: Sequence[Host], most: int = 8) -> str:
-    """Return nodes for a line: `n1 (4), n2`, with the slots where they were said."""
+    """Return a text with the nodes: `nodes n1 (4), n2`, with the slots if they were given."""
     words = [f"{host.name} ({host.slots})" if host.slots else host.name for host in hosts[:most]]
     more = len(hosts) - len(words)
     kind = "node" if len(hosts) == 1 else "nodes"
@@ -235,11 +235,19 @@ TROUBLES = (
     ("invalid choice: 'node'", "the pypmix of {python} there is too old to run daemons: install this one's release"),
     ("no module named 'pypmix", "{python} has no pypmix there: install it, or name another with --remote-python"),
 )
-"""Words of ssh and Python, and what to say where they were written."""
+"""Messages of ssh and Python, and the error texts for them."""
 
 
 def explain(node: str, code: int | None, errors: str, python: str, agent: Sequence[str]) -> str:
-    """Say why the command that was to start a daemon has ended, or, where the code is None, does not get on."""
+    """Return an error text for a command that failed to start a daemon, or makes no progress if the code is None.
+
+    Args:
+        node: The node's name.
+        code: The command's exit code.
+        errors: The command's standard error.
+        python: The Python that runs the daemon.
+        agent: The agent's words.
+    """
     known = errors.lower()
     terms = {"python": python, "agent": shlex.join(agent)}
     for words, text in TROUBLES:

@@ -1,7 +1,7 @@
-"""Nodes on which the same command was started: `pypmix run --symmetric 0/2 --meet n1:7777` and its like.
+"""Nodes on which the same command was started, such as `pypmix run --symmetric 0/2 --meet n1:7777`.
 
-The process with the first place is the launcher. The others become the daemons of their nodes, and end with the
-session. The launcher's own node gets a daemon as well, as a child of it.
+The process with place 0 is the launcher. The others become the daemons of their nodes, and end with the session. The
+launcher starts the daemon of its own node as a child process.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ SECRET_FILE = "PYPMIX_SECRET_FILE"
 FIRST_PORT = 20000
 PORTS = 8
 SEEDS = 1500
-"""Where processes meet that were told no port: one of 8 from 20000 + 8 * (what all of them know, modulo 1500)."""
+"""Without a given port, processes meet at one of 8 ports from 20000 + 8 * (a number known to all, modulo 1500)."""
 
 
 class Place(Record):
-    """This process among those that were started alike.
+    """The place of this process among the processes that were started alike.
 
     Attributes:
-        number: Its place; 0 is the launcher's.
-        size: How many there are.
-        proof: What they prove to each other by.
-        addresses: Where the launcher may listen; its ports are tried in this order.
+        number: The place; the launcher's is 0.
+        size: The number of processes.
+        proof: The authentication between the processes.
+        addresses: The addresses where the launcher may listen; its ports are tried in this order.
         name: The name of this node; this machine's host name if empty.
-        slots: How many ranks this node is meant to run; 0 for as many as it has CPUs.
-        names: The names of all nodes, where they are known, for errors.
-        hint: What to try where the launcher is not reached.
+        slots: The number of ranks to run on this node; 0 for the number of CPUs.
+        names: The names of all nodes, for errors; empty if unknown.
+        hint: The remedy in the error if the launcher is not reached.
     """
 
     number: int
@@ -61,7 +61,7 @@ class Place(Record):
     hint: str = HINT
 
     def hello(self) -> Hello:
-        """Return what a process of this place says to the launcher."""
+        """Return the hello that this process sends to the launcher."""
         return Hello(self.number, self.size, self.name or socket.gethostname(), __version__, usable_cpus(), self.slots)
 
 
@@ -69,7 +69,7 @@ class SymmetricRoster:
     """Nodes on which the same command was started by hand.
 
     Args:
-        settings: What the command line says.
+        settings: The launcher's settings.
     """
 
     name = "symmetric"
@@ -85,7 +85,7 @@ class SymmetricRoster:
 
     @classmethod
     def found(cls, settings: Settings) -> str:
-        """Return this process's place."""
+        """Return a text with this process's place; empty if the command line gives none."""
         if settings.symmetric is None:
             return ""
         place, size = settings.symmetric
@@ -96,7 +96,7 @@ class SymmetricRoster:
         """Return the place of this process.
 
         Raises:
-            RosterError: It is not known, or the processes cannot prove to each other that they belong together.
+            RosterError: The place is not known, or the means of the processes' authentication is missing.
         """
         if settings.symmetric is None:
             raise RosterError("the symmetric roster needs a place and a meeting point: --symmetric 0/2 --meet n1:7777")
@@ -105,14 +105,14 @@ class SymmetricRoster:
         return Place(number, size, secret(settings), ((host, port),))
 
     def join(self) -> int | None:
-        """Become the daemon of this node until the session is over, and return an exit code; None for the launcher."""
+        """Become the daemon of this node until the session ends, and return its exit code; None in the launcher."""
         place = self._place
         if place.number == 0:
             return None
         return serve(*follow(place.addresses, place.hello(), place.proof, self._deadline, place.hint))
 
     def nodes(self) -> Sequence[Node]:
-        """Return the nodes, once a process of each has come."""
+        """Return the nodes, once a process of each has joined."""
         place = self._place
         own = place.hello()
         found = [own]
@@ -131,7 +131,7 @@ class SymmetricRoster:
         ]
 
     def start(self, node: Node, line: bytes) -> StartedDaemon:
-        """Have the process that has come from a node become its daemon."""
+        """Turn the process of a node into its daemon; start a child process on the launcher's own node."""
         follower = self._followers.get(node.name)
         if follower is not None:
             follower.begin(line)
@@ -142,10 +142,10 @@ class SymmetricRoster:
         return self._own
 
     def watch(self, lost: Lost) -> None:
-        """The ends of the connections tell of the nodes."""
+        """Do nothing: the session detects lost nodes by the ends of their connections."""
 
     def close(self) -> None:
-        """Let the others go."""
+        """Close the meeting, and end the daemon of this node."""
         if self._meeting is not None:
             self._meeting.close()
         if self._own is not None and self._errors is not None:
@@ -160,7 +160,11 @@ def _own_trouble(node: str, code: int | None, errors: str) -> str:
 
 
 def secret(settings: Settings) -> Secret:
-    """Return the secret of the file that the command line or the environment names."""
+    """Return the secret in the file that the command line or the environment names.
+
+    Raises:
+        RosterError: No file is named, or it cannot be used.
+    """
     path = settings.secret_file or settings.env.get(SECRET_FILE, "")
     if not path:
         raise RosterError(
@@ -171,7 +175,11 @@ def secret(settings: Settings) -> Secret:
 
 
 def meeting_point(text: str) -> Address:
-    """Read `HOST:PORT`, where the launcher listens."""
+    """Parse `HOST:PORT`, the address where the launcher listens.
+
+    Raises:
+        RosterError: The text has another form.
+    """
     host, _, port = text.rpartition(":")
     number = decimal(port, 0xFFFF)
     host = host.removeprefix("[").removesuffix("]")
@@ -181,6 +189,6 @@ def meeting_point(text: str) -> Address:
 
 
 def ports(seed: int) -> range:
-    """Return where the launcher listens, by a number that all processes know."""
+    """Return the ports where the launcher may listen, derived from a number that all processes know."""
     first = FIRST_PORT + PORTS * (seed % SEEDS)
     return range(first, first + PORTS)

@@ -1,14 +1,16 @@
-"""Daemons that other nodes start: where there are many, the launcher starts some by ssh, and these start the others.
+"""A tree of relays that starts the daemons of many nodes: the launcher starts some by ssh, and these start the others.
 
-The launcher deals the nodes out in blocks. The first node of a block of several gets a relay, which starts a daemon
-beside it and, in the same way, those of the rest of its block. All that is said goes through the relays: the daemons'
-first lines down (they hold the secret, so they go over standard input), what daemons write up, as lines of JSON.
+The launcher divides the nodes into blocks. The first node of a block of several gets a relay, which starts a daemon on
+its own node and, in the same way, the daemons of the rest of its block. All data passes through the relays: down, the
+daemons' first lines (over standard input, since they contain the secret); up, the daemons' output, as lines of JSON.
 
-A relay is needed only until its daemons have met the launcher. Where one is lost later, theirs go on: they know of the
-launcher's end by the exchange (`Orders.relayed`). An orderly end is told them by a word, before their input ends. Nodes
-that a relay does not reach, or that it has not told of when it is lost, are started by the launcher itself.
+A relay is needed only until its daemons are connected to the launcher. If a relay is lost later, its daemons continue:
+the exchange notifies them of the launcher's end (`Orders.relayed`). At an orderly end, daemons receive `LEAVE` before
+their input ends. The launcher directly starts nodes that a relay does not reach, and nodes without a report when their
+relay is lost.
 
-Threads. A relay has one. In the launcher a thread of its own serves a `Relays`; what the roster calls takes its lock.
+Threads. A relay has one thread. In the launcher each `Relays` has a thread, which `begin` wakes after all nodes are
+added, and which `close` joins.
 """
 
 from __future__ import annotations
@@ -35,19 +37,19 @@ if TYPE_CHECKING:
     Command = Callable[[str, Sequence[str]], list[str]]
 
 FLAT = 32
-"""So many nodes are all started by the launcher."""
+"""The maximum number of nodes that the launcher starts without relays."""
 
 RADIX = 16
-"""So many blocks a launcher or a relay makes of more."""
+"""The maximum number of blocks that a launcher or a relay makes of more nodes."""
 
 MAX_LINE = 64 << 20
-"""Bytes that a relay is told at first, or tells in one line."""
+"""The maximum length in bytes of a relay's first line, and of each line that it sends."""
 
 OUT, ENDED, CUT = "out", "ended", "cut"
-"""The news of a daemon: it has written something; it has ended; its relay is lost."""
+"""The reports about a daemon: it has written output; it has ended; its relay is lost."""
 
 LEAVE = b"leave\n"
-"""Tells a relay, or a daemon that a relay has started, that the session is over."""
+"""The message to a relay, or to a daemon started by a relay, that the session has ended."""
 
 CHUNK = 1 << 16
 F_SETPIPE_SZ = 1031
@@ -57,9 +59,9 @@ class Leaf(Record):
     """A node of a block.
 
     Attributes:
-        name: Its name.
-        host: What the agent is told of it.
-        line: The first line of its daemon.
+        name: The node's name.
+        host: The host name that is passed to the agent.
+        line: The first line for the node's daemon.
     """
 
     name: str
@@ -73,7 +75,7 @@ class Leaf(Record):
 
 
 def blocks(leaves: Sequence[Leaf], radix: int) -> list[Sequence[Leaf]]:
-    """Deal nodes out in at most so many blocks of neighbours, as even as can be."""
+    """Divide nodes into at most `radix` blocks of neighbours, of sizes as equal as possible."""
     count = min(radix, len(leaves))
     bounds = [len(leaves) * number // count for number in range(count + 1)] if count else [0]
     return [leaves[low:high] for low, high in zip(bounds, bounds[1:], strict=False)]
@@ -91,34 +93,38 @@ class _Stem:
 
     @property
     def relays(self) -> bool:
-        """Whether it is a relay."""
+        """Whether the command is a relay."""
         return len(self.leaves) > 1
 
     def leave(self, word: bool) -> None:
-        """Have it leave: end its input, with the word before it where it may go on without input."""
+        """Ask the command to leave: end its input, once.
+
+        Args:
+            word: Send `LEAVE` before, for a command that may continue without input.
+        """
         if not self.told:
             self.told = True
             try:
                 if word:
                     os.write(self.started.stdin, LEAVE)
             except OSError:
-                # It has ended.
+                # The command has ended.
                 pass
             os.close(self.started.stdin)
 
 
 class Tree:
-    """Starts the daemons of blocks of nodes, and tells of them; not thread-safe.
+    """Starts the daemons of blocks of nodes, and reports about them; not thread-safe.
 
     Args:
-        selector: Where what is read is registered; its data is what to call.
+        selector: The selector to register outputs with; the data of a key is the function to call if it is readable.
         agent: The agent's template, for relays.
         command: Makes the command line that runs words on a host.
         daemon: The command that runs a daemon.
-        radix: How many blocks relays make.
+        radix: The maximum number of blocks of `spread`, also in relays.
         explain: See `Started`.
-        errors: Reads what commands write to standard error.
-        report: Called with what is told of a daemon, its name, and what it has written, or its exit code.
+        errors: Reads the standard error of commands.
+        report: Called with `OUT`, `ENDED` or `CUT`, the node's name, and the daemon's output or exit code.
     """
 
     def __init__(
@@ -144,21 +150,21 @@ class Tree:
 
     @property
     def live(self) -> bool:
-        """Whether something is awaited."""
+        """Whether the reports of some daemons are not complete."""
         return any(stem.left for stem in self.stems)
 
     def start(self, leaves: Sequence[Leaf], line: bytes, words: Sequence[str]) -> Started:
-        """Start a command that stands for a block, and write its first line.
+        """Start a block's command, a daemon or a relay, and write its first line.
 
         Raises:
-            OSError: It cannot be started.
+            OSError: The command cannot be started.
         """
         started = Started(leaves[0].name, words, self._errors, self._explain)
         stem = _Stem(started, leaves)
         self.stems.append(stem)
         self._selector.register(started.stdout, selectors.EVENT_READ, lambda: self._read(stem))
         try:
-            # It is written before ssh has got there.
+            # Enlarge the pipe: the line is written before ssh has connected and reads it.
             fcntl.fcntl(started.stdin, F_SETPIPE_SZ, max(CHUNK, min(len(line), 1 << 20)))
         except OSError:
             pass
@@ -166,16 +172,16 @@ class Tree:
             while line:
                 line = line[os.write(started.stdin, line) :]
         except OSError:
-            # It has ended already, which is told.
+            # The command has already ended, which `_read` reports.
             pass
         return started
 
     def spread(self, leaves: Sequence[Leaf], top: bool) -> None:
-        """Start the daemons of nodes, by relays where there are more than blocks.
+        """Start the daemons of nodes, by relays if there are more nodes than blocks.
 
         Args:
             leaves: The nodes.
-            top: Whether this is the launcher, whose own daemons know of its end by their input.
+            top: Whether this is the launcher, whose direct daemons detect its end by the end of their input.
         """
         for block in blocks(leaves, self._radix):
             head = block[0]
@@ -216,7 +222,7 @@ class Tree:
         try:
             kind, name, value = json.loads(line)
         except (ValueError, TypeError):
-            # A shell's start-up files have printed it.
+            # A line that a shell's start-up files have printed.
             return
         if kind in (OUT, ENDED, CUT) and name in stem.left and isinstance(value, str if kind == OUT else int):
             if kind != OUT:
@@ -228,8 +234,8 @@ class Relayed:
     """A daemon whose output a thread of the launcher passes on; see `pypmix.host.session.StartedDaemon`.
 
     Args:
-        leaf: Its node.
-        relays: What has it started.
+        leaf: The daemon's node.
+        relays: The `Relays` that starts the daemon.
     """
 
     def __init__(self, leaf: Leaf, relays: Relays) -> None:
@@ -242,29 +248,29 @@ class Relayed:
         self._relays = relays
 
     def stop(self) -> None:
-        """End it by force, where this machine has started it; others end with the session."""
+        """Kill the daemon's command if this machine has started it; a daemon behind a relay ends with the session."""
         if self.direct is not None:
             self.direct.stop()
 
     def ended(self) -> int | None:
-        """Return its exit code, None while it runs."""
+        """Return the daemon's exit code, None while it runs."""
         return self.code
 
     def trouble(self) -> str:
-        """Say why it has ended, or what to try where it does not answer."""
+        """Return an error text with the reason of the daemon's end, or a remedy if it does not answer."""
         return self._relays.trouble(self)
 
 
 class Relays:
-    """The launcher's side: starts the daemons of many nodes, by relays, and by itself where these fail.
+    """The launcher's side: starts the daemons of many nodes by relays, and directly if a relay fails.
 
     Args:
         agent: The agent's template.
         command: Makes the command line that runs words on a host.
         daemon: The command that runs a daemon.
-        radix: How many blocks are made.
+        radix: The maximum number of blocks.
         explain: See `Started`.
-        errors: Reads what commands write to standard error.
+        errors: Reads the standard error of commands.
     """
 
     def __init__(
@@ -283,21 +289,21 @@ class Relays:
         self._thread.start()
 
     def add(self, name: str, host: str, line: bytes) -> Relayed:
-        """Take a node in, to be started with all others by `begin`."""
+        """Add a node, to be started with all others by `begin`."""
         node = self._nodes[name] = Relayed(Leaf(name, host, line), self)
         self._selector.register(node.closed, selectors.EVENT_READ, lambda: self._heard(node))
         return node
 
     def begin(self) -> None:
-        """Start all."""
+        """Start the daemons of all nodes."""
         os.write(self._wake, b"+")
 
     def trouble(self, node: Relayed) -> str:
-        """Say why a daemon has ended, or what to try where it does not answer."""
+        """Return an error text with the reason of a daemon's end, or a remedy if it does not answer."""
         return self._explain(node.leaf.name, node.code, "") if node.direct is None else node.direct.trouble()
 
     def close(self) -> None:
-        """End all that was started here."""
+        """End all commands started here."""
         os.close(self._wake)
         self._thread.join()
         for stem in self._tree.stems:
@@ -319,7 +325,7 @@ class Relays:
                     try:
                         key.data()
                     except Exception as error:
-                        # The other nodes need the thread, and this one would be ready again at once.
+                        # The thread must survive for the other nodes. This node would be ready again at once.
                         fault("to follow what a node says", error)
                         with contextlib.suppress(KeyError):
                             self._selector.unregister(key.fileobj)
@@ -329,8 +335,9 @@ class Relays:
                     return
 
     def _heard(self, node: Relayed) -> None:
-        """The session has written the first line, which was passed on already, or has ended."""
+        """Handle the end of a daemon's standard input: a command leaves once the inputs of all its nodes have ended."""
         if os.read(node.closed, CHUNK):
+            # The session has written the first line, which `start` has already sent.
             return
         self._selector.unregister(node.closed)
         os.close(node.closed)
@@ -352,7 +359,7 @@ class Relays:
         elif not node.said and node.direct is None and name not in self._left:
             self._start_here(node)
         elif kind == CUT and node.said:
-            # Its output stays open: the exchange tells of its end.
+            # Keep the output open: the exchange reports the daemon's end.
             node.code = 0
         else:
             self._end(node, int(value))
