@@ -1,10 +1,10 @@
 """The pods of an Indexed Job or a JobSet of Kubernetes, each of which runs the same `pypmix run`.
 
-The pod with index 0 is the launcher. Kubernetes tells a pod its index (JOB_COMPLETION_INDEX), and gives it the host
-name `JOB-INDEX`, which others resolve below the headless service of the job. The manifest tells the number of pods
-(PYPMIX_NODES), the service (PYPMIX_SERVICE), and where the secret is mounted (PYPMIX_SECRET_FILE). The name of a pod
-resolves once it has an address, so the others ask again until it does. No other name needs to resolve: the launcher
-takes the address of a pod from its connection.
+The pod with index 0 is the launcher. Kubernetes sets a pod's index (JOB_COMPLETION_INDEX) and its host name
+`JOB-INDEX`, which others resolve below the headless service of the job. The manifest sets the number of pods
+(PYPMIX_NODES), the service (PYPMIX_SERVICE), and the path of the mounted secret (PYPMIX_SECRET_FILE). The name of the
+launcher's pod resolves once the pod has an address, so the others resolve it again until then. No other name needs to
+resolve: the launcher takes the address of a pod from its connection.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KubernetesRoster(SymmetricRoster):
 
     @classmethod
     def found(cls, settings: Settings) -> str:
-        """Return this pod's index; what is lacking in the manifest is found out by `place`."""
+        """Return a text with this pod's index, empty outside of a Job; `place` reports errors in the manifest."""
         env = settings.env
         if NODES not in env and SERVICE not in env:
             return ""

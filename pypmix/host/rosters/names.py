@@ -1,4 +1,4 @@
-"""Lists of nodes as people and resource managers write them: `--host`, hostfiles, and Slurm's compressed lists."""
+"""Parsers for lists of nodes: `--host`, hostfiles, and Slurm's compressed lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MAX_SLOTS = 1 << 20
 MAX_NAMES = 1 << 16
-"""The number of nodes that a list may name: a short text can stand for very many."""
+"""The maximum number of nodes in a list, since a short text can expand to very many."""
 
 _SLOTS = ("slots", "slot", "count", "cpus", "cpu")
 _MOST = ("max_slots", "max-slots", "slots_max", "slots-max", "max_count", "max-count")
@@ -19,12 +19,12 @@ _USER = ("user", "username", "user-name", "user_name")
 
 
 class Host(Record):
-    """A node as a list names it.
+    """A node in a list.
 
     Attributes:
-        name: Its name, or `user@name`.
-        slots: How many ranks it takes; 0 for as many as it has CPUs.
-        most: How many it takes at most where it is oversubscribed; 0 for any number.
+        name: The node's name, or `user@name`.
+        slots: The number of ranks to run on the node; 0 for the number of CPUs.
+        most: The maximum number of ranks if the node is oversubscribed; 0 for any number.
     """
 
     name: str
@@ -38,23 +38,22 @@ class Host(Record):
 
 
 def check_host(name: str) -> str:
-    """Return the name of a node if it can be one.
-
-    It becomes a word of a command line: one that begins with a dash would be an option there.
+    """Return `name` if it can be the name of a node.
 
     Raises:
-        ValueError: It cannot.
+        ValueError: It cannot be one.
     """
+    # The name becomes a word of a command line, where a leading dash would make it an option.
     if not name or name[0] in "-@" or not all(sign.isalnum() or sign in "._-@:%+" for sign in name):
         raise ValueError(f"{name!r:.80} cannot name a node")
     return name
 
 
 def read_hosts(text: str) -> list[Host]:
-    """Read `--host n1,n2:4,n1`: a name that comes twice adds its slots; `n1:*` stands for all of its CPUs.
+    """Parse `--host n1,n2:4,n1`: the slots of repeated names are added; `n1:*` means all CPUs of the node.
 
     Raises:
-        ValueError: It cannot be read.
+        ValueError: The text is malformed.
     """
     return merged(_host(word.strip()) for word in text.split(","))
 
@@ -65,7 +64,15 @@ def _host(word: str) -> Host:
 
 
 def with_slots(word: str, default: int) -> tuple[str, int]:
-    """Split `name:slots`; an IPv6 address stands in brackets where slots follow."""
+    """Split `name:slots`; an IPv6 address must be in brackets if slots follow.
+
+    Args:
+        word: The text.
+        default: The number of slots if none is given; `*` gives 0.
+
+    Raises:
+        ValueError: The text is malformed.
+    """
     if word.startswith("["):
         name, bracket, rest = word[1:].partition("]")
         if not bracket or rest[:1] not in ("", ":"):
@@ -88,14 +95,14 @@ def _number(text: str, what: str) -> int:
 
 
 def read_hostfile(lines: Iterable[str], where: str = "hostfile") -> list[Host]:
-    """Read a hostfile of Open MPI or PRRTE: `n1 slots=4 max_slots=8`, `n1:4`, `user@n1`, comments, `^n1` to leave out.
+    """Parse a hostfile of Open MPI or PRRTE: `n1 slots=4 max_slots=8`, `n1:4`, `user@n1`, comments, `^n1` to exclude.
 
     Args:
         lines: The lines of the file.
         where: The file's name, for errors.
 
     Raises:
-        ValueError: A line cannot be read; the text names the line.
+        ValueError: A line is malformed; the text names the line.
     """
     found: list[Host] = []
     left_out = set()
@@ -131,14 +138,18 @@ def _line(words: list[str]) -> Host:
 
 
 def merged(hosts: Iterable[Host]) -> list[Host]:
-    """Return each host once, in the order of their first mention: slots of the same name are added."""
+    """Return each host once, in the order of first mention: the slots of a repeated name are added.
+
+    Raises:
+        ValueError: There are too many nodes.
+    """
     found: dict[str, Host] = {}
     for host in hosts:
         known = found.get(host.name)
         if known is None:
             found[host.name] = host
             continue
-        # All of its CPUs are not increased by some of them.
+        # 0 means all CPUs, or no limit, to which nothing can be added.
         slots = known.slots + host.slots if known.slots and host.slots else 0
         most = known.most + host.most if known.most and host.most else 0
         found[host.name] = known.replace(slots=slots, most=most)
@@ -148,10 +159,10 @@ def merged(hosts: Iterable[Host]) -> list[Host]:
 
 
 def expand(text: str) -> list[str]:
-    """Return the names of a list of Slurm: `n[01-03,7],login` is n01, n02, n03, n7 and login.
+    """Expand a node list of Slurm: `n[01-03,7],login` is n01, n02, n03, n7 and login.
 
     Raises:
-        ValueError: It cannot be read, or stands for too many.
+        ValueError: The list is malformed, or expands to too many names.
     """
     found = [name for part in _split(text) for name in _product(part)]
     if not found or not all(found):
@@ -160,7 +171,7 @@ def expand(text: str) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """Split at the commas that stand outside of brackets."""
+    """Split at the commas outside of brackets."""
     parts, depth = [""], 0
     for sign in text:
         depth += (sign == "[") - (sign == "]")
@@ -176,7 +187,7 @@ def _split(text: str) -> list[str]:
 
 
 def _product(part: str) -> list[str]:
-    """Return what one name with brackets stands for; each further pair of brackets multiplies."""
+    """Expand a name with brackets; each further pair of brackets multiplies the names."""
     head, bracket, rest = part.partition("[")
     if not bracket:
         return [part]
@@ -195,10 +206,10 @@ def _product(part: str) -> list[str]:
 
 
 def repeated(text: str) -> list[int]:
-    """Return the numbers of a list of Slurm such as `4(x2),3`: 4, 4 and 3.
+    """Expand a list of numbers of Slurm: `4(x2),3` is 4, 4 and 3.
 
     Raises:
-        ValueError: It cannot be read, or stands for too many.
+        ValueError: The list is malformed, or expands to too many numbers.
     """
     found: list[int] = []
     for part in text.split(","):

@@ -1,8 +1,8 @@
 """The nodes of a job of another PMIx launcher that runs the same `pypmix run` once on each node.
 
 `prterun --map-by ppr:1:node pypmix run --roster pmix -n 8 ./app`, and the same with `prun` on a DVM of PRRTE, or with
-Flux or Slurm and their PMIx plugins. Rank 0 is the launcher. It puts where it listens and a secret, and the others get
-both in a fence: the other launcher's PMIx says who takes part, and carries what only its job may know.
+Flux or Slurm and their PMIx plugins. Rank 0 is the launcher. It puts its address and a secret, and the others receive
+both in a fence: the other launcher's PMIx defines the participants, and keeps the secret within its job.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ class PMIxRoster(SymmetricRoster):
 
     @classmethod
     def found(cls, settings: Settings) -> str:
-        """Return the job; it is taken only where it was named, since any rank may run a job of its own."""
+        """Return a text with the job; the roster is used only if it was named."""
+        # Any rank may run a separate job.
         env = settings.env
         return f"rank {env.get('PMIX_RANK')} of the PMIx job {env['PMIX_NAMESPACE']}" if "PMIX_NAMESPACE" in env else ""
 
     @classmethod
     def place(cls, settings: Settings) -> Place:
-        """Agree with the other procs of the job on where to meet."""
+        """Agree with the other procs of the job on the address of the meeting, and return this process's place."""
         if "PMIX_NAMESPACE" not in settings.env:
             raise RosterError("this is not a job of a PMIx launcher: PMIX_NAMESPACE is not set")
         try:
             with Client() as me:
-                # Not the job's number of nodes: PRRTE counts nodes there that have no proc of it.
+                # The job's number of nodes cannot be used: PRRTE also counts nodes without a proc of the job.
                 here = len(me.node.local_procs)
                 if here != 1:
                     raise RosterError(

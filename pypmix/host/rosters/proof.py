@@ -1,7 +1,7 @@
-"""Proofs that two processes belong together: a secret that both know, or munge, which knows that both are the user's.
+"""Proofs that two processes belong together: a secret that both know, or munge, which proves that both are the user's.
 
-A proof is about a statement, which names the side that makes it and the connection on which it is made. So it is of no
-use to the other side, nor on another connection.
+A proof covers a statement, which names the side that makes it and the connection on which it is made. So the other side
+cannot reuse it, and it is useless on another connection.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ MAX_SECRET = 4096
 KEY_BYTES = 32
 
 VALID_SECONDS = 1
-"""The seconds for which a credential is valid that a process sends once it has expired: munge has no shorter time."""
+"""The lifetime in seconds of the credential, the shortest that munge allows; it is sent only after it has expired."""
 
 EXPIRED_SECONDS = 2.5
-"""When it has expired everywhere; munge counts in whole seconds."""
+"""Seconds after which the credential has expired on every node; munge counts in whole seconds."""
 
 
 class Proof(Protocol):
-    """Makes tokens that prove statements, and checks those of others."""
+    """Makes tokens that prove statements, and checks the tokens of other processes."""
 
     def get_ready(self) -> None:
-        """Wait until tokens may be shown to anybody."""
+        """Wait until a token may be sent to any process."""
 
     def make(self, statement: bytes) -> bytes:
         """Return a token for a statement of at most 1 kB."""
 
     def check(self, statement: bytes, token: bytes) -> bool:
-        """Tell whether a token proves a statement."""
+        """Return True if a token proves a statement."""
 
 
 class Secret:
@@ -60,10 +60,10 @@ class Secret:
 
     @classmethod
     def in_file(cls, path: str) -> Secret:
-        """Read it from a file, which only its owner can read or write.
+        """Read the secret from a file that only its owner can read or write.
 
         Raises:
-            RosterError: It cannot be read, is another user's, or others may read it.
+            RosterError: The file cannot be read, belongs to another user, or is open to other users.
         """
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -76,7 +76,7 @@ class Secret:
             raise RosterError(f"the secret cannot be read: {path}: {error.strerror}") from None
         if not stat.S_ISREG(found.st_mode):
             raise RosterError(f"the secret {path} is not a file")
-        # A Secret of Kubernetes is a file of root's that the group of the pod may read.
+        # A Kubernetes Secret is a file owned by root that the pod's group may read.
         if found.st_uid and not is_own(found.st_uid):
             raise RosterError(f"the secret {path} belongs to {described(found.st_uid)}, not to this user: chown it")
         if found.st_mode & (stat.S_IWGRP | stat.S_IRWXO) or (found.st_uid and found.st_mode & stat.S_IRGRP):
@@ -84,26 +84,26 @@ class Secret:
         return cls(data.strip())
 
     def get_ready(self) -> None:
-        """Do not wait: a code tells nothing of the secret."""
+        """Return at once: a code does not reveal the secret."""
 
     def make(self, statement: bytes) -> bytes:
-        """Return the code that only one who knows the secret can make of a statement."""
+        """Return the statement's code, which can be made only with the secret."""
         return _code(self._secret, statement)
 
     def check(self, statement: bytes, token: bytes) -> bool:
-        """Tell whether a token proves a statement."""
+        """Return True if a token proves a statement."""
         return hmac.compare_digest(self.make(statement), token)
 
 
 class Munge:
     """Proof by munge's daemon, whose key all nodes of a cluster share: the other process runs as the same user.
 
-    A credential of munge can be shown by any process that gets it. So no valid one is sent: each process has munge
-    seal a key of its own, which only its user can read, and sends that once it has expired. The user that sealed it can
-    still be read from it, and the key then proves the statement.
+    Any process that receives a valid credential of munge could present it. So no valid credential is sent. Each process
+    makes a random key and seals it with munge, so that only its user can read it; it sends this credential after it has
+    expired. The receiver still reads the sealing user from it, and the key, which proves the statement.
 
     Args:
-        env: Where PYPMIX_MUNGE_SOCKET may name the socket of munge's daemon, if it is not in its usual place.
+        env: The environment, in which PYPMIX_MUNGE_SOCKET may name the socket of munge's daemon.
 
     Raises:
         RosterError: Munge is not usable here.
@@ -123,12 +123,12 @@ class Munge:
         time.sleep(max(0.0, self._made + EXPIRED_SECONDS - time.monotonic()))
 
     def make(self, statement: bytes) -> bytes:
-        """Return the sealed key, and a code that only one who knows the key can make of a statement."""
+        """Return the sealed key, and the statement's code, which can be made only with the key."""
         self.get_ready()
         return self._sealed + b"\n" + _code(self._key, statement).hex().encode()
 
     def check(self, statement: bytes, token: bytes) -> bool:
-        """Return True if a token is of a process of this user, for a statement."""
+        """Return True if a process of this user made the token for the statement."""
         sealed, _, code = token.rpartition(b"\n")
         try:
             key, uid, _ = munge.unseal(sealed, socket=self._socket, stale=True)

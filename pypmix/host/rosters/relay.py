@@ -76,7 +76,7 @@ class Relay:
         for stem in self._tree.stems:
             stem.leave(told)
             if not told and self._heard.isdisjoint(leaf.name for leaf in stem.leaves):
-                # The command has not reported anything: its daemons are not connected to the launcher.
+                # No daemon of this command has answered yet, and the launcher, which is lost, does not wait for it.
                 stem.started.stop()
         if told:
             self._deadline = time.monotonic() + LEAVING

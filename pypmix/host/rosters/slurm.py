@@ -1,10 +1,9 @@
 """The nodes of a Slurm job.
 
-In an allocation (`salloc`, `sbatch`) the launcher starts a process on each node by one `srun`. It tells all of them
-where to meet, and a secret, over the standard input of `srun`, which goes to all tasks and stands on no command line.
-In a step with one task on each node (`srun -N2 --ntasks-per-node=1 pypmix run ...`) the first task is the launcher, and
-the others meet it. They prove to each other that they belong together by munge, or by a secret in a file where Slurm
-runs without munge.
+In an allocation (`salloc`, `sbatch`) the launcher starts a process on each node by one `srun`. It sends the meeting's
+addresses and a secret over the standard input of `srun`, which reaches all tasks and is not on any command line. In a
+step with one task on each node (`srun -N2 --ntasks-per-node=1 pypmix run ...`) the first task is the launcher, and the
+others connect to it. The tasks authenticate each other by munge, or by a secret in a file if Slurm runs without munge.
 """
 
 from __future__ import annotations
@@ -62,12 +61,12 @@ class Step(SymmetricRoster):
 
 
 class SlurmRoster:
-    """The nodes of an allocation, on which `srun` starts the daemons, or those of a step, on which they are started.
+    """The nodes of an allocation, on which `srun` starts the daemons, or of a step, whose tasks become the daemons.
 
-    Further ones are nodes of further jobs.
+    Further nodes are nodes of further jobs.
 
     Args:
-        settings: What the command line and the environment say.
+        settings: The launcher's settings.
     """
 
     name = "slurm"
@@ -106,11 +105,11 @@ class SlurmRoster:
         return f"nodes from Slurm job {job}: {listed}{more}"
 
     def join(self) -> int | None:
-        """Become a daemon, if this is a task of a step that is not the first; return None for the launcher."""
+        """Become a daemon, if this is a later task of a step, and return its exit code; return None in the launcher."""
         return None if self._step is None else self._step.join()
 
     def nodes(self) -> Sequence[Node]:
-        """Return the nodes, once a process has come from each."""
+        """Return the nodes, once a process of each has joined."""
         if self._step is not None:
             return self._step.nodes()
         nodes = self._allocated
@@ -119,7 +118,7 @@ class SlurmRoster:
         return [node.replace(cpus=self._group.followers[node.name].hello.cpus) for node in nodes]
 
     def start(self, node: Node, line: bytes) -> StartedDaemon:
-        """Have the process on a node become its daemon."""
+        """Turn the process on a node into its daemon."""
         follower = self._further.follower(node.name) if self._further is not None else None
         if follower is None and self._step is not None:
             return self._step.start(node, line)
@@ -130,25 +129,25 @@ class SlurmRoster:
         return follower
 
     def commands(self, words: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]:
-        """Return the command lines that run `words` on the nodes of the allocation, and which these are."""
+        """Return the command lines that run `words` on the allocation's nodes, each with the names of its nodes."""
         names = tuple([node.name for node in self._allocated])
         return [(names, srun(names, words))] if names else []
 
     def explain(self, node: str, code: int | None, errors: str) -> str:
-        """Say why the command of a node has ended, or, where the code is None, does not get on."""
+        """Return an error text for a node's command that ended, or that makes no progress if the code is None."""
         return explained("srun", node, code, errors)
 
     def watch(self, lost: Lost) -> None:
-        """Tell of all nodes of a job when its `srun` ends."""
+        """Report all nodes of a job as lost when its `srun` ends."""
         self._lost = lost
         if self._group is not None:
             self._group.watch(lost)
 
     def attend(self, members: Members) -> None:
-        """Slurm gives no node that was not asked for."""
+        """Do nothing: Slurm adds no node unless requested."""
 
     def obtain(self, wanted: Wanted, done: Obtained) -> None:
-        """Have Slurm start a further job for each node."""
+        """Obtain further nodes: nodes of the first job that left the session, or nodes of further jobs."""
         if self._further is None:
             from pypmix.host.rosters.slurm_further import Further
 
@@ -156,7 +155,7 @@ class SlurmRoster:
         self._further.obtain(wanted, done)
 
     def release(self, node: Node) -> None:
-        """End the job of a further node; one of the first job stays allocated to it, and may be obtained again."""
+        """End the job of a further node; a node of the first job stays allocated, and may be obtained again."""
         if self._further is None or not self._further.release(node.name):
             if self._group is not None:
                 self._group.followers.pop(node.name, None)

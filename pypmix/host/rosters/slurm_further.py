@@ -1,10 +1,10 @@
-"""Further nodes of a run in a Slurm job: each is a Slurm job of its own, which ends when the node leaves the session.
+"""Further nodes of a run in a Slurm job: further Slurm jobs, each of which ends when its nodes leave the session.
 
-`salloc` waits for the node as long as the launcher is patient, and runs a command that tells the variables of the job,
-and ends with its standard input: so the job ends with the launcher, however that ends. `srun` starts the process there
-that becomes the daemon, as on the first nodes.
+`salloc` waits for the nodes within the launcher's patience. It runs a command that prints the variables of the job, and
+ends with its standard input: so the job ends when the launcher ends in any way. `srun` starts the processes that become
+the daemons, as on the first nodes.
 
-A node of the first job that has left stays allocated to it. It is the first one to be taken again.
+A node of the first job that left the session stays allocated to the job. Such nodes are obtained again first.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from pypmix.host.rosters.meet import Follower
 
 KEEPER = ("sh", "-c", "env -0; printf '\\0'; exec cat >/dev/null")
-"""Tells its environment, and ends with its standard input."""
+"""The command that `salloc` runs: it prints its environment, and ends with its standard input."""
 
 KEPT = ("SLURM_CONF", "SLURM_JWT")
-"""Variables of Slurm that are not about the job or the step of this process."""
+"""Variables of Slurm that do not describe the job or the step of this process."""
 
 ALIKE = (
     ("SLURM_JOB_PARTITION", "--partition"),
@@ -45,21 +45,21 @@ ALIKE = (
     ("SLURM_MEM_PER_NODE", "--mem"),
     ("SLURM_MEM_PER_CPU", "--mem-per-cpu"),
 )
-"""Variables of this job, and the options that give further ones the same."""
+"""Variables of this job, and the options that set the same values for further jobs."""
 
 MAX_JOBS = 1024
-"""The most further jobs of a request."""
+"""The maximum number of further jobs of a request."""
 
 
 class Job:
     """A further job of Slurm, with a process on each of its nodes.
 
     Args:
-        settings: What the command line says.
-        options: Those of `salloc`.
+        settings: The launcher's settings.
+        options: The options of `salloc`.
 
     Attributes:
-        nodes: The nodes, once they are there.
+        nodes: The nodes, once they are allocated and their processes have joined.
     """
 
     def __init__(self, settings: Settings, options: Sequence[str]) -> None:
@@ -74,10 +74,10 @@ class Job:
         self._base = env
 
     def wait(self, deadline: float) -> None:
-        """Wait until Slurm has allocated it, and a process has come from each node.
+        """Wait until Slurm has allocated the job, and a process of each node has joined.
 
         Raises:
-            RosterError: That does not come about.
+            RosterError: Slurm does not allocate it, or processes are missing, until the deadline.
         """
         pipe, errors = self._salloc.stdout, self._salloc.stderr
         assert pipe is not None and errors is not None
@@ -91,7 +91,7 @@ class Job:
         if not told.endswith(b"\0\0"):
             said = errors.read(1 << 16).decode(errors="replace").strip().splitlines()
             raise RosterError(f"Slurm allocates no further node: {printable(said[-1]) if said else 'salloc has ended'}")
-        # A full pipe would stop what writes there later.
+        # Read the errors until their end: a full pipe would block `salloc`.
         threading.Thread(target=errors.read, name="pypmix-salloc", daemon=True).start()
         pairs = [each.partition(b"=") for each in told.split(b"\0") if each]
         env = {os.fsdecode(key): os.fsdecode(value) for key, _, value in pairs}
@@ -102,12 +102,12 @@ class Job:
         self.nodes = [node.replace(cpus=self.group.followers[node.name].hello.cpus) for node in found]
 
     def watch(self, lost: Lost) -> None:
-        """Tell of its nodes when Slurm has ended it."""
+        """Report the job's nodes as lost when Slurm has ended the job."""
         assert self.group is not None
         self.group.watch(lost)
 
     def close(self) -> None:
-        """End it, and give its nodes back."""
+        """End the job, and give its nodes back."""
         if self.group is not None:
             self.group.close()
         assert self._salloc.stdin is not None
@@ -127,10 +127,10 @@ class Further:
     """The further nodes of a run.
 
     Args:
-        settings: What the command line and the environment say.
+        settings: The launcher's settings.
         first: The nodes of the first job.
-        left: Those of them that have left the session.
-        lost: Told of a node that is lost.
+        left: The nodes of the first job that have left the session, by name.
+        lost: Called with the name of a lost node and the reason.
     """
 
     def __init__(self, settings: Settings, first: Sequence[Node], left: dict[str, Node], lost: Lost) -> None:
@@ -150,7 +150,7 @@ class Further:
             try:
                 found = self._obtain(wanted)
             except Exception as error:
-                # Of any kind: the request waits for an answer.
+                # An error of any type: the request waits for an answer.
                 done((), str(error) or type(error).__name__)
             else:
                 done(found, "")
@@ -158,7 +158,7 @@ class Further:
         threading.Thread(target=obtain, name="pypmix-obtain", daemon=True).start()
 
     def follower(self, name: str) -> Follower | None:
-        """Return the process on a further node."""
+        """Return the process on a node obtained here, None for any other node."""
         with self._gate:
             groups = [*self._again, *[job.group for job in self._jobs if job.group is not None]]
         for group in groups:
@@ -167,7 +167,7 @@ class Further:
         return None
 
     def release(self, name: str) -> bool:
-        """Give a node back, and tell whether it was a further one."""
+        """Give a node back; return True if it belonged to a further job."""
         with self._gate:
             jobs = [job for job in self._jobs if name in [node.name for node in job.nodes]]
             for job in jobs:
@@ -198,7 +198,7 @@ class Further:
         with self._gate:
             names = [name for name, _ in wanted.hosts] or list(self._left)[: wanted.nodes]
             again = names and len(names) >= wanted.nodes and not wanted.cpus and self._left.keys() >= set(names)
-            # Another request may be under way.
+            # Remove the nodes under the lock: another request may run concurrently.
             known = [self._left.pop(name) for name in names] if again else []
         if known:
             return self._take_again(known, dict(wanted.hosts), deadline)
@@ -228,7 +228,7 @@ class Further:
         return [node.replace(slots=slots.get(node.name) or node.slots) for job in jobs for node in job.nodes]
 
     def _take_again(self, known: Sequence[Node], slots: Mapping[str, int], deadline: float) -> list[Node]:
-        """Take nodes of the first job, which have left."""
+        """Obtain nodes of the first job again that left the session."""
         group: Group | None = None
         try:
             group = started(self._settings, [node.name for node in known], self._settings.env)
@@ -251,7 +251,7 @@ class Further:
         common = [f"--immediate={max(1, int(settings.patience))}", "--job-name=pypmix", "--wait-all-nodes=1", "--quiet"]
         common += [f"{option}={env[name]}" for name, option in ALIKE if env.get(name)]
         if self._first and (cpus := env.get("SLURM_CPUS_PER_TASK")):
-            # Slots are tasks, and not the CPUs of the only task of a node.
+            # Slots are tasks, which may have several CPUs each.
             common.append(f"--cpus-per-task={cpus}")
         if left := self._time_left():
             common.append(f"--time={left}")
@@ -264,13 +264,13 @@ class Further:
             each = [["--nodes=1", f"--ntasks={usual}"]] * wanted.nodes
         if len(each) > MAX_JOBS:
             raise RosterError(f"a request for {len(each)} nodes is for more than {MAX_JOBS}")
-        # A node may have room for another job beside this one.
+        # Without this, Slurm could allocate the free CPUs of nodes that are already in the session.
         there = {node.name for job in self._jobs for node in job.nodes} | set(expand(env.get("SLURM_JOB_NODELIST", "")))
         excluded = [] if wanted.hosts else [f"--exclude={','.join(sorted(there))}"]
         return [[*common, *excluded, *options] for options in each]
 
     def _time_left(self) -> str:
-        """Return how long this job may still run, as Slurm says it; empty where it does not, or sets no limit."""
+        """Return this job's remaining time, in Slurm's format; empty if it is unknown or unlimited."""
         job = self._settings.env.get("SLURM_JOB_ID", "")
         words = ["squeue", "--noheader", f"--jobs={job}", "--format=%L"]
         try:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def allocated(env: Mapping[str, str]) -> list[Node]:
-    """Return the nodes of the job, with as many slots as Slurm would start tasks there.
+    """Return the nodes of the job, with the number of tasks that Slurm would start there as slots.
 
     Raises:
-        RosterError: Slurm's variables cannot be read.
+        RosterError: Slurm's variables are missing or malformed.
     """
     try:
         names = expand(env["SLURM_JOB_NODELIST"])
@@ -33,24 +33,24 @@ def allocated(env: Mapping[str, str]) -> list[Node]:
 
 
 def shares(env: Mapping[str, str]) -> bool:
-    """Tell whether this process is one of several tasks of a step that share a node."""
+    """Return True if this process belongs to a step of several tasks that does not have one task on each node."""
     return "SLURM_STEP_ID" in env and number(env, "SLURM_STEP_NUM_TASKS") > 1 and not symmetric(env)
 
 
 def symmetric(env: Mapping[str, str]) -> bool:
-    """Tell whether this process is one of a step that has one task on each of several nodes."""
+    """Return True if this process is a task of a step with one task on each of several nodes."""
     return "SLURM_STEP_ID" in env and number(env, "SLURM_STEP_NUM_TASKS") == number(env, "SLURM_STEP_NUM_NODES") > 1
 
 
 def here(env: Mapping[str, str]) -> tuple[int, str]:
-    """Return the slots of this machine for a run without other nodes, 0 if unknown, and a remark for a person."""
+    """Return the slots of this machine for a run without other nodes, 0 if unknown, and a remark for the user."""
     if shares(env):
         tasks = number(env, "SLURM_STEP_NUM_TASKS")
         remark = (
             f"each of the {tasks} tasks of this Slurm step runs a job of its own; "
             "for one job, start one task on each node (srun --ntasks-per-node=1)"
         )
-        # All tasks would say it.
+        # Only the first task shows the remark.
         return 0, "" if number(env, "SLURM_PROCID") else remark
     if "SLURM_STEP_ID" in env or "SLURM_JOB_NODELIST" not in env:
         return 0, ""
@@ -59,10 +59,10 @@ def here(env: Mapping[str, str]) -> tuple[int, str]:
 
 
 def started(settings: Settings, names: Sequence[str], env: Mapping[str, str]) -> Group:
-    """Have `srun` start a process on each of some nodes of an allocation.
+    """Start a process on each of some nodes of an allocation, by `srun`.
 
     Args:
-        settings: What the command line says.
+        settings: The launcher's settings.
         names: The nodes.
         env: The environment of their allocation.
 

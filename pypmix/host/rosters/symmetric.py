@@ -1,7 +1,7 @@
 """Nodes on which the same command was started, such as `pypmix run --symmetric 0/2 --meet n1:7777`.
 
 The process with place 0 is the launcher. The others become the daemons of their nodes, and end with the session. The
-launcher starts the daemon of its own node as a child process.
+launcher starts the daemon of this node as a child process.
 """
 
 from __future__ import annotations
