@@ -1,7 +1,7 @@
-"""The Standard's Python bindings over pypmix: what `import pmix` gives in the official one, on either engine.
+"""The Standard's Python bindings over pypmix: the module `pmix` of the official binding, on either engine.
 
 `python -m pypmix.compat script.py` runs a program that was written for the official binding. See
-`docs/reference/compat.md` for what is different.
+`docs/reference/compat.md` for the differences.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The operation that each method asks for, and the value that it returns, in the forms of the official binding."""
+"""The operation of each method, and the value that the method returns, in the forms of the official binding."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ GROUP_ACCEPT = 1
 
 ABI = frozenset({keys.QUERY_STABLE_ABI_VERSION, keys.QUERY_PROVISIONAL_ABI_VERSION})
 NO_ABI = "0.0"
-"""The answer of OpenPMIx as well: no version of an ABI is promised."""
+"""The same answer as of OpenPMIx: a version of the ABI is not guaranteed."""
 
 
 class Shape(NamedTuple):
     """The value that a method returns beside its status.
 
     Attributes:
-        told: Makes the status and what comes with it from the operation and its result.
-        nothing: Makes what comes with the status of a failure.
+        told: Makes the status and the value from the operation and its result.
+        nothing: Makes the value that is returned with the status of a failure.
     """
 
     told: Callable[[Any, Any], tuple[int, Any]]
@@ -127,7 +127,11 @@ def put(scope: object, key: object, value: object) -> ops.Put:
 
 
 def travelling(value: Value) -> Value:
-    """Return a value that is put or published; one that would arrive altered is refused."""
+    """Return a value to put or publish.
+
+    Raises:
+        PMIxError: The value would arrive altered.
+    """
     _check(value.type, value.data)
     return value
 
@@ -147,7 +151,7 @@ def _check(type: int, data: Any) -> None:
 
 
 _CONTAINING = frozenset({codes.PROC_INFO, codes.REGEX, codes.DATA_ARRAY, codes.VALUE, codes.INFO, codes.PDATA})
-"""The types of what cannot travel whole, and of what may contain it."""
+"""The types of values that may be altered in messages, and the types that may contain such values."""
 
 
 def abort(status: object, message: object, peers: object) -> ops.Abort:
@@ -169,7 +173,7 @@ def publish(dicts: object) -> ops.Publish:
 
 
 def lookup(wanted: object, dicts: object) -> ops.Lookup:
-    """Return the lookup of what a list names, by strings or by the dicts that it is to fill in."""
+    """Return the lookup of the keys in a list of strings, or of dicts with a `key`."""
     if not isinstance(wanted, list | tuple):
         raise refused(f"a list of keys is wanted, not {wanted!r:.80}")
     keys = [each.get("key") if isinstance(each, dict) else each for each in wanted]
@@ -179,7 +183,7 @@ def lookup(wanted: object, dicts: object) -> ops.Lookup:
 def spawn(infos: object, apps: object) -> ops.Spawn:
     if not isinstance(apps, list | tuple) or not apps:
         raise refused("there is no application to spawn")
-    # An application without a folder runs in that of the caller.
+    # An application without a working directory runs in the caller's.
     found = [app.replace(cwd=app.cwd or os.getcwd(), env=environment(app.env)) for app in map(to_app, apps)]
     return ops.Spawn(tuple(found), to_infos(infos))
 
@@ -197,7 +201,8 @@ def _maybe(given: object, convert: Callable[[object], str]) -> str | None:
 
 
 def query(queries: object) -> tuple[list[Info], tuple[Query, ...]]:
-    """Return what is known without a server, as it has to be before `init` too, and the queries that remain."""
+    """Return the infos that are known without a server, and the remaining queries."""
+    # The ABI versions have to be available also before `init`.
     own: list[Info] = []
     rest: list[Query] = []
     for each in to_queries(queries):
@@ -209,7 +214,7 @@ def query(queries: object) -> tuple[list[Info], tuple[Query, ...]]:
 
 
 def monitor(terms: object, code: object, dicts: object) -> ops.ProcessMonitor:
-    """Return the request for a monitor; the C function takes one info, of which the binding passes the first."""
+    """Return the request for a monitor. If `terms` is a list, its first info is used, as in the binding."""
     found = (to_info(terms),) if isinstance(terms, dict) else to_infos(terms)
     if not found:
         raise refused("nothing says what to monitor")
@@ -223,14 +228,14 @@ def validate_credential(credential: object, dicts: object) -> ops.ValidateCreden
 
 
 def resource_block(directive: object, block: object, units: object, infos: object) -> None:
-    """Check the arguments of a request that no client of pypmix makes."""
+    """Check the arguments of a request that pypmix does not support."""
     if block is None:
         raise refused("a block of resources has a name")
     to_int(codes.RESBLOCK_DIRECTIVE, directive), to_text(block), to_units(units), to_infos(infos)
 
 
 def group_construct(me: Proc, group: object, peers: object, dicts: object) -> ops.GroupConstruct:
-    # Only here is an empty list none at all, as in C: others add the caller, which knows no member.
+    # Unlike elsewhere, an empty list remains empty, as in C: other members add the caller, which does not know them.
     empty = isinstance(peers, list | tuple) and not peers
     return ops.GroupConstruct(to_nspace(group), () if empty else to_whom(peers, me.nspace), to_infos(dicts))
 
@@ -245,12 +250,12 @@ def group_join(me: Proc, group: object, leader: object, answer: object, dicts: o
 
 
 def _made(make: Callable[..., R], *converters: Callable[[Any], Any]) -> Callable[..., R]:
-    """Return the function that makes an operation of its arguments, each by a converter."""
+    """Return a function that makes an operation from its arguments, each converted by its converter."""
     return lambda *given: make(*[convert(each) for convert, each in zip(converters, given, strict=True)])
 
 
 def _made_of_procs(make: Callable[..., R]) -> Callable[..., R]:
-    """Return the function that makes an operation of the caller, some procs, and infos."""
+    """Return a function that makes an operation from the caller, a list of procs, and infos."""
     return lambda me, peers, dicts: make(to_whom(peers, me.nspace), to_infos(dicts))
 
 

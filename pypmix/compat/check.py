@@ -1,4 +1,4 @@
-"""`pypmix compat --check`: where a program for the official binding would see a difference; it is not run."""
+"""`pypmix compat --check`: find the differences for a program for the official binding, without running it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ COMMON = {
     *("init", "finalize", "get", "put", "fence", "publish", "lookup", "unpublish", "spawn"),
     *("connect", "disconnect", "query", "log", "abort", "monitor"),
 }
-"""Methods that other objects have too, so that it has to be known what is called."""
+"""Methods that other objects also have, so that calls count only if the object's class is known."""
 
 
 class Finding(Record):
-    """A place of a program, and what is different there.
+    """A difference at a place in a program.
 
     Args:
-        line: Its line, from 1.
-        column: Its column, from 1.
-        what: The name in the program that it is about.
+        line: The line, from 1.
+        column: The column, from 1.
+        what: The name in the program that is affected.
         difference: The difference.
     """
 
@@ -41,7 +41,7 @@ class Finding(Record):
     difference: Difference
 
     def text(self, path: str) -> str:
-        """Return it as linters write it."""
+        """Return the finding in the format of linters."""
         told = self.difference
         advice = f" {told.advice}" if told.advice else ""
         return f"{path}:{self.line}:{self.column}: {self.what}: here: {told.here} Official: {told.official}{advice}"
@@ -162,14 +162,14 @@ FINDERS: dict[str, Callable[[Program, Difference], Iterable[Finding]]] = {
 
 
 def findings(source: str | bytes, path: str = "<program>") -> list[Finding]:
-    """Return what is different for a program, in the order of its lines.
+    """Return the differences for a program, in the order of its lines.
 
     Args:
         source: The program's text.
-        path: Where it is, for errors.
+        path: The program's path, for errors.
 
     Raises:
-        SyntaxError: It is not a program.
+        SyntaxError: The text is not a valid program.
     """
     program = Program(source, path)
     if not program.uses:
@@ -179,13 +179,13 @@ def findings(source: str | bytes, path: str = "<program>") -> list[Finding]:
 
 
 def main(paths: list[str]) -> int:
-    """Check programs, and print what is found.
+    """Check programs, and print the findings.
 
     Args:
         paths: The programs.
 
     Returns:
-        0 where nothing is found, 1 where something is, 2 where a program cannot be read.
+        0 without findings, 1 with findings, 2 if a program cannot be read.
     """
     status = CLEAN
     for path in paths:

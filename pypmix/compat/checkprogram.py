@@ -1,4 +1,4 @@
-"""Reading a program without running it: which objects are of the bindings, and what it does with them."""
+"""Static analysis of a program: which objects belong to the bindings, and how the program uses them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CLASSES = ("PMIxClient", "PMIxServer", "PMIxTool", "PMIxScheduler")
 
 VOID = frozenset({"log", "log2", "toolconnected"})
-"""Handlers that need not return anything."""
+"""Handlers that may return None."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -27,8 +27,8 @@ class Call(Record):
     Args:
         node: The call.
         method: The method's name.
-        of: The class of the object, empty where that cannot be told.
-        within: What the call is a part of.
+        of: The class of the object; empty if it is unknown.
+        within: The parent node of the call.
     """
 
     node: ast.Call
@@ -37,7 +37,7 @@ class Call(Record):
     within: ast.AST | None
 
     def argument(self, place: int, name: str = "") -> ast.expr | None:
-        """Return an argument by its place or name, None where it is not given."""
+        """Return an argument by its place or name, None if it is missing or unknown."""
         for keyword in self.node.keywords:
             if name and keyword.arg == name:
                 return keyword.value
@@ -46,14 +46,14 @@ class Call(Record):
 
 
 def text_of(node: ast.AST | None) -> str | None:
-    """Return the text of a constant; None where it is not text."""
+    """Return the text of a constant; None if it is not text."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
         return node.value.decode("utf-8", "replace") if isinstance(node.value, bytes) else node.value
     return None
 
 
 def ends(body: list[ast.stmt]) -> bool:
-    """Tell whether no way through some statements leads past their end."""
+    """Return True if no path through the statements reaches their end."""
     for each in body:
         if isinstance(each, ast.Return | ast.Raise):
             return True
@@ -75,20 +75,20 @@ def ends(body: list[ast.stmt]) -> bool:
 
 
 class Program:
-    """A program.
+    """A parsed program.
 
     Args:
-        source: Its text.
-        path: Where it is, for errors.
+        source: The program's text.
+        path: The program's path, for errors.
 
     Attributes:
-        uses: Whether it uses the bindings.
-        calls: The calls of methods, in their order.
-        compared: The names that it compares something with, each with the others of the same condition.
-        constants: The `PMIX_` names that it reads, with their first place.
+        uses: Whether the program uses the bindings.
+        calls: The calls of methods, in the order of the text.
+        compared: The comparisons, each with all names in the whole condition.
+        constants: The `PMIX_` names that the program reads, each with its first node.
 
     Raises:
-        SyntaxError: It is not a program.
+        SyntaxError: The text is not a valid program.
     """
 
     def __init__(self, source: str | bytes, path: str) -> None:
@@ -109,14 +109,14 @@ class Program:
         self.calls = sorted(self._calls(), key=lambda call: (call.node.lineno, call.node.col_offset))
         self.compared = [(node, self._names_around(node)) for node in self._of(ast.Compare)]
         self.constants = self._constants()
-        # A program may import them by way of a module of its own.
+        # A program may import the bindings indirectly, from another of its modules.
         self.uses = bool(self._modules or imported or self.constants or self._classes)
 
     def _of(self, kind: type[N]) -> Iterator[N]:
         return (node for node in self._nodes if isinstance(node, kind))
 
     def _class_of(self, node: ast.expr) -> str:
-        """Return the class of what an expression makes, empty where it is none of the bindings."""
+        """Return the class of an expression's value, empty if the bindings do not have the class."""
         if isinstance(node, ast.Call):
             name = node.func
             if isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name) and name.value.id in self._modules:
@@ -149,7 +149,7 @@ class Program:
                 self._assigned[name] = value
                 if found := self._class_of(value):
                     self._classes[name] = found
-                    # What a class body sets, its methods find by `self`.
+                    # Methods access a name of the class body by `self`.
                     if isinstance(target, ast.Name) and isinstance(self._parents.get(node), ast.ClassDef):
                         self._classes[f"self.{name}"] = found
 
@@ -159,7 +159,7 @@ class Program:
                 yield Call(node, node.func.attr, self._class_of(node.func.value), self._parents.get(node))
 
     def _names_around(self, node: ast.AST) -> frozenset[str]:
-        """Return the names in a condition, with those of the conditions that it is combined with."""
+        """Return the names in a condition, and in the conditions combined with it."""
         while isinstance(self._parents.get(node), ast.BoolOp):
             node = self._parents[node]
         return frozenset(self._names_in(node))
@@ -187,7 +187,7 @@ class Program:
         return found
 
     def modules(self) -> Iterator[tuple[ast.AST, str, ast.expr]]:
-        """Return the handlers of server modules: the place and the key of each, and what handles it."""
+        """Return the handlers of server modules: for each the node of its key, the key and the handler's expression."""
         for call in self.calls:
             place = {"init": 1, "set_server_module": 0}.get(call.method)
             if place is None or not call.of:
@@ -201,7 +201,7 @@ class Program:
                         yield key, text, value
 
     def function(self, node: ast.expr) -> Function | None:
-        """Return the function that an expression names, None where that cannot be told."""
+        """Return the function that an expression names, None if it is unknown."""
         if isinstance(node, ast.Lambda):
             return node
         name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

@@ -39,19 +39,19 @@ MODELS = frozenset({keys.PROGRAMMING_MODEL, keys.MODEL_LIBRARY_NAME, keys.MODEL_
 
 
 def _declare(facade: Peer, directives: tuple[Info, ...]) -> None:
-    """Raise `PMIX_MODEL_DECLARED` in this process alone, as a libpmix does by itself."""
+    """Raise `PMIX_MODEL_DECLARED` in only this process, as libpmix does; the native engine has already done so."""
     told = tuple([info for info in directives if info.key in MODELS])
     if told and facade.engine.name != "native":
         facade.carry_out(NotifyEvent(statuses.MODEL_DECLARED, RANGE_PROC_LOCAL, (*told, EVENT_NON_DEFAULT(True))))
 
 
 class Peer(Client):
-    """A client whose operations are carried out as they are given."""
+    """A client that carries out any operation."""
 
     def carry_out(self, op: Op[Any]) -> Any:
         """Carry out an operation, and return its result."""
         if isinstance(op, Get):
-            # The facade knows which keys change while a library holds their first value.
+            # `get_value` handles keys whose value changes while libpmix caches the first value.
             return self.get_value(op.key, op.proc, info=op.directives)
         return self._run(op)
 
@@ -62,9 +62,9 @@ class Peer(Client):
 
 
 class Shared:
-    """The connection that all `PMIxClient` objects of a process use, as those of the official binding do.
+    """The connection that all `PMIxClient` objects of a process share, as in the official binding.
 
-    `init` may be called again, by the same or another object, and `finalize` as often; the last one disconnects.
+    `init` may be called several times, on the same or another object; the last matching `finalize` disconnects.
     """
 
     def __init__(self) -> None:
@@ -72,20 +72,20 @@ class Shared:
         self._users = 0
         self.facade: Peer | None = None
         self.own: dict[tuple[Proc, str], Value] = {}
-        """The values that `store_internal` has kept."""
+        """The values of `store_internal`."""
 
     def enter(self, directives: tuple[Info, ...]) -> Peer:
-        """Return the open client, which the first user opens."""
+        """Add a user; return the client, which is opened for the first user."""
         with self._lock:
             if self.facade is None:
                 self.facade = Peer(info=directives).open()
-                # The client is connected, whether or not this event, which may have no handler, can be raised.
+                # An error is ignored: `init` has succeeded even if this event cannot be raised.
                 attempt(_declare, self.facade, directives)
             self._users += 1
             return self.facade
 
     def leave(self, directives: tuple[Info, ...]) -> None:
-        """End the use of one user; the last one disconnects."""
+        """Remove a user; disconnect after the last user."""
         with self._lock:
             if self.facade is None:
                 raise NotInitialized("PMIx is not initialized", operation="finalize")
@@ -102,9 +102,9 @@ _shared = Shared()
 class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
     """A process of a job, with the methods, dicts and status ints of the Standard's Python bindings.
 
-    Lists of procs, and of infos, may be None; an empty list of procs stands for the whole of the caller's job. The
-    forms that end in `_nb` return at once, and call `cbfunc` with the status, what the blocking form returns beside
-    it, and `cbdata`; they do so if and only if they have returned `PMIX_SUCCESS`, on a thread that calls all callbacks.
+    Lists of procs and of infos may be None; an empty list of procs stands for the caller's whole job. The `_nb` methods
+    return at once. If and only if they return `PMIX_SUCCESS`, they call `cbfunc` with the status, the further values of
+    the blocking form, and `cbdata`. All callbacks run on one thread.
     """
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
         return facade
 
     def _port(self) -> Port:
-        """Return the one that carries out what is asked: the client; for a server, its host."""
+        """Return the object that carries out operations: the client, or for a server its host."""
         return self._peer()
 
     def _me(self) -> Proc:
@@ -133,11 +133,11 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
     # How the methods run.
 
     def _do(self, make: Callable[..., Op[Any]], *args: object) -> int:
-        """Carry out what returns nothing but a status."""
+        """Carry out an operation without a result; return its status."""
         return attempt(lambda: self._run(self._made(make, *args)))[0]
 
     def _made(self, make: Callable[..., Op[Any]], *args: object) -> Op[Any]:
-        """Return an operation. What only the operation refuses matters once there is somebody to carry it out."""
+        """Make an operation; if that fails, an error for a missing `init` takes precedence."""
         try:
             return make(*args)
         except (TypeError, ValueError, OverflowError):
@@ -145,7 +145,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
             raise
 
     def _answer(self, shape: Shape, make: Callable[..., Op[Any]], *args: object) -> tuple[int, Any]:
-        """Carry out what returns something beside its status."""
+        """Carry out an operation; return its status and value."""
 
         def ask() -> tuple[int, Any]:
             op = self._made(make, *args)
@@ -157,7 +157,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
     def _begin(
         self, shape: Shape | None, cbfunc: object, cbdata: object, make: Callable[..., Op[Any]], *args: object
     ) -> int:
-        """Start an operation, and have the caller's function called at its end."""
+        """Start an operation, and schedule `cbfunc` at its end; return the status of the start."""
         if not callable(cbfunc):
             return statuses.ERR_BAD_PARAM
 
@@ -186,7 +186,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
         return int((self._facade or _shared.facade) is not None)
 
     def get_version(self) -> str:
-        """`PMIx_Get_version`: what this is, and once it is initialized which engine it runs on."""
+        """`PMIx_Get_version`: return the release of pypmix, and after `init` also the engine."""
         facade = self._facade or _shared.facade
         return f"pypmix {__version__} (PMIx" + (")" if facade is None else f", {facade.engine})")
 
@@ -207,7 +207,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
         return self._do(asking.abort, status, msg, peers)
 
     def progress(self) -> None:
-        """`PMIx_Progress`: nothing to do, both engines make progress by themselves."""
+        """`PMIx_Progress`: do nothing, since both engines have a progress thread."""
 
     def progress_thread_stop(self, dicts: object = None) -> int:
         """`PMIx_Progress_thread_stop`: not supported, since nothing would make progress then."""
@@ -278,7 +278,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
         return self._begin(None, cbfunc, cbdata, asking.unpublish, pykeys, dicts)
 
     def lookup(self, data: object, dicts: object = None) -> tuple[int, list[dict[str, Any]]]:
-        """`PMIx_Lookup`: what was found; `PMIX_ERR_PARTIAL_SUCCESS` where that is not all."""
+        """`PMIx_Lookup`: return the found values; the status is `PMIX_ERR_PARTIAL_SUCCESS` if some are missing."""
         return self._answer(PDATA, asking.lookup, data, dicts)
 
     def lookup_nb(self, pykeys: object, dicts: object, cbfunc: object, cbdata: object = None) -> int:
@@ -318,7 +318,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
         return self._answer(NODES, asking.resolve_nodes, pyns)
 
     def query(self, pyq: object) -> tuple[int, list[dict[str, Any]]]:
-        """`PMIx_Query_info`: what was found; `PMIX_QUERY_PARTIAL_SUCCESS` where that is not all."""
+        """`PMIx_Query_info`: return the found infos; the status is `PMIX_QUERY_PARTIAL_SUCCESS` if some are missing."""
         status, parts = attempt(asking.query, pyq)
         if parts is None:
             return status, []
@@ -422,7 +422,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
         return self._begin(INFOS, cbfunc, cbdata, asking.validate_credential, pycred, pyinfo)
 
     def group_construct(self, group: object, peers: object, pyinfo: object = None) -> tuple[int, list[dict[str, Any]]]:
-        """`PMIx_Group_construct`: returns the status, and the membership, context id and what else is told.
+        """`PMIx_Group_construct`: returns the status, and the membership, the context id and further infos.
 
         An empty list of peers says that others add the caller (`PMIX_GROUP_ADD_MEMBERS`), None the whole job.
         """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Registration:
-    """A handler of events or output: the calls that come before its number is known wait for it."""
+    """A handler of events or output; calls before its number is known are delayed until then."""
 
     def __init__(self, function: object) -> None:
         self._function = function
@@ -30,13 +30,13 @@ class Registration:
         self._known = threading.Event()
 
     def call(self, *args: object) -> Any:
-        """Call the program's function with its number and these."""
+        """Call the program's function with the handler's number and some arguments."""
         self._known.wait()
         assert callable(self._function)
         return self._function(self._id, *args)
 
     def register(self, run: Callable[[], int]) -> tuple[int, int]:
-        """Register it by `run`, which returns its number; returns the status and the number, -1 without one."""
+        """Register the handler by `run`, which returns its number; return the status and the number, -1 at an error."""
         status = statuses.ERROR
         try:
             if callable(self._function):
@@ -53,7 +53,7 @@ class Registration:
 
 
 def answer_of(returned: object) -> tuple[int, tuple[Info, ...]]:
-    """Return the status and results that a handler has answered with: both, the status alone, or nothing."""
+    """Return the status and results of a handler's answer, which is both, only the status, or None."""
     if returned is None:
         return statuses.EVENT_NO_ACTION_TAKEN, ()
     if isinstance(returned, tuple | list) and len(returned) == 2:
@@ -62,7 +62,7 @@ def answer_of(returned: object) -> tuple[int, tuple[Info, ...]]:
 
 
 def code_list(given: object) -> tuple[int, ...]:
-    """Return the event codes of a list; none for None."""
+    """Return the event codes of a list; empty for None."""
     if given is None:
         return ()
     if not isinstance(given, list | tuple):
@@ -71,7 +71,7 @@ def code_list(given: object) -> tuple[int, ...]:
 
 
 class Events(Methods):
-    """The methods about events."""
+    """The methods for events."""
 
     def register_event_handler(self, pycodes: object, pyinfo: object, hdlr: object) -> tuple[int, int]:
         """`PMIx_Register_event_handler`: returns the status and the handler's number, -1 without one.
@@ -104,7 +104,7 @@ class Events(Methods):
         return registration.register(register)
 
     def deregister_event_handler(self, ref: object, cbfunc: object = None, cbdata: object = None) -> int:
-        """`PMIx_Deregister_event_handler`; with a function, `cbfunc(status, cbdata)` tells the end of it."""
+        """`PMIx_Deregister_event_handler`; with a function, `cbfunc(status, cbdata)` is called at its end."""
         return self._either(cbfunc, cbdata, lambda: DeregisterEventHandler(to_int(codes.SIZE, ref)))
 
     def notify_event(
@@ -116,7 +116,7 @@ class Events(Methods):
         cbfunc: object = None,
         cbdata: object = None,
     ) -> int:
-        """`PMIx_Notify_event`; with a function, `cbfunc(status, cbdata)` tells the end of it.
+        """`PMIx_Notify_event`; with a function, `cbfunc(status, cbdata)` is called at its end.
 
         The source of an event is always the proc that raises it.
         """
@@ -134,7 +134,7 @@ class Events(Methods):
 
 
 def _failed(declined: Notification) -> Notification:
-    """Return a refused invitation as libpmix tells a leader of it: as one that failed, with who it was."""
+    """Convert the event of a declined invitation to libpmix's event for leaders: failed, with the declining proc."""
     infos = tuple([info for info in declined.infos if info.key != keys.EVENT_AFFECTED_PROC])
     return Notification(
         statuses.GROUP_INVITE_FAILED,

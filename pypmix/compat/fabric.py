@@ -1,4 +1,4 @@
-"""The fabric that an object of the official binding registers, and how far its devices are."""
+"""The methods of the official binding for fabrics and the distances of devices."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _index(infos: list[dict[str, Any]]) -> int:
 
 
 class Fabrics(Methods):
-    """The methods about fabrics and devices; an object has one fabric, as in the official binding.
+    """The methods for fabrics and devices; an object has one fabric, as in the official binding.
 
-    So the index that the Standard's appendix passes makes no difference.
+    So the index argument of the Standard's appendix has no effect.
     """
 
     def fabric_register(self, dicts: object = None) -> tuple[int, list[dict[str, Any]] | None]:
-        """`PMIx_Fabric_register`: returns the status and what is told of the fabric."""
+        """`PMIx_Fabric_register`: returns the status and the fabric's infos."""
         if self._fabric is not None:
             return statuses.ERR_RESOURCE_BUSY, None
         status, found = self._answer(INFOS, asking.fabric_register, dicts)
@@ -53,7 +53,7 @@ class Fabrics(Methods):
         return self._begin(INFOS, registered, cbdata, asking.fabric_register, dicts)
 
     def fabric_update(self, idx: object = None) -> tuple[int, list[dict[str, Any]] | None]:
-        """`PMIx_Fabric_update`: returns the status and what is told of the fabric now."""
+        """`PMIx_Fabric_update`: returns the status and the fabric's current infos."""
         index = self._fabric
         if index is None:
             return statuses.ERR_INIT, None
@@ -87,7 +87,7 @@ class Fabrics(Methods):
         return status
 
     def compute_distances(self, pycpus: object, dicts: object = None) -> tuple[int, list[dict[str, Any]]]:
-        """`PMIx_Compute_distances`: how far the devices of this node are from some cores."""
+        """`PMIx_Compute_distances`: returns the status and the distances of this node's devices from some cores."""
         return self._answer(DISTANCES, _distances, pycpus, dicts)
 
     def compute_distances_nb(self, pycpus: object, dicts: object, cbfunc: object, cbdata: object = None) -> int:

@@ -1,4 +1,4 @@
-"""Cores, and how near two procs are to each other, by the strings in which hosts tell of it."""
+"""Cores, and the relative locality of two procs, computed from their locality strings."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def _parsed(given: object) -> dict[str, Any]:
 def _binding(ref: int) -> dict[str, Any]:
     if ref not in (BindEnvelope.PROCESS, BindEnvelope.THREAD):
         raise refused(f"{ref!r:.40} says neither process nor thread")
-    # The binding of a process is that of its first thread.
+    # The binding of a process is the binding of its first thread.
     task = os.getpid() if ref == BindEnvelope.PROCESS else 0
     return {"source": HWLOC, "cpus": sorted(os.sched_getaffinity(task))}
 
 
 class Hardware:
-    """The methods about cores."""
+    """The methods for cores."""
 
     def load_topology(self) -> int:
-        """`PMIx_Load_topology`: nothing to do, since `compute_distances` asks for the topology itself."""
+        """`PMIx_Load_topology`: do nothing, since `compute_distances` needs no topology from the caller."""
         return statuses.SUCCESS
 
     def get_relative_locality(self, loc1: object, loc2: object) -> tuple[int, list[int]]:
-        """`PMIx_Get_relative_locality`: what two procs of a node share, by their locality strings."""
+        """`PMIx_Get_relative_locality`: the hardware that two procs of a node share, from their locality strings."""
         status, shared = attempt(_shared, loc1, loc2)
         return status, shared or []
 

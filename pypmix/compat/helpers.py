@@ -19,18 +19,18 @@ pynbcbs: dict[int, Any] = {}
 
 
 def pmix_bool_convert(f: object) -> int:
-    """Return 1 or 0 for what can stand for True or False, `PMIX_ERR_BAD_PARAM` for anything else."""
+    """Return 1 or 0 for a value that can be converted to a bool, `PMIX_ERR_BAD_PARAM` for any other value."""
     status, found = attempt(to_data, codes.BOOL, f)
     return status if found is None else int(found)
 
 
 def pmix_value_roundtrip(pyval: object) -> tuple[int, dict[str, Any] | None]:
-    """Return a value as it would come back from another process, with the status of converting it."""
+    """Return the status of the conversion, and the value as another process would receive it."""
     return attempt(lambda: from_value(to_value(pyval)))
 
 
 def pmix_cpuset_from_string(csetstr: object) -> dict[str, Any] | None:
-    """Return the dict of a cpuset such as `hwloc:0-3,8`, None where it is not one."""
+    """Return the dict of a cpuset such as `hwloc:0-3,8`, None if it is malformed."""
     try:
         source, colon, ranges = to_text(csetstr).partition(":")
         return {"source": source, "cpus": cpus_of(ranges)} if colon else None
@@ -39,7 +39,7 @@ def pmix_cpuset_from_string(csetstr: object) -> dict[str, Any] | None:
 
 
 def pmix_cpuset_to_string(pycpus: object) -> str | None:
-    """Return the string of a cpuset's dict, None where it is not one; numbers and ranges are kept as they are given."""
+    """Return the string of a cpuset's dict, None if it is malformed; numbers and ranges are kept unchanged."""
     if not isinstance(pycpus, dict):
         return None
     try:

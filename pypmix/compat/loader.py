@@ -23,11 +23,11 @@ USAGE = "usage: python -m pypmix.compat (SCRIPT | -m MODULE) [ARGUMENT...]"
 
 
 class Taken(Exception):
-    """Another `pmix` is there, or what is there is not this one."""
+    """Another `pmix` is installed, or the file was not written by `install`."""
 
 
 def provide() -> None:
-    """Make `import pmix` mean `pypmix.compat`, in this process and in those that it starts; in no others."""
+    """Make `import pmix` mean `pypmix.compat` in this process and its child processes only."""
     from pypmix import compat
 
     sys.modules["pmix"] = compat
@@ -35,7 +35,7 @@ def provide() -> None:
 
 
 def run(words: Sequence[str]) -> None:
-    """Run a script, or with `-m` a module, as Python itself would, where `import pmix` means `pypmix.compat`.
+    """Run a script, or with `-m` a module, as Python would, while `import pmix` means `pypmix.compat`.
 
     Args:
         words: The script and its arguments.
@@ -53,13 +53,13 @@ def run(words: Sequence[str]) -> None:
         print(f"{script} is not there", file=sys.stderr)
         sys.exit(2)
     if not sys.flags.safe_path:
-        # A script finds the modules beside it, not those of the folder that it is started in.
+        # A script imports modules from its own folder, not from the working directory.
         sys.path[0] = str(Path(script).resolve().parent)
     runpy.run_path(script, run_name="__main__")
 
 
 def main(words: Sequence[str]) -> None:
-    """Carry out `python -m pypmix.compat`."""
+    """Run `python -m pypmix.compat`."""
     if not words or words[0] in ("-h", "--help"):
         print(USAGE)
         sys.exit(0 if words else 2)
@@ -76,7 +76,7 @@ def install(folder: Path | None = None) -> Path:
     """Make `import pmix` mean `pypmix.compat` for every program of this environment.
 
     Args:
-        folder: Where to put the module; the environment's own folder of modules by default.
+        folder: The folder for the module; the environment's `purelib` by default.
 
     Raises:
         Taken: Another `pmix` is installed.
@@ -95,11 +95,11 @@ def install(folder: Path | None = None) -> Path:
 
 
 def uninstall(folder: Path | None = None) -> Path | None:
-    """Take `install` back; returns what was removed, None where nothing was there.
+    """Undo `install`; return the removed file, None if it does not exist.
 
     Raises:
-        Taken: What is there was not put there by `install`.
-        OSError: It cannot be removed.
+        Taken: The file was not written by `install`.
+        OSError: The file cannot be removed.
     """
     target = (folder or Path(sysconfig.get_path("purelib"))) / NAME
     if not target.exists():

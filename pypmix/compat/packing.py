@@ -33,7 +33,7 @@ def _typed(kind: int, given: object) -> Any:
 
 
 def _contents(buffer: object) -> tuple[bytes, int]:
-    """Return the bytes of a buffer, and how many of them have been unpacked."""
+    """Return the bytes of a buffer, and the number of unpacked bytes."""
     if buffer is None:
         return b"", 0
     if not isinstance(buffer, dict):
@@ -136,16 +136,16 @@ class Packing:
         return attempt(_unpack, pybuf, data_type)
 
     def data_copy(self, pysrc: object, data_type: int | None = None) -> tuple[int, dict[str, Any] | None]:
-        """`PMIx_Data_copy`: a value or an info once more."""
+        """`PMIx_Data_copy`: return a copy of a value or an info."""
         return attempt(_copy, pysrc, data_type)
 
     def data_copy_payload(self, pydest: object, pysrc: object) -> tuple[int, Any]:
-        """`PMIx_Data_copy_payload`: append what a buffer has left to another one."""
+        """`PMIx_Data_copy_payload`: append the remaining bytes of a buffer to another buffer."""
         status, made = attempt(_append, pydest, pysrc)
         return status, pydest if made is None else made
 
     def data_unload(self, pybuf: object) -> tuple[int, dict[str, Any] | None]:
-        """`PMIx_Data_unload`: take all that a buffer has left, as a byte object."""
+        """`PMIx_Data_unload`: take the remaining bytes of a buffer, as a byte object."""
         return attempt(_unload, pybuf)
 
     def data_load(self, pybuf: object, payload: object) -> tuple[int, Any]:
@@ -154,13 +154,13 @@ class Packing:
         return status, pybuf if made is None else made
 
     def data_embed(self, pybuf: object, payload: object) -> tuple[int, Any]:
-        """`PMIx_Data_embed`: the same."""
+        """`PMIx_Data_embed`: the same as `data_load`."""
         return self.data_load(pybuf, payload)
 
     def data_compress(self, pybytes: object) -> tuple[int, bytes | None]:
-        """`PMIx_Data_compress`: bytes made smaller, `PMIX_ERR_NOT_AVAILABLE` where they would not be."""
+        """`PMIx_Data_compress`: compress bytes; the status is `PMIX_ERR_NOT_AVAILABLE` if the result is not smaller."""
         return attempt(_compress, pybytes)
 
     def data_decompress(self, pybytes: object) -> tuple[int, bytes | None]:
-        """`PMIx_Data_decompress`: what `data_compress` was given."""
+        """`PMIx_Data_decompress`: decompress the bytes that `data_compress` returned."""
         return attempt(_decompress, pybytes)

@@ -1,4 +1,4 @@
-"""The interface that the methods of a topic need of the class that they are methods of."""
+"""The interface of `PMIxClient` that its base classes use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
     class Port(Protocol):
-        """One that carries out operations: a client, a tool, or the host of a server."""
+        """An object that carries out operations: a client, a tool, or the host of a server."""
 
         @property
         def proc(self) -> Proc:
-            """Its name."""
+            """The name of this process."""
 
         def carry_out(self, op: Op[Any]) -> Any:
             """Carry out an operation and return its result, or raise its error."""
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 class Methods:
-    """A `PMIxClient`, as the classes see it that it is made of."""
+    """The base of the classes that `PMIxClient` consists of; declares the members of it that they use."""
 
     if TYPE_CHECKING:
         _fabric: int | None
 
         def _peer(self) -> Client:
-            """Return the client or tool of pypmix that carries out what is asked."""
+            """Return the client or tool of pypmix that carries out operations."""
 
         def _me(self) -> Proc:
             """Return the caller's name."""
@@ -43,12 +43,12 @@ class Methods:
             """Carry out an operation and return its result, or raise its error."""
 
         def _do(self, make: Callable[..., Op[Any]], *args: object) -> int:
-            """Carry out what returns nothing but a status."""
+            """Carry out an operation without a result; return its status."""
 
         def _answer(self, shape: Shape, make: Callable[..., Op[Any]], *args: object) -> tuple[int, Any]:
-            """Carry out what returns something beside its status."""
+            """Carry out an operation; return its status and value."""
 
         def _begin(
             self, shape: Shape | None, cbfunc: object, cbdata: object, make: Callable[..., Op[Any]], *args: object
         ) -> int:
-            """Start an operation, and have the caller's function called at its end."""
+            """Start an operation, and schedule `cbfunc` at its end; return the status of the start."""

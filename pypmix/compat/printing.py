@@ -23,7 +23,7 @@ PMIX_INFO = 24
 PMIX_VALUE = 21
 
 EVENTS = statuses.ERR_LOST_CONNECTION_TO_SERVER
-"""From here on down most numbers are events in the first place, and statuses by a deprecated name."""
+"""From this number downwards, most numbers are events; their names as statuses are deprecated."""
 
 
 def _known(number: object, enum: type[IntEnum]) -> str | None:
@@ -71,7 +71,7 @@ def unit_text(unit: ResourceUnit) -> str:
 
 
 def get_attribute_name(text: str) -> str:
-    """Return the name of the attribute with a key string; any other string as it is."""
+    """Return the name of the attribute with a key string; any other string unchanged."""
     from pypmix.standard.attrs import by_key
 
     attr = by_key(text)
@@ -161,13 +161,13 @@ class Printing:
         return _word(pystat, enums.AllocInheritance)
 
     def get_attribute_string(self, rep: object) -> str:
-        """`PMIx_Get_attribute_string`: the key string of an attribute's name; any other string as it is."""
+        """`PMIx_Get_attribute_string`: return the key string of an attribute's name; any other string unchanged."""
         text = to_text(rep)
         found = table().get(text)
         return str(found) if isinstance(found, str) else text
 
     def get_attribute_name(self, rep: object) -> str:
-        """`PMIx_Get_attribute_name`: the name of the attribute with a key string; any other string as it is."""
+        """`PMIx_Get_attribute_name`: return the name of the attribute with a key string; any other string unchanged."""
         return get_attribute_name(to_text(rep))
 
     def value_string(self, pyval: object) -> tuple[int, str | None]:
@@ -191,7 +191,7 @@ class Printing:
         return attempt(lambda: unit_text(to_record(ResourceUnit, pyunit)))
 
     def data_print(self, prefix: object, pysrc: object, data_type: int | None = None) -> tuple[int, str | None]:
-        """`PMIx_Data_print`: a value or an info as a line behind a prefix."""
+        """`PMIx_Data_print`: return a prefix and a value or an info as a line."""
         if data_type is None:
             data_type = PMIX_INFO if isinstance(pysrc, dict) and "key" in pysrc else PMIX_VALUE
         if data_type not in (PMIX_INFO, PMIX_VALUE):

@@ -1,4 +1,4 @@
-"""Running the calls of the official binding over pypmix: errors as status ints, callbacks on a thread of their own."""
+"""Run the calls of the official binding over pypmix: errors become status ints, callbacks run on a separate thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("pypmix.compat")
 
 
 def status_of(error: BaseException) -> int:
-    """Return the status int that stands for an error; what it says goes to the log `pypmix.compat`."""
+    """Return the status int of an error, and write its text to the log `pypmix.compat`."""
     if isinstance(error, PMIxError):
         log.info("%s", error)
         return error.code or statuses.ERROR
@@ -46,17 +46,17 @@ def attempt(function: Callable[P, R], *args: P.args, **named: P.kwargs) -> tuple
 
 
 class Callbacks:
-    """The thread that calls the callbacks of a program, one after the other, in the order in which they came due.
+    """The thread that calls the callbacks of a program, one after the other, in the order in which they were added.
 
-    The official binding calls them on the library's progress thread, where a blocking call hangs the process; here it
-    does not, and an exception is logged with its traceback.
+    Here callbacks may block, and an exception is logged with its traceback. The official binding calls them on the
+    library's progress thread, and a blocking call there hangs the process.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, without the thread."""
+        """Drop the thread and its queue."""
         self._work: SimpleQueue[tuple[Callable[..., object], tuple[Any, ...], Callable[[Exception], object] | None]] = (
             SimpleQueue()
         )
@@ -66,7 +66,7 @@ class Callbacks:
     def put(
         self, function: Callable[..., object], args: tuple[Any, ...], failed: Callable[[Exception], object] | None
     ) -> None:
-        """Have a function called; `failed` is called with its exception, after that has been logged."""
+        """Schedule a call; if it raises, the exception is logged, and then `failed` is called with it."""
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
@@ -75,7 +75,7 @@ class Callbacks:
         self._work.put((function, args, failed))
 
     def is_current(self) -> bool:
-        """Tell whether the caller runs on this thread."""
+        """Return True if the caller runs on this thread."""
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:
@@ -88,7 +88,7 @@ class Callbacks:
                 except Exception:
                     raise
                 except BaseException as error:
-                    # As for any thread: it ends nothing but the call, and the program is told of it.
+                    # As on any thread, SystemExit and the like end only the call. The log and `failed` report them.
                     what = "called sys.exit" if isinstance(error, SystemExit) else f"raised {type(error).__name__}"
                     raise RuntimeError(f"a callback {what}") from error
             except Exception as error:
@@ -98,12 +98,12 @@ class Callbacks:
                         failed(error)
                     except Exception as another:
                         log.error("the failure of %s could not be told", _name(function), exc_info=another)
-            # What a callback was called with may be much, and the next one may be long in coming.
+            # Free the arguments, which may be large, before the wait for the next callback.
             del function, args, failed
 
 
 def named_after(function: object, call: Callable[..., object]) -> Callable[..., object]:
-    """Have the log call a function by the name of the program's own, which it calls."""
+    """Give `call` the name of the program's function that it calls, for the log."""
     return functools.update_wrapper(call, function, ("__qualname__",), ())  # type: ignore[arg-type]
 
 
@@ -112,20 +112,20 @@ def _name(function: object) -> str:
 
 
 _callbacks = Callbacks()
-# A child has none of its parent's threads.
+# A forked child does not inherit threads.
 os.register_at_fork(after_in_child=_callbacks.forget)
 
 
 def callback(function: Callable[..., object], *args: object) -> None:
-    """Have a callback of the program called on the thread for these."""
+    """Schedule a callback of the program on the thread for callbacks."""
     _callbacks.put(function, args, None)
 
 
 def answered(function: Callable[..., object], args: tuple[Any, ...], failed: Callable[[Exception], object]) -> None:
-    """Have a callback called whose answer somebody waits for; where it raises, `failed` answers in its place."""
+    """Schedule a callback that must answer a request; if it raises, `failed` answers in its place."""
     _callbacks.put(function, args, failed)
 
 
 def in_callback() -> bool:
-    """Tell whether the caller is a callback."""
+    """Return True if the caller runs in a callback."""
     return _callbacks.is_current()

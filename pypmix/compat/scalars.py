@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FLAGS = frozenset({codes.INFO_DIRECTIVES, codes.IOF_CHANNEL, codes.LOCTYPE, codes.DEVTYPE})
-"""The types that the Standard's appendix writes as a list of flags, where the binding takes their sum."""
+"""The types of flags: a value is a list of flags, as in the Standard's appendix, or their sum, as in the binding."""
 
 
 def refused(what: str, status: int = statuses.ERR_BAD_PARAM) -> PMIxError:
@@ -21,7 +21,7 @@ def refused(what: str, status: int = statuses.ERR_BAD_PARAM) -> PMIxError:
 
 
 def mismatch(what: str) -> PMIxError:
-    """Return the error of a value of another kind than its type holds."""
+    """Return the error of a value of another kind than its type requires."""
     return refused(what, statuses.ERR_TYPE_MISMATCH)
 
 
@@ -35,7 +35,7 @@ def to_text(given: object) -> str:
 
 
 def from_text(text: str | None) -> str | bytes | None:
-    """Return a string as the binding gives it; as bytes where it is not UTF-8."""
+    """Return a string in the binding's form: bytes if it is not UTF-8."""
     if text is None or text.isascii():
         return text
     try:
@@ -46,7 +46,7 @@ def from_text(text: str | None) -> str | bytes | None:
 
 
 def to_key(given: object) -> str:
-    """Return a key; one that is too long is refused, where the official binding cuts it off."""
+    """Return a key; refuse a key that is too long, which the official binding would truncate."""
     return _name(given, MAX_KEYLEN, "a key")
 
 
@@ -69,14 +69,14 @@ def optional(given: object) -> str | None:
 
 
 def whole(text: str) -> str:
-    """Return a string that C keeps whole."""
+    """Return a string; refuse a string with a NUL, which C would truncate."""
     if "\0" in text:
         raise refused(f"a string ends at its first NUL: {text!r:.80}")
     return text
 
 
 def member(given: object, *names: str) -> Any:
-    """Return a member of a dict by the first of its names that is there."""
+    """Return the member of a dict under the first of some names that the dict has."""
     if not isinstance(given, dict):
         raise refused(f"a dict with {names[0]!r} is wanted, not {given!r:.80}")
     for name in names:
@@ -86,7 +86,7 @@ def member(given: object, *names: str) -> Any:
 
 
 def listed(given: object, what: str) -> Sequence[Any]:
-    """Return the items of a list; none for None."""
+    """Return the items of a list; empty for None."""
     if given is None:
         return ()
     if isinstance(given, list | tuple):
@@ -95,7 +95,7 @@ def listed(given: object, what: str) -> Sequence[Any]:
 
 
 def to_int(type: int, given: object) -> int:
-    """Return a number that a data type holds."""
+    """Return a number in the range of a data type."""
     if type in FLAGS and isinstance(given, list | tuple):
         total = 0
         for flag in given:
@@ -121,12 +121,12 @@ def from_proc(proc: Proc) -> dict[str, Any]:
 
 
 def to_procs(given: object) -> tuple[Proc, ...]:
-    """Return the procs of a list of dicts; none for None."""
+    """Return the procs of a list of dicts; empty for None."""
     return tuple([to_proc(each) for each in listed(given, "procs")])
 
 
 def to_whom(given: object, nspace: str) -> tuple[Proc, ...]:
-    """Return the procs of a list of dicts; a list that is empty or None stands for a whole nspace."""
+    """Return the procs of a list of dicts; an empty list or None stands for the whole nspace."""
     return to_procs(given) or (Proc.unchecked(nspace, RANK_WILDCARD),)
 
 
@@ -136,9 +136,9 @@ def from_procs(procs: Iterable[Proc]) -> list[dict[str, Any]]:
 
 
 def to_bytes(given: object) -> bytes:
-    """Return the bytes of `{'bytes': ..., 'size': ...}`, or of what is bytes or a string itself; none for None.
+    """Return the bytes of `{'bytes': ..., 'size': ...}`, of bytes or of a string; empty for None.
 
-    The bytes say how many there are; a `size` that is smaller takes the first of them.
+    A `size` below the number of bytes takes the first bytes; any other `size` has no effect.
     """
     size: object = None
     if isinstance(given, dict):

@@ -1,4 +1,4 @@
-"""`PMIxScheduler` of the Standard's Python bindings: a tool that serves those who ask it."""
+"""`PMIxScheduler` of the Standard's Python bindings: a tool that serves requests for sessions and resources."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ CONNECTING = frozenset(
 
 
 class PMIxScheduler(PMIxTool):
-    """A scheduler: a tool whose handlers others ask for sessions and resources, and which need not have a server.
+    """A scheduler: a tool whose handlers serve requests for sessions and resources, and which needs no server.
 
-    The handlers are given by `set_server_module`, before `init` or after it. Where `PMIX_SERVER_SCHEDULER` is said to
-    `init`, tools of the node find it that are told to connect to the scheduler.
+    The handlers are set by `set_server_module`, before or after `init`. If `init` is called with
+    `PMIX_SERVER_SCHEDULER`, tools of the node that are to connect to the scheduler find it.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class PMIxScheduler(PMIxTool):
         self._map: object = None
 
     def init(self, dicts: object = None, map: object = None) -> tuple[int, dict[str, Any]]:
-        """`PMIx_tool_init`: returns the status and the scheduler's name; it need not find a server."""
+        """`PMIx_tool_init`: returns the status and the scheduler's name; succeeds also without a server."""
         given = attempt(to_infos, dicts)[1]
         if given is not None and not any(info.key in CONNECTING for info in given):
             dicts = [*(dicts if isinstance(dicts, list | tuple) else ()), from_info(attrs.TOOL_CONNECT_OPTIONAL(True))]
@@ -51,7 +51,10 @@ class PMIxScheduler(PMIxTool):
         return status, name
 
     def set_server_module(self, map: object) -> int:
-        """`PMIx_tool_set_server_module`: serve those who connect; before `init`, returns `PMIX_ERR_INIT` and waits."""
+        """`PMIx_tool_set_server_module`: serve connections, by the handlers of upcalls.
+
+        Before `init` it stores the handlers for `init`, and returns `PMIX_ERR_INIT`.
+        """
         if self._facade is None and handlers(map) is not None:
             self._map = map
             return statuses.ERR_INIT

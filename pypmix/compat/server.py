@@ -36,7 +36,7 @@ OUTER = ("PMIX_SERVER_", "PMIX_NAMESPACE", "PMIX_RANK", "PYPMIX_SERVER")
 
 
 def handlers(given: object) -> dict[str, Handler] | None:
-    """Return the handlers of a server module; None where it is not one, which is logged."""
+    """Return the handlers of a server module; log an error and return None if it is not valid."""
     if not isinstance(given, dict) or not given:
         log.error("a server needs at least one handler of an upcall")
         return None
@@ -50,8 +50,8 @@ def handlers(given: object) -> dict[str, Handler] | None:
 class PMIxServer(PMIxClient):
     """A PMIx server whose host is the program, by a map of handlers.
 
-    Methods return a status, or a tuple of a status and what they have to tell, and raise nothing. Those that take
-    `cbfunc` call it with a status and `cbdata` where they have returned `PMIX_SUCCESS`.
+    Methods return a status, or a tuple of a status and a result, and do not raise. Methods with `cbfunc` call it with a
+    status and `cbdata` if they have returned `PMIX_SUCCESS`.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class PMIxServer(PMIxClient):
         self._hosting: Hosting | None = None
 
     def init(self, dicts: object = None, map: object = None) -> Any:
-        """`PMIx_server_init`: start to serve; returns the status.
+        """`PMIx_server_init`: start serving; returns the status.
 
         Args:
             dicts: Infos, such as `PMIX_SERVER_TMPDIR`.
@@ -74,7 +74,7 @@ class PMIxServer(PMIxClient):
         return status
 
     def finalize(self, dicts: object = None) -> int:
-        """`PMIx_server_finalize`: stop to serve."""
+        """`PMIx_server_finalize`: stop serving."""
         hosting, self._hosting = self._hosting, None
         return statuses.ERR_INIT if hosting is None else attempt(hosting.close)[0]
 
@@ -82,7 +82,7 @@ class PMIxServer(PMIxClient):
         """`PMIx_Initialized`: 1 between `init` and `finalize`, else 0."""
         return int(self._hosting is not None)
 
-    # How the methods of a client reach what a server knows.
+    # Client methods of a server use its `Hosting`.
 
     def _host(self) -> Hosting:
         if self._hosting is None:
@@ -113,7 +113,7 @@ class PMIxServer(PMIxClient):
 
         return self._optional(cbfunc, cbdata, notify)
 
-    # Methods that may end by a callback
+    # Methods with an optional callback
 
     def _optional(self, cbfunc: object, cbdata: object, function: Callable[[], object]) -> int:
         if cbfunc is not None and not callable(cbfunc):
@@ -126,14 +126,14 @@ class PMIxServer(PMIxClient):
     def register_nspace(
         self, ns: object, nlocalprocs: int, dicts: object, cbfunc: object = None, cbdata: object = None
     ) -> int:
-        """`PMIx_server_register_nspace`: take in a job.
+        """`PMIx_server_register_nspace`: register a job.
 
         Args:
-            ns: Its namespace.
-            nlocalprocs: How many of its procs are this server's.
-            dicts: What there is to know of it, in infos; the rest is made up from the maps of nodes and procs.
+            ns: The job's namespace.
+            nlocalprocs: The number of the job's procs on this server.
+            dicts: The infos of the job; missing infos are derived from the maps of nodes and procs.
             cbfunc: Called with a status and `cbdata`.
-            cbdata: What `cbfunc` is given.
+            cbdata: The last argument of `cbfunc`.
         """
 
         def register() -> None:
@@ -145,11 +145,11 @@ class PMIxServer(PMIxClient):
         return self._optional(cbfunc, cbdata, register)
 
     def deregister_nspace(self, ns: object, cbfunc: object = None, cbdata: object = None) -> int:
-        """`PMIx_server_deregister_nspace`: forget a job; one that is not known is forgotten already."""
+        """`PMIx_server_deregister_nspace`: deregister a job; succeeds if it is not registered."""
         return self._optional(cbfunc, cbdata, lambda: self._host().deregister_nspace(to_nspace(ns)))
 
     def register_client(self, proc: object, uid: int, gid: int, cbfunc: object = None, cbdata: object = None) -> int:
-        """`PMIx_server_register_client`: expect a process of this node, of a user and a group."""
+        """`PMIx_server_register_client`: register a process of this node, with its user and group."""
 
         def register() -> None:
             self._host().register_client(to_proc(proc), to_int(codes.UINT32, uid), to_int(codes.UINT32, gid))
@@ -157,25 +157,25 @@ class PMIxServer(PMIxClient):
         return self._optional(cbfunc, cbdata, register)
 
     def deregister_client(self, proc: object, cbfunc: object = None, cbdata: object = None) -> int:
-        """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it."""
+        """`PMIx_server_deregister_client`: deregister a process that ended; operations no longer wait for it."""
         return self._optional(cbfunc, cbdata, lambda: self._host().deregister_client(to_proc(proc)))
 
     def register_resources(self, directives: object, cbfunc: object = None, cbdata: object = None) -> int:
-        """`PMIx_server_register_resources`: take in infos that are of no nspace."""
+        """`PMIx_server_register_resources`: register infos that do not belong to an nspace."""
         return self._optional(cbfunc, cbdata, lambda: self._host().server.register_resources(to_infos(directives)))
 
     def deregister_resources(self, directives: object, cbfunc: object = None, cbdata: object = None) -> int:
-        """`PMIx_server_deregister_resources`: forget such infos."""
+        """`PMIx_server_deregister_resources`: remove infos of `register_resources`."""
         return self._optional(cbfunc, cbdata, lambda: self._host().server.deregister_resources(to_infos(directives)))
 
     def deliver_inventory(self, pyinfo: object, pydirs: object, cbfunc: object = None, cbdata: object = None) -> int:
-        """`PMIx_server_deliver_inventory`: take in what another node has."""
+        """`PMIx_server_deliver_inventory`: store the inventory of another node."""
         return self._optional(
             cbfunc, cbdata, lambda: self._host().server.deliver_inventory(to_infos(pyinfo), to_infos(pydirs))
         )
 
     def setup_local_support(self, ns: object, ilist: object, cbfunc: object = None, cbdata: object = None) -> int:
-        """`PMIx_server_setup_local_support`: take in what a job needs on this node."""
+        """`PMIx_server_setup_local_support`: prepare this node for a job, by the infos of `setup_application`."""
         return self._optional(
             cbfunc, cbdata, lambda: self._host().server.setup_local_support(to_nspace(ns), to_infos(ilist))
         )
@@ -189,7 +189,7 @@ class PMIxServer(PMIxClient):
         cbfunc: object = None,
         cbdata: object = None,
     ) -> int:
-        """`PMIx_server_IOF_deliver`: pass on what a proc wrote."""
+        """`PMIx_server_IOF_deliver`: deliver the output of a proc."""
 
         def deliver() -> None:
             channel = to_int(codes.IOF_CHANNEL, pychannel)
@@ -207,7 +207,7 @@ class PMIxServer(PMIxClient):
         cbfunc: object = None,
         cbdata: object = None,
     ) -> int:
-        """`PMIx_server_IOF_flow_control`: ask those who push input to wait; it has no effect."""
+        """`PMIx_server_IOF_flow_control`: ask senders of input to pause; checks its arguments, and has no effect."""
 
         def control() -> None:
             self._host()
@@ -220,9 +220,10 @@ class PMIxServer(PMIxClient):
         return self._optional(cbfunc, cbdata, control)
 
     def session_control(self, sessionID: int, ilist: object, cbfunc: object = None, cbdata: object = None) -> int:
-        """`PMIx_Session_control`: act on a session; a server without a handler for it has no scheduler to ask.
+        """`PMIx_Session_control`: control a session, by the server module's handler.
 
-        `cbfunc` is called with a status, infos and `cbdata`.
+        Without a handler the status is `PMIX_ERR_UNREACH`, for the lack of a scheduler. `cbfunc` is called with a
+        status, infos and `cbdata`.
         """
         if cbfunc is not None and not callable(cbfunc):
             return statuses.ERR_BAD_PARAM
@@ -245,10 +246,10 @@ class PMIxServer(PMIxClient):
         done(None, Unreachable("there is no scheduler", operation="session_control"))
         return statuses.SUCCESS
 
-    # Methods that have an answer at once
+    # Methods without a callback
 
     def setup_fork(self, proc: object, envin: dict[str, str]) -> int:
-        """`PMIx_server_setup_fork`: put into a dict what makes a process the client `proc`."""
+        """`PMIx_server_setup_fork`: add the environment variables of the client `proc` to a dict."""
 
         def setup() -> None:
             env = self._host().server.client_env(to_proc(proc))
@@ -261,22 +262,22 @@ class PMIxServer(PMIxClient):
         return attempt(setup)[0]
 
     def dmodex_request(self, proc: object, dataout: object = None) -> tuple[int, tuple[bytes | None, int]]:
-        """`PMIx_server_dmodex_request`: what a proc of this server has committed for others, once it has."""
+        """`PMIx_server_dmodex_request`: wait for the data that a local proc commits for other procs, and return it."""
         status, data = attempt(lambda: self._host().server.dmodex_request(to_proc(proc)))
         return status, (data, 0 if data is None else len(data))
 
     def setup_application(self, ns: object, dicts: object) -> tuple[int, list[dict[str, Any]]]:
-        """`PMIx_server_setup_application`: what the server of each node of a job is to be given."""
+        """`PMIx_server_setup_application`: return the infos for `setup_local_support` on each node of a job."""
         status, found = attempt(lambda: self._host().server.setup_application(to_nspace(ns), to_infos(dicts)))
         return status, from_infos(found or ())
 
     def collect_inventory(self, pydirs: object) -> tuple[int, list[dict[str, Any]]]:
-        """`PMIx_server_collect_inventory`: what this node has."""
+        """`PMIx_server_collect_inventory`: return the inventory of this node."""
         status, found = attempt(lambda: self._host().server.collect_inventory(to_infos(pydirs)))
         return status, from_infos(found or ())
 
     def register_attributes(self, function: object, attrs: object) -> int:
-        """`PMIx_Register_attributes`: say which attributes a function supports; clients are not told."""
+        """`PMIx_Register_attributes`: register a function's supported attributes; they are not sent to clients."""
 
         def register() -> None:
             if function is None:
@@ -296,7 +297,7 @@ class PMIxServer(PMIxClient):
         return attempt(register)[0]
 
     def define_process_set(self, members: object, name: object) -> int:
-        """`PMIx_server_define_process_set`: make a process set known to clients."""
+        """`PMIx_server_define_process_set`: define a process set, and notify clients."""
 
         def define() -> None:
             hosting, text = self._host(), to_text(name)
@@ -308,7 +309,7 @@ class PMIxServer(PMIxClient):
         return attempt(define)[0]
 
     def delete_process_set(self, name: object) -> int:
-        """`PMIx_server_delete_process_set`: forget a process set."""
+        """`PMIx_server_delete_process_set`: delete a process set."""
 
         def delete() -> None:
             hosting, text = self._host(), to_text(name)
@@ -318,7 +319,7 @@ class PMIxServer(PMIxClient):
         return attempt(delete)[0]
 
     def store_internal(self, pyproc: object, pykey: object, pyval: object) -> int:
-        """`PMIx_Store_internal`: keep a value of a proc for what is asked on this side."""
+        """`PMIx_Store_internal`: store a value of a proc for gets in this server."""
 
         def store() -> None:
             hosting = self._host()
@@ -328,7 +329,7 @@ class PMIxServer(PMIxClient):
         return attempt(store)[0]
 
     def collect_job_info(self, peers: object) -> tuple[int, dict[str, Any]]:
-        """`PMIx_server_collect_job_info`: the job info of the nspaces of some procs, packed."""
+        """`PMIx_server_collect_job_info`: return the packed job info of the nspaces of some procs."""
 
         def collect() -> bytes:
             procs = to_procs(peers)
@@ -348,7 +349,7 @@ class PMIxServer(PMIxClient):
     # Lists of nodes, ranks and cores
 
     def _words(self, given: object, separator: str) -> list[str]:
-        """Return what a list names, or a string of it, as the appendix's example gives one."""
+        """Return the words of a list of strings, or of one string, as in the example of the Standard's appendix."""
         self._host()
         if isinstance(given, str | bytes | bytearray):
             return to_text(given).split(separator)
@@ -357,17 +358,17 @@ class PMIxServer(PMIxClient):
         return [word for each in given for word in to_text(each).split(separator)]
 
     def generate_regex(self, hosts: object) -> tuple[int, bytearray]:
-        """`PMIx_generate_regex`: the value of `PMIX_NODE_MAP` for some names of nodes."""
+        """`PMIx_generate_regex`: return the value of `PMIX_NODE_MAP` for the names of nodes."""
         status, found = attempt(lambda: Server.generate_regex(self._words(hosts, ",")))
         return status, bytearray((found or "").encode())
 
     def generate_ppn(self, procs: object) -> tuple[int, bytearray]:
-        """`PMIx_generate_ppn`: the value of `PMIX_PROC_MAP` for the ranks on each node, such as `0,1,2`."""
+        """`PMIx_generate_ppn`: return the value of `PMIX_PROC_MAP` for the ranks on each node, such as `0,1,2`."""
         status, found = attempt(lambda: Server.generate_ppn([cpus_of(ranks) for ranks in self._words(procs, ";")]))
         return status, bytearray((found or "").encode())
 
     def generate_regex2(self, hosts: object, dicts: object = None) -> tuple[int, dict[str, Any] | None]:
-        """`PMIx_generate_regex2`: a list of names with the name of its encoding."""
+        """`PMIx_generate_regex2`: return an encoded list of names, with the name of the encoding."""
 
         def generate() -> dict[str, Any]:
             if hosts is None:
@@ -378,7 +379,7 @@ class PMIxServer(PMIxClient):
         return attempt(generate)
 
     def parse_regex2(self, pyregex: object, dicts: object = None) -> tuple[int, list[str]]:
-        """`PMIx_parse_regex2`: the names of such a list."""
+        """`PMIx_parse_regex2`: return the names in a list of `generate_regex2`."""
 
         def parse() -> list[str]:
             found = to_regex2(pyregex)
@@ -392,7 +393,7 @@ class PMIxServer(PMIxClient):
         return status, names or []
 
     def generate_cpuset_string(self, pycpus: object) -> tuple[int, str | None]:
-        """`PMIx_server_generate_cpuset_string`: the cores of a dict as a string such as `hwloc:0-3,8`."""
+        """`PMIx_server_generate_cpuset_string`: return the cores of a dict as a string such as `hwloc:0-3,8`."""
 
         def generate() -> str:
             if not isinstance(pycpus, dict) or not pycpus.get("source", HWLOC):
@@ -404,7 +405,7 @@ class PMIxServer(PMIxClient):
         return attempt(generate)
 
     def generate_cpuset(self, csetstr: object) -> tuple[int, dict[str, Any]]:
-        """`PMIx_server_generate_cpuset`: the cores of such a string."""
+        """`PMIx_server_generate_cpuset`: return the cores in a string such as `hwloc:0-3,8`."""
 
         def generate() -> dict[str, Any]:
             source, colon, ranges = (to_text(csetstr) if csetstr is not None else "").partition(":")

@@ -1,9 +1,9 @@
-"""The answers of a program to the upcalls that its server module gets: the completion functions, and what it returns.
+"""A program's answers to the upcalls of its server module: completion functions, and the handlers' return values.
 
-Programs of three generations are understood, by how many arguments their handlers take. Those for the master of
-OpenPMIx take `(args, cbfunc, cbdata)`, and return a status that says whether the answer comes by `cbfunc`. Those for
-its releases 4.2 and 5.0, and after the Standard's appendix, take `args` alone, and return a status or a tuple of one
-and what they have to tell.
+Programs of three generations are supported, by the number of arguments of their handlers. Handlers for the master of
+OpenPMIx take `(args, cbfunc, cbdata)`, and return a status that says whether `cbfunc` will be called with the answer.
+Handlers for its releases 4.2 and 5.0, and for the Standard's appendix, take only `args`, and return a status or a tuple
+of a status and results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pypmix.compat")
 
 APART = 0
-"""The form of a fence handler in the appendix's example: it takes procs, directives and data, not a dict of them."""
+"""The arity of a fence handler as in the appendix's example: it takes procs, directives and data instead of a dict."""
 
 PERMITTED = [
     "clientconnected",
@@ -67,10 +67,10 @@ PERMITTED = [
     "sessioncontrol",
     "resourceblock",
 ]
-"""The keys of a server module; `notify_event` is what 4.2 and 5.0 call `notifyevent`."""
+"""The keys of a server module; `notify_event` is the name of `notifyevent` in 4.2 and 5.0."""
 
 pmixservermodule: dict[str, Any] = {}
-"""The handlers that were registered last, for all servers, as the official binding shows them."""
+"""The last registered handlers of all servers, as in the official binding."""
 
 
 def setmodulefn(key: object, function: object) -> int:
@@ -82,14 +82,14 @@ def setmodulefn(key: object, function: object) -> int:
 
 
 class Handler:
-    """A handler of a program.
+    """A program's handler of an upcall.
 
     Args:
-        key: Its key in the server module.
+        key: The handler's key in the server module.
         function: The function.
 
     Attributes:
-        arity: How many arguments it is called with: 3, 2 or 1, or `APART`.
+        arity: The number of arguments to call it with: 3, 2 or 1, or `APART`.
     """
 
     def __init__(self, key: str, function: Callable[..., Any]) -> None:
@@ -98,9 +98,9 @@ class Handler:
         self.arity = _arity(key, function)
 
     def arguments(self, args: dict[str, Any], complete: Callable[..., None], cbdata: object) -> tuple[Any, ...]:
-        """Return what it is called with."""
+        """Return the arguments to call the function with."""
         first: Any = args
-        # The appendix gives `clientconnected2` the proc and what came with it.
+        # In the appendix `clientconnected2` takes the proc and its directives.
         if self.key == "clientconnected" or (self.key == "clientconnected2" and self.arity != 3):
             first = args["proc"]
         if self.arity == 3:
@@ -127,12 +127,12 @@ def _arity(key: str, function: Callable[..., Any]) -> int:
 
 
 class Asked:
-    """An upcall that a handler is at; it is answered once.
+    """An upcall that is passed to a handler, and answered once.
 
     Args:
-        row: What kind of upcall it is.
+        row: The kind of the upcall.
         upcall: The upcall.
-        ended: Called when it has been answered.
+        ended: Called when the upcall is answered.
     """
 
     __slots__ = ("_ended", "row", "token", "upcall")
@@ -146,15 +146,15 @@ class Asked:
 
     @property
     def open(self) -> bool:
-        """Whether it is still to be answered."""
+        """Whether the upcall has not been answered or dropped."""
         return self.token in _open
 
     def drop(self) -> None:
-        """Its answer is not needed any more."""
+        """Drop the upcall: ignore a later answer."""
         _open.pop(self.token, None)
 
     def begin(self, handler: Handler) -> None:
-        """Have the handler called, on the thread of the program's callbacks."""
+        """Schedule the call of the handler, on the thread of the program's callbacks."""
 
         def call() -> None:
             if self.open:
@@ -179,7 +179,7 @@ class Asked:
             self.settle(statuses.ERROR, ())
 
     def settle(self, status: Any, values: tuple[Any, ...]) -> bool:
-        """Answer, unless it has been; tell whether it had not."""
+        """Answer the upcall; return False if it was already answered or dropped."""
         if _open.pop(self.token, None) is None:
             return False
         self._ended(self)
@@ -204,7 +204,7 @@ _tokens = itertools.count(1)
 
 
 def _complete(status: Any, given: tuple[Any, ...]) -> None:
-    """Answer an upcall: what was given ends with its `cbdata`."""
+    """Answer an upcall; the last item of `given` is its `cbdata`."""
     cbdata = given[-1] if given else None
     asked = _open.get(cbdata.get("cbdata", 0)) if isinstance(cbdata, dict) else None
     if asked is None or not asked.settle(status, given[:-1]):
@@ -251,60 +251,60 @@ def pypmix_validation_cbfunc(status: int, *given: Any) -> None:
     _complete(status, given)
 
 
-# What the values before `cbdata` make as a result.
+# Converters of the values before `cbdata` to the result of an operation.
 
 
 def no_result(*_values: Any) -> None:
-    """An operation without a result."""
+    """Return None, for an operation without a result."""
 
 
 def infos_result(infos: Any, *_more: Any) -> Any:
-    """Infos."""
+    """Return infos."""
     return to_infos(infos)
 
 
 def data_result(data: Any, *_more: Any) -> bytes:
-    """Bytes."""
+    """Return bytes."""
     return to_bytes(data)
 
 
 def pdata_result(found: Any, *_more: Any) -> Any:
-    """Published values."""
+    """Return published values."""
     return tuple([to_pdata(each) for each in found or ()])
 
 
 def nspace_result(nspace: Any, *_more: Any) -> str:
-    """The nspace of a new job."""
+    """Return the nspace of a new job."""
     return to_text(nspace)
 
 
 def proc_result(proc: Any, *_more: Any) -> Any:
-    """The name of a tool; None leaves it to the server."""
+    """Return the name of a tool; None lets the server choose it."""
     return None if proc is None else to_proc(proc)
 
 
 def credential_result(credential: Any, infos: Any = None, *_more: Any) -> Credential:
-    """A credential."""
+    """Return a credential."""
     return Credential(to_bytes(credential), to_infos(infos))
 
 
 def validation_result(*values: Any) -> Any:
-    """The claims of a credential."""
+    """Return the claims of a credential."""
     return to_infos(values[-1])
 
 
 class Row(Record):
-    """One kind of upcall.
+    """A kind of upcall.
 
     Attributes:
-        keys: The handlers that it may go to, the first that there is.
-        args: Makes the dict for the handler of the operation and the upcall.
-        complete: The completion function that the handler is given.
-        result: Makes the result of what the handler tells.
-        nothing: The result where it tells nothing.
-        void: Whether it need not return anything.
-        done: Whether it is at an end when the handler returns `PMIX_SUCCESS`.
-        free: Whether it is answered with a success where there is no handler.
+        keys: The keys of possible handlers; the first that the server module has is called.
+        args: Makes the dict for the handler from the operation and the upcall.
+        complete: The completion function that is passed to the handler.
+        result: Converts the handler's values to the result of the operation.
+        nothing: The result if the handler returns no values.
+        void: Whether the handler may return None.
+        done: Whether the upcall is answered when the handler returns `PMIX_SUCCESS`.
+        free: Whether the upcall succeeds without a handler.
     """
 
     keys: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The event handlers of a server itself, as `PMIx_Register_event_handler` of a server has them."""
+"""The event handlers that a program registers on a server, by `PMIx_Register_event_handler`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ServerEvents:
-    """The handlers of a server, in the chains that those of a client are in; a server need not register for events."""
+    """The handlers of a server, in the same chains as a client's; a server need not register for events."""
 
     def __init__(self, proc: Proc) -> None:
         self._lock = threading.Lock()
@@ -42,8 +42,8 @@ class ServerEvents:
         """Add a handler; return its id.
 
         Raises:
-            NotFound: It wants to stand before or after one that is not there.
-            PMIxError: Its place is taken (`ERR_EVENT_REGISTRATION`).
+            NotFound: The handler is to precede or follow a handler that does not exist.
+            PMIxError: The handler's place is taken (`ERR_EVENT_REGISTRATION`).
         """
         added: list[Handler] = []
 
@@ -58,7 +58,7 @@ class ServerEvents:
         """Remove a handler.
 
         Raises:
-            NotFound: There is no handler of that id.
+            NotFound: No handler has this id.
         """
         self._enter(lambda: self._handlers.remove(number))
 
@@ -67,9 +67,9 @@ class ServerEvents:
         self._enter(lambda: self._handlers.raised(notification, False))
 
     def close(self) -> None:
-        """No further event comes."""
+        """End the chains; no handler is called for later events."""
         self._enter(lambda: self._handlers.end(None))
 
 
 def _dropped(handler: Handler) -> None:
-    """A server tells no other that a handler is gone."""
+    """Do nothing: a server need not deregister the handler elsewhere."""

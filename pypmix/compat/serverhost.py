@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pypmix.compat")
 
 IN_FLIGHT = 256
-"""The most unanswered upcalls of one client; further ones are refused with `ERR_RESOURCE_BUSY`."""
+"""The maximum number of unanswered upcalls of a client; further upcalls are refused with `ERR_RESOURCE_BUSY`."""
 
 OPTIONS = {
     attrs.SERVER_NSPACE.key: "nspace",
@@ -44,10 +44,10 @@ OPTIONS = {
     attrs.LAUNCHER_RENDEZVOUS_FILE.key: "rendezvous_file",
     attrs.HOSTNAME.key: "hostname",
 }
-"""The infos of `init` that are arguments of `pypmix.Server`; all others are left to the server."""
+"""The infos of `init` that are arguments of `pypmix.Server`; other infos are ignored, or refused if required."""
 
 TOOL_OPTIONS = frozenset({*OPTIONS, attrs.SERVER_SCHEDULER.key} - {attrs.SERVER_NSPACE.key, attrs.SERVER_RANK.key})
-"""Those that a tool passes on to a server of its own."""
+"""The infos of a tool's `init` that apply to the server inside the tool."""
 
 HOSTED = (
     ops.QueryInfo,
@@ -62,11 +62,11 @@ HOSTED = (
     ops.Log,
     ops.SessionControl,
 )
-"""The operations that a server passes to its own host when it calls them itself, as libpmix does."""
+"""The operations that a server passes to its host when the program calls them on the server, as libpmix does."""
 
 
 class Receiver:
-    """The function that the engine calls; it outlives its server where a library starts only once in a process."""
+    """The function that the engine calls with upcalls; on the native engine it outlives its `Hosting`."""
 
     def __init__(self) -> None:
         self.owner: Hosting | None = None
@@ -80,7 +80,7 @@ class Receiver:
 
 
 _idle: list[tuple[Server, Receiver]] = []
-"""A native server that was finalized. No release of libpmix starts a second time, so that it waits for the next."""
+"""Finalized native servers. No release of libpmix can start twice in a process, so the next `Hosting` reuses one."""
 
 
 def _close_idle() -> None:
@@ -108,10 +108,10 @@ class _Request:
 
 
 def _options(infos: Iterable[Info]) -> dict[str, Any]:
-    """Return the arguments of `pypmix.Server` that infos stand for.
+    """Convert infos to arguments of `pypmix.Server`.
 
     Raises:
-        NotSupported: An info is required, and not known.
+        NotSupported: A required info is not supported.
     """
     options: dict[str, Any] = {}
     scheduler = False
@@ -124,7 +124,7 @@ def _options(infos: Iterable[Info]) -> dict[str, Any]:
         elif info.flags & REQUIRED:
             raise NotSupported(f"a server does not know {info.key!r}", operation="server_init")
     if scheduler:
-        # Where tools look that are told to connect to the scheduler.
+        # Tools that are to connect to the scheduler look for this file.
         folder = options.get("system_tmpdir") or tempfile.gettempdir()
         node = options.get("hostname") or socket.gethostname()
         options.setdefault("rendezvous_file", os.path.join(folder, f"{keys.SCHEDULER_FILE}.{node}"))
@@ -134,32 +134,37 @@ def _options(infos: Iterable[Info]) -> dict[str, Any]:
 
 
 def beside(proc: Proc, given: Iterable[Info], module: dict[str, Handler]) -> Hosting:
-    """Return the server of a tool, on the Python engine, since a libpmix is either of them.
+    """Return the server inside a tool. It runs on the Python engine.
 
-    `PMIX_SERVER_NSPACE` and the like name the server that the tool connects to, not its own.
+    Args:
+        proc: The tool's name, which is also the server's name.
+        given: The infos of the tool's `init`.
+        module: The handlers of upcalls.
     """
+    # A libpmix is either a tool or a server. In the infos of a tool, `PMIX_SERVER_NSPACE` and `PMIX_SERVER_RANK` name
+    # the server to connect to.
     infos = [info for info in given if info.key in TOOL_OPTIONS]
     names = [attrs.SERVER_NSPACE(proc.nspace), attrs.SERVER_RANK(proc.rank)]
     return Hosting([*names, *infos], module, "python")
 
 
 class Hosting:
-    """A server that runs, and the program that is its host.
+    """A running server, and the program that is its host.
 
     Args:
-        infos: What it was told when it was initialized.
+        infos: The infos of `init`.
         module: The handlers of upcalls, by their keys.
-        engine: The engine to run on; the one that the environment names by default.
+        engine: The engine to run on; by default, the environment names it.
 
     Attributes:
         server: The server.
         module: The handlers.
         hostname: The name of the node.
-        jobs: The jobs that it knows.
-        psets: The process sets that it has defined.
-        attributes: What was said of the host's functions.
-        values: What the program has put and stored of the server itself.
-        events: The program's own event handlers.
+        jobs: The registered jobs, by nspace.
+        psets: The names of the process sets that the program has defined.
+        attributes: The supported attributes of the host's functions, by function name.
+        values: The values that the program has put or stored for the server's own name, by key.
+        events: The program's event handlers.
     """
 
     def __init__(self, infos: Iterable[Info], module: dict[str, Handler], engine: str | None = None) -> None:
@@ -183,12 +188,12 @@ class Hosting:
         self._receiver.owner = self
 
     def close(self) -> None:
-        """Stop to serve; what is unanswered is dropped, and what was asked from in here fails."""
+        """Stop serving: drop unanswered upcalls, and fail the program's own requests."""
         with self._lock:
             asked, self._asked = list(self._asked), {}
         for each in asked:
             if isinstance(each.upcall, _Request):
-                each.settle(statuses.ERR_INIT, ())  # somebody in here waits for it
+                each.settle(statuses.ERR_INIT, ())  # the program waits for this request
             else:
                 each.drop()
         self.events.close()
@@ -205,10 +210,10 @@ class Hosting:
             atexit.register(_close_idle)
         _idle.append((server, self._receiver))
 
-    # What the engine asks, on its own thread.
+    # The engine calls this, on the engine's thread.
 
     def upcall(self, upcall: Upcall) -> None:
-        """Take an upcall; never blocks."""
+        """Process an upcall; never blocks."""
         op = upcall.op
         if isinstance(op, ops.ClientLost):
             self._connected.discard(op.proc)
@@ -256,7 +261,7 @@ class Hosting:
     def _tell(self, code: int, source: Proc, range: int, infos: tuple[Info, ...]) -> None:
         self.events.notify(ops.Notification(code, source, range, infos))
 
-    # What the program asks as a client. A server has no server of its own: it knows, or its host does.
+    # Client operations of the program, which the server itself or its host carries out.
 
     @property
     def proc(self) -> Proc:
@@ -299,7 +304,11 @@ class Hosting:
         return result
 
     def find(self, op: ops.Get) -> Value:
-        """Return what a get asks for, of what the server was told itself."""
+        """Return the value of a get, from the values and job infos that the program gave to this server.
+
+        Raises:
+            NotFound: The server has no such value.
+        """
         if op.proc == self.server.proc and op.key in self.values:
             return self.values[op.key]
         job = self.jobs.get(op.proc.nspace)
@@ -309,10 +318,10 @@ class Hosting:
         return found
 
     def named(self, nspace: str | None) -> list[Job]:
-        """Return the job of an nspace, or all.
+        """Return the job of an nspace, or all jobs for None.
 
         Raises:
-            NotFound: There is no such job.
+            NotFound: The nspace is not registered.
         """
         if nspace is None:
             return list(self.jobs.values())
@@ -323,10 +332,10 @@ class Hosting:
     # Jobs
 
     def register_nspace(self, nspace: str, nlocal: int, infos: tuple[Info, ...]) -> None:
-        """Take in a job, or more of one.
+        """Register a job, or add infos to a registered job.
 
         Raises:
-            PMIxError: It is known, and has clients already (`ERR_EXISTS`).
+            PMIxError: The job is registered, and has connected clients (`ERR_EXISTS`).
         """
         before = self.jobs.get(nspace)
         job = Job(nspace, nlocal, (*(() if before is None else before.given), *infos), self.hostname)
@@ -341,7 +350,11 @@ class Hosting:
         self._again(job)
 
     def _again(self, job: Job) -> None:
-        """Register a job anew, of which more is known now."""
+        """Replace the registration of a job whose infos or local ranks have changed.
+
+        Raises:
+            PMIxError: The job has connected clients (`ERR_EXISTS`).
+        """
         if any(proc.nspace == job.nspace for proc in list(self._connected)):
             detail = f"clients of {job.nspace!r} are connected: nothing can be added to it"
             raise PMIxError(detail, status=statuses.ERR_EXISTS, operation="register_nspace")
@@ -355,16 +368,16 @@ class Hosting:
             server.store_internal(job.proc(rank), key, value)
 
     def deregister_nspace(self, nspace: str) -> None:
-        """Forget a job; one that is not known is forgotten already."""
+        """Deregister a job; does nothing if it is not registered."""
         if self.jobs.pop(nspace, None) is not None:
             self.server.deregister_nspace(nspace)
             self._connected.difference_update([proc for proc in list(self._connected) if proc.nspace == nspace])
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
-        """Expect a process.
+        """Register a process as a client.
 
         Raises:
-            NotFound: Its nspace is not known.
+            NotFound: Its nspace is not registered.
         """
         (job,) = self.named(proc.nspace)
         if job.admit(proc.rank):
@@ -373,14 +386,14 @@ class Hosting:
         job.clients[proc.rank] = uid, gid
 
     def deregister_client(self, proc: Proc) -> None:
-        """A process has ended; one that is not known has ended already."""
+        """Deregister a process that has ended; does nothing if it is not registered."""
         job = self.jobs.get(proc.nspace)
         if job is not None and job.clients.pop(proc.rank, None) is not None:
             self.server.deregister_client(proc)
             self._connected.discard(proc)
 
     def store(self, proc: Proc, key: str, value: Value) -> None:
-        """Keep a value of a proc."""
+        """Store a value of a proc."""
         if proc == self.server.proc:
             self.values[key] = value
             return
@@ -420,4 +433,4 @@ _OWN: dict[type[Any], Callable[[Hosting, Any], Any]] = {
     ops.DeregisterEventHandler: lambda hosting, op: hosting.events.deregister(op.id),
     ops.Heartbeat: lambda _hosting, _op: None,
 }
-"""The operations that a server carries out itself."""
+"""The operations that a server carries out without its host."""

@@ -1,7 +1,7 @@
-"""The infos of `register_nspace` as job info, and what a server finds in it itself.
+"""The conversion of `register_nspace`'s infos to job info, and a server's lookups in it.
 
-A program gives what it knows of a job in one list: infos of the job, arrays for nodes, applications and procs, or the
-maps of nodes and procs, from which libpmix makes up the rest. So does this.
+A program describes a job in one list: infos of the job, arrays for nodes, applications and procs, or the maps of nodes
+and procs. As libpmix does, this module derives the missing infos from the maps.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 NODE_KEYS = frozenset(
     attr.key for attr in (attrs.LOCAL_PEERS, attrs.LOCAL_PROCS, attrs.LOCAL_SIZE, attrs.LOCALLDR, attrs.NODE_SIZE)
 )
-"""Keys that may stand alone among the infos of a job, and then describe the server's node."""
+"""Keys that describe the server's node if they are among the infos of a job, outside of an array for a node."""
 
 RANKS = 1 << 20
-"""The most ranks that a job may have, so that a typing error in its size does not fill the memory."""
+"""The maximum number of ranks of a job, so that a typing error in its size does not fill the memory."""
 
 Infos = dict[str, Info]
 
@@ -51,7 +51,7 @@ def _text(infos: Infos, key: str) -> str | None:
 
 
 def _named(node: Infos) -> tuple[Info, ...]:
-    """Return the infos of a node, of which libraries want to know first which one it is."""
+    """Return the infos of a node, beginning with its name and id, as libraries require."""
     first = [node[key] for key in (attrs.HOSTNAME.key, attrs.NODEID.key) if key in node]
     return (*first, *[info for info in node.values() if info not in first])
 
@@ -60,7 +60,7 @@ def ranks_of(text: str) -> list[int]:
     """Return the ranks of a list such as `0,2,5-7`.
 
     Raises:
-        PMIxError: It is none (`ERR_BAD_PARAM`).
+        PMIxError: The text is not such a list (`ERR_BAD_PARAM`).
     """
     found: list[int] = []
     for part in filter(None, [word.strip() for word in text.split(",")]):
@@ -73,13 +73,13 @@ def ranks_of(text: str) -> list[int]:
 
 
 class Layout:
-    """A job while it is being described, level by level.
+    """The infos of a job, sorted by level and completed.
 
     Args:
         nspace: The job's namespace.
-        infos: What the program says of it.
+        infos: The program's infos of the job.
         hostname: The name of the server's node.
-        least: How many procs it has at least, where its size is not given.
+        least: The minimum size of the job if the infos do not give its size.
     """
 
     def __init__(self, nspace: str, infos: Iterable[Info], hostname: str, least: int = 0) -> None:
@@ -158,7 +158,7 @@ class Layout:
         return self._node(len(self.nodes), self.hostname)
 
     def _placed(self, number: int, name: str, ranks: list[int]) -> None:
-        """Take in what the maps say of a node; what the program itself says of it stays."""
+        """Add the infos of a node that follow from the maps; the program's own infos take precedence."""
         node = self._node(number, name)
         more = [
             attrs.NODEID(number),
@@ -217,19 +217,19 @@ class Layout:
 
 
 class Job:
-    """A job that a server knows.
+    """A registered job of a server.
 
     Args:
-        nspace: Its namespace.
-        nlocal: How many of its procs are this server's.
-        infos: What the program says of it.
+        nspace: The job's namespace.
+        nlocal: The number of the job's procs on this server.
+        infos: The program's infos of the job.
         hostname: The name of the server's node.
 
     Attributes:
-        given: What the program said of it.
-        local: The ranks of this server; a guess where the infos do not say it, until clients are registered.
-        clients: The procs that were registered, with their user and group.
-        stored: What the program has stored by `store_internal`.
+        given: The program's infos of the job.
+        local: The ranks on this server; if the infos do not give them, a guess until clients are registered.
+        clients: The user and group of each registered client, by rank.
+        stored: The values of `store_internal`, by rank and key.
     """
 
     def __init__(self, nspace: str, nlocal: int, infos: Iterable[Info], hostname: str) -> None:
@@ -254,7 +254,7 @@ class Job:
         return tuple(self.ranks[: max(nlocal, 0)])
 
     def admit(self, rank: int) -> bool:
-        """Make a rank one of this server's, instead of one that was only guessed; tell whether that changes anything.
+        """Add a rank to the local ranks, in place of a rank without a client; return True if the local ranks change.
 
         Raises:
             PMIxError: The job has no such rank (`ERR_BAD_PARAM`).
@@ -269,12 +269,12 @@ class Job:
         return True
 
     def find(self, rank: int, key: str, directives: Iterable[Info]) -> Value | None:
-        """Return a value of the job info, None where there is none.
+        """Return a value of the job info, None if it is missing.
 
         Args:
-            rank: Of which rank; the wildcard for the job.
+            rank: The rank; the wildcard for the job.
             key: The key.
-            directives: Which level is meant, as in a get.
+            directives: The directives of the get, which may choose the level.
         """
         given = _by_key(directives)
         if (stored := self.stored.get((rank, key))) is not None:
@@ -322,7 +322,7 @@ class Job:
         return found
 
     def nodes(self) -> list[str]:
-        """Return the names of the nodes that it has procs on, or all of them if it is not known which."""
+        """Return the names of the nodes with procs of the job, or of all nodes if the placement is not known."""
         used = {_text(infos, attrs.HOSTNAME.key) for infos in self._layout.procs.values()}
         names = [name for node in self._layout.nodes if (name := _text(node, attrs.HOSTNAME.key)) is not None]
         return [name for name in names if name in used] or names

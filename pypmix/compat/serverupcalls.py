@@ -1,4 +1,4 @@
-"""Upcalls: which handler of a server module each goes to, and what that is given. One table."""
+"""The table of upcalls: for each, the handlers of a server module and their arguments."""
 
 from __future__ import annotations
 

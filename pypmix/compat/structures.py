@@ -1,4 +1,4 @@
-"""The dicts of the official binding that stand for structures, such as `PMIX_PROC_INFO` and `PMIX_ENVAR`."""
+"""The dicts of the official binding for structures such as `PMIX_PROC_INFO` and `PMIX_ENVAR`."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 HWLOC = "hwloc"
 
 MOST_CPUS = 1 << 16
-"""The cpus that a list of them may name, so that a typing error in a range does not fill the memory."""
+"""The maximum number of cpus in a list, so that a typing error in a range does not fill the memory."""
 
 
 Form = tuple["Callable[[object], Any]", "Callable[[Any], Any]"]
-"""The functions that take a member from a dict and give it back."""
+"""Pairs of functions that convert a member of a dict to a field and back."""
 
 _TEXT: Form = (optional, from_text)
 _BYTES: Form = (to_bytes, from_bytes)
@@ -104,7 +104,7 @@ def from_record(found: Record) -> dict[str, Any]:
 
 
 def to_units(given: object) -> tuple[types.ResourceUnit, ...]:
-    """Return the resource units of a list of dicts; none for None."""
+    """Return the resource units of a list of dicts; empty for None."""
     return tuple([to_record(types.ResourceUnit, each) for each in listed(given, "resource units")])
 
 
@@ -150,7 +150,7 @@ def from_geometry(found: types.Geometry) -> dict[str, Any]:
 
 
 def to_regattr(given: object) -> types.RegAttr:
-    """Return a registered attribute of `{'name', 'key', 'type', 'description'}`; the appendix has `info` as well."""
+    """Return the registered attribute of `{'name', 'key', 'type', 'description'}`; the appendix also has `info`."""
     given = {"description": None} | given if isinstance(given, dict) else given
     return types.RegAttr(
         optional(member(given, "name")),
@@ -213,7 +213,7 @@ def from_cpuset(found: types.Cpuset) -> dict[str, Any]:
     try:
         return {"source": HWLOC, "cpus": cpus_of(found.cpus)}
     except PMIxError:
-        return {"source": HWLOC, "cpus": found.cpus}  # what a peer sends is shown, whatever it is
+        return {"source": HWLOC, "cpus": found.cpus}  # a peer's text is returned also if it is malformed
 
 
 def to_topology(given: object) -> types.Topology:

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 class ToolPeer(Tool, Peer):
-    """A tool whose operations are carried out as they are given."""
+    """A tool that carries out any operation."""
 
 
 class PMIxTool(PMIxServer):
     """A tool, with the methods, dicts and status ints of the Standard's Python bindings.
 
-    It is a server too, as there: `set_server_module` makes it serve clients of its own. All that it asks goes to its
-    primary server.
+    As in the bindings, a tool is also a server: after `set_server_module` it serves clients. All its own requests go to
+    its primary server.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class PMIxTool(PMIxServer):
         return attempt(leave)[0]
 
     def is_connected(self) -> bool:
-        """`PMIx_tool_is_connected`: whether there is a primary server, and the connection to it stands."""
+        """`PMIx_tool_is_connected`: return True if the tool is connected to a primary server."""
         return bool(attempt(lambda: self._peer().is_connected)[1])
 
     def disconnect(self, server: object, pyinfo: object = None) -> int:
@@ -123,18 +123,18 @@ class PMIxTool(PMIxServer):
         return self.attach_to_server(info)
 
     def get_servers(self) -> tuple[int, list[dict[str, Any]]]:
-        """`PMIx_tool_get_servers`: the servers that the tool is connected to, the primary one first."""
+        """`PMIx_tool_get_servers`: return the connected servers, the primary server first."""
         return self._answer(PROCS, ToolGetServers)
 
     def set_server(self, server: object, pyinfo: object = None) -> int:
-        """`PMIx_tool_set_server`: have a server carry out what is asked from now on."""
+        """`PMIx_tool_set_server`: make a server the primary server, which carries out later requests."""
         return self._do(lambda: ToolSetServer(to_proc(server), to_infos(pyinfo)))
 
     def set_server_module(self, map: object) -> int:
-        """`PMIx_tool_set_server_module`: serve those who connect to this process, by the handlers of upcalls.
+        """`PMIx_tool_set_server_module`: serve connections to this process, by the handlers of upcalls.
 
-        The server is one of the Python engine beside the tool, of the same name; `PMIX_SERVER_TMPDIR`,
-        `PMIX_SERVER_TOOL_SUPPORT`, `PMIX_SERVER_SCHEDULER` and the like of `init` are for it.
+        The server runs on the Python engine, with the tool's name. Infos of `init` such as `PMIX_SERVER_TMPDIR`,
+        `PMIX_SERVER_TOOL_SUPPORT` and `PMIX_SERVER_SCHEDULER` apply to it.
         """
         module = handlers(map)
         if module is None or self._facade is None:
@@ -167,13 +167,13 @@ class PMIxTool(PMIxServer):
         return registration.register(pull)
 
     def iof_deregister(self, regid: object, pydirs: object = None, cbfunc: object = None, cbdata: object = None) -> int:
-        """`PMIx_IOF_deregister`; with a function, `cbfunc(status, cbdata)` tells the end of it."""
+        """`PMIx_IOF_deregister`; with a function, `cbfunc(status, cbdata)` is called at its end."""
         return self._either(cbfunc, cbdata, lambda: IOFDeregister(to_int(codes.SIZE, regid), to_infos(pydirs)))
 
     def iof_push(
         self, pytargets: object, data: object, pydirs: object = None, cbfunc: object = None, cbdata: object = None
     ) -> int:
-        """`PMIx_IOF_push`: bytes for the standard input of procs; with a function, `cbfunc(status, cbdata)`."""
+        """`PMIx_IOF_push`: send bytes to the standard input of procs; with a function, `cbfunc(status, cbdata)`."""
         return self._either(
             cbfunc,
             cbdata,

@@ -1,9 +1,9 @@
-"""The dicts of the Standard's Python bindings to pypmix's typed values and back; none is altered on the way.
+"""Conversion of the dicts of the Standard's Python bindings to pypmix's typed values and back, without any alteration.
 
-What cannot be converted raises a `PMIxError` with the status that the official binding returns for it, and nothing
-else: `ERR_TYPE_MISMATCH` for a value of another kind than its type holds, `ERR_BAD_PARAM` for one that is out of range
-or no dict of the expected shape, `ERR_NOT_SUPPORTED` for a type that has no form in Python. Wherever a string is
-expected, bytes are taken as well, as programs for the binding of 4.2 pass them.
+A failed conversion raises only `PMIxError`, with the status of the official binding: `ERR_TYPE_MISMATCH` for a value of
+another kind than its type requires, `ERR_BAD_PARAM` for a value out of range or a dict of another shape,
+`ERR_NOT_SUPPORTED` for a type that has no form in Python. All strings may be given as bytes, as in programs for the
+binding of 4.2.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pypmix.compat")
 
 COMPRESSED = {codes.COMPRESSED_STRING: codes.STRING, codes.COMPRESSED_BYTE_OBJECT: codes.BYTE_OBJECT}
-"""Types that libraries make of great values by themselves."""
+"""The types to which libraries convert large values, and the original types."""
 
 
 def _to_bool(given: object) -> bool:
@@ -87,7 +87,7 @@ def _to_float(type: int, given: object) -> float:
 
 
 def to_regex(given: object) -> bytes:
-    """Return a regular expression of names, which is bytes."""
+    """Return a regular expression of names, as bytes."""
     return to_bytes(given)
 
 
@@ -107,7 +107,8 @@ def to_array(given: object) -> DataArray:
 
 
 def _plain(kind: int, items: Sequence[Any]) -> bool:
-    """Tell whether these are numbers that can stay as they are; an array may have many of them."""
+    """Return True if all items are numbers in the range of their type, which need no conversion."""
+    # A fast path, since an array may have many items.
     if kind == codes.DOUBLE:
         return set(map(type, items)) == {float}
     bounds = RANGES.get(kind)
@@ -129,7 +130,7 @@ def to_value(given: object) -> Value:
 
 
 def from_value(value: Value) -> dict[str, Any]:
-    """Return the dict of a value; one that travels compressed is shown as what it holds, as libpmix does."""
+    """Return the dict of a value; a compressed value is returned uncompressed, as by libpmix."""
     if value.type in COMPRESSED:
         try:
             value = Value(COMPRESSED[value.type], to_python(value))
@@ -139,7 +140,7 @@ def from_value(value: Value) -> dict[str, Any]:
 
 
 def to_info(given: object) -> Info:
-    """Return the info of `{'key', 'flags', 'value', 'val_type'}`, of which the flags may be left out."""
+    """Return the info of `{'key', 'flags', 'value', 'val_type'}`; `flags` is optional."""
     flags = given.get("flags") if isinstance(given, dict) else None
     number = 0 if flags is None else to_int(codes.INFO_DIRECTIVES, flags)
     return Info.unchecked(to_key(member(given, "key")), to_value(given), number)

@@ -43,7 +43,7 @@ def check_host(name: str) -> str:
     Raises:
         ValueError: It cannot be one.
     """
-    # The name becomes a word of a command line, where a leading dash would make it an option.
+    # The name becomes a word of a command line: a leading dash would make it an option.
     if not name or name[0] in "-@" or not all(sign.isalnum() or sign in "._-@:%+" for sign in name):
         raise ValueError(f"{name!r:.80} cannot name a node")
     return name
