@@ -282,7 +282,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
         return self._answer(PDATA, asking.lookup, data, dicts)
 
     def lookup_nb(self, pykeys: object, dicts: object, cbfunc: object, cbdata: object = None) -> int:
-        """`PMIx_Lookup_nb`: `cbfunc(status, pdata, cbdata)`; takes keys, where `lookup` takes dicts with keys."""
+        """`PMIx_Lookup_nb`: `cbfunc(status, pdata, cbdata)`; takes keys, while `lookup` takes dicts with keys."""
         return self._begin(PDATA, cbfunc, cbdata, asking.lookup, pykeys, dicts)
 
     def spawn(self, jobInfo: object, pyapps: object) -> tuple[int, str | None]:
@@ -424,7 +424,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
     def group_construct(self, group: object, peers: object, pyinfo: object = None) -> tuple[int, list[dict[str, Any]]]:
         """`PMIx_Group_construct`: returns the status, and the membership, the context id and further infos.
 
-        An empty list of peers says that others add the caller (`PMIX_GROUP_ADD_MEMBERS`), None the whole job.
+        With an empty list of peers, other members add the caller (`PMIX_GROUP_ADD_MEMBERS`). None means the whole job.
         """
         return self._answer(GROUP, lambda: asking.group_construct(self._me(), group, peers, pyinfo))
 

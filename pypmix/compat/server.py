@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pypmix.compat")
 
 RAW = "raw"
-"""The encoding of a list of names that is the list itself."""
+"""The name of the encoding of a list of names that leaves the list unchanged."""
 
 OUTER = ("PMIX_SERVER_", "PMIX_NAMESPACE", "PMIX_RANK", "PYPMIX_SERVER")
 """The variables that tie a child to the server of the job that its parent is in."""
@@ -101,7 +101,7 @@ class PMIxServer(PMIxClient):
         cbfunc: object = None,
         cbdata: object = None,
     ) -> int:
-        """`PMIx_Notify_event`: raise an event at the clients and tools of this server, and at itself."""
+        """`PMIx_Notify_event`: notify the clients and tools of this server, and its own handlers, of an event."""
 
         def notify() -> None:
             hosting = self._host()

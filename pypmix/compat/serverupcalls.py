@@ -58,7 +58,7 @@ def _connected(op: ops.ClientConnected, upcall: Upcall) -> dict[str, Any]:
 
 def _abort(op: ops.ClientAborted, _upcall: Upcall) -> dict[str, Any]:
     caller, targets = from_proc(op.proc), from_procs(op.targets)
-    # `proc` and `procs` are what programs after OpenPMIx's own example look for.
+    # `proc` and `procs` are for programs that follow the example of OpenPMIx.
     return {
         "caller": caller,
         "status": op.code,

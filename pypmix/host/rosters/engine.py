@@ -161,7 +161,7 @@ class Lent:
             self._heard = time.monotonic()
             piece = self._engine.call(self.name, "further", len(data))
             if not piece:
-                # The agent has dropped the results: it began a next job, or left the launcher.
+                # This launcher waited too long, and the agent dropped the results when it began the next job.
                 return
             data += piece
         self.results = pickle.loads(data)
@@ -268,7 +268,7 @@ class Nodes:
 
     @property
     def slots(self) -> int:
-        """The number of ranks that the nodes are meant to run."""
+        """The number of ranks that the nodes can run, the sum of their slots."""
         return sum([node.slots or 0 for node in self.nodes])
 
     def run(
@@ -288,7 +288,7 @@ class Nodes:
             n: The number of ranks; by default the number of slots.
             env: Variables to add to the environment that ranks inherit from their worker.
             timeout: Seconds after which the job is ended.
-            terms: How the job runs: where its output goes, and whether a failure ends it.
+            terms: The options of the job, such as the destination of its output, and whether a failure ends it.
             patience: Seconds that nodes have to be ready.
 
         Returns:

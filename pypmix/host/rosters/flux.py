@@ -148,7 +148,7 @@ class FluxRoster:
 
     @classmethod
     def found(cls, settings: Settings) -> str:
-        """Return the job or the instance; an instance of one node, or a job on one, needs no roster."""
+        """Return a text with the job or the instance; empty for an instance or a job on one node."""
         env = settings.env
         if "FLUX_TASK_RANK" in env:
             size, job = env.get("FLUX_JOB_SIZE"), env.get("FLUX_JOB_ID")

@@ -241,7 +241,7 @@ class Follower:
 
 
 class Ends:
-    """Pipes that are only watched for their end, by one thread."""
+    """Pipes whose ends one thread watches for; data in them is dropped."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()

@@ -253,7 +253,7 @@ class PRRTERoster:
         return group.nodes(slots)
 
     def release(self, node: Node) -> None:
-        """Remove a node that left the session; it stays in the DVM. End its group if it was the group's last node."""
+        """Remove a node, which stays in the DVM; end its group after the group's last node."""
         with self._gate:
             # A group that still waits for its processes also has no followers, but must not be ended.
             left = [group for group in self._groups if group.followers.pop(node.name, None) is not None]

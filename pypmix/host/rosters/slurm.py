@@ -89,7 +89,7 @@ class SlurmRoster:
 
     @classmethod
     def found(cls, settings: Settings) -> str:
-        """Return the job and its nodes; a job of one node needs no roster."""
+        """Return a text with the job and its nodes; empty for a job of one node."""
         env = settings.env
         if "SLURM_JOB_ID" not in env or shares(env):
             return ""

@@ -228,7 +228,7 @@ class Further:
         return [node.replace(slots=slots.get(node.name) or node.slots) for job in jobs for node in job.nodes]
 
     def _take_again(self, known: Sequence[Node], slots: Mapping[str, int], deadline: float) -> list[Node]:
-        """Obtain nodes of the first job again that left the session."""
+        """Obtain again nodes of the first job that have left the session."""
         group: Group | None = None
         try:
             group = started(self._settings, [node.name for node in known], self._settings.env)

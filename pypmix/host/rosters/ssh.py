@@ -104,7 +104,7 @@ class SSHRoster:
 
     @classmethod
     def found(cls, settings: Settings) -> str:
-        """Return the nodes that were named."""
+        """Return a text with the nodes of the command line; empty if it names none."""
         if not settings.hosts:
             return ""
         agent = "ssh" if not settings.agent else settings.agent.split()[0]
