@@ -1,21 +1,22 @@
-"""A client's use of libpmix: its calls and how they are waited for, its errors, and the loss of its server.
+"""A client's use of libpmix: its calls and the waits for them, its errors, and the loss of its server.
 
-Theory of operation. Each module of the native client imports those before it in this list only:
+Theory of operation. Each module of the native client imports only modules earlier in this list:
 
 1. `library`, `quirks`, `kinds`, `structs`, `marshal`: the library, its releases, and Python values as C structures.
-2. `background` (operations that are not waited for in C) and `inbox` (events and output).
-3. this module: one client of the process, on which all that follows rests.
+2. `background` (submitted operations, whose callers do not wait in C) and `inbox` (events and output).
+3. this module: one client of the process, the base of all modules below.
 4. `collectives`: the fences, connects and disconnects that outlive their callers.
 5. `asking` and the topics (`events`, `queries`, `connecting`, ...): the operations beyond put, get and fence.
-6. `session` and `tool`: what the API calls.
+6. `session` and `tool`: the sessions that the API calls.
 
 A blocking operation waits in C without the GIL, on the semaphore of its call, and the library's progress thread posts
-it: no other thread takes part. The wait ends early for a signal, so that Python runs its handlers. A submitted one ends
-in the session's queue; `background` describes how it is completed from there. `pypmix_call` in the shim's `shim.h` says
-which side owns a call.
+it: no other thread takes part. The wait ends early for a signal, so that Python runs its handlers. A submitted
+operation ends in the session's queue; `background` describes how it is completed from there. `pypmix_call` in the
+shim's `shim.h` describes which side owns a call.
 
-States: open; then lost (the server is gone: operations fail with `LostConnection`, `Finalize` is still possible), or
-closed by `leave`, both for good; forked in a child, where nothing of the library is touched any more.
+States: open; then lost (the connection to the server has ended: operations fail with `LostConnection`, `Finalize` is
+still possible) or closed by `leave`. Both are final. In a forked child the state is forked, and pypmix does not call
+the library.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ MAYBE_LOST = frozenset(
         statuses.ERR_UNPACK_READ_PAST_END_OF_BUFFER,
     }
 )
-"""The statuses with which operations fail when the server is lost, among other reasons."""
+"""The statuses of operations that fail because the server is lost; they have other reasons, too."""
 
 NO_LIMIT = -1.0
 
@@ -115,14 +116,14 @@ class Connection:
     """One client of this process, as the topics see it.
 
     Attributes:
-        release: The library's.
+        release: The release of the library.
         queue: The shim's queue of submitted operations; None once the session was closed.
-        open: Whether operations are taken.
-        again: Whether the library knows of event registrations with an earlier server.
-        answers_twice: Whether the library calls back twice for an event that is raised.
-        slurm: Whether Slurm's plugin is the server's host; see `pypmix.engine.slurm`.
-        last_handler: The last id of an event handler of an earlier server; ids go on from there.
-        groups: The groups, once there has been an operation on one.
+        open: True while the session accepts operations.
+        again: True if the library still has event registrations with an earlier server.
+        answers_twice: True if the library calls back twice for an event that is raised.
+        slurm: True if Slurm's plugin is the server's host; see `pypmix.engine.slurm`.
+        last_handler: The last id of an event handler of an earlier server; new ids continue from it.
+        groups: The groups; None before the first operation on a group.
     """
 
     again = False
@@ -136,7 +137,7 @@ class Connection:
 
     @property
     def job(self) -> str:
-        """The nspace of this process's job, for texts; empty if it has none."""
+        """The nspace of this process's job, for error texts; empty if it has none."""
         return self.proc.nspace
 
     def __init__(self, library: Library) -> None:
@@ -151,7 +152,7 @@ class Connection:
         self._topics: dict[str, Any] = {}
         self._spare: list[Any] = []
         self._making: Any = RLock()
-        """Held while something is made that a session has one of: several threads may want it first."""
+        """Held while a part is created that a session has once: several threads may need it at the same time."""
         self._background: Background | None = None
         self._inbox: Inbox | None = None
         self._collectives: Collectives | None = None
@@ -161,20 +162,20 @@ class Connection:
         raise NotImplementedError
 
     def start(self, op: Op[Any], done: Done[Any]) -> None:
-        """Start an operation of the engine itself: names of groups in it are not looked at."""
+        """Start an operation of the engine itself; do not translate names of groups in it."""
         raise NotImplementedError
 
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
-        """Return what this process holds; see `ClientSession.fetch_local`."""
+        """Return a value that this process holds; see `ClientSession.fetch_local`."""
         raise NotImplementedError
 
-    # Parts that are made when they are needed
+    # Parts that are created on first use
 
     def topic(self, name: str) -> Any:
-        """Return the operations of one module of this package; it is imported when the first of them is asked."""
+        """Return the topic of one module of this package; the module is imported on first use."""
         topic = self._topics.get(name)
         if topic is None:
-            # Imported before the lock is taken: an import has a lock of its own.
+            # Import before taking the lock: an import takes another lock.
             make = load(f"pypmix.engine.native.{name}", "Topic")
             with self._making:
                 topic = self._topics.get(name)
@@ -191,7 +192,7 @@ class Connection:
 
     @property
     def background(self) -> Background:
-        """The operations that are not waited for in C."""
+        """The submitted operations, whose callers do not wait in C."""
         if self._background is None:
             from pypmix.engine.native.background import Background
 
@@ -232,7 +233,7 @@ class Connection:
         return result
 
     def withdraw(self, done: Done[Any]) -> bool:
-        """See `ClientSession.withdraw`; `done` may not be called any more."""
+        """See `ClientSession.withdraw`; `done` may remain uncalled."""
         if self.groups is not None:
             self.groups.withdraw(done)
         if self._collectives is not None:
@@ -241,7 +242,7 @@ class Connection:
 
     @property
     def inbox(self) -> Inbox:
-        """Where events and output arrive."""
+        """The inbox in which events and output arrive."""
         if self._inbox is None:
             from pypmix.engine.native.inbox import Inbox
 
@@ -254,7 +255,7 @@ class Connection:
         return self._inbox
 
     def _watch_server(self, inbox: int) -> None:
-        """Have the library tell an inbox when the server is lost; it need not tell the server of that wish."""
+        """Register an inbox with the library for the loss of the server; the server need not know of it."""
 
         def fill(given: Any) -> None:
             given.number = -inbox
@@ -266,9 +267,9 @@ class Connection:
     # Calls
 
     def ask(self, what: int, given: Any, limit: float) -> Any:
-        """Put an operation of the table `asks.h` to the library, wait for its end, and return the ended call.
+        """Call the library for an operation of the table `asks.h`, wait for its end, and return the ended call.
 
-        The shim takes the arguments over. The caller frees the call.
+        The shim takes ownership of the arguments. The caller frees the call.
         """
         try:
             call = self.call()
@@ -280,7 +281,7 @@ class Connection:
         return call
 
     def call(self) -> Any:
-        """Return a call to carry an operation, a used one if there is one."""
+        """Return a call object for an operation; reuse a spare object if there is one."""
         try:
             return self._spare.pop()
         except IndexError:
@@ -290,7 +291,7 @@ class Connection:
             return call
 
     def ended(self, call: Any, limit: float) -> int:
-        """Return the status of a call that was waited for; one that has failed is freed."""
+        """Wait for a call and return its status; free the call if it failed."""
         status: int = call.status
         if status == 0:
             return 0
@@ -300,9 +301,9 @@ class Connection:
         return status
 
     def waited(self, call: Any, limit: float) -> int:
-        """Return the status of a call that was waited for.
+        """Wait for a call and return its status.
 
-        The wait goes on after a signal whose handler returned, and is given up when it raised.
+        The wait continues after a signal whose handler returned. If the handler raised, the call is freed.
         """
         status: int = call.status
         if status == PENDING:
@@ -323,14 +324,14 @@ class Connection:
     def failed(
         self, operation: str, status: int, detail: str = "", procs: Sequence[Proc] = (), hint: str = ""
     ) -> PMIxError:
-        """See whether a failure shows the loss of the server, which ends the session; return the operation's error."""
+        """Return the error of an operation; end the session if the failure shows the loss of the server."""
         lost = self._lost
         if status in MAYBE_LOST and self.open and self.server_is_lost():
             lost = True
             self.lose()
         if lost:
             return self.loss(operation, procs or (self.proc,))
-        # Servers before 6.0 have another status for the end of a participant.
+        # Servers before 6.0 report the end of a participant by another status.
         answered = self.open and self.server_release >= (6,)
         kind = answered_error_for(status) if answered else error_for(status)
         if status == statuses.ERR_LOST_CONNECTION and not self.open:
@@ -348,21 +349,21 @@ class Connection:
         )
 
     def server_is_lost(self) -> bool:
-        """Tell whether there was a server, and the connection to it is gone."""
+        """Return True if there was a server and the connection to it has ended."""
         return not self.singleton and not lib.pypmix_connected()
 
     def loss(self, operation: str = "", procs: Sequence[Proc] = ()) -> LostConnection:
-        """Return the error of what is asked of a server that is lost."""
+        """Return the error of an operation on a server that is lost."""
         detail = f"the connection to the server {self.server} is gone"
         return LostConnection(detail, operation=operation, procs=procs, engine=str(self.info), job=self.job)
 
     def named(self, error: PMIxError, operation: str) -> PMIxError:
-        """Return an error with the operation and the engine in it."""
+        """Set the operation, the engine and the job of an error, and return it."""
         error.operation, error.engine, error.job = operation, str(self.info), self.job
         return error
 
     def alone(self, operation: str, procs: Sequence[Proc]) -> Unreachable:
-        """Return the error of what a singleton cannot do."""
+        """Return the error of an operation that a singleton cannot carry out."""
         return Unreachable(
             "this process is a singleton: no server launched it, so there are no other procs",
             operation=operation,
@@ -377,7 +378,7 @@ class Connection:
         return NotSupported("a client has no such operation", operation=op.name, engine=str(self.info), job=self.job)
 
     def closed(self, operation: str) -> NoReturn:
-        """Raise the error of what is asked once the session takes no operations."""
+        """Raise the error of an operation on a session that is not open."""
         if self._forked:
             raise NotInitialized(
                 "this process was forked from the one that opened the client, which stays that one's",
@@ -392,12 +393,12 @@ class Connection:
         )
 
     def lose(self) -> None:
-        """The server is lost: end what is under way, and take no more operations."""
+        """Mark the server as lost: fail the pending operations, and accept no further ones."""
         if self.open:
             self.leave(lost=True)
 
     def leave(self, *, lost: bool = False) -> None:
-        """Take no more operations and end those under way."""
+        """Accept no further operations, and fail the pending ones."""
         self._lost = lost
         if self.open:
             self.open = False
@@ -407,7 +408,7 @@ class Connection:
 
 
 def arguments(fill: Callable[[Any], None]) -> Any:
-    """Return arguments of a call as a function fills them in; they are freed if that fails."""
+    """Return the arguments of a call, filled in by a function; free them if the function raises."""
     given = ffi.new("pypmix_given *")
     try:
         fill(given)

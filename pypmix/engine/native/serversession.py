@@ -5,19 +5,19 @@ Theory of operation. Four kinds of threads meet here:
 - libpmix's progress thread makes the upcalls. It leaves each in a list of the shim's (`upcalls.c`), touches no Python,
   and never waits. It leaves the loss of a client, which the library reports as an event, in the server's inbox.
 - The thread "pypmix-upcalls" sleeps in C in `pypmix_upcall_next` until there is an upcall, or something in the server's
-  queue or inbox. In each turn it reads one upcall and calls the host, or else takes in losses and ended calls.
-- An event loop that watches `fileno` (`attach`) may call the host in its place by `poll`: that saves each upcall the
-  way over the thread, which then steps in only if `poll` is not called for some time (`STALL` in `upcalls.c`); the host
-  may be called by two threads at a time then.
-- Any thread may call the library for the host (`register_nspace`, ...), and answer upcalls. The shim brings answers to
-  the progress thread, except for those that every release takes on any thread.
+  queue or inbox. In each turn it reads one upcall and calls the host, or else handles losses and ended calls.
+- An event loop that watches `fileno` (`attach`) may call the host instead, by `poll`. This saves each upcall the
+  switch to the thread. The thread then handles upcalls only if `poll` is not called for some time (`STALL` in
+  `upcalls.c`); two threads may call the host at a time then.
+- Any thread may call the library for the host (`register_nspace`, ...), and answer upcalls. The shim passes answers to
+  the progress thread, except for the answers that every release accepts on any thread.
 
-Order: an upcall's host is called in the order of the upcalls. The loss of a client is told after all that it was asked
-for before: a turn takes losses only when no upcall waits. A mark (`catch_up`) is passed by the same rule.
+Order: the host is called in the order of the upcalls. The loss of a client is reported after all upcalls that the
+client caused before: a turn handles losses only if no upcall is waiting. Marks (`catch_up`) follow the same rule.
 
-A fault on the thread of the upcalls is logged, the upcall that it belongs to is answered with an error, and the thread
-goes on, since all clients of the node need it. Each wait for a call of the library has a limit: `LIBRARY_SECONDS`, and
-`STUCK_SECONDS` for calls after one that has not come back. There is one libpmix in a process, and so one server.
+A fault on the thread of the upcalls is logged, its upcall is answered with an error, and the thread continues, since
+all clients of the node need it. Each wait for a call of the library has a limit: `LIBRARY_SECONDS`, and
+`STUCK_SECONDS` after a call that did not return. A process has one libpmix, and so one server.
 """
 
 from __future__ import annotations
@@ -75,22 +75,22 @@ NULL = ffi.NULL
 PENDING = lib.PYPMIX_PENDING
 
 AT_ONCE = "PMIX_MCA_pmix_event_caching_window"
-"""The seconds for which the library keeps the news that a client was lost, in case there are more; 1 by default."""
+"""The seconds for which the library delays the report of a lost client, to merge several reports; 1 by default."""
 
 SECURITY = "PMIX_MCA_psec"
 """The security modules that the library may use."""
 
 STORES = "PMIX_MCA_gds"
-"""The data stores that the library may use; its clients take theirs from those."""
+"""The data stores that the library may use; its clients choose among them."""
 
 RENDEZVOUS = "PMIX_LAUNCHER_RNDZ_FILE"
-"""Where a server writes how to reach it, beside the places that tools look at."""
+"""The file to which a server writes its address, besides the files that tools look for."""
 
 MOST_AT_ONCE = 64
-"""The most upcalls that one `poll` takes."""
+"""The maximum number of upcalls that one `poll` handles."""
 
 NO_PROC = Proc.unchecked("pypmix.nothing", 0)
-"""A proc that there is not: the library answers what concerns it once its thread has been through its queue."""
+"""A proc that does not exist: the library answers a call about it once its thread has worked through its queue."""
 
 
 class NativeServer:
@@ -117,7 +117,7 @@ class NativeServer:
         self._on_upcall = on_upcall
         self.log = Notes(self.proc, on_log).add
         self._lock = threading.Lock()
-        # Reading an upcall leaves traces in the node's state, and `poll` may be on another thread than the engine's.
+        # Reading an upcall changes the node's state, and `poll` may run on another thread than the engine's.
         self._reading = threading.Lock()
         self._attached = False
         self._marks: deque[threading.Event] = deque()
@@ -130,7 +130,7 @@ class NativeServer:
         self._lingering = Lingering(self._lingered, self._alarms, self.log)
         self._last_token = 0
         if os.environ.get("PYPMIX_SECURITY"):
-            # The library offers clients the modules that it has, and takes a name here for an available module.
+            # By default the library offers clients all of its modules. It treats each name given here as available.
             settings = {**settings, SECURITY: ",".join([name for name in security if name != UNCHECKED])}
         self._queue = lib.pypmix_queue_new(False)
         if not self._queue:
@@ -150,7 +150,7 @@ class NativeServer:
         self._watch_clients()
 
     def _init(self, infos: Sequence[Info], settings: dict[str, str]) -> int:
-        """Initialise the library; it takes some settings from the environment alone, where they are for that long."""
+        """Initialise the library, with some settings in the environment meanwhile: it reads them only there."""
         before = {name: os.environ.get(name) for name in settings}
         array, count = self.marshal.infos(infos)
         os.environ.update(settings)
@@ -164,7 +164,7 @@ class NativeServer:
                     os.environ[name] = value
             lib.pypmix_infos_free(array, count)
 
-    # What the library asks, on the engine's thread.
+    # Upcalls of the library, on the engine's thread
 
     def _serve(self) -> None:
         while not self._closed:
@@ -179,7 +179,7 @@ class NativeServer:
         if raw := lib.pypmix_upcall_next():
             self._upcall(raw)
             return
-        # The loss of a client comes after all that it was asked for before, and so does a mark.
+        # The loss of a client is reported after all its earlier upcalls; a mark is passed after all earlier upcalls.
         marks = len(self._marks)
         try:
             self._departed.extend(self._losses())
@@ -200,11 +200,11 @@ class NativeServer:
             self.log(f"{refused} upcalls were refused, because too many wait for the host")
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when upcalls wait, once somebody has attached."""
+        """Return a descriptor that is readable when upcalls wait, once `attach` was called."""
         return int(lib.pypmix_queue_fd(self._queue))
 
     def attach(self) -> None:
-        """See `ServerSession.attach`: it saves each upcall the way over the engine's thread."""
+        """See `ServerSession.attach`: it saves each upcall the switch to the engine's thread."""
         self._attached = True
         lib.pypmix_upcalls_watch(self._queue)
 
@@ -223,7 +223,8 @@ class NativeServer:
         self._tell_lost(lost)
 
     def catch_up(self) -> None:
-        """See `ServerSession.catch_up`: most releases cannot take a host's answer to a pull, and get one at once."""
+        """See `ServerSession.catch_up`."""
+        # Most releases cannot take the host's answer to a pull of output, and are answered before the host is called.
         if not lib.pypmix_upcalls_ahead():
             return
         mark = threading.Event()
@@ -233,20 +234,18 @@ class NativeServer:
             mark.wait(LIBRARY_SECONDS)
 
     def trace(self) -> None:
-        """See `ServerSession.trace`: the library tells of no request but by upcalls."""
+        """See `ServerSession.trace`: the library reports requests only by upcalls."""
 
     def loop(self) -> None:
-        """Libpmix has threads of its own."""
+        """Do nothing: libpmix runs its threads itself."""
 
     def settle(self) -> bool:
-        """See `ServerSession.settle`: of clients that are lost at once, the library may use a collective after its end.
-
-        The first loss ends a collective that all other procs of this node have come to; the second one ends it again
-        unless the library's thread has been there in between (openpmix #4112), and heap and process are lost.
-        """
+        """See `ServerSession.settle`: after two losses at once, the library may use a collective after freeing it."""
+        # The first loss ends a collective that all other procs of this node have joined. The second loss ends it again
+        # unless the library's thread ran in between (openpmix #4112), which corrupts the heap and kills the process.
         for _ in range(4):
-            # The first may be answered in the turn of the loop that has been waiting for sockets all along, and the
-            # next one too where the thread lost its CPU between the answer and the end of that turn.
+            # The first call may be answered in a turn of the library's loop that began before, and so may the second
+            # if the thread lost its CPU between the answer and the end of that turn.
             with contextlib.suppress(PMIxError):
                 self._call(lib.PYPMIX_DEREGISTER_CLIENT, "deregister_client", Parts(_proc(NO_PROC)), STUCK_SECONDS)
         return True
@@ -291,7 +290,7 @@ class NativeServer:
             if not isinstance(error, Exception):
                 raise
 
-    # Clients that are lost: the library tells by an event of this process alone.
+    # Lost clients: the library reports them by an event that only this process gets
 
     def _watch_clients(self) -> None:
         number = int(lib.pypmix_inbox_number(self._box))
@@ -300,13 +299,13 @@ class NativeServer:
         )
 
     def _losses(self) -> list[Proc]:
-        """Take the messages out of the inbox, and return the lost clients that they name."""
+        """Empty the inbox, and return the lost clients that its messages name."""
         found = []
         while message := lib.pypmix_inbox_take(self._box):
             try:
                 if message.code == statuses.ERR_LOST_CONNECTION:
                     found.append(get_proc(message.source))
-                    # One event tells of several that were lost at once.
+                    # One event reports several clients that were lost at the same time.
                     infos = self.marshal.results(message.infos)
                     found += [info.value.data for info in infos if info.key == keys.PROCID]
             except Exception as error:
@@ -316,7 +315,7 @@ class NativeServer:
         return found
 
     def _tell_lost(self, count: int) -> None:
-        """Tell the host of the first of the lost clients, on the thread of the engine or of an attached loop."""
+        """Report the first lost clients to the host, on the thread of the engine or of an attached loop."""
         with contextlib.suppress(IndexError):
             for _ in range(count):
                 self._lost(self._departed.popleft())
@@ -328,10 +327,10 @@ class NativeServer:
             self._ask(Told(ClientLost(proc), proc, *node.users[proc]))
             self._hasten(proc)
 
-    # What hosts call, from any thread.
+    # Calls of the host, from any thread
 
     def register_nspace(self, job: JobInfo, local: tuple[int, ...] | None = None) -> None:
-        """`PMIx_server_register_nspace`: take in the job info of an nspace; see `ServerSession`."""
+        """`PMIx_server_register_nspace`: store the job info of an nspace; see `ServerSession`."""
         size, jobs = size_of(job), self.node.jobs
         here = frozenset(range(size) if local is None else local)
         strange = here.difference(range(size), [rank for rank, _ in job.procs])
@@ -377,7 +376,7 @@ class NativeServer:
             self.register_client(proc, uid, gid)
 
     def deregister_client(self, proc: Proc) -> None:
-        """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it."""
+        """`PMIx_server_deregister_client`: forget a process that has ended; collectives continue without it."""
         self._check("deregister_client")
         states = self.node.states
         state = states.get(proc)
@@ -394,7 +393,7 @@ class NativeServer:
             self._hasten(proc)
 
     def _hasten(self, proc: Proc) -> None:
-        """Forget a client that lingers, now that the library has read its end: collectives wait for it until then."""
+        """Forget a lingering client, once the library has read its end; collectives wait for it until then."""
         if self._lingering.take(proc):
             self._deregister(proc)
 
@@ -422,11 +421,11 @@ class NativeServer:
             env = dict(text.partition("=")[::2] for text in get_strings(found[0]))
         finally:
             lib.pypmix_strings_free(found[0])
-        # With the nspace, because a process passes it on to the clients of another server that it starts.
+        # The nspace is included because a process passes the variable on to clients of another server that it starts.
         return {**env, "PYPMIX_SERVER": f"{self.proc.nspace} {__version__}", "PYPMIX_SERVER_ENGINE": "native"}
 
     def _listened_on(self) -> frozenset[int]:
-        """Return the ports that the library listens on, as it tells its clients."""
+        """Return the ports that the library listens on, from the environment that it sets for clients."""
         if not self._ports:
             env = self.client_env(self.proc)
             ports = [text.rpartition(":")[2] for name, text in env.items() if name.startswith("PMIX_SERVER_URI")]
@@ -434,7 +433,7 @@ class NativeServer:
         return self._ports
 
     def notify(self, event: Notification) -> None:
-        """`PMIx_Notify_event`: bring an event to those of this server who are in its range."""
+        """`PMIx_Notify_event`: deliver an event to the clients of this server that are in its range."""
         check_code(event.code)
         if event.range not in (None, *RANGES):
             raise ValueError(f"{event.range!r} is not a range to notify")
@@ -447,16 +446,14 @@ class NativeServer:
         self._tell(lib.PYPMIX_NOTIFY_EVENT, "notify", Parts(_proc(event.source), number, event.infos))
 
     def deliver_output(self, output: Output) -> None:
-        """`PMIx_server_IOF_deliver`: pass on what a proc wrote."""
+        """`PMIx_server_IOF_deliver`: deliver the output of a proc."""
         data = codes.BYTE_OBJECT, (output.data,)
         parts = Parts(_proc(output.source), output.channel, output.infos, data)
         self._call(lib.PYPMIX_IOF_DELIVER, "deliver_output", parts)
 
     def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
-        """`PMIx_server_dmodex_request`: ask what a proc of this server has committed for others.
-
-        The library knows neither a key nor a time limit here: it is asked again while the key is missing.
-        """
+        """`PMIx_server_dmodex_request`: request the data that a proc of this server has committed for others."""
+        # The library takes neither a key nor a time limit here: `Again` repeats the request while the key is missing.
         if key or timeout:
             self._again.request(proc, done, key, timeout)
         else:
@@ -491,10 +488,8 @@ class NativeServer:
             self.log(f"the host failed over the answer to dmodex_request: {error!r}")
 
     def define_process_set(self, name: str, members: tuple[Proc, ...], elsewhere: bool = False) -> None:
-        """`PMIx_server_define_process_set`: make a process set known to clients.
-
-        The library takes any, even one that there is already, so that it is looked at before.
-        """
+        """`PMIx_server_define_process_set`: define a process set for clients."""
+        # The library accepts any set, even with a name in use, so `new_pset` checks it first.
         psets = self.node.psets
         with self._lock:
             self._check("define_process_set")
@@ -507,7 +502,8 @@ class NativeServer:
             raise
 
     def delete_process_set(self, name: str) -> None:
-        """`PMIx_server_delete_process_set`: forget a process set; the library has nothing to say of unknown ones."""
+        """`PMIx_server_delete_process_set`: forget a process set."""
+        # The library does not report unknown sets.
         with self._lock:
             self._check("delete_process_set")
             if self.node.psets.pop(name, None) is None:
@@ -515,47 +511,47 @@ class NativeServer:
         self._call(lib.PYPMIX_DELETE_PROCESS_SET, "delete_process_set", Parts(more=(codes.STRING, (name,))))
 
     def setup_application(self, nspace: str, directives: tuple[Info, ...]) -> tuple[Info, ...]:
-        """`PMIx_server_setup_application`: prepare what a job needs on its nodes."""
+        """`PMIx_server_setup_application`: prepare the resources that a job needs on its nodes."""
         parts = Parts(_proc(Proc.unchecked(nspace, 0)), infos=directives)
         return self._call(lib.PYPMIX_SETUP_APPLICATION, "setup_application", parts)
 
     def setup_local_support(self, nspace: str, infos: tuple[Info, ...]) -> None:
-        """`PMIx_server_setup_local_support`: take in what a job needs on this node."""
+        """`PMIx_server_setup_local_support`: set up the resources that a job needs on this node."""
         parts = Parts(_proc(Proc.unchecked(nspace, 0)), infos=infos)
         self._call(lib.PYPMIX_SETUP_LOCAL_SUPPORT, "setup_local_support", parts)
 
     def collect_inventory(self, directives: tuple[Info, ...]) -> tuple[Info, ...]:
-        """`PMIx_server_collect_inventory`: return what this node has."""
+        """`PMIx_server_collect_inventory`: return the inventory of this node."""
         return self._call(lib.PYPMIX_COLLECT_INVENTORY, "collect_inventory", Parts(infos=directives))
 
     def deliver_inventory(self, infos: tuple[Info, ...], directives: tuple[Info, ...]) -> None:
-        """`PMIx_server_deliver_inventory`: take in what other nodes have."""
+        """`PMIx_server_deliver_inventory`: store the inventory of other nodes."""
         parts = Parts((codes.INFO, infos), infos=directives)
         self._call(lib.PYPMIX_DELIVER_INVENTORY, "deliver_inventory", parts)
 
     def register_resources(self, infos: tuple[Info, ...]) -> None:
-        """`PMIx_server_register_resources`: take in info that is of no nspace."""
+        """`PMIx_server_register_resources`: store infos that do not belong to an nspace."""
         self._call(lib.PYPMIX_REGISTER_RESOURCES, "register_resources", Parts(infos=infos))
 
     def deregister_resources(self, infos: tuple[Info, ...]) -> None:
-        """`PMIx_server_deregister_resources`: forget such info."""
+        """`PMIx_server_deregister_resources`: forget infos that do not belong to an nspace."""
         self._call(lib.PYPMIX_DEREGISTER_RESOURCES, "deregister_resources", Parts(infos=infos))
 
     def store_internal(self, proc: Proc, key: str, value: Value) -> None:
-        """`PMIx_Store_internal`: keep a value of a proc for what is asked on this side."""
+        """`PMIx_Store_internal`: store a value of a proc for gets in this process."""
         self._check("store_internal")
         if proc.rank != RANK_WILDCARD or proc.nspace not in self.node.jobs:
             self._check_known(proc, "store_internal")
         self._call(lib.PYPMIX_STORE_INTERNAL, "store_internal", Parts(_proc(proc), infos=(Info(key, value),)))
 
     def pending(self) -> list[Pending]:
-        """Return nothing: the library does not tell what is under way."""
+        """Return an empty list: the library does not report pending operations."""
         return []
 
     def close(self) -> None:
         """`PMIx_server_finalize`: stop serving. May be called twice.
 
-        What the host has not answered is dropped. A library that does not come back is left behind, on its thread.
+        Upcalls that the host has not answered are dropped. If the library does not return, its thread is abandoned.
         """
         with self._lock:
             if self._closed:
@@ -573,29 +569,27 @@ class NativeServer:
             self._thread.join(FINALIZE_SECONDS)
         while self._marks:
             self._marks.popleft().set()
-        # No release starts a second time after that: they abort, or answer their clients with errors.
+        # No release can start a second time: it aborts, or answers its clients with errors.
         usage.spent = "it has been a server before, and that was finalized"
         if finalizer.is_alive():
             self.log("PMIx_server_finalize does not come back")
 
     def forked(self) -> None:
-        """See `ServerSession.forked`: the library, its threads and its sockets are the parent's."""
+        """See `ServerSession.forked`: the library, its threads and its sockets belong to the parent."""
         self._lock = threading.Lock()
         self._closed = True
 
-    # How the library is called.
+    # Calls of the library
 
     def _tell(self, what: int, operation: str, parts: Parts) -> None:
-        """Put a call that only ever succeeds to the library, behind those before it, and do not wait for its end.
-
-        It is what hosts call from their loops when processes end, which is when some releases get stuck, or forget to
-        say that an event has been told to all.
-        """
+        """Queue a call of the library that always succeeds, and do not wait for its end."""
+        # Hosts make these calls from their loops when processes end. Some releases hang then, or do not report that an
+        # event was delivered to all.
         if lib.pypmix_ask_submit(self._queue, 0, what, self._given(operation, parts)):
             raise MemoryError("no memory for an operation")
 
     def _call(self, what: int, operation: str, parts: Parts, most: float = LIBRARY_SECONDS) -> tuple[Info, ...]:
-        """Put a call to the library, wait for its end, `most` seconds long, and return the infos of its answer."""
+        """Call the library, wait at most `most` seconds for the end of the call, and return the infos of its answer."""
         given = self._given(operation, parts)
         call = lib.pypmix_call_new()
         if not call:
@@ -612,7 +606,7 @@ class NativeServer:
                 if limit == LIBRARY_SECONDS:
                     self.log(f"{self.info} does not come back from {operation}: it hangs, and so do its clients")
                 if limit == self._limit:
-                    # A caller with several calls must not wait as long for each of those that follow.
+                    # A caller with several calls must not wait as long for each later call.
                     self._limit = STUCK_SECONDS
                 raise OperationTimeout("the library does not come back", operation=operation, engine=str(self.info))
             self._limit = LIBRARY_SECONDS
@@ -622,7 +616,7 @@ class NativeServer:
             lib.pypmix_call_free(call)
 
     def _given(self, operation: str, parts: Parts) -> Any:
-        """Return what a call is given, which is freed by it."""
+        """Return the arguments of a call; the call frees them."""
 
         def fill(given: Any) -> None:
             self._check(operation)
@@ -643,7 +637,7 @@ class NativeServer:
             raise NotInitialized("the server is closed", operation=operation, engine=str(self.info))
 
     def _check_known(self, proc: Proc, operation: str) -> None:
-        """Raise where a proc is none of a registered job; the library takes any."""
+        """Raise `NotFound` if a proc is not in a registered job; the library accepts any proc."""
         job = self.node.jobs.get(proc.nspace)
         detail = ""
         if job is None:
@@ -687,8 +681,8 @@ def open_server(
         on_upcall: Called with each `Upcall`, on the server's own thread; it must not block, and may answer later from
             any thread.
         options: Its options.
-        library: What `find_library` found.
-        on_log: Told what a person who runs the server should know; by default that goes to the logger
+        library: The result of `find_library`.
+        on_log: Called with each message for the person who runs the server; by default messages go to the logger
             `pypmix.server`. The library itself writes to standard error.
 
     Raises:
@@ -713,7 +707,7 @@ def open_server(
         attrs.SERVER_RANK(proc.rank),
         attrs.HOSTNAME(hostname),
         attrs.SERVER_TMPDIR(options.folder),
-        # Output goes to those who ask for it; by default releases write it to this process's own stdout, too.
+        # Output goes to the procs that request it; by default, the library also writes it to this process's stdout.
         attrs.IOF_LOCAL_OUTPUT(False),
     ]
     if options.system_tmpdir:

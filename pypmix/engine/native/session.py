@@ -1,8 +1,8 @@
 """The native engine's client session: PMIx's operations as calls of the library.
 
-`connection` has the theory of operation. Put, commit, get and fence have a path of their own here, since every rank of
-a job makes many of them; all other operations are rows of the topics' tables. libpmix is one per process: a second
-session shares it and its identity, and the last `Finalize` ends it.
+`connection` has the theory of operation. Put, commit, get and fence have separate, faster paths here, since every rank
+of a job makes many of them; all other operations are rows of the topics' tables. A process has one libpmix: a second
+session shares the library and its proc, and the last `Finalize` finalizes it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TOPICS = {
     **{name: name for name in ("connecting", "events", "forwarding", "groups", "queries", "spawning")},
     **dict.fromkeys(("control", "fabric", "publishing"), "questions"),
 }
-"""Which module of this package carries out the operations of a module of `pypmix.standard.ops`."""
+"""The module of this package that carries out the operations, for each module of `pypmix.standard.ops`."""
 
 CORE = ops.Op.__module__
 
@@ -67,8 +67,8 @@ def open_client(env: Mapping[str, str], library: Library, directives: Sequence[I
     """`PMIx_Init`: load a library and connect to the server that launched this process.
 
     Args:
-        env: The environment that the launcher left. libpmix reads the process's own, so it must say the same.
-        library: What `find_library` found.
+        env: The environment that the launcher set. It must equal the process's environment, which libpmix reads.
+        library: The result of `find_library`.
         directives: Infos for `PMIx_Init`.
 
     Raises:
@@ -91,7 +91,7 @@ def open_client(env: Mapping[str, str], library: Library, directives: Sequence[I
 
 
 def refusal(library: Library) -> str:
-    """Return why no client can be opened on a library in this process now; empty if one can."""
+    """Return the reason why a client cannot be opened on a library in this process now; empty if it can."""
     name = f"libpmix {release_text(library.release)}"
     if usage.spent:
         return f"{name} cannot be opened again in this process: {usage.spent}"
@@ -99,15 +99,15 @@ def refusal(library: Library) -> str:
 
 
 def _check_server(env: Mapping[str, str]) -> None:
-    """See whose server it is before the library tells it anything.
+    """Check the user of the server before the library sends it anything.
 
     Raises:
-        Unreachable: It is another user's, or the kernel does not tell whose.
+        Unreachable: The server runs as another user, or the kernel does not report its user.
     """
     uri = next((env[name] for name in sorted(env) if name.startswith("PMIX_SERVER_URI") and env[name]), "")
     scheme, _, address = uri.partition(";")[2].partition("://")
     host, _, port = address.partition(";")[0].rpartition(":")
-    # Any other address is the library's to judge.
+    # The library checks all other addresses.
     number = decimal(port, 65535)
     if "PMIX_NAMESPACE" in env and scheme in ("tcp4", "tcp6") and number is not None:
         from pypmix.engine.peeruid import OWNER, check_server
@@ -116,7 +116,7 @@ def _check_server(env: Mapping[str, str]) -> None:
 
 
 class NativeSession(Connection):
-    """A client of one process over its libpmix. `open_client` makes it."""
+    """A client of one process over its libpmix. `open_client` creates it."""
 
     def __init__(self, env: Mapping[str, str], library: Library, directives: Sequence[Info]) -> None:
         super().__init__(library)
@@ -143,7 +143,7 @@ class NativeSession(Connection):
         self._renewed: set[Proc] | None = None
         self._last_start = last_start(library.release, env)
         self._names: set[str] = set()
-        """The keys that this process has put, for hints."""
+        """The keys that this process has put, for the hints of errors."""
         self._kept: dict[str, Value] = {
             keys.RANK: Value(codes.PROC_RANK, self.proc[1]),
             keys.VERSION_NUMERIC: Value(codes.UINT32, numeric(library.release)),
@@ -157,7 +157,7 @@ class NativeSession(Connection):
         _sessions.add(self)
 
     def _init(self, env: Mapping[str, str], infos: Any, count: int) -> tuple[Proc, bool]:
-        """Initialise the library; return who this process is, and whether it has no server."""
+        """Initialise the library; return the proc of this process, and True if it has no server."""
         launched = bool(env.get("PMIX_NAMESPACE"))
         if launched and decimal(env.get("PMIX_RANK", "")) is None:
             raise Unreachable(
@@ -169,7 +169,7 @@ class NativeSession(Connection):
         status = lib.pypmix_init(here, infos, count)
         if status == 0 or (status == statuses.ERR_UNREACH and not launched):
             return Proc(get_name(here.nspace), here.rank), not launched
-        # the library does not get over a failed start, not even by PMIx_Finalize
+        # The library cannot start again after a failed start, not even after PMIx_Finalize.
         usage.spent = "its first connection failed"
         if not launched:
             raise error_for(status)("PMIx_Init failed", status=status, operation="open", engine=str(self.info))
@@ -181,7 +181,7 @@ class NativeSession(Connection):
             hint="is it still running? `pypmix doctor` shows what the environment says",
         )
 
-    # what a session is asked
+    # The interface of `ClientSession`
 
     def run(self, op: Op[R]) -> R:
         """Carry out an operation and return its result; see `ClientSession.run`."""
@@ -244,7 +244,7 @@ class NativeSession(Connection):
             self._topic_of(op).submit(op, done)
 
     def _start_fence(self, op: ops.Fence, done: Done[Any]) -> None:
-        """Start a fence; its limit is that of the call, since the library's request may outlast its caller."""
+        """Start a fence; the limit is for the call alone, since the library's request may outlast its caller."""
         asked = self._fence_procs(op)
 
         def begin(ended: Done[Any]) -> None:
@@ -260,11 +260,11 @@ class NativeSession(Connection):
         self.collectives.submit(op, asked or self._everybody, told, begin, deadline(op.directives), done)
 
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
-        """Return what this process holds already, without a message; None if it is not here."""
+        """Return a value that this process holds already, without a message; None if it does not."""
         if not self.open and not self._lost:
             self.closed("get")
         if self.groups is not None:
-            # The library has ranks of its own in a group.
+            # The library numbers the ranks of a group differently.
             proc = self.groups.addresses.proc(proc)
         if key in self._kept:
             return self._own(proc, key)
@@ -273,17 +273,17 @@ class NativeSession(Connection):
         return self._held(proc, key)
 
     def _held(self, proc: Proc, key: str) -> Value | None:
-        """Return what the library has of a proc, without a message."""
+        """Return a value of a proc that the library holds, without a message; None if it does not."""
         call = self.call()
         lib.pypmix_get_optional(call, self.queue, text(proc[0]), proc[1], text(key))
         return None if self.ended(call, NO_LIMIT) else self._take(call)
 
     def group_state(self, name: str) -> GroupState | None:
-        """Return how a group stands that this process is in; see `ClientSession.group_state`."""
+        """Return the state of a group of this process; see `ClientSession.group_state`."""
         return None if self.groups is None else self.groups.state(name)
 
     def supports(self, feature: str) -> bool:
-        """Tell whether a feature works with this library."""
+        """Return True if a feature works with this library."""
         if self.slurm:
             from pypmix.engine.slurm import works as possible
 
@@ -306,23 +306,23 @@ class NativeSession(Connection):
         return int(lib.pypmix_queue_fd(self.queue)) if self.queue else -1
 
     def attach(self) -> None:
-        """Promise to watch `fileno` and to call `poll`; no thread completes operations then."""
+        """Promise to watch `fileno` and to call `poll`; no thread completes operations from then on."""
         self.background.attach()
 
     def detach(self) -> None:
-        """Take that promise back."""
+        """Withdraw the promise of `attach`."""
         if self._background is not None:
             self._background.detach()
 
     def poll(self) -> None:
-        """Complete what has ended, without waiting."""
+        """Complete the operations that have ended, without waiting."""
         if self._background is not None and not self._forked:
             self._background.poll()
 
     def close(self) -> None:
-        """Give the session up without `Finalize`: what is under way fails with `LostConnection`.
+        """Close the session without `Finalize`: pending operations fail with `LostConnection`.
 
-        libpmix itself stays connected, because only `Finalize` can end that; the server sees this process as lost
+        libpmix stays connected, because only `Finalize` can disconnect it; the server reports this process as lost
         when it exits.
         """
         if self._forked:
@@ -342,16 +342,16 @@ class NativeSession(Connection):
         super().leave(lost=lost)
 
     def forked(self) -> None:
-        """See `ClientSession.forked`: nothing of the library is touched, whose threads the child does not have."""
+        """See `ClientSession.forked`: leave the library alone, since the child does not have its threads."""
         self.open = False
         self._forked = True
 
-    # the operations
+    # The operations
 
     def _put(self, op: ops.Put) -> None:
         name = op.key
         if name.startswith(ops.RESERVED_PREFIX):
-            # libpmix drops these without a word; what was put can be read back, here as with the other engine
+            # libpmix drops reserved keys silently. A process can read back its own, as with the other engine.
             self._kept[name] = op.value
             return
         key = text(name)
@@ -395,7 +395,7 @@ class NativeSession(Connection):
             try:
                 return self._get(op.replace(directives=(REFRESH, *directives)))
             except NotFound:
-                pass  # not by its server; it is here, perhaps, or somebody waits for it
+                pass  # The server does not have it. The library may have it, or the caller waits for it.
         call = self.call()
         if directives:
             limit = deadline(directives)
@@ -408,7 +408,7 @@ class NativeSession(Connection):
         return self._answer(op, call, status)
 
     def _answer(self, op: ops.Get, call: Any, status: int) -> Value:
-        """Return the value that a get has ended with, or raise its error."""
+        """Return the value of a get that has ended, or raise its error."""
         self._asked = self._asked or not status
         if not status:
             return self._take(call)
@@ -424,11 +424,9 @@ class NativeSession(Connection):
         raise self._get_error(op, status)
 
     def _outdated(self, proc: Proc, key: str) -> bool:
-        """Tell whether the library may hold a value of a peer that is older than the last collecting fence.
-
-        It keeps all that it was told of a proc, for good; from some release on it asks the server again where a get
-        says so. Its values of jobs do not change.
-        """
+        """Return True if the library may hold a value of a peer that is older than the last collecting fence."""
+        # The library keeps every value of a proc that it has received. Newer releases ask the server again if a get
+        # has the directive `REFRESH`. The values of a job do not change.
         renewed = self._renewed
         return (
             renewed is not None
@@ -443,12 +441,12 @@ class NativeSession(Connection):
             self._renewed.add(proc)
 
     def _collected(self) -> None:
-        """The procs of a fence have exchanged their data: nothing counts that was read before."""
+        """A collecting fence has ended: treat all values that were read before as outdated."""
         if self._asked and self.supports("get.refresh"):
             self._renewed = set()
 
     def _start_anew(self, op: ops.Get, done: Done[Any]) -> None:
-        """Start a get of what may be outdated here."""
+        """Start a get of a value that may be outdated here."""
         self._renew(op.proc)
 
         def ended(result: Any, error: BaseException | None) -> None:
@@ -473,7 +471,7 @@ class NativeSession(Connection):
         if self._alone(op):
             return None
         if self._collectives is not None and self._collectives.given_up:
-            # This call may be one that takes over another.
+            # This call may take over a fence that an earlier caller gave up.
             found: frozenset[Proc] | None = self.wait_for(op, self._start_fence)
             return found
         asked: tuple[Proc, ...] = ()
@@ -490,7 +488,7 @@ class NativeSession(Connection):
         return None if question is None else _participants(self.run(question))
 
     def _run_fence(self, op: ops.Fence, asked: tuple[Proc, ...], arguments: Any, limit: float) -> int:
-        """Call a fence and wait in C; return its status. One that is given up stays with the library."""
+        """Call a fence and wait in C; return its status. A fence that is given up stays with the library."""
         end = monotonic() + limit if limit >= 0 else NO_LIMIT
         call = self.call()
         try:
@@ -500,7 +498,7 @@ class NativeSession(Connection):
                 lib.pypmix_fence(call, self.queue, *arguments, limit)
             status: int = call.status
             while status == PENDING:
-                # A signal has ended the wait, or the time is over.
+                # A signal has ended the wait, or the time limit has passed.
                 left = NO_LIMIT if end < 0 else end - monotonic()
                 if end >= 0 and left <= 0:
                     break
@@ -520,12 +518,12 @@ class NativeSession(Connection):
         return status
 
     def _question(self, op: ops.Fence) -> Op[tuple[Info, ...]] | None:
-        """Return the query after the participants of a fence, if its caller wants them and the server knows them."""
+        """Return the query for the participants of a fence, if its caller wants them and the server knows them."""
         expected = next((info for info in op.directives if info.key == ops.FENCE_PARTICIPANTS), None)
         group = next((info for info in op.directives if info.key == keys.GROUP_ID), None)
         if expected is None or group is None or self.groups is None or not self.groups.adapts:
             return None
-        # The library answers from what it has heard before unless it is told not to.
+        # Without a refresh, the library answers from its cache.
         return ops.QueryInfo((Query((ops.FENCE_PARTICIPANTS,), (REFRESH_QUERY, group, expected)),))
 
     def _then_ask(self, question: Op[Any], done: Done[Any]) -> Done[Any]:
@@ -549,7 +547,7 @@ class NativeSession(Connection):
         call = self.call()
         lib.pypmix_abort(call, self.queue, op.code, message, procs, count)
         status = self.ended(call, NO_LIMIT)
-        # a server that ends the job need not answer first
+        # A server that ends the job need not answer first.
         if status and not (connected and status in MAYBE_LOST):
             raise self.failed(op.name, status, procs=op.procs)
         if not status:
@@ -571,7 +569,8 @@ class NativeSession(Connection):
         return int(lib.pypmix_finalize())
 
     def _barrier(self, op: ops.Finalize) -> PMIxError | None:
-        """Fence before the end if that was asked for; 4.2 would wait for itself if it were left to it."""
+        """Fence before `PMIx_Finalize` if the caller asked for it; return the error of the fence."""
+        # Release 4.2 deadlocks if it does this itself.
         if any(info.key == keys.EMBED_BARRIER and info.value.data is not False for info in op.directives):
             try:
                 self._fence(ops.Fence(directives=tuple(info for info in op.directives if info.key == keys.TIMEOUT)))
@@ -592,10 +591,10 @@ class NativeSession(Connection):
             self._collected()
         return None
 
-    # what they share
+    # Parts of several operations
 
     def _topic_of(self, op: Op[Any]) -> Any:
-        """Return what carries out an operation beyond core."""
+        """Return the topic that carries out an operation that is not of `ops.core`."""
         name = TOPICS.get(type(op).__module__.rpartition(".")[2])
         if name is None:
             raise self.not_offered(op)
@@ -628,7 +627,7 @@ class NativeSession(Connection):
         if directives and (self.groups is None or not self.groups.adapts):
             directives = tuple([info for info in directives if info.key != ops.FENCE_PARTICIPANTS])
         if self.slurm:
-            # Without data, its fence ends before all have come.
+            # Without data, Slurm's fence ends before all procs have arrived.
             directives = (COLLECT, *[info for info in directives if info.key != COLLECT.key])
         elif op.collect:
             directives = (COLLECT, *directives)
@@ -641,7 +640,7 @@ class NativeSession(Connection):
         return procs, count, infos, ninfos
 
     def _check_slurm(self, op: Op[Any]) -> None:
-        """Raise where an operation must not reach Slurm's server."""
+        """Raise an error if an operation must not reach Slurm's server."""
         if type(op).__module__ != CORE:
             from pypmix.engine.slurm import refusal
 
@@ -678,7 +677,8 @@ class NativeSession(Connection):
             lib.pypmix_call_free(call)
 
     def _own(self, proc: Proc, key: str) -> Value | None:
-        """Return what the engine knows of itself: libpmix crashes on these questions in some releases, or is silent."""
+        """Return a value that the engine knows without the library; None if it does not."""
+        # Some releases of libpmix crash on these gets, or do not answer them.
         if key == keys.RANK:
             ours = proc[1] == RANK_INVALID and proc[0] in ("", self.proc[0])
         else:
@@ -686,7 +686,11 @@ class NativeSession(Connection):
         return self._kept[key] if ours else None
 
     def _alone(self, op: ops.Fence) -> bool:
-        """Tell whether a fence is of this process alone; a singleton cannot fence with others."""
+        """Return True if a fence is of a singleton alone.
+
+        Raises:
+            Unreachable: A singleton fences with other procs.
+        """
         if not self.singleton:
             return False
         nspace, rank = self.proc
@@ -717,7 +721,7 @@ class NativeSession(Connection):
 
 
 def _participants(infos: tuple[Info, ...]) -> frozenset[Proc]:
-    """Return the procs that took part in a fence, from the answer to the query after them; none if as expected."""
+    """Return the participants of a fence from the answer to the query for them; empty if all took part."""
     data = next((info.value.data for info in infos if info.key == ops.FENCE_PARTICIPANTS), None)
     return frozenset(data.items) if isinstance(data, DataArray) else frozenset()
 
@@ -751,7 +755,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def _server(env: Mapping[str, str]) -> str:
-    """Return the server as the environment names it: its nspace and rank, and its release."""
+    """Return the name of the server in the environment: its nspace and rank, and its release."""
     for name in sorted(env):
         if name.startswith("PMIX_SERVER_URI"):
             server = env[name].partition(";")[0]
@@ -763,14 +767,14 @@ def _server(env: Mapping[str, str]) -> str:
 
 
 def _rule(env: Mapping[str, str], release: Release, server: Release) -> int:
-    """Return what both the library and its server decode; see `pypmix.wire.readers`."""
+    """Return the rule of the encoding that both the library and its server decode; see `pypmix.wire.readers`."""
     older = min(release, server) if server > (0, 0, 0) else release
-    # With a Python server, a library speaks the encoding of that engine.
+    # With a server of the Python engine, the library uses the encoding of that engine.
     return rule_of(older) if env.get("PYPMIX_SERVER_ENGINE") == "python" else rule_of_library(older)
 
 
 def _server_release(env: Mapping[str, str]) -> Release:
-    """Return the server's release; nothing but zeros where the environment does not tell."""
+    """Return the server's release; zeros if the environment does not name it."""
     try:
         return parse_release(env.get("PMIX_VERSION", ""))
     except ValueError:
