@@ -6,15 +6,15 @@ import os
 from binascii import crc32
 
 missing = ""
-"""Why this installation has no native engine; empty where it has one."""
+"""The reason why this installation has no native engine; empty if it has one."""
 
 
 def outdated(folder: str, built: int) -> bool:
-    """Tell whether an extension was built of other declarations than those in a folder.
+    """Return True if an extension was built of other declarations than the declarations in a folder.
 
     Args:
-        folder: That of a source tree, `native/cdef`; an installation has none.
-        built: The checksum of those that it was built of; see `native/build_ffi.py`.
+        folder: The folder `native/cdef` of a source tree; an installation does not have it.
+        built: The checksum of the extension's declarations; see `native/build_ffi.py`.
     """
     if not os.path.isdir(folder):
         return False

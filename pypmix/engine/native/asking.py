@@ -1,11 +1,11 @@
-"""Operations as rows of a table: what all topics share whose operations are questions with one answer.
+"""Operations as rows of a table: the common base of topics whose operations are requests with one answer.
 
-A row says how an operation's arguments become C structures, and how what the library answered becomes its result. The
-rest is the same for all: both ways to ask, the wait, the errors, and whose memory is whose.
+A row converts an operation's arguments to C structures, and the library's answer to its result. The rest is the same
+for all rows: blocking and submitted calls, the wait, the errors, and the ownership of memory.
 
-Theory of operation. `steps` is an operation as a generator: it yields what the library is to be asked, is sent the
-ended call (which it frees), and returns the result. `run` drives it on the caller's thread and waits in C for each
-call; `submit` drives it from one completion to the next, on the thread that completes operations.
+Theory of operation. `steps` is an operation as a generator: it yields each call of the library, is sent the ended call
+(which it frees), and returns the result. `run` drives it on the caller's thread and waits in C for each call; `submit`
+drives it from one completion to the next, on the thread that completes operations.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 
 
 def _nothing(topic: Any, call: Any) -> None:
-    """The result of an operation that only ends."""
+    """Return None: the operation has no result."""
 
 
 def found(topic: Asking, call: Any) -> tuple[Any, ...]:
-    """Return the results of an operation that has several things to tell."""
+    """Return the results of an operation whose answer has several elements."""
     return topic.marshal.results(call.results)
 
 
 def text_of(topic: Any, call: Any) -> str | None:
-    """Return the string that an operation had to tell."""
+    """Return the string in the answer to an operation; None if the answer has no value."""
     return string(call.value.data.string) if call.value else None
 
 
 def no_arguments(topic: Asking, op: Any, given: Any) -> None:
-    """Give what an operation has beside its directives: nothing."""
+    """Do nothing: the operation has only directives."""
 
 
 def items(kind: int, field: str) -> Callable[[Asking, Any, Any], None]:
-    """Return what gives a field of an operation, as elements of a type."""
+    """Return a function that fills in a field of an operation, as elements of a type."""
     return lambda topic, op, given: topic.marshal.fill(given.items, kind, getattr(op, field))
 
 
@@ -60,13 +60,13 @@ class Row(Record):
     """One operation.
 
     Attributes:
-        what: What the shim calls it.
+        what: The shim's number of the operation.
         give: Puts the operation's arguments, all but the directives, into a `pypmix_given`.
         take: Returns the result of a call that has succeeded.
-        failures: What a status means here, in words; `{}` in them stands for what `about` returns.
-        about: Returns what the operation is about, for its errors.
-        partial: Whether a partial success that brought something is a success.
-        alone: Whether the library may answer it for a singleton, which has no server.
+        failures: The error text of each status; `{}` is replaced by the result of `about`.
+        about: Returns the subject of the operation, for its errors.
+        partial: True if a partial success with a result is a success.
+        alone: True if the library may answer the operation for a singleton, which has no server.
     """
 
     what: int
@@ -107,11 +107,11 @@ class Asking:
             raise
 
     def submit(self, op: Any, done: Done[Any]) -> None:
-        """Start an operation, whose end `done` is told of."""
+        """Start an operation; `done` is called with its end."""
         self.drive(op, self.steps(op), done)
 
     def drive(self, op: Any, steps: Steps, done: Done[Any], call: Any = None) -> None:
-        """Take steps, from one completion to the next; `done` is told of their end."""
+        """Drive steps from one completion to the next; `done` is called with their end."""
         result: Any = None
         problem: BaseException | None = None
         try:
@@ -121,7 +121,7 @@ class Asking:
         except PMIxError as error:
             problem = error if error.operation else self.session.named(error, op.name)
         except Exception as error:
-            # Before the first call, it is a mistake in the arguments.
+            # An error before the first call is a mistake in the arguments.
             problem = error if call is None else fault(f"the answer to {op.name}", error)
         else:
 
@@ -140,7 +140,7 @@ class Asking:
         done(result, problem)
 
     def steps(self, op: Any) -> Steps:
-        """Yield what an operation asks of the library, and return its result; it is sent each ended call."""
+        """Yield the library calls of an operation, and return its result; the generator is sent each ended call."""
         row, limit = self.row(op), self.limit(op)
         call = yield self.what(op, row), self.given(row, op), limit
         try:
@@ -149,11 +149,11 @@ class Asking:
             lib.pypmix_call_free(call)
 
     def what(self, op: Any, row: Row) -> int:
-        """Return what the shim calls an operation."""
+        """Return the shim's number of an operation."""
         return row.what
 
     def directives(self, op: Any) -> tuple[Any, ...]:
-        """Return the infos that go with an operation."""
+        """Return the infos of an operation."""
         return getattr(op, "directives", ())
 
     def limit(self, op: Any) -> float:
@@ -161,11 +161,16 @@ class Asking:
         return deadline(getattr(op, "directives", ()))
 
     def fault(self, op: Any, call: Any) -> int:
-        """Return the status with which an operation has failed, 0 if it has not."""
+        """Return the status with which an operation has failed; 0 if it succeeded."""
         return int(call.status)
 
     def row(self, op: Any) -> Row:
-        """Return the row of an operation, if it can be asked at all."""
+        """Return the row of an operation.
+
+        Raises:
+            NotSupported: The session does not have the operation.
+            Unreachable: This process is a singleton, and the operation needs a server.
+        """
         row = self.rows.get(type(op))
         if row is None:
             raise self.session.not_offered(op)
@@ -174,7 +179,7 @@ class Asking:
         return row
 
     def given(self, row: Row, op: Any) -> Any:
-        """Return an operation's arguments in memory that the call takes over."""
+        """Return the arguments of an operation; the call owns their memory."""
 
         def fill(given: Any) -> None:
             directives = self.directives(op)

@@ -1,21 +1,23 @@
-"""Operations that are not waited for in C: how they end, on which thread, and what else is called there.
+"""Submitted operations: how they end, the thread that reports their ends, and the other calls on that thread.
 
 Theory of operation. A submitted operation gets a token. Its callback comes on libpmix's progress thread, which puts the
 call into the session's queue (`calls.c`) and wakes the queue's descriptor; it touches no Python. `poll` takes ended
-calls out, reads their outcome, and calls `done`. An attached event loop calls `poll` when the descriptor is readable;
-without one, the thread "pypmix-completions" sleeps on the descriptor and calls it. It starts with the first operation
-that needs it, ends when an event loop attaches, and starts again after `detach` if anything is left to complete.
+calls out, reads their outcome, and calls `done`. An attached event loop calls `poll` when the descriptor is readable.
+Without an event loop, the thread "pypmix-completions" sleeps on the descriptor and calls `poll`. It starts with the
+first operation that needs it, ends when an event loop attaches, and starts again after `detach` if anything is left to
+complete.
 
-`poll` does these in order: it takes ended calls from the queue, and the wake-up with the last one (all that follows is
-looked at after that, so none is lost); has the listeners (the inboxes) take in what came unasked; makes the calls that
-were requested by `tell`; tells the ends of operations; and makes the calls that these have led to. So what came unasked
-before an operation ended is handed on before that end is told. It may also come before the end of what was over
-earlier, which its readers allow for: they know a registration by the time it is asked for.
+`poll` does these steps in order. It takes ended calls from the queue, and with the last call the wake-up; all other
+sources are read after that, so no wake-up is lost. It calls the listeners (the inboxes), which read unrequested
+messages. It makes the calls that were requested by `tell`, reports the ends of operations, and makes the calls that
+these ends have caused. So messages that arrived before an operation ended are delivered before that end is reported.
+They may also be delivered before the end of an earlier operation. The readers allow for it: they know a registration
+from the time of its request.
 
-Two more threads start when they are needed: "pypmix-calls" carries out, one after the other, operations that the
-library has in a blocking form only, and the alarms end operations whose time is over where the library does not. All
-are daemons, so that a process which forgets to finalize ends all the same. A fault on one of them ends the operation
-that it belongs to with an error, is logged, and the thread goes on: its callers would wait for ever otherwise.
+Two more threads start on demand: "pypmix-calls" carries out, one after the other, operations that the library has in a
+blocking form only, and the alarms end operations at their time limit if the library does not. All are daemons, so that
+a process that does not finalize can exit. A fault on one of these threads is logged and ends its operation with an
+error, and the thread continues: other callers would wait for ever otherwise.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 
 JOIN = 2.0
-"""Seconds that a thread has to end; one that a call of the library holds is left behind, as a daemon."""
+"""The seconds to wait for a thread to end; a thread that hangs in a call of the library is left behind, as a daemon."""
 
 
 def _thread(name: str, target: Callable[[], None]) -> threading.Thread:
@@ -56,7 +58,7 @@ class Background:
     """The submitted operations of one session.
 
     Args:
-        queue: The session's queue, which outlives this.
+        queue: The session's queue, which outlives this object.
         run: Carries out an operation that the library has in a blocking form only.
     """
 
@@ -83,10 +85,10 @@ class Background:
 
         Args:
             op: The operation.
-            done: Told of its end.
-            begin: Puts it to the library, for a queue and under a token, and returns 0 or that there is no memory.
-            outcome: Returns the result of the operation and its ended call, which it frees, or raises the error.
-            limit: The seconds that it may last; -1 for no limit.
+            done: Called with the result or the error.
+            begin: Calls the library with a queue and a token; returns 0, or another number if memory is exhausted.
+            outcome: Called with the operation and its ended call, which it frees; returns the result or raises.
+            limit: The seconds that the operation may last; -1 for no limit.
         """
         with self._lock:
             self._last_token += 1
@@ -97,7 +99,7 @@ class Background:
         try:
             refused = begin(self._queue, token)
         except BaseException:
-            # A signal handler may raise before and after the call of the library.
+            # A signal handler may raise before or after the call of the library.
             if not lib.pypmix_queue_has(self._queue, token):
                 self._taken(token)
             raise
@@ -110,7 +112,7 @@ class Background:
         return any(pending[0] is op for pending in list(self._pending.values()))
 
     def leave(self, op: Op[Any], done: Report, outcome: Outcome, call: Any) -> None:
-        """Look after a call that a thread has waited for and given up; for the arguments see `start`."""
+        """Complete a call that a thread has waited for and given up; for the arguments see `start`."""
         with self._lock:
             self._last_token += 1
             token = self._last_token
@@ -119,11 +121,11 @@ class Background:
         lib.pypmix_call_leave(call, self._queue, token)
 
     def later(self, seconds: float, call: Callable[[], None]) -> Alarm:
-        """Have a function called after some seconds, on the thread of the alarms."""
+        """Call a function after some seconds, on the thread of the alarms."""
         return self._limits.later(seconds, call)
 
     def call(self, op: Op[Any], done: Report) -> None:
-        """Run an operation that the library only has in a blocking form, on a thread that does these in order."""
+        """Run an operation that the library has in a blocking form only; a thread runs these in order."""
         with self._lock:
             if self._caller is None:
                 self._caller = _thread("pypmix-calls", self._run_calls)
@@ -131,21 +133,21 @@ class Background:
         self._work.put((op, done))
 
     def tell(self, function: Callable[[Any], object], argument: Any) -> None:
-        """Have a function called with an argument by `poll`, after those of earlier requests."""
+        """Let `poll` call a function with an argument, after the functions of earlier requests."""
         self._due.append((function, argument))
         if self._poller != threading.get_ident():
             self._wake()
 
     def listen(self, listener: Callable[[], bool]) -> None:
-        """Have somebody called with each `poll` who looks for more; from now on there is always one to call it.
+        """Let each `poll` call a listener, and keep a thread that polls from now on.
 
-        It returns whether calls may be made: not where this thread has been interrupted inside of the session.
+        The listener returns True if `poll` may make calls: False if it has interrupted this thread inside the session.
         """
         self._listeners.append(listener)
         self._completions()
 
     def poll(self) -> None:
-        """Report everything that has ended."""
+        """Report the ends of operations, and make the calls that are due."""
         ended = self._ended
         while call := lib.pypmix_queue_pop(self._queue):
             ended.append((None, call, None))
@@ -164,18 +166,18 @@ class Background:
             self._poller = before
 
     def attach(self) -> None:
-        """Somebody watches the queue's descriptor and calls `poll`."""
+        """Stop the thread of completions: the caller watches the queue's descriptor and calls `poll`."""
         self._attached = True
         lib.pypmix_queue_wake(self._queue)
 
     def detach(self) -> None:
-        """Stop listening."""
+        """Complete operations on a thread again: the caller no longer calls `poll`."""
         self._attached = False
         if self._pending or self._finished or self._due or self._listeners:
             self._completions()
 
     def close(self) -> None:
-        """Report what is left, and end the threads."""
+        """End the threads, and report the operations that are left."""
         with self._lock:
             self._closed = True
             lib.pypmix_queue_wake(self._queue)
@@ -198,7 +200,7 @@ class Background:
         try:
             function(argument)
         except Exception as error:
-            # Others wait for what is due behind it.
+            # Other callers wait for the calls behind it.
             fault("what an event or an answer leads to", error)
 
     def _end(self, done: Report | None, result: Any, problem: BaseException | None) -> None:
@@ -214,7 +216,7 @@ class Background:
                     problem, result = fault(f"the answer to {op.name}", error), None
             done(result, problem)
         except Exception as error:
-            # Others wait for what has ended behind it.
+            # Other callers wait for the ends behind it.
             fault("to tell of the end of an operation", error)
 
     def _taken(self, token: int) -> tuple[Op[Any], Report, Outcome]:
@@ -234,7 +236,7 @@ class Background:
                 lib.pypmix_queue_expire(self._queue, token)
 
     def _completions(self) -> None:
-        """See to it that somebody completes operations."""
+        """Start the thread that completes operations, unless it runs or an event loop is attached."""
         if self._attached or self._completer is not None:
             return
         with self._lock:

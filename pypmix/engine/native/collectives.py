@@ -1,16 +1,16 @@
 """Fences, connects and disconnects whose callers may give up before the library has answered.
 
-Theory of operation. A libpmix server counts the callers of a collective and not who they are, so a second call of the
-same procs would stand for a participant that has not arrived. A `Request` whose caller gives up therefore stays here
-until the library has answered it, and the next call of the same kind and procs takes it over: that call waits for the
-answer, or gets a success that is here already, which the others have been told too. A failure that arrives
-after its caller has given up is dropped.
+Theory of operation. A libpmix server counts the callers of a collective but does not identify them, so a second call of
+the same procs would count as a participant that has not arrived. A `Request` whose caller gives up therefore stays here
+until the library has answered it, and the next call of the same kind and procs takes it over. That call waits for the
+answer, or gets a success that has arrived already, which the other participants have received, too. A failure that
+arrives after its caller has given up is dropped.
 
-A server of the Python engine tells callers apart. It is asked by a query to withdraw the one that gives up, and answers
-its request with a timeout. If the next call has taken the request over by then, it is made anew.
+A server of the Python engine identifies callers. A query asks it to withdraw the caller that gives up, and the server
+answers its request with a timeout. If the next call has taken the request over by then, the request is repeated.
 
-The library's answers arrive on the thread that polls the session, limits on that of the alarms, and calls on any; the
-lock is never held while somebody else's function is called.
+The library's answers arrive on the thread that polls the session, limits on the thread of the alarms, and calls on any
+thread; the lock is never held during a callback.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Begin = Callable[[Done[Any]], None]
 
 MAX_ANSWERS = 256
-"""The most answers that are kept for the next calls of collectives that were given up."""
+"""The maximum number of answers that are kept for the next calls of collectives that were given up."""
 
 _CONTINUES = (
     "this process gave up an earlier call of the same procs, which this server still counts; the call waited for its "
@@ -49,14 +49,14 @@ _CONTINUES = (
 
 
 class Request:
-    """A collective that the library was asked for, and the call that waits for it.
+    """A request for a collective to the library, and the call that waits for it.
 
     Attributes:
-        key: Its kind and procs.
+        key: The kind and the procs of the collective.
         op: The operation of the latest call.
-        caller: What that call is known by; None once it was given up.
+        caller: Identifies the latest call in `withdraw`; None once it was given up.
         done: Called with the end; None once the call was given up.
-        begin: Asks the library anew, where the call has taken over the request of an earlier one.
+        begin: Repeats the request to the library, if the call has taken over the request of an earlier call.
         alarm: Ends the call at its limit.
         answer: The success that arrived after the call was given up.
     """
@@ -74,7 +74,7 @@ class Request:
 
 
 class Collectives:
-    """These operations of one session.
+    """The collectives of one session.
 
     Args:
         connection: The session.
@@ -103,9 +103,9 @@ class Collectives:
             op: The operation.
             named: The procs as the library gets them.
             done: Called with the end.
-            begin: Asks the library, without a limit; it is given what to call with the answer.
+            begin: Calls the library without a limit; its argument is the function to call with the answer.
             limit: The seconds that the call may last; -1 for no limit.
-            caller: What `withdraw` names the call by, if not by `done`.
+            caller: Identifies the call in `withdraw`; by default `done`.
         """
         request = Request((type(op), frozenset(named)), op)
         try:
@@ -122,7 +122,7 @@ class Collectives:
             if not earlier:
                 begin(partial(self._answered, request))
         except BaseException:
-            # A signal handler has raised, before or after the library was asked.
+            # A signal handler has raised, before or after the call of the library.
             with self._lock:
                 if request in self._waiting:
                     if request.begin is not None or self._connection.background.has(op):
@@ -132,7 +132,7 @@ class Collectives:
             raise
 
     def _entered(self, new: Request, done: Done[Any], caller: Done[Any], begin: Begin) -> tuple[Request, bool]:
-        """Return the request of a call, which may be that of an earlier one, and whether it is."""
+        """Return the request of a call, and True if the request is of an earlier call."""
         with self._lock:
             earlier = self._taken(new.key)
             request = earlier or new
@@ -144,13 +144,13 @@ class Collectives:
         return request, earlier is not None
 
     def leave(self, op: Any, named: Sequence[Proc], call: Any, outcome: Callable[[Any, Any], Any]) -> None:
-        """Give up a blocking call, which the library has not answered.
+        """Give up a blocking call that the library has not answered.
 
         Args:
             op: The operation.
-            named: The procs as the library has got them.
+            named: The procs as the library got them.
             call: The call, which ends in the session's queue from now on.
-            outcome: Returns the result of the ended call, which it frees, or raises the error.
+            outcome: Called with the operation and the ended call, which it frees; returns the result or raises.
         """
         request = Request((type(op), frozenset(named)), op)
         with self._lock:
@@ -159,15 +159,15 @@ class Collectives:
         self._ask_withdrawal(request)
 
     def withdraw(self, caller: Done[Any]) -> None:
-        """The caller of `submit` no longer waits: `done` is not called."""
+        """Give up a caller's call, whose `done` is not called then."""
         self._give_up(lambda request: request.caller == caller)
 
     def give_up(self, op: Any) -> None:
-        """The same, by the operation."""
+        """Give up the call of an operation, whose `done` is not called then."""
         self._give_up(lambda request: request.op is op)
 
     def error(self, request: Request, continues: bool) -> PMIxError:
-        """Return the error of a call whose time is over."""
+        """Return the error of a call that has reached its limit."""
         op = request.op
         hint = _CONTINUES if continues else ""
         return self._connection.failed(
@@ -188,7 +188,7 @@ class Collectives:
                 return
             continues = request.begin is not None
             self._abandon(request)
-        # Where the thread that polls tells of the ends of operations, and looks whether the server is lost.
+        # The thread that polls reports the ends of operations, and checks whether the server is lost.
         self._connection.background.tell(lambda _: done(None, self.error(request, continues)), None)
         self._ask_withdrawal(request)
 
@@ -228,7 +228,7 @@ class Collectives:
                         del self.given_up[request.key]
                 return
             if getattr(error, "code", 0) == statuses.ERR_TIMEOUT:
-                # That was the limit of the earlier call, or its withdrawal.
+                # This was the limit of the earlier call, or its withdrawal.
                 again, request.begin = request.begin, None
             if again is None:
                 self._waiting.discard(request)
@@ -242,7 +242,7 @@ class Collectives:
             self._answered(request, None, problem)
 
     def _ask_withdrawal(self, request: Request) -> None:
-        """Ask a server of the Python engine no longer to count the caller; it answers the request."""
+        """Ask a server of the Python engine to withdraw the caller; the server answers the request."""
         if self._adapts and self._connection.open:
             kind, named = text(WITHDRAWAL_KIND, request.op.name), procs(WITHDRAWAL_PROCS, sorted(request.key[1]))
             fresh = flag(keys.QUERY_REFRESH_CACHE)

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from pypmix.engine.native.connection import Connection
 
 SPINNING = (4, 2, 0), (6, 0, 0)
-"""Releases, from and before, of servers that are told of no timeout.
+"""The first release of servers that get no timeout, and the first release after them that does.
 
-Each caller's timeout starts the same timer anew, which ruins their list of timers: they spin for ever after that, or
-hang in their own finalize.
+Each caller's timeout restarts the same timer, which corrupts the server's list of timers: the server then spins for
+ever, or hangs in its finalize.
 """
 
 _FAILURES = {
@@ -65,7 +65,7 @@ class Topic(Asking):
         self._adapts = adapts(session)
 
     def directives(self, op: Any) -> tuple[Info, ...]:
-        """Return the infos that go with an operation; the engine itself ends one whose time is over."""
+        """Return the infos of an operation for the library; the engine itself applies the time limit."""
         floor, end = SPINNING
         given: tuple[Info, ...] = op.directives
         if floor <= self.session.server_release < end:
@@ -77,7 +77,7 @@ class Topic(Asking):
         return self.session.wait_for(op, self.submit)
 
     def submit(self, op: Any, done: Done[Any]) -> None:
-        """Start an operation, whose end `done` is told of."""
+        """Start an operation; `done` is called with its end."""
         named = own_named(self.session, op.procs)
         self.session.collectives.submit(op, named, done, partial(super().submit, op), deadline(op.directives))
 
@@ -98,11 +98,13 @@ class Topic(Asking):
         return self._made(op, infos)
 
     def _asked(self, op: Any) -> Any:
-        """Return an operation with what its caller will ask by, if it asks for an nspace: a library returns none.
+        """Return an operation for the library; a connect that requests an nspace gets a token.
+
+        The token identifies the connect in the query for its nspace, since the library does not return the nspace.
 
         Raises:
-            NotSupported: The server does not know what it asks for.
-            NotFound: It disconnects from what this process is not connected to; releases say that in different ways.
+            NotSupported: The server does not know a directive.
+            NotFound: A disconnect from procs that this process is not connected to; releases report it differently.
         """
         session = self.session
         op = op.replace(procs=own_named(session, op.procs))
@@ -121,7 +123,7 @@ class Topic(Asking):
         return op.replace(directives=(*op.directives, token))
 
     def _made(self, op: Any, infos: tuple[Info, ...]) -> Connected | None:
-        """Return what an operation has made, and note what its nspace stands for."""
+        """Return the result of an operation, and note the procs that its nspace stands for."""
         session = self.session
         if type(op) is Disconnect:
             if session.groups is not None:
@@ -139,6 +141,6 @@ class Topic(Asking):
 
 
 def _question(asked: Any) -> QueryInfo | None:
-    """Return what asks for the nspace that a connect has been assigned; None where it has not asked for one."""
+    """Return the query for the nspace that a connect was assigned; None if the connect did not request an nspace."""
     token = next((info for info in asked.directives if info.key == CONNECT_TOKEN), None)
     return None if token is None else QueryInfo((Query((CONNECT_MADE,), (token,)),))

@@ -1,10 +1,10 @@
-"""Events, as calls of the library: handlers, their order, and what this process raises itself.
+"""Events, as calls of the library: handlers, their order, and the events that this process raises.
 
-Each code that this session has handlers for is one handler in the library's chain, whatever their number; the chain of
-the session's own handlers runs there. So their order, what they hand on, and what is kept for those who come late are
-the same with all releases, whose own chains differ and have faults in places: see `quirks`. To handlers in C, they all
-are one that was registered without a wish for a place: a C handler that is declared first comes before them, those
-for several codes, for all, and the one declared last come after them.
+The library has one handler for each code with handlers of this session, however many they are; that handler runs the
+session's chain. So the order of handlers, the results that they pass on, and the events that are kept for late handlers
+are the same with all releases. The chains of releases differ, and some have faults: see `quirks`. For handlers in C,
+the session's handlers are like one handler that was registered without a position: a C handler that is declared first
+runs before them; C handlers for several codes, for all codes, and the C handler declared last run after them.
 """
 
 from __future__ import annotations
@@ -33,28 +33,31 @@ if TYPE_CHECKING:
 
 
 AGAIN = Info("pypmix.again", Value(codes.BOOL, True))
-"""A directive that the library does not know, which has it tell the server of a code that it has told another of."""
+"""A directive that the library does not know.
+
+Because of it, the library registers a code with the server that it has already registered with another server.
+"""
 
 OWN = Info(OWN_CLIENTS, Value(codes.BOOL, True))
 
 ENDS = (statuses.PROC_TERMINATED, statuses.EVENT_PROC_TERMINATED)
-"""The codes of events that servers of pypmix raise to its own clients alone where a proc ends well."""
+"""The codes of events that servers of pypmix raise only to pypmix's own clients if a proc ends without an error."""
 
 DEFAULT = -(2**31)
-"""The code that stands for all codes with servers.
+"""The code that means all codes to servers.
 
-Those before 7 forget who registers without codes, but look for this one, which they let a client register like any.
+Servers before 7 forget clients that register without codes. But they look for this code, and let clients register it.
 """
 
 _FAILURES = {statuses.ERR_NOT_SUPPORTED: "the server's host does not report such events"}
 
 
 class _Interest:
-    """A code that there are handlers for; the code None stands for all.
+    """A code that has handlers; the code None means all codes.
 
     Attributes:
-        handlers: How many.
-        id: What the library knows its own handler by, None as long as there is none.
+        handlers: The number of handlers.
+        id: The id of the library's handler for the code; None before it is registered.
     """
 
     __slots__ = ("handlers", "id")
@@ -79,7 +82,7 @@ class Topic(Asking):
         inbox.readers[lib.PYPMIX_EVENT] = self._arrived
         inbox.enders.append(self._ended)
 
-    # What is asked
+    # Operations
 
     def steps(self, op: Any) -> Steps:
         if type(op) is RegisterEventHandler:
@@ -104,10 +107,10 @@ class Topic(Asking):
     def _deregister(self, op: DeregisterEventHandler) -> Steps:
         self._inbox.enter(lambda: self.handlers.remove(op.id))
         return
-        yield  # which makes it steps
+        yield  # This makes the function a generator.
 
     def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-        """See `Handlers.watch`; under the inbox's lock. The registration with the library is not waited for."""
+        """See `Handlers.watch`; under the inbox's lock. Do not wait for the registration with the library."""
         self.handlers.watch(code, watcher)
         interest = self._interests.setdefault(code, _Interest())
         interest.handlers += 1
@@ -116,7 +119,7 @@ class Topic(Asking):
             self.drive(op, self._register_code(op, code), _unasked)
 
     def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-        """Take `watch` back."""
+        """Undo `watch`."""
         self.handlers.unwatch(code, watcher)
         self._less((code,))
 
@@ -126,7 +129,7 @@ class Topic(Asking):
         self.drive(op, super().steps(op), done)
 
     def has(self, id: int) -> bool:
-        """Tell whether a handler of that number is registered."""
+        """Return True if a handler with an id is registered."""
         return id in self.handlers
 
     def directives(self, op: NotifyEvent) -> tuple[Info, ...]:
@@ -135,15 +138,15 @@ class Topic(Asking):
     # Handlers
 
     def _told(self, handler: Handler) -> tuple[int | None, ...]:
-        """Return what the library is to have a handler for: one for all codes takes two."""
+        """Return the codes that the library needs handlers for; a handler for all codes takes two of them."""
         return handler.codes or (DEFAULT, None)
 
     def _begun(self, op: RegisterEventHandler) -> tuple[Handler, list[int | None]]:
-        """Give a handler its place; return it, and the codes that the library is to be told of."""
+        """Add a handler; return it, and the codes to register with the library."""
         found: list[tuple[Handler, list[int | None]]] = []
         groups = None
         if not self.session.singleton and not TAKEN_IN.isdisjoint(op.codes):
-            # Groups have to take these in before a handler does.
+            # Groups must process these events before a handler does.
             groups = self.session.with_groups()
 
         def step() -> None:
@@ -166,7 +169,7 @@ class Topic(Asking):
             self.handlers.remove(handler.id)
 
     def _register_code(self, op: RegisterEventHandler, code: int | None) -> Steps:
-        """Have the library's own handler of a code; one more that two calls at once have made of it is given up."""
+        """Register the library's handler for a code; drop it if a call at the same time has registered one, too."""
 
         def fill(given: Any) -> None:
             given.number = self._inbox.number
@@ -198,7 +201,7 @@ class Topic(Asking):
         self._less(self._told(handler))
 
     def _less(self, told: Sequence[int | None]) -> None:
-        """One handler less for these codes."""
+        """Count one handler less for these codes."""
         for code in told:
             interest = self._interests[code]
             interest.handlers -= 1
@@ -210,7 +213,7 @@ class Topic(Asking):
     # Events
 
     def note(self, op: NotifyEvent) -> None:
-        """Take in that this process raises an event."""
+        """Note that this process raises an event."""
         self._inbox.enter(lambda: self._raised.add(op))
 
     def _arrived(self, message: Any) -> None:
@@ -249,7 +252,7 @@ def _unused(_delivery: object) -> None:
 
 
 def _unasked(_result: object, _error: BaseException | None) -> None:
-    """Ignores the end of a registration that has no caller waiting."""
+    """Ignore the end of a registration that no caller waits for."""
 
 
 def _notification(topic: Asking, op: NotifyEvent, given: Any) -> None:

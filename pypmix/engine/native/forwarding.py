@@ -57,13 +57,13 @@ class Topic(Asking):
         return super().steps(op)
 
     def has(self, id: int) -> bool:
-        """Tell whether a pull of that number stands."""
+        """Return True if a pull with an id is registered."""
         return id in self._standing
 
     def fault(self, op: Any, call: Any) -> int:
         status = super().fault(op, call)
         if type(op) is IOFDeregister:
-            # the pull is over whatever the server says, and servers up to 5.0.11 say what they find in their memory
+            # The pull has ended whatever the server's status is; servers up to 5.0.11 send uninitialised memory.
             return status if status in _LOST else 0
         return 0 if status == statuses.ERR_IOF_XOFF else status
 

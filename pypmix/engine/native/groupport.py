@@ -1,4 +1,4 @@
-"""The port through which groups reach a native session: all of their steps are taken under the lock of its inbox."""
+"""The port between groups and a native session: all steps of groups run under the lock of the session's inbox."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Timer:
-    """A call that an alarm makes under the lock, unless it was cancelled under it."""
+    """A call that an alarm makes under the lock, unless it was cancelled under the lock before."""
 
     __slots__ = ("_alarm", "_call")
 
@@ -36,7 +36,7 @@ class Timer:
         self._alarm: Alarm = alarms.later(seconds, lambda: port.enter(self._run))
 
     def cancel(self) -> None:
-        """Have the call not happen."""
+        """Prevent the call."""
         self._call = None
         self._alarm.cancel()
 
@@ -51,7 +51,7 @@ class GroupPort:
 
     Args:
         session: The session.
-        put: Puts a construct or a destruct to the library; under the inbox's lock.
+        put: Starts a construct or a destruct in the library; called under the inbox's lock.
     """
 
     def __init__(self, session: Connection, put: Callable[[Any, Done[Any]], None]) -> None:
@@ -72,10 +72,10 @@ class GroupPort:
         self.handlers.failed = self.steps.failed
         self._inbox.enders.append(self._ended)
 
-    # What the session asks
+    # Calls of the session
 
     def start(self, op: Op[Any], done: Done[Any]) -> None:
-        """Begin an operation on groups; `done` is called outside of the lock."""
+        """Start an operation on groups; `done` is called outside of the lock."""
         self._inbox.enter(lambda: self._begin(op, done))
 
     def _begin(self, op: Op[Any], done: Done[Any]) -> None:
@@ -99,7 +99,7 @@ class GroupPort:
             self.agent.start(op, ended)
 
     def withdraw(self, done: Done[Any]) -> None:
-        """The caller of `start` no longer waits for the end of a fence."""
+        """Withdraw a caller of `start` that no longer waits for the end of a fence."""
 
         def step() -> None:
             for op, meant in list(self._outside.values()):
@@ -123,7 +123,7 @@ class GroupPort:
         self._inbox.tell(lambda outcome: done(*outcome), (result, error))
 
     def translate(self, op: Any) -> tuple[Any, Any]:
-        """Return the answer to an operation if the groups know it, and the operation with procs in groups' places.
+        """Return the answer to an operation, if the groups know it, and the operation with members in place of groups.
 
         Raises:
             PMIxError: A group has no such rank or no such value.
@@ -134,21 +134,21 @@ class GroupPort:
             raise self._session.named(error, op.name) from None
 
     def takes(self, op: Any) -> bool:
-        """Tell whether an operation is one of the groups themselves, although its kind is not."""
+        """Return True if the groups carry out an operation that is not a group operation by its type."""
         return not self.adapts and bool(self.addresses.whole(op))
 
     def state(self, name: str) -> GroupState | None:
-        """Return how a group stands."""
+        """Return the state of a group."""
         found: list[GroupState | None] = []
         self._inbox.enter(lambda: found.append(self.agent.standing.state(name)))
         return found[0]
 
     def expect(self, op: RegisterEventHandler) -> None:
-        """A handler is about to be registered for events that the groups take in themselves; under the lock."""
+        """Prepare for a handler of events that the groups process, too, before it is registered; under the lock."""
         self.agent.expect(op.codes)
 
     def leave(self) -> None:
-        """The session goes on with another server, without these groups."""
+        """End these groups: the session continues with another server."""
 
         def step() -> None:
             self._inbox.enders.remove(self._ended)
@@ -163,7 +163,7 @@ class GroupPort:
         for number in list(self._outside):
             self._answer(number, None, error or LostConnection("the client was closed meanwhile"))
 
-    # What the groups ask
+    # Calls of the groups
 
     @property
     def handlers(self) -> Handlers:
@@ -215,14 +215,14 @@ class GroupPort:
 
 
 def adapts(session: Connection) -> bool:
-    """Tell whether the server is one of the Python engine, as the environment says."""
+    """Return True if the server is of the Python engine, according to the environment."""
     nspace = session.server.partition(" ")[0].rpartition(".")[0]
     ours = os.environ.get("PYPMIX_SERVER", "").partition(" ")[0] == nspace
     return ours and os.environ.get("PYPMIX_SERVER_ENGINE") == "python"
 
 
 def own_named(session: Connection, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
-    """Return procs with the own job's plain name, where they call it as other clusters do."""
+    """Return procs, with the plain nspace of this process's job in place of its name with a cluster."""
     nspace = session.proc.nspace
     if not any(proc.nspace.endswith(f":{nspace}") for proc in procs):
         return procs
@@ -232,7 +232,7 @@ def own_named(session: Connection, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
 
 
 def refuse_fence(session: Connection, op: ops.Fence) -> None:
-    """Refuse a fence that no server can end; see `check_fence`."""
+    """Raise an error for a fence that no server can complete; see `check_fence`."""
 
     def knows(name: str) -> bool:
         return name == session.proc.nspace or session.fetch_local(Proc(name, RANK_WILDCARD), keys.JOB_SIZE) is not None

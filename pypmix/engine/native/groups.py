@@ -1,4 +1,4 @@
-"""Groups: which operations they are, and those that are calls of the library."""
+"""Group operations, and the calls of the library that construct and destruct groups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pypmix.engine.native.connection import Connection
 
 UNSORTED: Release = (7, 0, 0)
-"""The first release that tells of the members in the server's order; those before 4.2.4 tell of none at all."""
+"""The first release that returns the members in the server's order; releases before 4.2.4 return no members."""
 
 
 def _name(op: Any) -> str:
@@ -48,7 +48,7 @@ def _destruct(topic: Asking, op: Any, given: Any) -> None:
 
 
 class Topic(Asking):
-    """These operations of one session."""
+    """The group operations of one session."""
 
     rows: Mapping[type, Row] = {
         GroupConstruct: Row(lib.PYPMIX_GROUP_CONSTRUCT, _construct, _constructed, FAILURES, _name),
@@ -64,13 +64,13 @@ class Topic(Asking):
         return self.session.wait_for(op, self.submit)
 
     def submit(self, op: Any, done: Done[Any]) -> None:
-        """Start an operation, whose end `done` is told of."""
+        """Start an operation; `done` is called with its end."""
         if self.session.singleton:
             raise self.session.alone(op.name, getattr(op, "procs", ()))
         self.port.start(op, done)
 
     def put(self, op: GroupConstruct | GroupDestruct, done: Done[Any]) -> None:
-        """Put a construct or a destruct to the library; under the inbox's lock."""
+        """Start a construct or a destruct in the library; under the inbox's lock."""
         if isinstance(op, GroupConstruct) and self.port.adapts and self.session.release < UNSORTED:
             ended = self.port.steps.ended(lambda result, error: self._ordered(op, result, error, done))
             super().submit(op, ended)
@@ -78,7 +78,7 @@ class Topic(Asking):
             super().submit(op, done)
 
     def _ordered(self, op: GroupConstruct, result: Any, error: BaseException | None, done: Done[Any]) -> None:
-        """Ask the server for the order of the members, which the library has not passed on."""
+        """Query the server for the order of the members, which the library has not returned."""
         if error is not None:
             done(None, error)
             return
@@ -93,7 +93,7 @@ class Topic(Asking):
         self.port.submit(QueryInfo((Query((keys.QUERY_GROUP_MEMBERSHIP,), formed),)), told)
 
     def stands_alone(self, op: Any) -> bool:
-        """Tell whether an added proc has to call with itself, since the library does not allow an empty list."""
+        """Return True if an added proc must name itself, since the library does not allow an empty list."""
         return not getattr(op, "procs", True) and self.session.release < GATHERING
 
     def directives(self, op: Any) -> tuple[Any, ...]:
@@ -103,15 +103,15 @@ class Topic(Asking):
         return kept(given) if self.session.release < TELLING else given
 
     def limit(self, op: Any) -> float:
-        # The time runs where the group is constructed: what the library still waits for is not over then.
+        # The limit applies where the group is constructed. The library's request may still be pending then.
         return -1.0
 
     def check(self, op: GroupConstruct) -> None:
-        """Refuse what the library cannot do, or would crash of.
+        """Refuse a construct that the library cannot do, or on which it would crash.
 
         Raises:
-            NotSupported: It has no way to add the caller, or takes the server's answers for something else; the server
-                of the Python engine answers each release as that one expects.
+            NotSupported: The library cannot add the caller, or misreads the server's answers. A server of the Python
+                engine answers each release in the form that the release expects.
         """
         release, server = self.session.release, self.session.server_release
         if self.stands_alone(op) and not self.port.adapts:

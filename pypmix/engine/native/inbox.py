@@ -1,7 +1,7 @@
-"""Events and output: taken from the shim, and brought to the handlers that they are for.
+"""Events and output: read from the shim, and delivered to their handlers.
 
-All steps are taken under one lock and make no calls outwards. The calls that they lead to are made afterwards, in
-order, by the thread that reads the session's queue: an event loop's, or the one that completes operations.
+All steps run under one lock and do not call handlers. The resulting calls are made afterwards, in order, by the thread
+that reads the session's queue: the thread of an event loop, or the thread that completes operations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pypmix.engine.native.marshal import Marshal
 
     class Owner(Protocol):
-        """The session that an inbox is of."""
+        """The session that an inbox belongs to."""
 
         def server_is_lost(self) -> bool: ...
 
@@ -37,11 +37,11 @@ class Inbox:
     """The inbox of one session.
 
     Attributes:
-        number: Its number in the shim.
-        readers: For each kind of message, the function that reads one; called under the lock.
-        enders: Called under the lock when nothing more comes: with None where the session was closed, with the error
-            where its server was lost.
-        over: Whether that has been.
+        number: The number of the inbox in the shim.
+        readers: For each kind of message, the function that reads it; called under the lock.
+        enders: Called under the lock at the end of the inbox: with None if the session was closed, with the error if
+            its server was lost.
+        over: True once the inbox has ended.
     """
 
     def __init__(self, queue: Any, background: Background, marshal: Marshal, engine: str, owner: Owner) -> None:
@@ -51,7 +51,7 @@ class Inbox:
         self._owner = owner
         self._lock = RLock()
         self.inside = owned(self._lock)
-        """Tells whether this thread has the lock."""
+        """Returns True if this thread holds the lock."""
         self._open: set[Any] = set()
         self.readers: dict[int, Callable[[Any], None]] = {}
         self.enders: list[Callable[[BaseException | None], None]] = []
@@ -64,7 +64,11 @@ class Inbox:
         background.listen(self._poll)
 
     def enter(self, step: Callable[[], object]) -> None:
-        """Take a step under the lock; from any thread that does not have it already."""
+        """Run a step under the lock, from a thread that does not hold it.
+
+        Raises:
+            WouldDeadlock: This thread holds the lock: this is a signal handler.
+        """
         if self.inside():
             raise WouldDeadlock(
                 "this thread is inside of the client: this is a signal handler",
@@ -75,14 +79,14 @@ class Inbox:
             step()
 
     def within(self, step: Callable[[], None]) -> None:
-        """Take a step under the lock, from any thread."""
+        """Run a step under the lock, from any thread."""
         with self._lock:
             step()
 
     def answer(
         self, message: Any, status: int = statuses.EVENT_NO_ACTION_TAKEN, results: tuple[Info, ...] = ()
     ) -> None:
-        """Release a message, with which the library's chain of an event continues; unless the session has ended."""
+        """Release a message, unless the session has ended; the library's chain of an event then continues."""
         if message not in self._open:
             return
         self._open.discard(message)
@@ -94,11 +98,11 @@ class Inbox:
         lib.pypmix_message_drop(message, status, infos, count)
 
     def deregister(self, id: int) -> None:
-        """Have the library forget a handler of its own, once no event of this session is unanswered."""
+        """Deregister a handler of the library, once all events of this session are answered."""
         lib.pypmix_deregister_event_handler(self._box, id)
 
     def infos(self, array: Any) -> tuple[Info, ...]:
-        """Return the infos of a message, without those of types that have no form in Python."""
+        """Return the infos of a message, without infos whose types have no form in Python."""
         found = []
         items = ffi.cast("pmix_info_t *", array.array)
         for n in range(array.size):
@@ -110,7 +114,7 @@ class Inbox:
         return tuple(found)
 
     def end(self, error: BaseException | None) -> None:
-        """Take no more: because the session was closed, or because of an error."""
+        """End the inbox, because the session was closed or because of an error."""
         self.within(lambda: self._end(error))
 
     def _end(self, error: BaseException | None) -> None:

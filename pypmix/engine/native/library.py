@@ -1,8 +1,8 @@
-"""Finding the site's libpmix, telling its release without loading it, and opening it.
+"""Find the site's libpmix, read its release without loading it, and open it.
 
-The soname is `libpmix.so.2` in every release, so it says nothing; the release is read from the file. Loading
-candidates to ask them would be worse than slow: a library that is mapped stays in the way of the next one of the
-same soname, and plugins bind to whichever came first. So one library is loaded per process, and only when it is used.
+The soname is `libpmix.so.2` in every release, so the release is read from the file. Candidates are not loaded to find
+out their release: a mapped library shadows the next library of the same soname, and plugins bind to the first. So one
+library is loaded per process, and only when it is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OLDEST: Release = (4, 2, 0)
 
 LAST_MAJOR = 7
-"""The last major release whose structures are known: a later one may have others, which would be misread."""
+"""The last major release whose structures are known: a later release may change them, and they would be misread."""
 
 REQUESTED = "PYPMIX_LIBPMIX"
 """The variable by which a user names a library."""
@@ -48,14 +48,14 @@ _WELL_KNOWN = (
 
 
 class Candidate(Record):
-    """A place where a library may be, and who named it."""
+    """A path where a library may be, and the source that named it."""
 
     path: str
     origin: str
 
 
 class Refusal(Record):
-    """A library that cannot be used, and why."""
+    """A library that cannot be used, and the reason."""
 
     path: str
     origin: str
@@ -63,7 +63,7 @@ class Refusal(Record):
 
 
 class Library(Record):
-    """A libpmix that can be used: its file, who named it, what it calls itself, and its release."""
+    """A libpmix that can be used: its file, the source that named it, its version string, and its release."""
 
     path: str
     origin: str
@@ -77,14 +77,14 @@ class Library(Record):
 
 
 class Found(Record):
-    """The first library that fits, if any, and those that were refused before it."""
+    """The first library that fits, if any, and the libraries that were refused before it."""
 
     library: Library | None
     refused: tuple[Refusal, ...] = ()
 
 
 class Availability(Record):
-    """Whether the native engine can be used here, why, and every library that was looked at, best first."""
+    """Whether the native engine can be used here, the reason, and all libraries that were examined, best first."""
 
     usable: bool
     reason: str
@@ -93,11 +93,11 @@ class Availability(Record):
 
 
 def candidates(env: Mapping[str, str]) -> Iterator[Candidate]:
-    """Yield the places where a libpmix may be, in the order in which they are taken, each file once.
+    """Yield the paths where a libpmix may be, in order of preference, each file once.
 
-    `PYPMIX_LIBPMIX` stands alone: what was asked for is used or refused, never replaced. So does a library that this
-    process has loaded already, since a process can use no second one. Otherwise: the one of the launcher, pkg-config,
-    the loader, well-known places.
+    If `PYPMIX_LIBPMIX` is set, it is the only candidate: the requested library is used or refused, never replaced. The
+    same is true for a library that this process has loaded already, since a process cannot use a second one.
+    Otherwise: the library of the launcher, pkg-config, the loader, well-known places.
     """
     requested = env.get(REQUESTED)
     if requested:
@@ -118,8 +118,8 @@ def find_library(env: Mapping[str, str], want: str | None = None) -> Found:
     """Return the first library that can be used, without loading it.
 
     Args:
-        env: The environment that the launcher left.
-        want: The generation that it must be of (`4.2`, `5.0`, `6+`); None takes any.
+        env: The environment that the launcher set.
+        want: The generation that the library must be of (`4.2`, `5.0`, `6+`); None accepts any.
     """
     refused: list[Refusal] = []
     for candidate in candidates(env):
@@ -134,7 +134,7 @@ def find_library(env: Mapping[str, str], want: str | None = None) -> Found:
 
 
 def availability(env: Mapping[str, str]) -> Availability:
-    """Look at every candidate, load none, and say whether the native engine can be used."""
+    """Examine every candidate without loading it; return whether the native engine can be used."""
     from pypmix.engine import native
 
     looked = [identify(candidate) for candidate in candidates(env)]
@@ -150,7 +150,7 @@ def availability(env: Mapping[str, str]) -> Availability:
 
 
 def identify(candidate: Candidate) -> Library | Refusal:
-    """Tell from a file's contents which library it is, and whether it can be used."""
+    """Return the library in a file, or the reason why it cannot be used; read it from the file's contents."""
     path, origin = candidate.path, candidate.origin
     version = ""
     try:
@@ -175,12 +175,12 @@ def identify(candidate: Candidate) -> Library | Refusal:
 
 
 class Usage:
-    """The use that this process has made of libpmix.
+    """The use of libpmix in this process.
 
     Attributes:
-        opened: How many clients are open.
-        spent: Why it cannot be initialised any more; empty if it can.
-        tool: Whether this process is a tool.
+        opened: The number of open clients.
+        spent: The reason why libpmix cannot be initialised again; empty if it can.
+        tool: True if this process is a tool.
     """
 
     opened = 0
@@ -192,7 +192,7 @@ usage = Usage()
 
 
 def same_environment(env: Mapping[str, str]) -> None:
-    """Raise `ValueError` if an environment says something else to PMIx than the process's own, which libpmix reads."""
+    """Raise `ValueError` if PMIx's variables differ from the process's environment, which libpmix reads."""
     if env is os.environ:
         return
     for name in sorted({*env, *os.environ}):
@@ -204,10 +204,10 @@ def same_environment(env: Mapping[str, str]) -> None:
 
 
 def open_library(library: Library) -> str:
-    """Load a library into this process, unless that has been done, and return what it calls itself.
+    """Load a library into this process, unless it is loaded already, and return its version string.
 
     Raises:
-        EngineUnavailable: It does not load, it is not what its file said, or another one is in use already.
+        EngineUnavailable: The library does not load, its version differs from its file's, or another library is in use.
     """
     from pypmix.engine.native._ffi import ffi, lib
 
@@ -253,7 +253,7 @@ def _pointer_size() -> int:
 
 
 def _short(banner: bytes) -> str:
-    """Return `OpenPMIx 5.0.11rc1` of a text that may go on with revisions and standards."""
+    """Return the part such as `OpenPMIx 5.0.11rc1` of a text; revisions and standards may follow it."""
     words = banner.partition(b",")[0].split(None, 2)[:2]
     return b" ".join(words).decode("ascii", "replace")
 
@@ -262,7 +262,7 @@ def _banner(descriptor: int) -> str:
     import mmap
 
     with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as contents:
-        # From the end: constants come after the code, which is most of it.
+        # Search from the end: constants come after the code, which is most of the file.
         at = contents.rfind(_BANNER)
         while at >= 0:
             if contents[at + len(_BANNER) : at + len(_BANNER) + 1].isdigit():
@@ -272,7 +272,7 @@ def _banner(descriptor: int) -> str:
 
 
 def _mapped(pid: str) -> Iterator[str]:
-    """Yield the libpmix files that a process has mapped, if it lets itself be looked at."""
+    """Yield the libpmix files that a process has mapped, if this process may read its maps."""
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:
             last = ""
@@ -291,7 +291,7 @@ def _is_libpmix(path: str) -> bool:
 
 
 def _same_file(path: str, inode: str) -> bool:
-    """Tell whether a path means here what it means to the other process, which may live in another container."""
+    """Return True if a path is the same file here as in the other process, which may be in another container."""
     try:
         return str(os.stat(path).st_ino) == inode
     except OSError:
@@ -304,7 +304,7 @@ def _loaded(_env: Mapping[str, str]) -> Iterator[Candidate]:
 
 
 def _launcher(env: Mapping[str, str]) -> Iterator[Candidate]:
-    """Yield the library of the process that serves this one, and what the launcher's environment points to."""
+    """Yield the library of the process that serves this process, and the libraries that the environment points to."""
     if env.get("PMIX_NAMESPACE"):
         pid = str(os.getppid())
         while pid not in ("0", ""):
@@ -345,7 +345,7 @@ def _pkg_config(env: Mapping[str, str]) -> Iterator[Candidate]:
         folder = pkgconfig.variables("pmix").get("libdir", "")
         origin = "the pkgconfig package"
     except Exception:
-        # it raises errors of its own, and those of a missing pkg-config program
+        # The package raises various errors, also if the pkg-config program is missing.
         origin = "pkg-config"
         import shutil
 
@@ -370,7 +370,7 @@ def _pkg_config(env: Mapping[str, str]) -> Iterator[Candidate]:
 
 
 def _loader(env: Mapping[str, str]) -> Iterator[Candidate]:
-    """Yield what the dynamic loader would find by the soname."""
+    """Yield the libraries that the dynamic loader would find by the soname."""
     for folder in env.get("LD_LIBRARY_PATH", "").split(":"):
         path = os.path.join(folder, SONAME)
         if folder and os.path.exists(path):
@@ -381,7 +381,7 @@ def _loader(env: Mapping[str, str]) -> Iterator[Candidate]:
 
 
 def loader_cache(cache: str, soname: str) -> list[str]:
-    """Return the paths that glibc's loader cache has for a soname; none where there is no such cache."""
+    """Return the paths that glibc's loader cache has for a soname; empty without a cache of this format."""
     import struct
 
     header = b"glibc-ld.so.cache1.1"

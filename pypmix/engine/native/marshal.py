@@ -1,7 +1,7 @@
-"""Python values into the C structures of PMIx and back.
+"""Convert Python values to the C structures of PMIx and back.
 
-Structures are made of malloc's memory and freed by the shim. Memory starts zeroed and every piece is attached to its
-parent before it is filled, so that whatever has been made when something fails can be freed as a whole.
+Structures are allocated with malloc and freed by the shim. Memory starts zeroed, and every piece is attached to its
+parent before it is filled, so that all pieces can be freed together after a failure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNSIGNED = "?BH?I???Q"
 
 
 class PrecisionWarning(UserWarning):
-    """libpmix sends floats as text with six decimals, and a value does not survive that."""
+    """libpmix sends floats as text with six decimals, which alters a value."""
 
 
 def _format(kind: int) -> str:
@@ -47,7 +47,7 @@ INTEGERS: dict[int, str] = {kind: _format(kind) for kind in RANGES if lib.pypmix
 """The struct code of every type whose data is an int."""
 
 PACKED: dict[int, str] = {**INTEGERS, codes.BOOL: "?", codes.FLOAT: "f", codes.DOUBLE: "d"}
-"""The struct code of every type that an array holds as plain numbers."""
+"""The struct code of every type whose arrays hold plain numbers."""
 
 
 def precision(kind: int, numbers: Sequence[float]) -> None:
@@ -70,7 +70,7 @@ def precision(kind: int, numbers: Sequence[float]) -> None:
 
 
 def plain(value: Value) -> Value:
-    """Return a value as it was given: releases from 5.0 on compress a long string by themselves."""
+    """Return a value, with a compressed string inflated: releases from 5.0 on compress long strings."""
     if value[0] != codes.COMPRESSED_STRING:
         return value
     try:
@@ -84,8 +84,8 @@ class Marshal:
     """Builds and reads C structures for a library of one release.
 
     Args:
-        release: The library's.
-        rule: What may be sent; by default what the library takes. See `pypmix.wire.readers`.
+        release: The release of the library.
+        rule: The rule of the types that may be sent; by default the library's. See `pypmix.wire.readers`.
     """
 
     def __init__(self, release: Release, rule: int | None = None) -> None:
@@ -116,7 +116,7 @@ class Marshal:
         return array, len(given)
 
     def results(self, source: Any) -> tuple[Any, ...]:
-        """Return what a `pmix_data_array_t` of results holds, without unused entries."""
+        """Return the elements of a `pmix_data_array_t` of results, without unused entries."""
         kind, count = source.type, source.size
         if not count:
             return ()
@@ -128,7 +128,7 @@ class Marshal:
         return found
 
     def value(self, value: Value) -> Any:
-        """Return a `pmix_value_t` in memory that Python owns; `clear` frees what it points to."""
+        """Return a `pmix_value_t` in memory that Python owns; `clear` frees the memory that it points to."""
         made = ffi.new("pmix_value_t *")
         try:
             self.put_value(made, value)
@@ -141,10 +141,10 @@ class Marshal:
         lib.pypmix_value_clear(made)
 
     def read(self, value: Any) -> Value:
-        """Return what a `pmix_value_t` holds.
+        """Return the contents of a `pmix_value_t`.
 
         Raises:
-            NotSupported: It holds a type that Python knows no form of.
+            NotSupported: The type of the value has no form in Python.
         """
         kind = value.type
         data = value.data
@@ -185,7 +185,7 @@ class Marshal:
             union.string = structs.copy_text(data)
         elif kind in _BYTES:
             if kind == codes.COMPRESSED_STRING:
-                # the library inflates it on its way, and drops the whole commit where it cannot
+                # The library inflates it before it sends it, and drops the whole commit if it cannot.
                 inflate(data)
             structs.put_object(union.bo, data)
         elif kind == codes.BOOL:
@@ -220,7 +220,7 @@ class Marshal:
         return DataArray(source.type, self.elements(source.type, source.array, source.size))
 
     def fill(self, target: Any, kind: int, items: Sequence[Any]) -> None:
-        """Make a `pmix_data_array_t` of elements; strings have a NULL behind them, as some functions want it."""
+        """Fill a `pmix_data_array_t` with elements; a NULL follows strings, since some functions need it."""
         target.type = kind
         target.size = len(items)
         if items:
@@ -239,7 +239,7 @@ class Marshal:
             strings = ffi.cast("char **", memory)
             for n, item in enumerate(items):
                 if item is None:
-                    # some releases copy such an array without clearing the slots that they skip
+                    # Some releases copy such an array without clearing the slots that they skip.
                     raise NotSupported("an array of strings cannot hold None in libpmix")
                 strings[n] = structs.copy_text(item)
         else:
@@ -266,18 +266,18 @@ class Marshal:
         return tuple([get(self, elements[n]) for n in range(count)])
 
     def check(self, kind: int) -> None:
-        """Raise `NotSupported` if the library takes no value of this type."""
+        """Raise `NotSupported` if the library does not accept values of this type."""
         if kind in self.refused:
             raise refused_value(kind, self.rule)
 
 
 def _alone(put: Callable[[Any, Any], None], get: Callable[[Any], Any]) -> tuple[Put, Get]:
-    """Return writer and reader of what holds no values."""
+    """Return the writer and the reader of a type that does not contain values."""
     return lambda _marshal, target, data: put(target, data), lambda _marshal, source: get(source)
 
 
 def _record(record: type, layout: str) -> tuple[Put, Get]:
-    """Return writer and reader of a structure for a record.
+    """Return the writer and the reader of a structure for a record.
 
     The layout names the structure's fields in the record's order. A field is a number unless its form follows: string
     (s), name (n), list of strings (l), proc (p), time (t), bytes (b), one character (c), value (v); or `=`, the type of
@@ -351,7 +351,7 @@ _PIECES: dict[str, tuple[Put, Get]] = {
 }
 
 _INLINE = {codes.TIMEVAL: "tv", codes.ENVAR: "envar"}
-"""Structures that stand in a value itself, and where."""
+"""The structures that are inside the value itself, and their fields in the union."""
 
 _LAYOUTS: dict[int, tuple[str, type, str]] = {
     codes.PDATA: ("pdata", types.Pdata, "proc:p key:n value:v"),

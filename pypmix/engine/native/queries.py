@@ -68,7 +68,7 @@ def _keys(op: QueryInfo) -> str:
 
 
 class Topic(Asking):
-    """These operations of one session."""
+    """The queries and resolves of one session."""
 
     rows: Mapping[type, Row] = {
         QueryInfo: Row(
@@ -95,10 +95,10 @@ class Topic(Asking):
             super().submit(op, done)
 
     def _here(self, op: Any) -> bool:
-        """Tell whether gets are to answer instead of the library."""
+        """Return True if gets answer an operation instead of the library."""
         if type(op) is QueryInfo:
             return False
-        # without a server, and with releases that wait for ever for the job info of unknown nspaces
+        # Without a server, and with releases that wait for ever for the job info of unknown nspaces.
         return self.session.singleton or (self.session.release < RESOLVING and op.nspace is not None)
 
     def steps(self, op: Any) -> Steps:
@@ -125,7 +125,7 @@ class Topic(Asking):
 
         call = yield self.row(op).what, arguments(fill), self.limit(op)
         try:
-            # servers tell of a partial success in many ways: with that status, with one for what they lack, or with -1
+            # Servers report a partial success by several statuses: its own, the status of a missing answer, or -1.
             came = call.results.size
             answers = completed(known, found(self, call)) if came else ()
             if not answers:
@@ -135,7 +135,7 @@ class Topic(Asking):
             lib.pypmix_call_free(call)
 
     def _questions(self, op: QueryInfo, known: list[Info]) -> list[Query]:
-        """Return the queries that are the library's, in a form that does no harm to its release."""
+        """Return the queries for the library to answer, in a form that is safe for its release."""
         release = self.session.release
         made = []
         answers = iter(known)
@@ -166,12 +166,13 @@ class Topic(Asking):
             kept.append(info)
         keys = {info.key for info in kept}
         if RANK in keys and not keys & {NSPACE, PROCID}:
-            # a rank without an nspace is the own one's; releases before 7 write through a NULL pointer to say so
+            # A rank without an nspace is of this process's nspace. Releases before 7 write through a NULL pointer here.
             kept.insert(0, Info.unchecked(NSPACE, Value.unchecked(codes.STRING, self.session.proc[0]), 0))
         return tuple(kept)
 
     def _known(self, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
-        """Return what is in this process already: a server takes a question without an nspace for one about its own."""
+        """Return the value of a key that this process holds already; None if it does not hold it."""
+        # A server answers a query without an nspace for the server's own nspace.
         if not key.startswith(RESERVED_PREFIX) or key.startswith(QUERY_PREFIX):
             return None
         nspace, rank = "", RANK_WILDCARD
@@ -241,7 +242,7 @@ class Topic(Asking):
         return value.data if isinstance(value.data, str) else None
 
     def hostname(self) -> str:
-        """Return the name of the node that this process is on, as its job knows it."""
+        """Return the name of this process's node, as in its job info."""
         value = self.session.fetch_local(self.session.proc, HOSTNAME)
         if value is not None and isinstance(value.data, str):
             return value.data

@@ -1,4 +1,4 @@
-"""Operations that are one question each: publishing, log, job control, monitors, credentials, fabrics."""
+"""Operations of one request each: publishing, log, job control, monitors, credentials, fabrics."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _place(topic: Asking, op: ComputeDistances, given: Any) -> None:
 
 
 class Topic(Asking):
-    """These operations of one session."""
+    """The operations of one session that are one request each."""
 
     rows: Mapping[type, Row] = {
         Publish: Row(lib.PYPMIX_PUBLISH, failures=_PUBLISHING),
@@ -148,7 +148,7 @@ class Topic(Asking):
     }
 
     def what(self, op: Any, row: Row) -> int:
-        # the library sends it and calls nothing back
+        # The library sends a heartbeat and does not call back.
         if type(op) is ProcessMonitor and op.monitor.key == keys.SEND_HEARTBEAT:
             return int(lib.PYPMIX_HEARTBEAT)
         return row.what
@@ -165,7 +165,7 @@ class Topic(Asking):
         if type(op) not in (FabricRegister, FabricUpdate):
             return status
         if status == statuses.ERR_UNPACK_READ_PAST_END_OF_BUFFER:
-            # a server that has nothing to tell ends its answer early
+            # A server without results ends its answer early.
             return 0
         if status == 0 and not call.results.size and self.session.release < FABRIC_ERRORS:
             return statuses.ERR_NOT_SUPPORTED

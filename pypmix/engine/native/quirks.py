@@ -1,4 +1,4 @@
-"""The differences between releases of libpmix, so that sessions need not know them: tables, and rules over them."""
+"""The differences between releases of libpmix, in tables and functions over the tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 FIRST = (keys.SESSION_INFO, keys.GET_REFRESH_CACHE)
-"""Directives of a get that releases up to 5.0 see only in the first place."""
+"""Directives of a get that releases up to 5.0 see only if they come first."""
 
 _TEXT = (codes.STRING, codes.PROC_NSPACE)
 READ_BLINDLY: dict[str, tuple[int, ...]] = {
@@ -31,38 +31,38 @@ READ_BLINDLY: dict[str, tuple[int, ...]] = {
     keys.TOOL_ATTRIBUTES: _TEXT,
     keys.HOST_ATTRIBUTES: _TEXT,
 }
-"""The types of infos whose values releases take for pointers, without a look at their types."""
+"""The types of infos whose values releases read as pointers without checking the type."""
 
 ATTRIBUTES: Release = (4, 2, 5)
-"""The first release that survives a query for the attributes that are supported."""
+"""The first release that does not crash on a query for supported attributes."""
 
 SINGLE_KEYS: Release = (5, 0, 0)
 """The first release whose queries may have several keys each."""
 
 DENYING: Release = (5, 0, 0)
-"""The first release whose server denies no value that a proc of its node has committed while it was asked for it.
+"""The first release whose server does not deny a value that a proc of its node commits while a get is in progress.
 
-Those before keep what is for clients of the node in shared memory, and what is for other nodes in a table. A get that
-comes after the commit is looked up in the table, found there, and denied as out of its scope.
+Earlier releases keep values for clients of the node in shared memory, and values for other nodes in a table. A get that
+arrives after the commit is looked up in the table, found there, and denied as out of its scope.
 """
 
 ONE_STORE: Release = (7, 0, 0)
 """The first release whose server finds each proc's data, whichever stores its clients have chosen.
 
-A server before it looks for data in the store of the client that asks. Shared memory is such a store, and a job whose
-clients do without it is not in it: a connect of such a job with one that has it fails (4.2), or the server reads from
-a null pointer (5.0 to 6.1). So all clients of such a server share the store that every client has.
+An earlier server looks for data in the store of the client that asks. Shared memory is such a store. It does not have
+the data of a job whose clients do not use it: a connect of that job with a job that uses it fails (4.2), or the server
+reads from a null pointer (5.0 to 6.1). So all clients of such a server use the store that every client has.
 """
 
 RESOLVING: Release = (5, 0, 7)
-"""The first release that asks the server for the procs of a node and the nodes of a job, and does not wait for ever."""
+"""The first release that requests the procs of a node and the nodes of a job from the server without hanging."""
 
 FEATURES: dict[str, Release] = {
     **dict.fromkeys(COMMON, OLDEST),
     "get.refresh": (5, 0, 11),
     "query.attributes": ATTRIBUTES,
 }
-"""The features of this engine, and the first release of a library that has each."""
+"""The features of this engine, and the first release of the library that has each feature."""
 
 NOT_ALONE = frozenset(
     {
@@ -92,39 +92,39 @@ NOT_ALONE = frozenset(
 """The features that need a server, so that a singleton lacks them."""
 
 FABRIC_ERRORS: Release = (7, 0, 0)
-"""The first release that passes on what a server says against a fabric's registration, instead of success."""
+"""The first release that returns a server's error for a fabric's registration, instead of success."""
 
 SERVER_BY_SERVER: Release = (7, 0, 0)
-"""The first release that knows which of a tool's servers it has told of a code."""
+"""The first release that remembers, for each of a tool's servers, the codes that it has registered there."""
 
 RAISED_TWICE: tuple[tuple[Release, Release], ...] = ((OLDEST, (5, 0, 10)), ((6, 0, 0), (6, 1, 0)))
-"""The releases, from each first to before each second, that raise what a tool raises once more, as a server.
+"""The releases, from each first to before each second, that raise a tool's event a second time, as a server.
 
-It comes to the tool's own handlers twice, and the call is called back twice.
+The tool's handlers get the event twice, and the library calls back twice for the call.
 """
 
 SHIFTED: Release = (7, 0, 0)
-"""The first release that raises events on its progress thread, the only one that uses its handlers."""
+"""The first release that raises events on its progress thread, the only thread that uses its handlers."""
 
 ANSWERED_TWICE = 1 << 40
 RAISED_ANYWHERE = 1 << 41
 """The flags of the library that the shim gets with an event: see `events.c`."""
 
 ENDS_ALONE: Release = (7, 0, 0)
-"""The first release that finalizes a tool that has left its last server; those before free itself twice."""
+"""The first release that can finalize a tool that has left its last server; earlier releases free memory twice."""
 
 EVENTS_OF_THE_LIBRARY = frozenset(range(statuses.GROUP_MEMBER_FAILED, statuses.GROUP_INVITED + 1))
-"""The codes of groups, by which the library's own invitations live: no handler of ours keeps it from hearing them.
+"""The codes of groups, which the library's own invitations need: a handler of ours must not end their chain.
 
-Releases before 7 have their own handlers among those of the process, where one before them can end the chain.
+Releases before 7 keep their handlers in one chain with the process's handlers, and an earlier handler can end it.
 """
 
 GRACE = 0.5
-"""Seconds that the library's own answer to a timeout may take before the engine gives its own."""
+"""The seconds that the library has to report a timeout before the engine reports it."""
 
 
 def check_types(infos: Sequence[Info]) -> None:
-    """Raise `TypeError` if a release would take the value of one of these for something else."""
+    """Raise `TypeError` if a release would read the value of an info as another type."""
     for key, value, _ in infos:
         wanted = READ_BLINDLY.get(key)
         if wanted is not None and (value[0] not in wanted or value[1] is None):
@@ -133,7 +133,7 @@ def check_types(infos: Sequence[Info]) -> None:
 
 
 def last_start(release: Release, env: Mapping[str, str]) -> str:
-    """Return why a library cannot be initialised after it was finalized; empty where it can."""
+    """Return the reason why a library cannot be initialised after it was finalized; empty if it can."""
     if (5, 0, 9) <= release < (7, 0, 0):
         return "it was finalized, and a second start would corrupt its memory"
     if release < (5, 0, 0) and env.get("PMIX_GDS_MODULE", "").startswith("ds"):
@@ -142,7 +142,7 @@ def last_start(release: Release, env: Mapping[str, str]) -> str:
 
 
 def raises_twice(release: Release) -> bool:
-    """Tell whether a library calls a tool back twice for each event that it raises."""
+    """Return True if a library calls a tool back twice for each event that it raises."""
     return any(first <= release < fixed for first, fixed in RAISED_TWICE)
 
 
@@ -152,7 +152,7 @@ def ordered(directives: Sequence[Info]) -> list[Info]:
 
 
 def deadline(directives: Sequence[Info], key: str = keys.TIMEOUT) -> float:
-    """Return the seconds after which the engine ends an operation itself; -1 where no timeout was given."""
+    """Return the seconds after which the engine ends an operation itself; -1 if no timeout was given."""
     for info in directives:
         if info.key == key and isinstance(info.value.data, int) and info.value.data > 0:
             return min(info.value.data, 1 << 31) + GRACE
@@ -160,5 +160,5 @@ def deadline(directives: Sequence[Info], key: str = keys.TIMEOUT) -> float:
 
 
 def numeric(release: Release) -> int:
-    """Return PMIX_VERSION_NUMERIC of a release, which libpmix from 5.0 on tells of itself."""
+    """Return PMIX_VERSION_NUMERIC of a release; libpmix provides it itself from 5.0 on."""
     return release[0] << 16 | release[1] << 8 | release[2]

@@ -27,12 +27,12 @@ def _nspace(topic: Asking, call: object) -> str:
 
 
 class Topic(Asking):
-    """This operation of one session."""
+    """The spawns of one session."""
 
     rows: Mapping[type, Row] = {Spawn: Row(lib.PYPMIX_SPAWN, _apps, _nspace)}
 
     def limit(self, op: Spawn) -> float:
-        # PMIX_TIMEOUT is not a limit of this request: some hosts take it for that of the job
+        # PMIX_TIMEOUT is not a limit of this request: some hosts use it as the limit of the job.
         return deadline(op.directives, keys.SPAWN_TIMEOUT)
 
     def error(self, op: Spawn, status: int) -> PMIxError:

@@ -1,7 +1,7 @@
 """The pieces of C structures: strings, procs, bytes, and the objects of hwloc.
 
-Memory is malloc's and starts zeroed; every piece is attached to its parent before it is filled, so that whatever has
-been made when something fails can be freed as a whole.
+Memory is allocated with malloc and starts zeroed; every piece is attached to its parent before it is filled, so that
+all pieces can be freed together after a failure.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ NULL = ffi.NULL
 
 
 def text(name: str) -> bytes:
-    """Return a name or string as libpmix stores it."""
+    """Return the bytes of a name or string in libpmix."""
     return name.encode() if name.isascii() else name.encode("utf-8", "surrogateescape")
 
 
 def string(pointer: Any) -> str | None:
-    """Return a C string as Python has it, None for NULL."""
+    """Return the Python string of a C string; None for NULL."""
     if not pointer:
         return None
     return str(ffi.string(pointer).decode("utf-8", "surrogateescape"))
@@ -49,7 +49,10 @@ def copy_text(data: str | None) -> Any:
 
 
 def fill_strings(target: Any, field: str, items: Sequence[str]) -> None:
-    """Make a list of strings with a NULL behind them; none for none, since some releases take an empty one amiss."""
+    """Create a list of strings with a NULL at the end; leave NULL if there are none.
+
+    Some releases cannot handle an empty list.
+    """
     if not items:
         return
     memory = lib.pypmix_alloc(len(items) + 1, ffi.sizeof("char *"))
@@ -115,7 +118,7 @@ def put_cpuset(target: Any, data: types.Cpuset) -> None:
     if status:
         raise NotSupported(f"the library does not take the cpuset {data.cpus!r}", status=status)
     if data.cpus and get_cpuset(target).cpus == "":
-        # it takes any text, and has no CPUs then
+        # The library accepts any text, and the cpuset is empty then.
         raise ValueError(f"{data.cpus!r} is not a list of CPUs such as '0-3,8'")
 
 

@@ -1,4 +1,4 @@
-"""The native engine's tool session: a process that finds its servers itself, with as many as it wants."""
+"""The native engine's tool session: a process that finds its servers and connects to any number of them."""
 
 from __future__ import annotations
 
@@ -43,10 +43,13 @@ if TYPE_CHECKING:
 
 
 FOREVER = 500_000_000
-"""Seconds; libpmix counts quarters of them in 32 bits, and takes no timeout for none at all."""
+"""The timeout, in seconds, of a wait without a limit.
+
+libpmix counts quarters of seconds in 32 bits, and does not wait at all without a timeout.
+"""
 
 _UNASKED = {"events": DeregisterEventHandler, "forwarding": IOFDeregister}
-"""The topics of what comes unasked, from the server that was told to; and what takes an id of theirs."""
+"""The topics whose messages a server sends unrequested, and the operation that takes an id of the topic."""
 
 _OWN = (ToolAttachToServer, ToolSetServer, ToolGetServers, ToolDisconnect)
 
@@ -55,14 +58,14 @@ def open_tool(env: Mapping[str, str], library: Library, directives: Sequence[Inf
     """`PMIx_tool_init`: load a library, find a server and connect to it.
 
     Args:
-        env: The environment that tells of servers. libpmix reads the process's own, so it must say the same.
-        library: What `find_library` found.
+        env: The environment that names servers. It must equal the process's environment, which libpmix reads.
+        library: The result of `find_library`.
         directives: Infos for `PMIx_tool_init`.
 
     Raises:
-        EngineUnavailable: The library cannot be loaded, or this process uses one already.
-        Unreachable: There is no such server, or it does not let this tool in.
-        ValueError: `env` tells of other servers than the process's environment.
+        EngineUnavailable: The library cannot be loaded, or this process uses a library already.
+        Unreachable: The server does not exist, or does not admit this tool.
+        ValueError: `env` names other servers than the process's environment.
     """
     same_environment(env)
     open_library(library)
@@ -81,7 +84,7 @@ def open_tool(env: Mapping[str, str], library: Library, directives: Sequence[Inf
 
 
 class ToolSession(NativeSession):
-    """An open tool; see `pypmix.engine.base.ToolSession`. `open_tool` makes it."""
+    """An open tool; see `pypmix.engine.base.ToolSession`. `open_tool` creates it."""
 
     def __init__(self, env: Mapping[str, str], library: Library, directives: Sequence[Info]) -> None:
         super().__init__(env, library, directives)
@@ -126,7 +129,7 @@ class ToolSession(NativeSession):
         else:
             owner.submit(op, done)
 
-    # What is another than a client's
+    # Differences from a client
 
     def _init(self, env: Mapping[str, str], infos: Any, count: int) -> tuple[Proc, bool]:
         here = ffi.new("pmix_proc_t *")
@@ -169,20 +172,25 @@ class ToolSession(NativeSession):
         if not self.open:
             self.closed(op.name)
 
-    # Servers that come and go
+    # Changes of servers
 
     def _name_server(self, servers: Sequence[Proc]) -> None:
         self.server = _text(servers[0]) if servers else ""
 
     def _down(self) -> None:
-        """The primary server is lost: what it was asked has failed, and nothing more comes from it."""
+        """Handle the loss of the primary server: end its events, output and groups."""
         if self.stands:
             self.stands = False
             lib.pypmix_queue_serve(self.queue, False)
             self._part(True)
 
     def _part(self, lost: bool | None) -> None:
-        """Have what comes from now on be another's: None where the primary server of before is still there."""
+        """Separate the events, output and groups of the previous primary server from those of the next.
+
+        Args:
+            lost: True if the previous server is lost, False if the tool disconnected from it. None if it is still
+                connected: its events and output continue to arrive.
+        """
         inbox, self._inbox = self._inbox, None
         groups, self.groups = self.groups, None
         if groups is not None:
@@ -201,7 +209,7 @@ class ToolSession(NativeSession):
                 inbox.end(self.loss(procs=(self.proc,)) if lost else None)
 
     def _owner(self, op: Op[Any]) -> Any:
-        """Return the topic of an earlier server that an operation takes an id of."""
+        """Return the topic of an earlier server if an operation takes an id of that topic."""
         asked: Any = op
         name = next((name for name, kind in _UNASKED.items() if type(asked) is kind), "")
         for _inbox, topics in self._earlier if name else ():
@@ -210,14 +218,19 @@ class ToolSession(NativeSession):
         return None
 
     def _note(self, op: Op[Any]) -> None:
-        """Have handlers that are registered with an earlier server called with events raised here as well."""
+        """Note a raised event for the handlers that are registered with earlier servers: they are called, too."""
         if type(op) is NotifyEvent:
             for _inbox, topics in self._earlier:
                 if "events" in topics:
                     topics["events"].note(op)
 
     def lead(self, server: Proc | None, *, dropped: bool = False) -> None:
-        """Another server is the primary one, or none is any more."""
+        """Make another server the primary server.
+
+        Args:
+            server: The server; None if the tool has no primary server from now on.
+            dropped: True if the tool disconnected from the previous server.
+        """
         was, self.singleton = self.singleton, server is None
         self._part(False if dropped else True if not self.stands else None)
         self.stands = server is not None
@@ -227,12 +240,12 @@ class ToolSession(NativeSession):
 
 
 class Servers(Asking):
-    """The requests of a tool to its own library: to attach, to switch, to list its servers, to leave."""
+    """The requests of a tool to its library: attach, switch, list the servers, disconnect."""
 
     session: ToolSession
 
     def steps(self, op: Any) -> Steps:
-        """Ask the library, and take in what has become of the servers."""
+        """Call the library, and update the session's primary server."""
         result = yield from super().steps(op)
         session = self.session
         if type(op) is ToolGetServers:
@@ -256,21 +269,21 @@ class Servers(Asking):
         return found
 
     def _real(self, found: tuple[Proc, ...]) -> tuple[Proc, ...]:
-        """Leave out names of the library that are not servers, and servers that are lost."""
+        """Remove procs that are not servers, and servers that are lost, from an answer of the library."""
         session = self.session
         lost = "" if session.stands else session.server
         return tuple([each for each in found if each.nspace and each != session.proc and _text(each) != lost])
 
     def directives(self, op: Any) -> tuple[Info, ...]:
         if type(op) is ToolSetServer and is_set(op.directives, keys.WAIT_FOR_CONNECTION):
-            # libpmix reads the type that it expects, and not the one that it is given
+            # libpmix reads the value as the type that it expects, whatever the type of the value is.
             limit = next((int(info.value.data) for info in op.directives if info.key == keys.TIMEOUT), 0) or FOREVER
             return (
                 *[info for info in op.directives if info.key != keys.TIMEOUT],
                 Info.unchecked(keys.TIMEOUT, Value.unchecked(codes.INT, min(limit, FOREVER)), 0),
             )
         if type(op) is ToolAttachToServer:
-            # one that is made the primary one while it is attached, releases up to 6.1 free twice at the end
+            # Releases up to 6.1 free a server twice at the end if the attach makes it the primary server.
             return tuple([info for info in op.directives if info.key != keys.PRIMARY_SERVER])
         return getattr(op, "directives", ())
 

@@ -1,4 +1,4 @@
-"""Direct modex requests for a key, or with a time limit: the library has neither, so that it is asked again."""
+"""Direct modex requests for a key, or with a time limit: the library supports neither, so requests are repeated."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Again:
     """The direct modex requests of a server that wait for a key or have a time limit; used from any thread.
 
     Args:
-        ask: Asks the library what a proc has committed: it answers when there is anything.
-        alarms: What wakes it.
-        log: Told of a host that fails over an answer.
+        ask: Requests a proc's committed data from the library, which answers once there is any.
+        alarms: The alarms that run the delayed calls.
+        log: Called with a text if the host fails over an answer.
     """
 
     def __init__(self, ask: Callable[[Proc, Done[bytes]], None], alarms: Alarms, log: Callable[[str], None]) -> None:
@@ -37,7 +37,7 @@ class Again:
     def request(self, proc: Proc, done: Done[bytes], key: str, timeout: float) -> None:
         """See `ServerSession.dmodex_request`."""
         demand = object()
-        # The data is the library's own, but the keys stand in it as they are.
+        # The data has the library's encoding, which contains the keys unchanged.
         wanted = b"" if key.startswith(RESERVED_PREFIX) or not key else key.encode() + b"\0"
 
         def ask(pause: float) -> None:
@@ -68,13 +68,13 @@ class Again:
             self._waiting.pop(demand, None)
             raise
         if self._closed:
-            # Meanwhile, after those who waited had been told.
+            # `close` was called meanwhile, and ended the requests that were waiting before.
             self._end(demand, None, _closed())
         if timeout:
             self._alarms.later(timeout, expire)
 
     def close(self) -> None:
-        """Ask nothing any more, and tell those who wait. May be called twice."""
+        """Stop repeating requests, and end the waiting ones with an error. May be called twice."""
         with self._lock:
             self._closed = True
         for demand in list(self._waiting):

@@ -1,4 +1,4 @@
-"""One question of libpmix to the host, and its one answer."""
+"""An upcall of libpmix to the host, and the host's answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Asked:
-    """One question to the host; see `pypmix.engine.base.Upcall`."""
+    """An upcall that the host answers; see `pypmix.engine.base.Upcall`."""
 
     __slots__ = ("_log", "_node", "_raw", "_row", "gid", "op", "requestor", "uid")
 
@@ -33,7 +33,7 @@ class Asked:
         self.gid: int | None = None
 
     def reply(self, result: object = None) -> None:
-        """Answer with a result. Only the first answer counts; a second one is a fault of the host, and logged."""
+        """Answer with a result. Only the first answer counts; a second answer is a fault of the host, and is logged."""
         raw = self._take()
         if raw is None:
             return
@@ -77,7 +77,7 @@ class Asked:
         try:
             status = statuses.SUCCESS if write is None else write(self._node, self, result, given)
         except Exception as problem:
-            # Hosts are other people's code: what they return may be anything.
+            # Hosts are user code, and may return anything.
             lib.pypmix_given_free(given)
             self._nonsense(problem)
             status = statuses.ERROR
@@ -96,7 +96,7 @@ class Asked:
 
 
 class Told:
-    """An upcall that only tells the host something: there is nothing to answer."""
+    """An upcall that informs the host and does not need an answer."""
 
     __slots__ = ("gid", "op", "requestor", "uid")
 
@@ -114,10 +114,10 @@ class Told:
 
 
 def answer(raw: Any, status: int, given: Any = ffi.NULL) -> None:
-    """Answer an upcall, which is the shim's then, with what was given."""
+    """Answer an upcall with a status and results; the shim owns the upcall from then on."""
     lib.pypmix_upcall_answer(raw, status, given)
 
 
 def status_of(error: BaseException) -> int:
-    """Return the status that an error is answered with."""
+    """Return the status of the answer for an error."""
     return (error.code if isinstance(error, PMIxError) else statuses.ERROR) or statuses.ERROR

@@ -1,4 +1,4 @@
-"""Group upcalls: what releases make of them, each in its own way, as one form."""
+"""Group upcalls: the various forms of releases, converted to one form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def asked(node: Node, raw: Any) -> GroupUpcall:
-    """Return what is to be done with a group.
+    """Return the operation on a group.
 
     The members' group info and endpoint data stay among the directives, since the other servers need them.
     """
@@ -27,10 +27,8 @@ def asked(node: Node, raw: Any) -> GroupUpcall:
 
 
 def answered(node: Node, upcall: Upcall, result: Any, given: Any) -> int:
-    """Give the library what the host returned for a group.
-
-    Releases 5.0 cannot do without the membership of a new group, so it is there for all.
-    """
+    """Put the host's result for a group into an answer, with the membership of a new group."""
+    # Releases 5.0 need the membership of a new group, so all releases get it.
     op: Any = upcall.op
     infos = returned(result, Info)
     if op.operation == GROUP_CONSTRUCT and all(info.key != keys.GROUP_MEMBERSHIP for info in infos):
@@ -41,7 +39,11 @@ def answered(node: Node, upcall: Upcall, result: Any, given: Any) -> int:
 
 
 def alone(node: Node, upcall: Upcall, status: int) -> tuple[Info, ...]:
-    """Return the result of an operation among procs of this server alone, which needs no host."""
+    """Return the result of an operation whose procs are all of this server, which does not need a host.
+
+    Raises:
+        LookupError: The operation needs the host, or the host has refused it.
+    """
     op: Any = upcall.op
     if status != statuses.ERR_NOT_SUPPORTED or not node.all_local(op.procs):
         raise LookupError

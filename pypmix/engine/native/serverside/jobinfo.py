@@ -1,4 +1,4 @@
-"""A job's info in the form in which `PMIx_server_register_nspace` takes it."""
+"""A job's info in the form that `PMIx_server_register_nspace` takes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 def infos_of(job: JobInfo, release: Release) -> list[Info]:
     """Return a job's info for a library of this release.
 
-    Infos whose keys it does not know are left out, because one of them makes it drop all that follows, and those that
-    it cannot decode. The maps of
-    nodes and procs are not given: what a library makes of them is in the arrays of the nodes and procs already, and
-    it would add guesses of its own to these.
+    Infos with keys that the library does not know are left out, because they make it drop all later infos. So are
+    infos that it cannot decode. The maps of nodes and procs are not included: the arrays of the nodes and procs contain
+    their data already, and the library would add guesses to it.
     """
     found = known_infos(job.job, release)
     for key, groups in (
@@ -35,7 +34,7 @@ def infos_of(job: JobInfo, release: Release) -> list[Info]:
 
 
 def size_of(job: JobInfo) -> int:
-    """Return how many procs a job has."""
+    """Return the number of a job's procs."""
     for info in job.job:
         if info.key == keys.JOB_SIZE and isinstance(info.value.data, int):
             return info.value.data

@@ -1,4 +1,4 @@
-"""Answers about a server's jobs that neither its host nor the library gives: from the host's registrations."""
+"""Answers about a server's jobs, from the host's registrations, if neither the host nor the library gives them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 
 def completed(node: Node, asker: Proc | None, queries: Iterable[Query], theirs: Iterable[Info]) -> list[Info]:
-    """Return the host's answers to queries, in their order, with the server's own where the host has none.
+    """Return the answers to queries, in their order: the host's, or the server's own if the host has none.
 
-    A host that has no answer to one of several questions after the same key holds its place with an info without a
-    value.
+    If several queries ask for the same key, the host marks a missing answer by an info without a value.
     """
     told: dict[str, list[Value]] = {}
     for info in theirs:
@@ -34,13 +33,13 @@ def completed(node: Node, asker: Proc | None, queries: Iterable[Query], theirs: 
                 value = None if known is None else known(node, _job(node, asker, query), query)
             if value is not None:
                 found.append(Info.unchecked(key, value, 0))
-    # infos beyond the keys asked for may still mean something to the caller
+    # Infos with other keys may still be useful to the caller.
     found += [Info.unchecked(key, value, 0) for key, values in told.items() for value in values if value.type]
     return found
 
 
 def _job(node: Node, asker: Proc | None, query: Query) -> Registered | None:
-    """Return the job that a query is about: the one that it names, or the asker's own."""
+    """Return the job of a query: the job that the query names, or the caller's job."""
     named: Any = None
     for info in query.qualifiers:
         if info.key == keys.NSPACE or (info.key == keys.PROCID and named is None):
@@ -108,4 +107,4 @@ _ANSWERS: dict[str, Callable[[Node, Registered | None, Query], Value | None]] = 
     keys.QUERY_PSET_NAMES: _pset_names,
     keys.QUERY_PSET_MEMBERSHIP: _pset_members,
 }
-"""The keys that the server knows, beside those that the library answers from the job info itself."""
+"""The keys that the server answers; the library answers others from the job info."""

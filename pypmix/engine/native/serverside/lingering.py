@@ -1,4 +1,4 @@
-"""Clients that have ended and that the library is to know a little longer."""
+"""Clients that have ended but stay registered with the library for a short time."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 HASTY: Release = (5, 0, 2)
-"""The first release that may be told at once that a client which has finalized has ended.
+"""The first release in which a client that has finalized can be deregistered as soon as it has ended.
 
-Earlier ones close its socket then, and continue to watch its descriptor's number. If they have not read its end yet,
-the next client whose connection gets that number is never served: its request for the job info stays unread. So their
-thread has to go through its queue before (`settle`): the end is there to be read once the process has ended.
+Earlier releases close the client's socket at the deregistration, and continue to watch the number of its descriptor. If
+they have not read the end of the connection yet, the next client whose connection gets that number is never served: its
+request for the job info stays unread. So their thread must work through its queue before (`settle`): the end of the
+connection is readable once the process has ended.
 
-No release may be told at once of a client that has not finalized: it has not read the end of the connection yet, and
-forgets the client without reporting it as lost. It is told when it has reported the loss: until then it waits for the
-client in what others call. What is called in between, 4.2 waits in for ever.
+In no release can a client that has not finalized be deregistered at once: the library has not read the end of its
+connection yet, and would forget the client without reporting it as lost. It is deregistered when the library has
+reported the loss. Until then, collectives of other procs wait for the client. Release 4.2 waits for ever in collectives
+that are called in between.
 """
 
 
 class Lingering:
-    """Tells the library of clients that have ended, a while later; used from any thread.
+    """Deregisters clients that have ended after some time; used from any thread.
 
     Args:
-        forget: Tells it of one.
-        alarms: What wakes it.
-        log: Told of what goes wrong.
+        forget: Deregisters a client.
+        alarms: The alarms that run the delayed calls.
+        log: Called with the text of each failure.
     """
 
     def __init__(self, forget: Callable[[Proc], None], alarms: Alarms, log: Callable[[str], None]) -> None:
@@ -45,13 +47,13 @@ class Lingering:
         self._due: dict[Proc, Alarm] = {}
 
     def add(self, proc: Proc) -> None:
-        """A client has ended."""
+        """Add a client that has ended."""
         with self._lock:
             if proc not in self._due:
                 self._due[proc] = self._alarms.later(CLOSED_SECONDS, partial(self._over, proc))
 
     def take(self, proc: Proc) -> bool:
-        """Take a client out; return whether it was there."""
+        """Remove a client; return True if it was there."""
         with self._lock:
             alarm = self._due.pop(proc, None)
         if alarm is not None:
@@ -59,7 +61,7 @@ class Lingering:
         return alarm is not None
 
     def drop(self, nspace: str) -> None:
-        """An nspace is forgotten as a whole."""
+        """Remove all clients of an nspace."""
         for proc in [proc for proc in list(self._due) if proc.nspace == nspace]:
             self.take(proc)
 

@@ -22,7 +22,7 @@ STATE_TERMINATED = 20
 
 
 class Registered(Record):
-    """A job that this server knows: its info, how many procs it has, and which of them are here."""
+    """A job that this server knows: its info, the number of its procs, and the ranks on this node."""
 
     info: JobInfo
     size: int
@@ -34,23 +34,23 @@ class Node:
 
     Attributes:
         proc: The server itself.
-        marshal: Reads and makes the library's structures.
-        release: The library's.
-        uid: The user whose tools are admitted, besides those of root.
-        security: The security modules of which clients may use one.
+        marshal: Reads and creates the library's structures.
+        release: The release of the library.
+        uid: The user whose tools are admitted, as are the tools of root.
+        security: The security modules that clients may use.
         ports: Returns the ports that the library listens on.
-        cut: The numbers of connections of others that were ended, and that the library has not closed.
+        cut: The numbers of other users' connections that were ended here, and that the library has not closed.
         users: The user and the group of each proc that is expected, and of each tool.
         applicant: The user and the group of the tool whose upcall is being read.
-        states: How far each proc is that was registered: PMIx's process states.
-        refused: The procs of which the library must not be told any more; see `CLOSING_TWICE`.
-        jobs: What was registered, by nspace.
+        states: The process state of each registered proc, as in PMIx.
+        refused: The procs that must not be deregistered with the library; see `CLOSING_TWICE`.
+        jobs: The registered jobs, by nspace.
         psets: The members of process sets, in their order.
-        feeds: What the host delivers, and the ids that it gave it, one for each pull.
+        feeds: The output that the host delivers, and the host's id of each pull for it.
         pulling: The pulls that the host has not answered yet.
-        fences: Fences that exchange nothing, by their procs as the library writes them.
-        last_tool: How many names of tools were made up.
-        last_context_id: How many context ids were made up.
+        fences: Fences without data, by their procs in the library's form.
+        last_tool: The number of tool names that were generated.
+        last_context_id: The number of context ids that were generated.
     """
 
     def __init__(
@@ -84,19 +84,19 @@ class Node:
         return self.marshal.results(raw.items)
 
     def forget(self, nspace: str) -> None:
-        """An nspace was deregistered."""
+        """Forget a deregistered nspace, and the users and states of its procs."""
         self.jobs.pop(nspace, None)
         for proc in [proc for proc in list(self.users) if proc.nspace == nspace]:
             self.users.pop(proc, None)
             self.states.pop(proc, None)
 
     def ranks_of(self, nspace: str) -> range | None:
-        """Return the ranks of a job, None where it is not known."""
+        """Return the ranks of a job; None if the job is not registered."""
         job = self.jobs.get(nspace)
         return None if job is None else range(job.size)
 
     def expand(self, procs: Iterable[Proc]) -> Iterator[Proc]:
-        """Yield the procs that these name, with a wildcard as all of its nspace where that is known."""
+        """Yield procs, with all procs of a registered nspace in place of its wildcards."""
         for proc in procs:
             ranks = self.ranks_of(proc.nspace) if proc.rank in (RANK_WILDCARD, RANK_LOCAL_PEERS) else None
             if ranks is None:
@@ -105,14 +105,14 @@ class Node:
                 yield from Proc.unchecked_ranks(proc.nspace, ranks)
 
     def all_local(self, procs: Iterable[Proc]) -> bool:
-        """Tell whether procs are all of this server."""
+        """Return True if all procs belong to this server."""
         return all(
             proc.nspace in self.jobs and proc.rank in self.jobs[proc.nspace].local for proc in self.expand(procs)
         )
 
 
 def merged(infos: Iterable[Info]) -> tuple[Info, ...]:
-    """Return each info once: the library hands over those of all local participants, one after the other."""
+    """Return each info once: the library passes the infos of all local participants, one after the other."""
     found: list[Info] = []
     for info in infos:
         if info not in found:

@@ -1,4 +1,4 @@
-"""Where each upcall stands in a release's server module, and which of them stay empty."""
+"""The place of each upcall in a release's server module, and the places that stay empty."""
 
 from __future__ import annotations
 
@@ -25,39 +25,39 @@ LATER: tuple[tuple[Release, tuple[int, ...]], ...] = (
     ),
     ((5, 0, 0), (lib.PYPMIX_UP_SESSION_CONTROL,)),
 )
-"""The slots after these, from each release on, newest first.
+"""The slots after the common slots, from each release on, newest first.
 
-The place behind `client_connected2` belongs to another upcall in 5.0 than from 6 on, under one soname.
+The slot after `client_connected2` is for one upcall in 5.0 and for another from 6 on, under the same soname.
 """
 
 EMPTY = (lib.PYPMIX_UP_LISTENER, lib.PYPMIX_UP_CLIENT_CONNECTED)
-"""Slots that our hosts leave empty: listening for connections, and old forms of upcalls that all have a newer one."""
+"""The slots that pypmix leaves empty: listening for connections, and old upcalls that have newer forms everywhere."""
 
 REPLACED = {
     lib.PYPMIX_UP_TOOL_CONNECTED: lib.PYPMIX_UP_TOOL_CONNECTED2,
     lib.PYPMIX_UP_LOG: lib.PYPMIX_UP_LOG2,
 }
-"""Upcalls that stay empty where their newer form is there."""
+"""The upcalls that stay empty if the release has their newer form."""
 
 TOLD: dict[int, tuple[Release, Release]] = {
     lib.PYPMIX_UP_NOTIFY_EVENT: ((4, 2, 0), (5, 0, 5)),
     lib.PYPMIX_UP_GROUP: ((4, 2, 3), (6, 0, 0)),
     lib.PYPMIX_UP_IOF_PULL: ((4, 2, 0), (7, 0, 1)),
 }
-"""Upcalls whose answers releases, from the first to before the second, cannot take, and are told success at once.
+"""The upcalls whose later answers releases, from the first to before the second, cannot take.
 
-They have freed by then what an answer would go to; or, for the destruct of a group of this server's clients alone, ask
-a second time where it does not come at once.
+The shim answers them with success at once. The releases have freed the object that a later answer needs. Or, for the
+destruct of a group that has only clients of this server, they call a second time if the answer does not come at once.
 """
 
 UNREFUSED: dict[int, Release] = {lib.PYPMIX_UP_TOOL_CONNECTED: (6, 0, 0)}
-"""Upcalls that releases before these crash over when the host refuses: they are left without an answer instead."""
+"""The upcalls that crash a release before the given one if the host refuses: they get no answer instead."""
 
 
 def places(release: Release) -> list[int]:
-    """Return the place of each upcall in the module, counted in pointers; -1 for those that stay empty.
+    """Return the place of each upcall in the module, counted in pointers; -1 for upcalls that stay empty.
 
-    Those whose answers the release does not take are marked by a flag.
+    Flags mark the upcalls that are answered with success at once, and the upcalls that must not be refused.
     """
     later: tuple[int, ...] = next((upcalls for first, upcalls in LATER if release >= first), ())
     found = [-1] * int(lib.PYPMIX_UPS)
@@ -79,5 +79,5 @@ def places(release: Release) -> list[int]:
 
 
 def slots(release: Release) -> Any:
-    """Return `places` as the shim takes them."""
+    """Return `places` as an array for the shim."""
     return ffi.new("int[]", places(release))

@@ -1,4 +1,4 @@
-"""Tools that connect: whose they are, under which names, and what the host says to them."""
+"""Tools that connect: the check of their users, their names, and the host's answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pypmix.engine.native.serverside.node import Node
 
 TRIES = 20
-"""The tries to find the owner of a connection that has none yet."""
+"""The number of attempts to find the owner of a connection that has no owner yet."""
 
 SAID: dict[str, Any] = {
     keys.NSPACE: "",
@@ -35,14 +35,14 @@ SAID: dict[str, Any] = {
     keys.USERID: None,
     keys.GRPID: None,
 }
-"""The upcall's infos about a tool, with stand-ins where the library does not tell."""
+"""The upcall's infos about a tool, with the values to use if the library does not give them."""
 
 
 def connected(node: Node, raw: Any) -> ToolConnected:
-    """Return a tool's wish to connect, if it is of this server's user or of root.
+    """Return a tool's request to connect, if the tool runs as this server's user or as root.
 
     Raises:
-        PMIxError: It is of another user (`statuses.ERR_INVALID_CRED`).
+        PMIxError: The tool runs as another user (`statuses.ERR_INVALID_CRED`).
     """
     said = dict(SAID)
     rest = []
@@ -64,19 +64,19 @@ def connected(node: Node, raw: Any) -> ToolConnected:
 
 
 def _check_connections(node: Node) -> None:
-    """Check that no other user is connected: the library trusts a tool, and does not tell which connection it has.
+    """Check that no other user is connected: the library trusts a tool, and does not report which connection it has.
 
     Raises:
-        PMIxError: Another user is (`statuses.ERR_INVALID_CRED`).
+        PMIxError: Another user is connected (`statuses.ERR_INVALID_CRED`).
     """
     for trial in range(TRIES):
         if trial:
-            # A client that has just gone leaves a connection without an owner until the library looks at it.
+            # The connection of a client that has just exited has no owner until the library handles its end.
             time.sleep(OWNER_PAUSE)
         whose: set[int] = set()
         present: set[int] = set()
         for owner, connection in connections_of_others(node.ports(), (0, node.uid)):
-            # The library never closes those that it was told to refuse.
+            # The library never closes the connections of refused tools.
             number = os.fstat(connection.fileno()).st_ino
             present.add(number)
             if number not in node.cut:
@@ -84,7 +84,7 @@ def _check_connections(node: Node) -> None:
                 if trial == TRIES - 1 or owner != UNKNOWN_USER:
                     _cut(node, owner, connection)
             connection.close()
-        # The number of one that is gone may be that of another one's next.
+        # The number of a closed connection may be reused for another connection.
         node.cut &= present
         if not whose:
             return
@@ -96,14 +96,14 @@ def _check_connections(node: Node) -> None:
 
 
 def _cut(node: Node, owner: int, connection: socket) -> None:
-    """End a connection, and discard what it has sent, unless it is of a user whose clients are expected."""
+    """End a connection, and discard its unread data, unless its user is the user of expected clients."""
     if any(owner == uid for uid, _gid in node.users.values()):
         return
     node.cut.add(os.fstat(connection.fileno()).st_ino)
     try:
         connection.shutdown(SHUT_RDWR)
     except OSError:
-        # It has ended already, which leaves what it has sent.
+        # It has ended already, but its unread data is left.
         pass
     try:
         while connection.recv(1 << 16, MSG_DONTWAIT):
@@ -113,7 +113,7 @@ def _cut(node: Node, owner: int, connection: socket) -> None:
 
 
 def admitted(node: Node, upcall: Upcall, result: object, given: Any) -> int:
-    """Tell a tool its name: its own, the host's, or one that is made up."""
+    """Assign a name to a tool: the name that it gave, the host's name for it, or a generated name."""
     op: Any = upcall.op
     name = op.proc or result
     if name is None:

@@ -1,6 +1,6 @@
-"""Upcalls: what the library asks as an operation, and what the host returns as the library wants it. One table.
+"""Upcalls: a table of conversions from the library's upcalls to operations, and from the host's results to answers.
 
-What each member of a `pypmix_upcall` means for which upcall is said in the shim's `upcalls.c`.
+The shim's `upcalls.c` describes the members of a `pypmix_upcall` for each upcall.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
 
 DEFAULT = -(2**31)
-"""The code that stands for all codes: clients name it where a default handler goes."""
+"""The code that means all codes: clients send it to deregister a default handler."""
 
 FABRIC_UPDATE = 1
 
@@ -37,20 +37,20 @@ PROC_SIZE = int(lib.pypmix_size_of(codes.PROC))
 
 MOST_FENCES = 64
 MOST_PROCS = 64
-"""The most fences that are kept, and the most procs of each."""
+"""The maximum number of fences that are kept, and of the procs of each fence."""
 
 CLOSING_TWICE = (5, 0, 0), (7, 0, 0)
-"""The first release that closes the connection of a refused client twice, and the first that does not any more.
+"""The first release that closes the connection of a refused client twice, and the first later release that does not.
 
-The second time is when it is told to forget the client or its nspace: another client's connection may have the number
-of the descriptor by then. So it is not told. Earlier releases have let a client in when they ask their host.
+It closes it the second time when the client or its nspace is deregistered: another client's connection may have the
+number of the descriptor by then. So they are not deregistered. Earlier releases admit a client before they ask the host.
 """
 
 PARTIAL_LOOKUP = (7, 0, 0)
 PARTIAL_QUERY = (5, 0, 7)
-"""The first releases that take in the data of a partial success.
+"""The first releases that accept the data of a partial success.
 
-Earlier ones drop it; told of a success, they hand the caller what is there, and it sees which keys are not.
+Earlier releases drop it. If the status is success, they pass the data to the caller, which sees the missing keys.
 """
 
 
@@ -58,13 +58,13 @@ class Row(Record):
     """One upcall.
 
     Attributes:
-        read: Returns the operation; None where the host need not be asked, and the answer is success.
-        write: Puts what the host returned into a `pypmix_given`, and returns the status to answer with. A
-            `TypeError` or a `ValueError` says that it makes no sense.
-        refused: Told of the status of a host that fails, whether the server can do without it: returns the result
-            then, else raises `LookupError`.
-        asks: Whether the source of the upcall is the caller.
-        data: Whether the answer is bytes.
+        read: Returns the operation; None if the answer is success without a call of the host.
+        write: Puts the host's result into a `pypmix_given`, and returns the status of the answer. Raises `TypeError`
+            or `ValueError` if the result is not valid.
+        refused: Called with the status if the host fails. Returns a result if the server can answer without the host;
+            raises `LookupError` if not.
+        asks: True if the source of the upcall is the caller.
+        data: True if the answer is bytes.
     """
 
     read: Callable[[Node, Any], Op[Any] | None]
@@ -74,7 +74,7 @@ class Row(Record):
     data: bool = False
 
 
-# What the host returns. Nothing is wanted where a row has no `write`.
+# Results of the host. A row without `write` ignores the result.
 
 
 def _infos(node: Node, _upcall: object, result: object, given: Any) -> int:
@@ -108,7 +108,7 @@ def _answers(node: Node, upcall: Upcall, result: object, given: Any) -> int:
 
 
 def _own_answers(node: Node, upcall: Upcall, _status: int) -> object:
-    """A host that has no answers leaves the server its own."""
+    """Return the server's own answers if the host has none."""
     queries = upcall.op.queries  # type: ignore[attr-defined]
     found = completed(node, upcall.requestor, queries, ())
     if not found:
@@ -147,12 +147,12 @@ def _unfed(node: Node, upcall: Upcall, _status: int) -> None:
 
 
 def _local(_node: Node, _upcall: object, status: int) -> None:
-    """A host need have no opinion about codes, nor anybody else to tell of an event."""
+    """Answer success if the host does not support the upcall: it need not care for codes, nor forward events."""
     if status != statuses.ERR_NOT_SUPPORTED:
         raise LookupError
 
 
-# What is asked.
+# Operations of upcalls
 
 
 def _source(raw: Any) -> Proc:
@@ -181,7 +181,7 @@ def _connected(node: Node, raw: Any) -> Op[Any]:
 
 
 def _refused(node: Node, upcall: Upcall, _status: int) -> None:
-    """Note it before the client can know, and so end."""
+    """Note the refused client before the client gets the answer and can end."""
     op: Any = upcall.op
     first, fixed = CLOSING_TWICE
     if first <= node.release < fixed:
@@ -201,7 +201,7 @@ def _fence(node: Node, raw: Any) -> Op[Any]:
     size = array.size * PROC_SIZE
     if raw.infos.size or raw.size or size > MOST_PROCS * PROC_SIZE:
         return ops.FenceUpcall(node.items(raw), merged(node.infos(raw)), _bytes(raw))
-    # A job does the same fence again and again.
+    # A job repeats the same fence many times.
     key = bytes(ffi.buffer(array.array, size))
     op = node.fences.get(key)
     if op is None:
@@ -240,7 +240,7 @@ def _codes(node: Node, raw: Any) -> tuple[int, ...]:
 def _event(node: Node, raw: Any) -> Op[Any] | None:
     code, range = raw.number & 0xFFFFFFFF, raw.number >> 32
     if range in (RANGE_LOCAL, RANGE_PROC_LOCAL) or (raw.sourced and get_proc(raw.source) == node.proc):
-        # It is meant for this process alone, or the host has raised it itself.
+        # The event is only for this process, or the host has raised it itself.
         return None
     return ops.NotifyEvent(code - ((code & 1 << 31) << 1), range or RANGE_SESSION, node.infos(raw))
 
@@ -265,7 +265,7 @@ def _pull(node: Node, raw: Any) -> Op[Any] | None:
         return op
     name = frozenset(procs), int(raw.number)
     if not procs and len(node.feeds) == 1 and not node.pulling:
-        # Releases do not say which, and there is only one that it can be.
+        # These releases do not name the pull, and there is only one.
         (name,) = node.feeds
     numbers = node.feeds.get(name)
     if not numbers:
@@ -333,4 +333,4 @@ ROWS: dict[int, Row] = {
         lambda node, raw: ops.ResourceBlock(raw.number, string(raw.text) or "", node.items(raw), node.infos(raw))
     ),
 }
-"""Each upcall that a host of ours is asked."""
+"""The row of each upcall that hosts of pypmix get."""
