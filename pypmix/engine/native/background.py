@@ -141,7 +141,8 @@ class Background:
     def listen(self, listener: Callable[[], bool]) -> None:
         """Let each `poll` call a listener, and keep a thread that polls from now on.
 
-        The listener returns True if `poll` may make calls: False if it has interrupted this thread inside the session.
+        The listener returns True if `poll` may make calls. It returns False if this `poll` interrupts a step of this
+        thread in the session.
         """
         self._listeners.append(listener)
         self._completions()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pypmix.engine.native.connection import Connection
 
 SPINNING = (4, 2, 0), (6, 0, 0)
-"""The first release of servers that get no timeout, and the first release after them that does.
+"""The first release of servers that must not get a timeout, and the first later release that may.
 
 Each caller's timeout restarts the same timer, which corrupts the server's list of timers: the server then spins for
 ever, or hangs in its finalize.

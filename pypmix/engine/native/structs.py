@@ -49,10 +49,8 @@ def copy_text(data: str | None) -> Any:
 
 
 def fill_strings(target: Any, field: str, items: Sequence[str]) -> None:
-    """Create a list of strings with a NULL at the end; leave NULL if there are none.
-
-    Some releases cannot handle an empty list.
-    """
+    """Create a list of strings with a NULL at the end; without strings, leave the field NULL."""
+    # Some releases cannot handle an empty list.
     if not items:
         return
     memory = lib.pypmix_alloc(len(items) + 1, ffi.sizeof("char *"))

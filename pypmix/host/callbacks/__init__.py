@@ -1,1 +1,1 @@
-"""Hosts of one's own: `Host` and what its methods are given."""
+"""Custom hosts: `Host` and the requests that its methods get."""

@@ -1,4 +1,4 @@
-"""`@rm.on_fence` and its like: handlers that are functions."""
+"""Decorators such as `@rm.on_fence`, which register functions as handlers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[[Any], Any])
 
     class Registrar(Protocol):
-        """A host, as its decorators know it: it registers handlers."""
+        """A host, as its decorators see it: it registers handlers."""
 
         def on(self, name: str) -> Callable[[F], F]: ...
 

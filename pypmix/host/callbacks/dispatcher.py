@@ -1,13 +1,14 @@
-"""Upcalls as requests: handed from the engine's thread to handlers, watched until they are answered.
+"""Upcalls as requests: passed from the engine's thread to handlers, and watched until they are answered.
 
-A request is open until its upcall is taken out of it: by an answer, by the watchdog (`_expire`), or when the host
-closes. Taking it out is atomic, and only the taker answers the server. So any thread may answer at any time.
+A request is open until its upcall is removed from it: by an answer, by the watchdog (`_expire`), or when the host
+closes. The removal is atomic, and only the thread that removes the upcall answers the server. So any thread may answer
+at any time.
 
-1. `take`, on the engine's thread, counts the request of its client and refuses it where there are too many.
-2. `_begin`, in the loop, gives it a deadline and starts its handler: an `async def` as a task, any other function on a
-   worker's thread. Clients have turns, so that none waits for all requests of another.
+1. `take`, on the engine's thread, counts the request for its client and refuses it if the client has too many.
+2. `_begin`, in the loop, sets its deadline and starts its handler: an `async def` as a task, any other function on a
+   worker's thread. Clients take turns, so that no client waits for all requests of another.
 3. `returned` or `failed`, on the handler's thread, answer; for `LATER`, the handler's author calls `reply` or `fail`.
-4. `settled`, called by the request that has lost its upcall, ends the count.
+4. `settled`, called by the request whose upcall was removed, ends the count.
 """
 
 from __future__ import annotations
@@ -46,21 +47,21 @@ IN_FLIGHT = 256
 """The limit of unanswered requests of one client; further ones are refused with `ERR_RESOURCE_BUSY`."""
 
 ALWAYS = (ClientAborted, ClientFinalized, ClientLost)
-"""Operations that are never refused: with them a client goes away."""
+"""Operations that are never refused: they report the end of a client."""
 
 PATIENCE = 5.0
-"""Seconds that handlers have to come to an end once they are cancelled."""
+"""Seconds that handlers have to end once they are cancelled."""
 
 
 def is_async(function: object) -> bool:
-    """Tell whether a handler is to be called in the loop."""
+    """Return True if a handler runs in the loop."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def settling(
     loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]
 ) -> Callable[[T | None, BaseException | None], None]:
-    """Return what settles a future of a loop, from any thread."""
+    """Return a function that sets the result or the exception of a loop's future, from any thread."""
 
     def settle(result: Any, error: BaseException | None) -> None:
         if future.done():
@@ -68,7 +69,7 @@ def settling(
         if error is None:
             future.set_result(result)
         elif isinstance(error, StopIteration):
-            # No future takes one.
+            # A future does not accept a StopIteration.
             failure = RuntimeError("a StopIteration was raised")
             failure.__cause__ = error
             future.set_exception(failure)
@@ -86,7 +87,7 @@ def settling(
 
 
 def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Start a task; at once where Python can (3.12), since most handlers never wait."""
+    """Start a task; run it at once if Python can (3.12), since most handlers never wait."""
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
     return loop.create_task(coroutine)
@@ -98,14 +99,14 @@ def _retrieve(task: asyncio.Task[None]) -> None:
 
 
 class Bell:
-    """Has a function called in an event loop as often as other threads ring.
+    """Calls a function in an event loop as often as other threads ring.
 
     `call_soon_threadsafe` does so too, but reads its pipe twice for each call. The loop and the server share the
-    interpreter, and each system call of one is a moment at which it waits for the other.
+    interpreter, and at each system call the loop may wait for the server, or the server for the loop.
 
     Args:
-        loop: The loop, on whose thread this is made and closed.
-        function: What is called.
+        loop: The loop; the bell is created and closed on its thread.
+        function: The function to call.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
@@ -116,10 +117,10 @@ class Bell:
         loop.add_reader(self._fd, self._rung)
 
     def ring(self, _function: object = None) -> None:
-        """Have it called once more; from any thread.
+        """Call the function once in the loop; from any thread.
 
         Raises:
-            RuntimeError: The loop has ended, or this has been closed.
+            RuntimeError: The loop has ended, or the bell was closed.
         """
         with self._lock:
             if self._fd < 0 or self._loop.is_closed():
@@ -136,13 +137,13 @@ class Bell:
             try:
                 self._function()
             except BaseException:
-                # What ends the loop is not to cost the others their calls.
+                # The exception may end the loop's run, but must not drop the remaining calls.
                 if times and self._fd >= 0:
                     os.eventfd_write(self._fd, times)
                 raise
 
     def close(self) -> None:
-        """Do not call it any more."""
+        """Stop calling the function."""
         with self._lock:
             fd, self._fd = self._fd, -1
         if fd >= 0:
@@ -168,7 +169,7 @@ class Dispatcher:
         self.bell = Bell(loop, lambda: self._turns.next())
         self._turns = Turns(self._soon)
         self.answering: Callable[[Callable[[], None]], object] | None = None
-        """It calls a function that answers on the thread of the loop; see `pypmix.engine.base.ServerSession.attach`."""
+        """Calls a function that answers on the loop's thread; see `pypmix.engine.base.ServerSession.attach`."""
         self._serving = False
         self._due = 0
         self._lock = threading.Lock()
@@ -181,7 +182,7 @@ class Dispatcher:
     # On any thread.
 
     def take(self, request: Request[Any], function: Handler, asynchronous: bool) -> None:
-        """Take in a request, to be handled soon; never blocks."""
+        """Schedule a request to be handled; never blocks."""
         requestor = request.requestor
         with self._lock:
             count = 0 if requestor is None else self._counts.get(requestor, 0)
@@ -199,7 +200,7 @@ class Dispatcher:
             self._close(request)
 
     def settled(self, request: Request[Any]) -> None:
-        """A request has been answered."""
+        """Remove a request that has been answered."""
         with self._lock:
             if request in self._open:
                 del self._open[request]
@@ -210,7 +211,7 @@ class Dispatcher:
                         self._counts[requestor] = count
 
     def again(self, request: Request[Any]) -> None:
-        """A request has been answered before: say so, unless that was us."""
+        """Log that a request was answered again, unless the host has closed."""
         if self._closed:
             return
         if request.deadline < 0:
@@ -219,7 +220,7 @@ class Dispatcher:
             log.warning("%s was answered twice; the first answer counts", request, stack_info=True)
 
     def returned(self, request: Request[Any], result: object) -> None:
-        """A handler has returned this."""
+        """Answer a request with the result of its handler."""
         if result is LATER or (result is None and request.answered):
             return
         try:
@@ -233,7 +234,7 @@ class Dispatcher:
             self.failed(request, error)
 
     def failed(self, request: Request[Any], error: BaseException) -> None:
-        """A handler has raised this."""
+        """Log the exception of a handler, and answer the request with it."""
         if isinstance(error, PMIxError):
             log.debug("%s is answered with an error", request, exc_info=error)
         elif not request.answered or not self._closed:
@@ -252,7 +253,7 @@ class Dispatcher:
     # On the loop's thread.
 
     def serve(self, poll: Callable[[], None]) -> None:
-        """Let an engine call the host, and begin then what it was called with: no handler runs inside of the engine."""
+        """Let an engine call the host, and start handlers after it: no handler runs inside the engine."""
         self._serving = True
         try:
             poll()
@@ -264,7 +265,7 @@ class Dispatcher:
                     due -= 1
                     self._turns.next()
             finally:
-                # What ends the loop is not to cost the others their turns.
+                # An exception may end the loop's run, but must not drop the remaining turns.
                 for _ in range(due):
                     self.loop.call_soon(self._turns.next)
 
@@ -273,7 +274,7 @@ class Dispatcher:
             self._close(request)
             return
         if self._reply_timeout is not None:
-            # A longer time that the callers have is the host's as well.
+            # If the callers have a longer timeout, it applies to the host as well.
             request.deadline = self.loop.time() + max(self._reply_timeout, request.timeout or 0.0)
             if self._timer is None or self._timer.when() > request.deadline:
                 self._expire_at(request.deadline)
@@ -281,19 +282,19 @@ class Dispatcher:
             if asynchronous:
                 self._run(request, self._serve(request, function))
             elif request.requestor is not None and self._counts.get(request.requestor, 0) > 1:
-                # The task for an earlier one may not have begun yet, and was put in the loop before this.
+                # The task of an earlier request may not have started yet; it was put in the loop before this call.
                 self.loop.call_soon(self._submit, request, function)
             else:
                 self._submit(request, function)
         except Exception as error:
-            # There is no memory for it: the requestor must be told.
+            # Memory is exhausted: the requestor needs an answer.
             self.failed(request, error)
 
     def _submit(self, request: Request[Any], function: Handler) -> None:
         try:
             self._workers.submit(lambda: self._call(request, function))
         except Exception as error:
-            # There is no memory or no thread for it.
+            # Memory or threads are exhausted.
             self.failed(request, error)
 
     def _run(self, request: Request[Any], coroutine: Coroutine[Any, Any, None]) -> None:
@@ -313,7 +314,7 @@ class Dispatcher:
             self.failed(request, error)
         except BaseException as error:
             self.failed(request, error)
-            # It is logged, and ends the loop's run; asyncio need not log it again when the task is collected.
+            # The exception is logged, and ends the loop's run; asyncio need not log it when the task is collected.
             if (task := asyncio.current_task()) is not None:
                 task.add_done_callback(_retrieve)
             raise
@@ -323,7 +324,7 @@ class Dispatcher:
             else:
                 self.answering(partial(self.returned, request, result))
         finally:
-            # Not by a callback of the task, for which the loop would make another turn.
+            # A callback of the task would cost another iteration of the loop.
             if request.task is not None:
                 self._tasks.pop(request.task, None)
 
@@ -334,7 +335,7 @@ class Dispatcher:
         try:
             result = function(request)
         except BaseException as error:
-            # A thread has no caller to pass even a SystemExit to.
+            # A thread has no caller that could get the exception, not even a SystemExit.
             self.failed(request, error)
             return
         if not inspect.isawaitable(result):
@@ -350,7 +351,7 @@ class Dispatcher:
             self._close(request)
 
     async def in_worker(self, function: Handler, request: Request[Any]) -> Any:
-        """Call a handler that blocks, and return what it returns."""
+        """Call a handler that blocks, and return its result."""
         future: asyncio.Future[Any] = self.loop.create_future()
 
         done = settling(self.loop, future)
@@ -380,7 +381,7 @@ class Dispatcher:
             if upcall is not None:
                 upcall.fail(OperationTimeout("the host did not answer in time", operation=request.name))
             if request.task is not None:
-                # One that has not begun ends without a word.
+                # A task that has not started ends without running its `finally`.
                 request.task.add_done_callback(self._ended)
                 request.task.cancel()
         with self._lock:
@@ -404,7 +405,7 @@ class Dispatcher:
             )
 
     async def close(self) -> None:
-        """Cancel the handlers that run, and answer all that is unanswered."""
+        """Cancel the running handlers, and answer all unanswered requests."""
         self._closed = True
         self.bell.close()
         if self._timer is not None:

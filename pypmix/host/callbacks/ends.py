@@ -22,7 +22,7 @@ ENDED = "pypmix.ended"
 ASKED = "pypmix.asked"
 
 MAX_JOBS = 4096
-"""The limit of jobs that some hosts have ended their part of and others have not; the oldest is forgotten."""
+"""The limit of jobs whose parts have ended on some hosts but not on all; the oldest is forgotten."""
 
 
 class End(Record):
@@ -30,12 +30,12 @@ class End(Record):
 
     Args:
         nspace: The job.
-        nodes: The hosts that have a part in it.
-        launched: Whether any of the processes was started.
-        told: Whether the job's end is told in any case.
+        nodes: The hosts that run a part of the job.
+        launched: True if any of the processes was started.
+        told: True if the event of the job's end is raised even if no client has registered for it.
         code: The exit code; 0 for a part that has not failed.
-        status: How it ended.
-        when: The time of the failure, in seconds since 1970: what failed first is how the job ends.
+        status: The status of the end.
+        when: The time of the failure, in seconds since 1970; the first failure determines the end of the job.
     """
 
     nspace: str
@@ -53,12 +53,12 @@ END = record(End, NAME, some(NAME), FLAG, FLAG, NUMBER, NUMBER, SECONDS)
 class Ends(Notices):
     """The events of a host that has an exchange.
 
-    A job ends when all hosts that have a part in it have ended theirs, or are gone; each of them raises the event.
+    A job ends when all hosts that run a part of it have ended their parts, or are lost; each of them raises the event.
 
     Args:
         host: The host.
-        exchange: What connects it with other hosts.
-        crossing: What takes events to them.
+        exchange: The connection with the other hosts.
+        crossing: Sends events to the other hosts.
     """
 
     def __init__(self, host: Manager, exchange: Exchange, crossing: Crossing) -> None:
@@ -91,7 +91,7 @@ class Ends(Notices):
         self._settle(part.nspace)
 
     def _settle(self, nspace: str) -> None:
-        """Raise the end of a job if all hosts that have a part in it have ended it, or are gone."""
+        """Raise the event of a job's end if all hosts that run a part of it have ended their parts, or are lost."""
         parts = self._waiting[nspace]
         nodes = next(iter(parts.values())).nodes
         lost = [name for name in nodes if name not in parts and name in self._exchange.gone]
@@ -101,7 +101,7 @@ class Ends(Notices):
         aborted = End(nspace, nodes, True, False, 1, Status.ERR_JOB_ABORTED, time.time())
         ended = [parts[name] for name in sorted(parts)] + [aborted] * bool(lost)
         if any(part.launched for part in ended):
-            # Of several that failed the first one counts, and it is the same one on all hosts.
+            # If several parts failed, the first failure counts, which is the same on all hosts.
             end = min([part for part in ended if part.when], key=lambda part: part.when, default=ended[0])
             self._tell_end(nspace, end.code, end.status, any(part.told for part in ended))
 
@@ -119,10 +119,10 @@ class Ends(Notices):
         part = END.read(data)
         self._host.soon(lambda: self._add(sender, part))
 
-    # The codes that clients want; on any thread
+    # The codes that clients have registered for; on any thread
 
     def add(self, wanted: Iterable[int]) -> None:
-        """A client here wants events of these codes: tell the other hosts."""
+        """Add codes that a client here has registered for, and report them to the other hosts."""
         before = len(self.asked)
         super().add(wanted)
         if len(self.asked) > before:
@@ -131,7 +131,7 @@ class Ends(Notices):
                     self._tell_asked(name)
 
     def remove(self, unwanted: Iterable[int]) -> None:
-        """No client here wants events of these codes any more; those of other hosts may."""
+        """Remove codes that no client here is registered for, unless clients of other hosts may be."""
         super().remove(set(unwanted) - self._elsewhere)
 
     def _tell_asked(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Host: a resource manager of one's own, whose upcalls are methods."""
+"""Host: a custom resource manager, whose upcalls are methods."""
 
 from __future__ import annotations
 
@@ -56,40 +56,41 @@ _NOTED = frozenset((*LIVES, RegisterEvents, DeregisterEvents))
 class Host(Upcalls, Jobs, Decorators):
     """A resource manager for one node: a server whose upcalls are methods.
 
-    Subclass it and override the methods of what it is to offer; each is named as the slot of the server module, without
-    `_nb`, and takes one request (`pypmix.host.requests`). `async def` methods run in the host's loop, others on a
-    worker's thread, none on the engine's. What a method returns is the answer; `LATER` means that `reply` or `fail` of
-    the request comes later. A `PMIxError` that it raises is the peer's status, any other exception is logged and is
-    `ERROR` to the peer. What has no method is answered as `pypmix run` answers it, as far as `answers` says.
+    Subclass it and override the methods of the operations to offer. Each method is named as the slot of the server
+    module, without `_nb`, and takes one request (`pypmix.host.requests`). `async def` methods run in the host's loop,
+    others on a worker's thread; none runs on the engine's thread. The result of a method is the answer; `LATER` means
+    that `reply` or `fail` of the request is called later. If the method raises a `PMIxError`, the peer gets its status;
+    any other exception is logged, and the peer gets `ERROR`. Upcalls without a method are answered as by `pypmix run`,
+    if `answers` includes them.
 
-    Use it in `async with`, under asyncio: handlers run in that loop. Or use it in `with`: it has a loop of its own
-    then, on a thread of its own.
+    Use it in `async with`, under asyncio: handlers run in that loop. Or use it in `with`: the host then runs a separate
+    loop on a separate thread.
 
     Args:
-        engine: The engine of the server: `python` or `native`; None asks `PYPMIX_ENGINE`, and is `python` without it.
-        node: The name of this node: jobs have their ranks of that node here. None means that all ranks of all jobs are
-            here; with an exchange it is the exchange's own name.
-        exchange: What connects it with the hosts of the other nodes; the host starts and closes it.
-            Fences, direct modexes, groups, connects, events and published data cross nodes by it then, unless a method
-            is overridden.
-        nspace: The server's own nspace; made from the pid if None.
-        tmpdir: Where the host's folder is made, which holds the temporary files of its jobs; the system's by default.
-        system_tmpdir: The folder for what is not of one job; that of the system by default.
+        engine: The engine of the server: `python` or `native`; by default the value of `PYPMIX_ENGINE`, or `python`.
+        node: The name of this node: the ranks of jobs on that node are here. None means that all ranks of all jobs are
+            here; with an exchange, the default is the name of the exchange.
+        exchange: The connection with the hosts of the other nodes; the host starts and closes it. Fences, direct
+            modexes, groups, connects, events and published data then cross nodes, unless a method is overridden.
+        nspace: The nspace of the server; made from the pid if None.
+        tmpdir: The folder in which the host creates a folder for the temporary files of its jobs; the system's
+            temporary folder by default.
+        system_tmpdir: The folder for files that are not of one job; the system's temporary folder by default.
         tool_support: Let tools of this user find the server; `tool_connected` admits each.
         system_server: Be the one system server of this node.
         rendezvous_file: A further rendezvous file to write.
-        rank: The server's own rank in its nspace.
-        library: The libpmix of the native engine; what is found by default.
-        reply_timeout: Seconds after which a request without an answer is reported by name and answered with
-            `ERR_TIMEOUT`; a longer timeout that the clients have asked for counts instead. None for never.
+        rank: The rank of the server in its nspace.
+        library: The libpmix of the native engine; by default the library that is found.
+        reply_timeout: Seconds after which an unanswered request is reported by name and answered with `ERR_TIMEOUT`;
+            a longer timeout of the clients counts instead. None for never.
         grace: Seconds that processes have between SIGTERM and SIGKILL.
-        wrap: Is given the function that the server calls with upcalls and returns the one that it is to call instead,
-            such as `pypmix.host.recording.Recorder.wrap`.
-        limits: What one peer may take; what `PYPMIX_LIMITS` says by default.
-        answers: What is answered that has no method, by the names of the modules of answers: `connecting`, `control`,
-            `credentials`, `forwarding`, `groups`, `logs`, `monitors`, `notices`, `publishing`, `queries`, `spawning`,
-            `tools`. All of them by default. What is in none of those given is `NotSupported`; clients may come and go
-            in any case.
+        wrap: Called with the function that the server calls with upcalls; returns the function to call instead, such as
+            `pypmix.host.recording.Recorder.wrap`.
+        limits: The limits of one peer; by default the limits in `PYPMIX_LIMITS`.
+        answers: The upcalls to answer without a method, by the names of the modules of answers: `connecting`,
+            `control`, `credentials`, `forwarding`, `groups`, `logs`, `monitors`, `notices`, `publishing`, `queries`,
+            `spawning`, `tools`. All modules by default. Other upcalls get `NotSupported`, but clients can always
+            connect, finalize and exit.
     """
 
     def __init__(
@@ -150,13 +151,12 @@ class Host(Upcalls, Jobs, Decorators):
         self._closing = threading.Lock()
         self._watched: int | None = None
 
-    # What is overridden
+    # Methods to override
 
     def handle(self, req: Request[Any]) -> Any:
-        """Handle a request of any kind: this calls the method, or the function, for it.
+        """Handle a request of any kind: call the method or the function for it.
 
-        Override it to see all upcalls in one place, with `match req.op:`; `super().handle(req)` is what would happen
-        otherwise.
+        Override it to see all upcalls in one place, with `match req.op:`; call `super().handle(req)` for the default.
         """
         return self._dispatch(req)
 
@@ -171,10 +171,10 @@ class Host(Upcalls, Jobs, Decorators):
         return await self._dispatcher.in_worker(function, req)
 
     def default(self, req: Request[Any]) -> Later:
-        """Answer as a host does that has no method for it; what an overridden method may end with.
+        """Answer a request as a host without a method for it; an overridden method may end with this call.
 
         Raises:
-            NotSupported: This is not among the host's `answers`.
+            NotSupported: The request is not among the host's `answers`.
         """
         manager = self._managed()
         if not manager.offers(req.op):
@@ -185,13 +185,13 @@ class Host(Upcalls, Jobs, Decorators):
         return LATER
 
     def on(self, name: str) -> Callable[[H], H]:
-        """Decorator: have a function, called with the request alone, handle an upcall instead of the method.
+        """Decorator: register a function that handles an upcall instead of the method; its argument is the request.
 
         Args:
             name: The name of the method, such as `fence`; `@rm.on_fence` is the same.
 
         Raises:
-            ValueError: There is no such upcall.
+            ValueError: An upcall of that name does not exist.
         """
         if name not in METHODS:
             raise ValueError(f"{name!r} is not an upcall of a host: it is one of {', '.join(METHODS)}")
@@ -222,7 +222,7 @@ class Host(Upcalls, Jobs, Decorators):
     # From upcalls to handlers
 
     def _upcall(self, upcall: Upcall) -> None:
-        # On the engine's thread. What a client did is noted before it is answered, hence before it can exit.
+        # On the engine's thread. A client's operation is noted before its answer, hence before the client can exit.
         op, manager = upcall.op, self._manager
         if manager is None:
             upcall.fail(LostConnection("the host has closed", operation=op.name))
@@ -283,7 +283,7 @@ class Host(Upcalls, Jobs, Decorators):
             return
         if self._loop is not None and _running() is self._loop:
             raise WouldDeadlock("this would block the host's own loop", operation="close")
-        # A handler may be here too, on a worker's thread: who comes second waits, and finds the host closed.
+        # A handler on a worker's thread may call this, too: the second caller waits, and finds the host closed.
         with self._closing:
             loop, thread = self._loop, self._thread
             if loop is None:
@@ -305,9 +305,9 @@ class Host(Upcalls, Jobs, Decorators):
                     loop.run_forever()
                     break
                 except (KeyboardInterrupt, SystemExit):
-                    # That of a handler, which is logged; everybody else needs the loop.
+                    # A handler raised it, which is logged; other handlers need the loop.
                     continue
-            # A handler on a worker's thread may wait for one of them.
+            # A handler on a worker's thread may wait for one of the tasks.
             left = asyncio.all_tasks(loop)
             for task in left:
                 task.cancel()
@@ -343,17 +343,17 @@ class Host(Upcalls, Jobs, Decorators):
             raise
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        # What an engine can do in the loop needs no further thread on its way.
+        # If the engine's descriptor is watched in the loop, upcalls need not switch threads.
         if self._loop is loop:
             assert self._dispatcher is not None
             session = self.server.session
             descriptor = session.fileno()
             if descriptor >= 0:
                 try:
-                    # Of one's own: the server may close its descriptor while it is watched.
+                    # Watch a copy: the server may close its descriptor while it is watched.
                     watched = os.dup(descriptor)
                 except OSError:
-                    # There are no more descriptors; the engine's thread serves as well.
+                    # The process has used all descriptors; the engine's thread serves as well.
                     return
                 try:
                     self._dispatcher.answering = session.attach()
@@ -372,10 +372,10 @@ class Host(Upcalls, Jobs, Decorators):
                 self._exchange.close()
         finally:
             try:
-                # It may ask the host for something until its very end.
+                # The server may send upcalls to the host until it is closed.
                 await asyncio.to_thread(self.server.close)
             except (OSError, RuntimeError):
-                # The system gives no thread, which must not keep the rest from being cleaned up.
+                # The system cannot start a thread. The rest must be cleaned up all the same.
                 self.server.close()
             if self._watched is not None:
                 self._loop.remove_reader(self._watched)
@@ -432,20 +432,20 @@ class Host(Upcalls, Jobs, Decorators):
             return await coroutine
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
 
-    # What it tells its server, and others
+    # Calls of the server and of other hosts
 
     @property
     def proc(self) -> Proc:
-        """The server's own proc."""
+        """The proc of the server."""
         return self.server.proc
 
     @property
     def engine(self) -> EngineInfo:
-        """The engine that serves."""
+        """The engine of the server."""
         return self.server.engine
 
     def pending(self) -> list[Pending]:
-        """Return the operations under way in the server, with the procs that have arrived and the missing ones."""
+        """Return the pending operations of the server, with the procs that have arrived and the missing ones."""
         return self.server.pending()
 
     def notify(self, code: int, *, source: Proc | None = None, range: int = RANGE_SESSION, info: Infos = None) -> None:
@@ -453,25 +453,25 @@ class Host(Upcalls, Jobs, Decorators):
 
         Args:
             code: An `EventCode`, a `Status` or a number.
-            source: The proc that it is said to come from; this server by default.
+            source: The proc to report as the source of the event; this server by default.
             range: A `Range`.
-            info: What comes with it, such as `attrs.EVENT_AFFECTED_PROC`.
+            info: The infos of the event, such as `attrs.EVENT_AFFECTED_PROC`.
         """
         self.server.notify(Notification(code, self.proc if source is None else source, range, infos(info)))
 
     async def dmodex_request(self, proc: Proc, *, key: str = "", timeout: float | None = None) -> bytes:
-        """`PMIx_server_dmodex_request`: what a proc of this server has committed for others.
+        """`PMIx_server_dmodex_request`: return the data that a proc of this server has committed for others.
 
-        It is what the host of another node answers `direct_modex` with.
+        The host of another node answers `direct_modex` with it.
 
         Args:
             proc: A proc of a job that is registered.
-            key: The key that the reader waits for (`attrs.REQUIRED_KEY` of the upcall); anything by default.
-            timeout: Seconds to wait for its data; None waits for ever.
+            key: The key that the reader waits for (`attrs.REQUIRED_KEY` of the upcall); any data by default.
+            timeout: Seconds to wait for the data; None waits for ever.
 
         Raises:
-            NotFound: There will be none.
-            OperationTimeout: There was none in time.
+            NotFound: The proc will not commit the data.
+            OperationTimeout: The proc did not commit the data in time.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
@@ -485,13 +485,13 @@ class Host(Upcalls, Jobs, Decorators):
             raise OperationTimeout(text, operation="dmodex_request", procs=(proc,)) from None
 
     def define_process_set(self, name: str, members: Procs) -> None:
-        """`PMIx_server_define_process_set`: make a process set known to the clients of this session.
+        """`PMIx_server_define_process_set`: define a process set for the clients of this session.
 
-        With an exchange the servers of all its hosts know it; each host may define it, with the same members.
+        With an exchange, it is defined on the servers of all hosts; each host may define it, with the same members.
 
         Args:
-            name: Its name.
-            members: Its procs, of jobs that are registered here.
+            name: The name of the set.
+            members: The procs of the set, of jobs that are registered here.
 
         Raises:
             TypeError, ValueError, NotFound, PMIxError: As `pypmix.Server.define_process_set`.
@@ -502,12 +502,12 @@ class Host(Upcalls, Jobs, Decorators):
         """`PMIx_server_delete_process_set`: forget a process set, on all hosts of the exchange.
 
         Raises:
-            NotFound: There is none of that name, or another host has deleted it.
+            NotFound: A set of that name is not defined, or another host has deleted it.
         """
         self._managed().delete_process_set(name)
 
     def next_context_id(self) -> int:
-        """Return a context id for a group, which no host of the exchange returns again."""
+        """Return a context id for a group that is unique among all hosts of the exchange."""
         return self._managed().next_context_id()
 
     async def exchange(
@@ -518,20 +518,20 @@ class Host(Upcalls, Jobs, Decorators):
         timeout: float | None = None,
         nodes: Iterable[str] | None = None,
     ) -> list[bytes]:
-        """Bring data together: each host that takes part calls this with the same signature, and all get all data.
+        """Gather data: each participating host calls this with the same signature, and gets the data of all hosts.
 
         Args:
-            signature: What it is about, such as `req.signature`; the n-th calls with it belong together.
-            data: What this host contributes.
+            signature: The identity of the collective, such as `req.signature`; the n-th calls with it belong together.
+            data: The data that this host contributes.
             timeout: Seconds after which to give up, on all hosts; None waits for ever.
-            nodes: Who takes part; by default the nodes of the procs in the signature or, where it has none, all.
+            nodes: The participating nodes; by default the nodes of the procs in the signature or, without procs, all.
 
         Returns:
-            The data of all, in the same order everywhere. Without an exchange, or alone, that is one's own.
+            The data of all hosts, in the same order everywhere. Without an exchange, or alone, only `data`.
 
         Raises:
-            PartialSuccess: All procs of the signature that are on a node have gone.
-            PMIxError: A host has gone or has given up, or the time is over.
+            PartialSuccess: All procs of the signature on a node have exited.
+            PMIxError: A host is lost or has given up, or the time limit has passed.
         """
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(f"data is bytes, not {type(data).__name__}")
@@ -548,7 +548,7 @@ class Host(Upcalls, Jobs, Decorators):
         names = sorted(self._nodes_of(procs) if nodes is None else set(nodes)) or list(exchange.members)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Gathered] = loop.create_future()
-        # The procs are part of it, so that a node all of whose procs have gone is not waited for.
+        # The procs are part of the text, so that the exchange need not wait for a node whose procs have all exited.
         text = own_signature(repr(signature), procs if nodes is None else ())
         gathering = exchange.allgather(text, names, bytes(data), settling(loop, future), timeout=timeout or 0.0)
         try:

@@ -1,4 +1,4 @@
-"""The jobs of a host: how they are described, registered and started."""
+"""The jobs of a host: their description, registration and start."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 OPEN = Terms(kept=True, forwarded=True, keep_going=True, stdin=None, separate=True, shown=(False, False))
-"""The terms of jobs that a host starts itself: it is told of failures, and decides what to do about them."""
+"""The terms of jobs that a host starts itself: failures are reported to it, and it decides what to do."""
 
 
 class Jobs(Home):
     """The part of a host that deals with jobs and their processes.
 
     Args:
-        node: The name of this node; None where all ranks of all jobs are here.
-        tmpdir: Where the host's folder is made; the system's by default.
+        node: The name of this node; None if all ranks of all jobs are here.
+        tmpdir: The folder in which the host's folder is created; the system's temporary folder by default.
         grace: Seconds that processes have between SIGTERM and SIGKILL.
-        engine: The engine of the server; None if the environment or the default says it.
+        engine: The engine of the server; None for the engine of the environment or the default.
 
     Attributes:
-        env: What processes inherit.
+        env: The environment that processes inherit.
         tmpdir: The host's folder.
     """
 
@@ -81,18 +81,18 @@ class Jobs(Home):
         """Describe a job, register it with the server and return it.
 
         Args:
-            nspace: Its namespace.
-            np: The number of its ranks; as many as the nodes hold, by default.
-            argv: What its ranks run; it may be left to `start`.
-            apps: Its applications, where they are several, instead of `np` and `argv`.
-            nodes: Its nodes, by name, with their ranks; this node with all ranks by default. Where this one gets more
-                procs than it has CPUs for, they are told so (PMIX_NODE_OVERSUBSCRIBED).
-            parent: The proc that has spawned it.
-            pset: The process set that its ranks are; of `apps` each names its own. It ends with the job.
+            nspace: The namespace of the job.
+            np: The number of ranks; by default the number of ranks of `nodes`.
+            argv: The command that the ranks run; it may be given to `start` instead.
+            apps: The applications of the job, if it has several, instead of `np` and `argv`.
+            nodes: The nodes, by name, with their ranks; this node with all ranks by default. If this node gets more
+                procs than it has CPUs, the job info says so (PMIX_NODE_OVERSUBSCRIBED).
+            parent: The proc that has spawned the job.
+            pset: The process set of the job's ranks; each of `apps` names a separate set. It ends with the job.
 
         Raises:
-            TypeError, ValueError, OverflowError: This describes no job.
-            PMIxError: The nspace is registered already, or there is such a process set (`ERR_EXISTS`).
+            TypeError, ValueError, OverflowError: The arguments do not describe a job.
+            PMIxError: The nspace is registered already, or the process set exists already (`ERR_EXISTS`).
         """
         if not check_name(nspace, MAX_NSLEN, "an nspace"):
             raise ValueError("an nspace must not be empty")
@@ -104,7 +104,7 @@ class Jobs(Home):
                 if placed is None:
                     raise TypeError("a job needs np, apps or nodes, to know how many ranks it has")
                 np = sum([len(node.ranks) for node in placed])
-            # An application without a program is known by the name of the job.
+            # An application without a program is named after the job.
             found: tuple[Application, ...] = (Application((nspace,) if argv is None else _words(argv), np, pset=pset),)
         elif np is not None or argv is not None or pset:
             raise TypeError("a job has apps, or np, argv and pset, not both")
@@ -140,7 +140,7 @@ class Jobs(Home):
         return job
 
     def _managed(self) -> HostManager:
-        """Return the manager of this host's jobs, which goes by what the host says now."""
+        """Return the manager of this host's jobs, with the host's current `env` and `grace`."""
         if self._manager is None:
             raise NotInitialized("the host is not open", operation="host", hint="use `async with Host() as rm:`")
         self._manager.env, self._manager.grace = self.env, self.grace
@@ -171,7 +171,7 @@ class Jobs(Home):
         return found
 
     def local_ranks(self, job: Job) -> tuple[int, ...]:
-        """Return the ranks of a job that are this host's."""
+        """Return the ranks of a job on this host."""
         if self.node is None:
             return tuple(range(job.size))
         return tuple(sorted([rank for node in job.nodes if node.hostname == self.node for rank in node.ranks]))
@@ -182,7 +182,7 @@ class Jobs(Home):
         return {} if self._manager is None else {nspace: each.job for nspace, each in self._manager.jobs.items()}
 
     def forget(self, job: Job | str) -> None:
-        """Deregister a job; what `start` has started is deregistered when it is over."""
+        """Deregister a job; a job of `start` is deregistered when its processes have ended."""
         if not isinstance(job, str | Job):
             raise TypeError(f"a Job or an nspace is forgotten, not {type(job).__name__}")
         manager = self._managed()
@@ -191,7 +191,7 @@ class Jobs(Home):
             manager.forget(found)
 
     def expand(self, procs: Iterable[Proc]) -> list[Proc]:
-        """Return procs with each wildcard replaced by the procs of its job; one of an unknown job stays as it is."""
+        """Return procs with each wildcard replaced by the procs of its job; wildcards of unknown jobs are kept."""
         return list(procs) if self._manager is None else self._manager.whole(procs)
 
     # Processes
@@ -208,23 +208,23 @@ class Jobs(Home):
     ) -> Start:
         """Start the processes of a job, as `async with rm.start(...) as procs:`, or with `with` outside of the loop.
 
-        They run in process groups of their own, without input. What they write is delivered to the server for those who
-        pull it. Leaving the block ends those that run, with what they have left in their process groups: SIGTERM, and
-        SIGKILL after the grace; and it deregisters the job.
+        Each process runs in a separate process group, without input. Its output is delivered to the server for clients
+        and tools that pull it. At the end of the block, the running processes and all others in their process groups
+        are ended: by SIGTERM, and by SIGKILL after the grace. Then the job is deregistered.
 
         Args:
             job: The job.
-            argv: What they run; the job's applications by default.
-            ranks: Which ranks; all of this host by default.
-            forward_output: Pass what they write on to this process's output, in whole lines.
-            env: What their environment has on top of this process's.
-            wdir: Where they run.
+            argv: The command that the processes run; the job's applications by default.
+            ranks: The ranks to start; all ranks on this host by default.
+            forward_output: Forward the output of the processes to this process's output, in whole lines.
+            env: Variables to add to the environment of the processes.
+            wdir: The working directory of the processes.
 
         Returns:
-            A context manager; `OSError` on entering it means that they cannot be started.
+            A context manager; entering it raises `OSError` if the processes cannot be started.
 
         Raises:
-            TypeError, ValueError: A rank is not this host's, or an argument makes no sense.
+            TypeError, ValueError: A rank is not on this host, or an argument is not valid.
         """
         if not isinstance(job, Job):
             raise TypeError(f"a Job is started, not a {type(job).__name__}; `rm.job(...)` makes one")
@@ -268,19 +268,20 @@ class Jobs(Home):
         nspace: str | None = None,
         forward_output: bool = False,
     ) -> Processes:
-        """Start a job on this node that a spawn asks for, and return at once; it is over when its processes have ended.
+        """Start a job for a spawn on this node, and return at once; the job ends when its processes have ended.
 
-        Its caller, and others that want it, then get `EventCode.EVENT_JOB_END`, which `wait` of a spawned job waits
-        for. It has the job's exit code: that of the first process that failed, or what stands for the status of `kill`.
+        The caller of the spawn, and others that have registered for it, then get `EventCode.EVENT_JOB_END`; `wait` of a
+        spawned job waits for it. The event has the job's exit code: the exit code of the first process that failed, or
+        the code for the status of `kill`.
 
         Args:
-            apps: The applications as the request has them; their infos are not looked at.
-            near: The proc that has asked: the job's parent.
-            nspace: The job's namespace; made up by default.
-            forward_output: Pass what they write on to this process's output.
+            apps: The applications of the request; their infos are ignored.
+            near: The proc that called spawn: the job's parent.
+            nspace: The job's namespace; generated by default.
+            forward_output: Forward the output of the processes to this process's output.
 
         Raises:
-            OSError: They cannot be started.
+            OSError: The processes cannot be started.
         """
         for app in apps:
             if not isinstance(app, App):
@@ -304,9 +305,10 @@ class Jobs(Home):
         """End processes that this host has started, or send them a signal.
 
         Args:
-            procs: Which; wildcards and unknown procs are allowed.
-            signum: The signal to send. None ends them: SIGTERM, SIGKILL after the grace, and this waits for it.
-            status: What `status` of their processes is to say.
+            procs: The procs; wildcards and unknown procs are allowed.
+            signum: The signal to send. None ends the processes by SIGTERM, and by SIGKILL after the grace, and waits
+                for their end.
+            status: The value for `status` of the processes.
 
         Raises:
             TypeError, ValueError, OverflowError: This is not a signal, or not a status.
@@ -330,26 +332,26 @@ class Jobs(Home):
         for launch, ranks in chosen:
             launch.send(signum, ranks)
 
-    # What the processes of a job need, in the loop's thread.
+    # Support for the processes of a job, on the loop's thread
 
     async def drained(self) -> None:
         """Wait until the output of processes is written, or for the grace."""
         await self._managed().loop.drained(self.grace)
 
     def launch_over(self, launch: Launched) -> None:
-        """Nothing is left of some processes."""
+        """Forget a launch whose processes have all ended."""
         self._launches.remove(launch)
 
     def ended(self, proc: Proc, code: int) -> None:
-        """Say that a process has ended that this host has not started; from any thread.
+        """Report the end of a process that this host has not started; from any thread.
 
-        Collectives do not wait for it then, and its event is raised. With the last rank that the job has on
-        this host its part of the job has ended, as that of `launch` has: `wait` of a spawned job returns when all hosts
-        have ended theirs. The job stays registered until `forget`.
+        Collectives then continue without the process, and the event of its end is raised. At the end of the job's last
+        rank on this host, this host's part of the job ends, as for a job of `launch`: `wait` of a spawned job returns
+        when the parts of all hosts have ended. The job stays registered until `forget`.
 
         Args:
             proc: A rank of this host, of a job that is registered.
-            code: What it exited with, or the negative number of the signal that ended it.
+            code: The exit code, or the negative number of the signal that ended the process.
 
         Raises:
             TypeError, ValueError: This is not an exit code, or not a rank of this host.
@@ -381,16 +383,16 @@ class Jobs(Home):
             grace=self.grace,
             offered=self._offered,
         )
-        # From here on, since a host that is killed is to leave no folder either.
+        # The folder is guarded from here on, so that a host that is killed does not leave it behind.
         self._manager.open_folder()
 
     async def _end_jobs(self) -> None:
-        """End all processes and deregister nothing: the server goes too."""
+        """End all processes without deregistering jobs, since the server is closed afterwards."""
         await asyncio.gather(*[launch.close() for launch in self._launches], return_exceptions=True)
         await self._end_spawned()
 
     async def _end_spawned(self) -> None:
-        """End the jobs that procs have spawned and that no block of `start` holds."""
+        """End the jobs that procs have spawned, which do not belong to a block of `start`."""
         manager = self._managed()
         manager.close()
         deadline = self.loop.time() + self.grace + REAP
@@ -399,14 +401,14 @@ class Jobs(Home):
         await self.drained()
 
     def _close_jobs(self) -> None:
-        """Let go of what jobs needed, once the server is closed."""
+        """Remove the folder of the jobs, once the server is closed."""
         manager, self._manager = self._manager, None
         if manager is not None:
             manager.close_folder()
 
 
 def _changed(app: Application, argv: tuple[str, ...], env: Mapping[str, str], wdir: str) -> Application:
-    """Return an application with another command, variables on top of its own, and another folder, where given."""
+    """Return an application with another command, further variables and another folder, if they are given."""
     return app.replace(
         argv=argv or app.argv,
         program="" if argv else app.program,

@@ -1,4 +1,4 @@
-"""The manager of a `Host`: one node, whose jobs its author describes; others may be on the hosts of an exchange."""
+"""The manager of a `Host`: one node, whose jobs the host's author describes; other nodes may be in an exchange."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
 
 MAX_RAN = 4096
-"""The limit of jobs that are remembered to have run here; the oldest is forgotten."""
+"""The limit of remembered jobs that have run here; the oldest is forgotten."""
 
 
 class HostManager(ServingManager):
-    """Runs the jobs of a `Host`, and answers what it has no method for.
+    """Runs the jobs of a `Host`, and answers the upcalls that the host has no method for.
 
-    It lives from the opening of the host to its end. A job is registered before any of its ranks is started, by the
-    host or others; it is forgotten some time after the last launch of it is over, or by `Host.forget`.
+    It exists from the opening of the host to its end. A job is registered before any of its ranks is started, by the
+    host or others. It is forgotten some time after its last launch has ended, or by `Host.forget`.
     """
 
     def __init__(
@@ -64,26 +64,26 @@ class HostManager(ServingManager):
         self.offered = offered
         self.loop: Watching
         self.nodes = (LocalNode(0, hostname, tmpdir, lambda _node: server),)
-        # The folder of the first job would be the host's own.
+        # The first job's folder would be the folder of the host.
         self._last = 1
         self.crossing: Crossing | None = None
         self._closed = False
         self._ran: dict[str, None] = {}
-        """Jobs of which this host has started ranks, the last of them."""
+        """The last jobs of which this host has started ranks."""
         self._over: set[str] = set()
-        """Jobs of which nothing is left on any host, while they are registered here."""
+        """The jobs that have ended on all hosts, while they are registered here."""
 
     @property
     def node(self) -> HostNode:
-        """The one node."""
+        """The node of this host."""
         return self.nodes[0]
 
     def open(self, exchange: Exchange | None, native: bool) -> None:
-        """The server is open: see what happens, and start the exchange."""
+        """Start the exchange and the events of jobs, once the server is open."""
         self.native = native
         if exchange is not None:
             self._join(exchange)
-        # They have to be told of the end of every job.
+        # The notices need the end of every job, so create them now.
         _ = self.notices
 
     def _join(self, exchange: Exchange) -> None:
@@ -101,7 +101,7 @@ class HostManager(ServingManager):
 
         self.crossing = Crossing(self.server, exchange, directory=published.post, gone=published.ended, over=over)
         self._crossings = Exchanging(self, self.crossing)
-        # Under the plain name the exchange itself gives numbers to groups.
+        # The exchange itself uses the plain name for the numbers of groups.
         self.next_context_id = ContextIds(f"{exchange.name} host").take
         self._parts[Notices] = Ends(self, exchange, self.crossing)
         exchange.start()
@@ -109,29 +109,29 @@ class HostManager(ServingManager):
     # Jobs
 
     def take_number(self) -> int:
-        """Return the number of a further job."""
+        """Return the number of the next job."""
         self._last += 1
         return self._last
 
     def has_run(self, nspace: str) -> bool:
-        """Tell whether an nspace is that of a job of this host, even one that is over."""
+        """Return True if an nspace is the nspace of a job of this host, even if the job has ended."""
         return nspace in self.jobs or nspace in self._ran
 
     def has_started(self, nspace: str) -> bool:
-        """Tell whether this host has started ranks of a job, even one that is over."""
+        """Return True if this host has started ranks of a job, even if the job has ended."""
         return nspace in self._ran
 
     def node_number(self, proc: Proc) -> int:
-        """Return the number of the node that a proc is on, -1 for one that is on none of a job."""
+        """Return the number of a proc's node in its job; -1 if the proc is not on a node of a known job."""
         job = self.jobs.get(proc.nspace)
         found = [] if job is None else [n for n, node in enumerate(job.job.nodes) if proc.rank in node.ranks]
         return found[0] if found else -1
 
     def make_room(self, ranks: int) -> None:
-        """Leave the limits of this process to its author."""
+        """Do nothing: the limits of this process are left to the host's author."""
 
     def register(self, job: RunningJob) -> None:
-        """Make a job known to the server."""
+        """Register a job with the server."""
         nspace = job.nspace
         former = self.jobs.get(nspace)
         if nspace in self._lingering and former is not None:
@@ -141,7 +141,7 @@ class HostManager(ServingManager):
         self._over.discard(nspace)
 
     def started(self, job: RunningJob) -> None:
-        """Ranks of a job are about to be started."""
+        """Note that ranks of a job are about to be started."""
         self._ran[job.nspace] = None
         if len(self._ran) > MAX_RAN:
             del self._ran[next(iter(self._ran))]
@@ -153,7 +153,7 @@ class HostManager(ServingManager):
             self._ran[job.nspace] = None
 
     def forget(self, job: RunningJob) -> None:
-        """Have the server forget a job, unless that has been done, and another one has its name."""
+        """Deregister a job from the server, unless it was deregistered and another job has its name."""
         if self.jobs.get(job.nspace) is not job:
             return
         del self.jobs[job.nspace]
@@ -161,12 +161,12 @@ class HostManager(ServingManager):
         self._over.discard(job.nspace)
 
     def drop_psets(self, nspace: str) -> None:
-        """Delete the process sets of a job, unless others still run procs of it."""
+        """Delete the process sets of a job, unless other hosts still run procs of it."""
         if self.crossing is None or nspace in self._over:
             super().drop_psets(nspace)
 
     def _over_everywhere(self, nspace: str) -> None:
-        """Nothing of a job is left on any host of the exchange; from any thread."""
+        """Handle the end of a job on all hosts of the exchange; from any thread."""
         self._over.add(nspace)
         if nspace not in self.jobs:
             try:
@@ -198,7 +198,7 @@ class HostManager(ServingManager):
             self.crossing.psets.delete(name)
 
     def whole(self, procs: Iterable[Proc]) -> list[Proc]:
-        """Return procs with each wildcard replaced by the procs of its job, those of other hosts too."""
+        """Return procs with each wildcard replaced by the procs of its job, also on other hosts."""
         found: dict[Proc, None] = {}
         for proc in procs:
             job = self.jobs.get(proc.nspace)
@@ -214,7 +214,7 @@ class HostManager(ServingManager):
         return self._closed
 
     def close(self) -> None:
-        """End all jobs, and let no other begin."""
+        """End all jobs, and do not start others."""
         self._closed = True
         for job in list(self.jobs.values()):
             if job.launches:
@@ -224,10 +224,10 @@ class HostManager(ServingManager):
         if self._crossings is not None:
             self._crossings.close()
 
-    # What clients ask
+    # Requests of clients
 
     def note(self, node: HostNode, op: Op[Any]) -> None:
-        """Take in what a server says of its clients, with or without a method for it."""
+        """Note an upcall about a client's state or its event codes, even if the host has a method for it."""
         if isinstance(op, LIVES):
             super().note(node, op)
         elif isinstance(op, RegisterEvents):
@@ -236,10 +236,10 @@ class HostManager(ServingManager):
             self.notices.remove(op.codes)
 
     def offers(self, op: Op[Any]) -> bool:
-        """Tell whether an upcall of this operation has an answer here."""
+        """Return True if an upcall of this operation is answered here."""
         if self.crossing is not None and self.crossing.answers(op):
             return True
-        # Of other nodes nothing but an exchange knows.
+        # Only an exchange knows other nodes.
         return not isinstance(op, (FenceUpcall, DirectModex)) and super().offers(op)
 
     def upcall(self, node: HostNode, upcall: Upcall) -> None:
@@ -247,7 +247,7 @@ class HostManager(ServingManager):
         op = upcall.op
         try:
             if isinstance(op, LIVES):
-                # The host has noted it.
+                # `Host` has called `note` for it.
                 upcall.reply()
                 return
             if isinstance(op, IOFPull):
@@ -261,7 +261,11 @@ class HostManager(ServingManager):
             super().upcall(node, upcall)
 
     def _check_user(self, upcall: Upcall) -> None:
-        """Raise `PermissionDenied` where clients of other users want what only this one, and root, may want of it."""
+        """Raise `PermissionDenied` if only this user and root may request an upcall, and its client is of another user.
+
+        Raises:
+            NotSupported: An abort names procs that this host has not started.
+        """
         op = upcall.op
         named: tuple[Proc, ...] = ()
         own: str | None = None
@@ -275,7 +279,7 @@ class HostManager(ServingManager):
             case IOFPush():
                 named, own = op.procs, None if upcall.requestor is None else upcall.requestor.nspace
             case Spawn() | ProcessMonitor():
-                # A process would be this user's, and a file would be looked at with its rights.
+                # The process would run as this user, and the file would be read with its rights.
                 if isinstance(op, ProcessMonitor) and op.monitor.key != MONITOR_FILE.key:
                     return
             case _:
@@ -284,7 +288,7 @@ class HostManager(ServingManager):
             check_user(upcall, f"do this in the name of user {os.geteuid()}")
 
     def _check_output(self, proc: Proc) -> None:
-        """Raise the reason why the output of procs does not come to this server."""
+        """Raise an error if the output of procs is not delivered to this server."""
         nspace, rank = proc
         if not nspace:
             return

@@ -1,4 +1,4 @@
-"""The processes of a job that a host has started, for its author: to wait for, to signal, to end."""
+"""The processes of a job that a host has started, for the host's author to wait for, signal and end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = get_logger("pypmix.host")
 
 REAP = 5.0
-"""Seconds that the system has to end what was killed."""
+"""Seconds that the system has to end killed processes."""
 
 
 def check_signal(signum: int) -> None:
@@ -34,7 +34,7 @@ def check_signal(signum: int) -> None:
 
 
 async def to_the_end(task: asyncio.Task[None]) -> None:
-    """Wait for the end of a task; a caller that is cancelled is told so afterwards."""
+    """Wait for the end of a task; if the caller is cancelled, raise `CancelledError` afterwards."""
     cancelled = None
     while not task.done():
         try:
@@ -47,7 +47,7 @@ async def to_the_end(task: asyncio.Task[None]) -> None:
 
 
 class Home:
-    """A host, as what belongs to its loop knows it.
+    """A host, as the objects in its loop see it.
 
     Attributes:
         grace: Seconds that processes have between SIGTERM and SIGKILL.
@@ -69,7 +69,7 @@ class Home:
         raise NotImplementedError
 
     def launch_over(self, launch: Launched) -> None:
-        """Nothing is left of some processes."""
+        """Forget a launch whose processes have all ended."""
         raise NotImplementedError
 
     async def drained(self) -> None:
@@ -78,12 +78,12 @@ class Home:
 
 
 class Launched:
-    """A launch as code in the host's loop awaits it; all of it belongs to that loop.
+    """A launch, for code in the host's loop to await; use it only in that loop.
 
     Args:
         host: The host.
         launch: The launch.
-        apps: What the applications of the job run here.
+        apps: The applications of the job, as this launch runs them.
     """
 
     def __init__(self, host: Home, launch: Launch, apps: tuple[Application, ...]) -> None:
@@ -105,7 +105,7 @@ class Launched:
         change.set_result(None)
 
     async def _until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until something holds; tell whether it does after that time."""
+        """Wait until a condition is true; return False if it is not true in time."""
         loop = self.host.loop
         deadline = None if timeout is None else loop.time() + timeout
         while not condition():
@@ -116,7 +116,7 @@ class Launched:
         return True
 
     async def open(self) -> None:
-        """Start them all, or none.
+        """Start all processes, or none.
 
         Raises:
             OSError: A program or a directory does not exist, or the system lacks what the job needs.
@@ -135,7 +135,7 @@ class Launched:
         starting = self._launch.starting(self._apps, programs, None)
         try:
             for _ in starting:
-                # Those that run already may ask something.
+                # Processes that run already may send requests.
                 await asyncio.sleep(0)
                 if self._closing is not None:
                     raise NotInitialized("the host was closed while processes were started", operation="start")
@@ -149,7 +149,7 @@ class Launched:
         return [rank for rank in self.ranks if rank.alive]
 
     async def wait(self, timeout: float | None = None) -> dict[int, int]:
-        """Wait for the end of all of them; see `Processes.wait`."""
+        """Wait for the end of all processes; see `Processes.wait`."""
         if not await self._until(lambda: not self.alive(), limit(timeout)):
             alive = [rank.proc for rank in self.alive()]
             detail = f"{len(alive)} of {len(self.ranks)} processes run after {timeout:g} s"
@@ -157,15 +157,15 @@ class Launched:
         return self.codes()
 
     def codes(self) -> dict[int, int]:
-        """Return the exit codes of those that have ended, by rank."""
+        """Return the exit codes of the processes that have ended, by rank."""
         return {rank.proc.rank: -rank.signum if rank.signum else rank.code or 0 for rank in self.ranks if rank.over}
 
     def send(self, signum: int, ranks: list[Rank] | None = None) -> None:
-        """Send a signal to processes, all by default, and to what they have started."""
+        """Send a signal to processes, all by default, and to the processes that they have started."""
         self.running.send(signum, self.ranks if ranks is None else ranks)
 
     async def end_ranks(self, ranks: list[Rank], status: int | None = None) -> None:
-        """End processes: SIGTERM, and SIGKILL after the grace; returns when they have ended."""
+        """End processes by SIGTERM, and by SIGKILL after the grace; return when they have ended."""
         if status is not None and self.status is None:
             self.status = status
             self.running.decide(exit_code(status) if status else 0, f"the host has ended it with status {status}")
@@ -178,7 +178,7 @@ class Launched:
                 log.error("%s does not end although it was killed", rank)
 
     async def close(self) -> None:
-        """End what is left; all of it is done even if the caller is cancelled."""
+        """End the processes that are left; complete this even if the caller is cancelled."""
         if self._closing is None:
             self._closing = self.host.loop.create_task(self._close())
         await to_the_end(self._closing)
@@ -215,16 +215,16 @@ class Running:
 
     @property
     def codes(self) -> dict[int, int]:
-        """The exit codes of those that have ended, by rank; the negative number of the signal that ended one."""
+        """The exit codes of ended processes, by rank; the negative signal number if a signal ended the process."""
         return self._launch.codes()
 
     @property
     def status(self) -> int | None:
-        """The status that `Host.kill` was given for the job; None where it was not."""
+        """The status that `Host.kill` was given for the job; None if it was not."""
         return self._launch.status
 
     def signal(self, signum: int) -> None:
-        """Send a signal to all that run, and to what they have started; from any thread.
+        """Send a signal to all running processes, and to the processes that they have started; from any thread.
 
         Raises:
             ValueError: This is not a signal.
@@ -237,25 +237,25 @@ class Processes(Running):
     """The processes of a job that a host has started, for code in the host's loop; see `Host.start`."""
 
     async def wait(self, timeout: float | None = None) -> dict[int, int]:
-        """Wait until all have ended.
+        """Wait until all processes have ended.
 
         Args:
             timeout: Seconds; None for ever.
 
         Returns:
-            The exit code of each by rank; the negative number of the signal that ended one.
+            The exit codes, by rank; the negative signal number if a signal ended the process.
 
         Raises:
-            OperationTimeout: Some run after that time; they are its `missing`.
+            OperationTimeout: Some processes still run after that time; they are its `missing`.
         """
         return await self._launch.host.hop(self._launch.wait(timeout))
 
 
 class BlockingProcesses(Running):
-    """The same for code on other threads than the host's loop; see `Processes`."""
+    """`Processes`, for code on other threads than the host's loop."""
 
     def wait(self, timeout: float | None = None) -> dict[int, int]:
-        """Wait until all have ended; see `Processes.wait`."""
+        """Wait until all processes have ended; see `Processes.wait`."""
         return self._launch.host.run(self._launch.wait(timeout))
 
 
@@ -264,7 +264,7 @@ class Start:
 
     Args:
         host: The host.
-        make: Makes the launch, in the host's loop.
+        make: Creates the launch, in the host's loop.
     """
 
     def __init__(self, host: Home, make: Callable[[], Launched]) -> None:

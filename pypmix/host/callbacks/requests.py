@@ -1,4 +1,4 @@
-"""Requests: upcalls as the handlers of a host get them, with their fields, the requestor, and `reply` and `fail`."""
+"""Requests: the form in which handlers of a host get upcalls: their fields, the requestor, `reply` and `fail`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Given = Mapping[Any, object] | Iterable[Info] | None
 
     class Dispatcher(Protocol):
-        """The requests in flight, as one of them knows them."""
+        """The requests in flight, as a request sees them."""
 
         expand: Callable[[Iterable[Proc]], Iterable[Proc]]
 
@@ -52,11 +52,11 @@ class Later:
 
 
 LATER = Later()
-"""Returned by a handler whose answer comes, or has come, by `reply` or `fail` of the request."""
+"""Returned by a handler that answers by `reply` or `fail` of the request, before or after it returns."""
 
 
 def _seconds(infos: Iterable[Info]) -> float | None:
-    """Return the shortest of the times that callers give to an operation; None if they give none."""
+    """Return the shortest of the timeouts that callers give to an operation; None if they give none."""
     found = None
     for info in infos:
         data = info.value.data
@@ -68,15 +68,15 @@ def _seconds(infos: Iterable[Info]) -> float | None:
 class Request(Generic[R]):
     """An upcall as a handler gets it; the fields of its operation (`pypmix.standard.ops`) are its attributes.
 
-    It is answered once: by what the handler returns or raises or, where that is `LATER`, by `reply` or `fail`, from
+    It is answered once: by the handler's result or exception or, if the result is `LATER`, by `reply` or `fail`, from
     any thread.
 
     Attributes:
         op: The operation.
-        name: The name of the handler's method, which is that of the server module's slot.
-        requestor: The client that asks; None where no single one does.
-        uid: The user that the server knows it to be; None without a client.
-        gid: Its group.
+        name: The name of the handler's method, which is the name of the server module's slot.
+        requestor: The client that sent the request; None if it is not of a single client.
+        uid: The client's user, as the server knows it; None without a client.
+        gid: The client's group.
     """
 
     __slots__ = ("__weakref__", "_dispatcher", "_upcalls", "deadline", "gid", "name", "op", "requestor", "task", "uid")
@@ -87,7 +87,7 @@ class Request(Generic[R]):
         self.requestor = upcall.requestor
         self.uid = upcall.uid
         self.gid = upcall.gid
-        # The taker of this entry answers; `pop` is atomic.
+        # The thread that pops this entry answers; `pop` is atomic.
         self._upcalls = [upcall]
         self._dispatcher = dispatcher
         self.deadline = math.inf
@@ -105,59 +105,60 @@ class Request(Generic[R]):
 
     @property
     def given(self) -> tuple[Info, ...]:
-        """The operation's directives or, where it has none, its infos."""
+        """The operation's directives or, if it has no directives, its infos."""
         found: tuple[Info, ...] | None = getattr(self.op, "directives", None)
         return getattr(self.op, "infos", ()) if found is None else found
 
     @property
     def info(self) -> Answers:
-        """The same as a dict of plain values; attributes stand for their keys. Of a key given twice the last counts."""
+        """The same infos as a dict of plain values, by attribute or key. If a key is given twice, the last counts."""
         return Answers(self.given)
 
     @property
     def timeout(self) -> float | None:
-        """The seconds after which those who asked give up (`PMIX_TIMEOUT`); None where they wait for ever."""
+        """The seconds after which the callers give up (`PMIX_TIMEOUT`); None if they wait for ever."""
         return _seconds(self.given)
 
     @property
     def signature(self) -> tuple[Hashable, ...]:
-        """The operation and its procs in one order, the same on all servers that take part in it."""
+        """The operation and its sorted procs, which are the same on all participating servers."""
         return (self.name, *sorted(set(getattr(self.op, "procs", ()))))
 
     @property
     def answered(self) -> bool:
-        """Whether it has been answered."""
+        """Whether the request has been answered."""
         return not self._upcalls
 
     def asks(self, flag: Attr[bool]) -> bool:
-        """Tell whether a flag was given that is not false."""
+        """Return True if a flag was given and is not false."""
         return is_set(self.given, flag.key)
 
     def reply(self, result: Any = None) -> Later:
-        """Answer.
+        """Answer the request.
 
         Args:
-            result: What the handler could return as well.
+            result: The result, as the handler could return it.
 
         Returns:
             `LATER`, so that a handler may end with `return req.reply(...)`.
 
         Raises:
-            TypeError, ValueError: This is not a result of such an operation; it is still unanswered.
+            TypeError, ValueError: This is not a result of this operation; the request is still unanswered.
         """
         return self._settle(self.result(result), None)
 
     def fail(self, error: BaseException | int) -> Later:
-        """Answer with an error.
+        """Answer the request with an error.
 
         Args:
-            error: A `PMIxError`, whose status the peer gets; any other exception, which is `ERROR`; or a `Status`.
+            error: A `PMIxError`, whose status the peer gets; any other exception, for which it gets `ERROR`; or a
+                `Status`.
 
         Returns:
             `LATER`.
 
         Raises:
-            TypeError, ValueError: This is not an error; it is still unanswered.
+            TypeError, ValueError: This is not an error; the request is still unanswered.
         """
         if isinstance(error, int) and not isinstance(error, bool):
             if error in SUCCESSES:
@@ -179,7 +180,7 @@ class Request(Generic[R]):
             else:
                 upcall.reply(result)
         except Exception as problem:
-            # The engine cannot express this result; the peer is answered all the same.
+            # The engine cannot send this result; the peer needs an answer all the same.
             upcall.fail(failure(self, problem))
             raise
         finally:
@@ -187,7 +188,7 @@ class Request(Generic[R]):
         return LATER
 
     def take(self) -> Upcall | None:
-        """Take the upcall out, for another to answer; None if it has been answered."""
+        """Remove and return the upcall, which the caller then answers; None if it has been answered."""
         try:
             upcall = self._upcalls.pop()
         except IndexError:
@@ -196,17 +197,17 @@ class Request(Generic[R]):
         return upcall
 
     def result(self, given: Any) -> R:
-        """Return what a handler has returned in the form that the server takes.
+        """Convert a handler's result to the form that the server takes.
 
         Raises:
-            TypeError, ValueError: It makes no such thing.
+            TypeError, ValueError: The result cannot be converted.
         """
         if given is not None:
             self.wrong(given, "nothing")
         return None  # type: ignore[return-value]
 
     def wrong(self, given: object, wanted: str) -> NoReturn:
-        """Raise `TypeError`: this is not what it is answered with."""
+        """Raise `TypeError`: a result has the wrong type for the request."""
         raise TypeError(f"{self.name} is answered with {wanted}, not with a {type(given).__name__}")
 
     def __str__(self) -> str:
@@ -226,7 +227,7 @@ class Request(Generic[R]):
 
 
 class _InfoRequest(Request[tuple[Info, ...]]):
-    """One that is answered with infos: a mapping of attributes or keys to values, or infos, or None."""
+    """A request that is answered with infos: a mapping of attributes or keys to values, or infos, or None."""
 
     __slots__ = ()
 
@@ -251,11 +252,11 @@ class ClientRequest(Request[None]):
 
 
 class AbortRequest(Request[None]):
-    """`client_aborted`: a client asks to have procs ended.
+    """`client_aborted`: a client asks the host to end procs.
 
     Attributes:
         proc: The client.
-        message: What it says of the reason.
+        message: The client's text about the reason.
     """
 
     __slots__ = ()
@@ -265,13 +266,13 @@ class AbortRequest(Request[None]):
 
     @property
     def status(self) -> int:
-        """The status that the job is to end with."""
+        """The status with which the job should end."""
         found: int = self.op.code  # type: ignore[attr-defined]
         return found
 
     @property
     def targets(self) -> tuple[Proc, ...]:
-        """The procs to end; the wildcard of the client's nspace where the client names none."""
+        """The procs to end; the wildcard of the client's nspace if the client names none."""
         from pypmix.standard.types import RANK_WILDCARD
 
         found: tuple[Proc, ...] = self.op.targets  # type: ignore[attr-defined]
@@ -283,8 +284,8 @@ class FenceRequest(Request[bytes]):
 
     Attributes:
         procs: The procs of the fence as its callers name them.
-        directives: What the callers ask for.
-        data: What the procs of this server have committed for others.
+        directives: The directives of the callers.
+        data: The data that the procs of this server have committed for others.
     """
 
     __slots__ = ()
@@ -299,7 +300,7 @@ class FenceRequest(Request[bytes]):
         return self.asks(attrs.COLLECT_DATA)
 
     def result(self, given: Any) -> bytes:
-        # A barrier has nothing to return, and this server's own data may be left out.
+        # A barrier has no data to return, and the data of this server may be omitted.
         return b"" if given is None else _bytes(self, given)
 
 
@@ -310,11 +311,11 @@ def _bytes(request: Request[Any], given: Any) -> bytes:
 
 
 class DirectModexRequest(Request[bytes]):
-    """`direct_modex`: a client wants what a proc of another server has committed.
+    """`direct_modex`: a client requests the data that a proc of another server has committed.
 
     Attributes:
-        proc: Whose data.
-        directives: What the client asks for.
+        proc: The proc of the data.
+        directives: The directives of the client.
     """
 
     __slots__ = ()
@@ -324,7 +325,7 @@ class DirectModexRequest(Request[bytes]):
 
     @property
     def key(self) -> str:
-        """The key that it waits for (`PMIX_REQUIRED_KEY`); empty where it takes whatever there is."""
+        """The key that the client waits for (`PMIX_REQUIRED_KEY`); empty if it accepts any data."""
         return next((str(info.value.data) for info in self.directives if info.key == attrs.REQUIRED_KEY.key), "")
 
     def result(self, given: Any) -> bytes:
@@ -343,7 +344,7 @@ class PublishRequest(Request[None]):
 
 
 class LookupRequest(Request[tuple[Pdata, ...]]):
-    """`lookup`: answered with the `Pdata` that was found; where that is none, with `NotFound`."""
+    """`lookup`: answered with the `Pdata` that was found, or with `NotFound` if nothing was found."""
 
     __slots__ = ()
 
@@ -352,7 +353,7 @@ class LookupRequest(Request[tuple[Pdata, ...]]):
 
     @property
     def wait(self) -> int | None:
-        """The number of keys that the caller waits for (`PMIX_WAIT`), 0 for all; None where it does not wait."""
+        """The number of keys that the caller waits for (`PMIX_WAIT`), 0 for all; None if it does not wait."""
         found: int | None = self.info.get(attrs.WAIT)
         return found
 
@@ -369,7 +370,7 @@ class LookupRequest(Request[tuple[Pdata, ...]]):
 
 
 class UnpublishRequest(Request[None]):
-    """`unpublish`; no keys means all that the requestor has published."""
+    """`unpublish`; without keys, all keys that the requestor has published."""
 
     __slots__ = ()
 
@@ -396,9 +397,10 @@ class SpawnRequest(Request[str]):
 class ConnectRequest(Request["Connected | None"]):
     """`connect`: all procs of this server have called it.
 
-    Answered with an nspace for the connection, which no job has and which is the same on all servers: the server takes
-    the procs that have come, in the order of their names. Or with a `pypmix.standard.ops.Connected`, in which the host
-    lists the members in the order of the new ranks; or with None, where the procs are connected under their own names.
+    Answered with an nspace for the connection, which must not be the nspace of a job and must be the same on all
+    servers: its members are the procs that have joined, in the order of their names. Or with a
+    `pypmix.standard.ops.Connected`, in which the host lists the members in the order of the new ranks. Or with None:
+    the procs are then connected under their own names.
     """
 
     __slots__ = ()
@@ -408,17 +410,17 @@ class ConnectRequest(Request["Connected | None"]):
 
     @property
     def assigns(self) -> bool:
-        """Whether the participants understand an nspace of the connection's own, and want one."""
+        """Whether the participants support a new nspace for the connection, and request it."""
         return is_set(self.directives, CONNECT_ASSIGN) and not is_set(self.directives, CONNECT_XCHG_ONLY)
 
     @property
     def id(self) -> str | None:
-        """The id that tells it from other connects of the same procs; None where the callers give none."""
+        """The id that distinguishes it from other connects of the same procs; None if the callers give none."""
         return next((info.value.data for info in self.directives if info.key == CONNECT_ID), None)
 
     @property
     def signature(self) -> tuple[Hashable, ...]:
-        """The operation, its id and its procs in one order, the same on all servers that take part in it."""
+        """The operation, its id and its sorted procs, which are the same on all participating servers."""
         id = self.id
         return (self.name, *(() if id is None else (id,)), *sorted(set(self.procs)))
 
@@ -442,11 +444,11 @@ class DisconnectRequest(Request[None]):
 
 
 class EventsRequest(Request[None]):
-    """`register_events` and `deregister_events`; no codes means all.
+    """`register_events` and `deregister_events`; without codes, all codes.
 
     Attributes:
         codes: The codes.
-        directives: What came with them; a deregistration has none.
+        directives: The directives of a registration; a deregistration has none.
     """
 
     __slots__ = ()
@@ -455,7 +457,7 @@ class EventsRequest(Request[None]):
 
 
 class NotifyRequest(Request[None]):
-    """`notify_event`: tell the other servers of an event; this one's clients have it."""
+    """`notify_event`: send an event to the other servers; the clients of this server have received it."""
 
     __slots__ = ()
 
@@ -465,7 +467,7 @@ class NotifyRequest(Request[None]):
 
 
 class ToolRequest(Request["Proc | None"]):
-    """`tool_connected`: answered with the tool's name, None where the server is to make one up."""
+    """`tool_connected`: answered with the tool's name; None lets the server generate a name."""
 
     __slots__ = ()
 
@@ -482,7 +484,7 @@ class ToolRequest(Request["Proc | None"]):
 
 
 class QueryRequest(_InfoRequest):
-    """`query`: answered with values by key, which may be fewer than were asked for."""
+    """`query`: answered with values by key, which may be fewer than the requested keys."""
 
     __slots__ = ()
 
@@ -490,7 +492,7 @@ class QueryRequest(_InfoRequest):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """All keys that are asked for, each once."""
+        """All requested keys, each once."""
         return tuple(dict.fromkeys([key for query in self.queries for key in query.keys]))
 
     @property
@@ -503,9 +505,9 @@ class LogRequest(Request[None]):
     """`log`.
 
     Attributes:
-        data: The channels (`attrs.LOG_STDERR`, ...) and what is to be written there.
-        directives: How.
-        timestamp: When it was asked for, in seconds since 1970; 0 where that is not told.
+        data: The channels (`attrs.LOG_STDERR`, ...) and the data to write there.
+        directives: The directives of the caller.
+        timestamp: The time of the call, in seconds since 1970; 0 if it is unknown.
     """
 
     __slots__ = ()
@@ -525,7 +527,7 @@ class AllocateRequest(_InfoRequest):
 
 
 class JobControlRequest(_InfoRequest):
-    """`job_control`; no targets means the requestor's nspace."""
+    """`job_control`; without targets, for the requestor's nspace."""
 
     __slots__ = ()
 
@@ -534,7 +536,7 @@ class JobControlRequest(_InfoRequest):
 
 
 class MonitorRequest(_InfoRequest):
-    """`monitor`: watch over the requestor, and raise the event `error` when it fails."""
+    """`monitor`: monitor the requestor, and raise the event `error` when it fails."""
 
     __slots__ = ()
 
@@ -544,7 +546,7 @@ class MonitorRequest(_InfoRequest):
 
 
 class HeartbeatRequest(Request[None]):
-    """`heartbeat`: the requestor lives; the answer is dropped."""
+    """`heartbeat`: the requestor is alive; the answer is dropped."""
 
     __slots__ = ()
 
@@ -565,7 +567,7 @@ class GetCredentialRequest(Request[Credential]):
 
 
 class ValidateCredentialRequest(_InfoRequest):
-    """`validate_credential`: answered with what it says of its owner; an error if it is not valid."""
+    """`validate_credential`: answered with infos about the credential's owner; with an error if it is not valid."""
 
     __slots__ = ()
 
@@ -576,13 +578,13 @@ class ValidateCredentialRequest(_InfoRequest):
 class IOFPullRequest(Request["int | None"]):
     """`iof_pull`: deliver the output of procs to the server from now on; answered with an id for its end, or None.
 
-    The same handler gets the end: then `stop` is true and `id` tells which.
+    The same handler gets the end of a pull: then `stop` is true, and `id` is the id of the pull.
 
     Attributes:
-        procs: Whose output; none for an end.
+        procs: The procs of the output; empty for an end.
         channels: A sum of `IOFChannel`; 0 for an end.
-        directives: How.
-        id: The id that is over; None for a beginning.
+        directives: The directives of the caller.
+        id: The id of the pull that ends; None for a new pull.
     """
 
     __slots__ = ()
@@ -603,7 +605,7 @@ class IOFPullRequest(Request["int | None"]):
 
     @property
     def stop(self) -> bool:
-        """Whether that output is not wanted any more."""
+        """Whether a pull ends."""
         return self.id is not None
 
     def result(self, given: Any) -> int | None:
@@ -613,7 +615,7 @@ class IOFPullRequest(Request["int | None"]):
 
 
 class IOFPushRequest(Request[None]):
-    """`iof_push`: bytes for the standard input of procs; answered when they have been taken."""
+    """`iof_push`: bytes for the standard input of procs; answered when the host has accepted them."""
 
     __slots__ = ()
 
@@ -625,13 +627,13 @@ class IOFPushRequest(Request[None]):
 class GroupRequest(Request[tuple[Info, ...]]):
     """`group`: all procs of this server that construct or destruct a group have called it.
 
-    A construct is answered with the membership (`reply(members=...)`), a `GroupResults` or infos; anything else with
-    None. Where members are not named, those are taken who were: `members`.
+    A construct is answered with the membership (`reply(members=...)`), a `GroupResults` or infos; other operations with
+    None. An answer without members means `members`.
 
     Attributes:
-        operation: 0 for a construct, 1 for a destruct, 3 where the server gives up one that it has begun.
+        operation: 0 for a construct, 1 for a destruct, 3 if the server cancels an operation that it has started.
         group: The group's name.
-        directives: What the callers of this server ask for, and what they tell the others.
+        directives: The directives of the callers on this server, and their infos for the other members.
     """
 
     __slots__ = ()
@@ -642,48 +644,48 @@ class GroupRequest(Request[tuple[Info, ...]]):
 
     @property
     def construct(self) -> bool:
-        """Whether a group is made."""
+        """Whether this is a construct."""
         return self.operation == GROUP_CONSTRUCT
 
     @property
     def destruct(self) -> bool:
-        """Whether a group is taken apart."""
+        """Whether this is a destruct."""
         return self.operation == GROUP_DESTRUCT
 
     @property
     def cancel(self) -> bool:
-        """Whether the server gives up what it has asked for."""
+        """Whether the server cancels its earlier request."""
         return self.operation == GROUP_CANCEL
 
     @property
     def procs(self) -> ProcSet:
-        """The members as the callers name them; a wildcard stands for all of an nspace."""
+        """The members as the callers name them; a wildcard means all procs of an nspace."""
         return ProcSet(self.op.procs)  # type: ignore[attr-defined]
 
     @property
     def added(self) -> ProcSet:
-        """Further members, which not all callers have named (`PMIX_GROUP_ADD_MEMBERS`)."""
+        """Further members, which some callers have not named (`PMIX_GROUP_ADD_MEMBERS`)."""
         return ProcSet(procs_in(self.directives, attrs.GROUP_ADD_MEMBERS.key) or ())
 
     @property
     def members(self) -> ProcSet:
-        """All who have been named or added, in order; a wildcard is replaced by the procs of its job."""
+        """All named and added procs, sorted; a wildcard is replaced by the procs of its job."""
         return ProcSet(sorted(self._dispatcher.expand(self.procs | self.added)))
 
     @property
     def wants_context_id(self) -> bool:
-        """Whether a context id is asked for (`PMIX_GROUP_ASSIGN_CONTEXT_ID`)."""
+        """Whether the callers request a context id (`PMIX_GROUP_ASSIGN_CONTEXT_ID`)."""
         return self.asks(attrs.GROUP_ASSIGN_CONTEXT_ID)
 
     @property
     def shared(self) -> tuple[Info, ...]:
-        """The group info and endpoints that the callers give to the other members."""
+        """The group info and endpoints of the callers for the other members."""
         keys = (attrs.GROUP_INFO.key, attrs.GROUP_INFO_ARRAY.key, attrs.GROUP_ENDPT_DATA.key)
         return tuple([info for info in self.directives if info.key in keys])
 
     @property
     def signature(self) -> tuple[Hashable, ...]:
-        """The operation and the group, the same on all servers that take part in it."""
+        """The operation and the group, which are the same on all participating servers."""
         return (self.name, self.operation, self.group)
 
     def reply(
@@ -694,19 +696,19 @@ class GroupRequest(Request[tuple[Info, ...]]):
         context_id: int | None = None,
         infos: Given = None,
     ) -> Later:
-        """Answer.
+        """Answer the request.
 
         Args:
-            result: What the handler could return as well; it excludes the others.
+            result: The result, as the handler could return it; it excludes the other arguments.
             members: All members, in the order of their group ranks; the request's `members` by default.
             context_id: The context id.
-            infos: Further results; by default what the callers of this server tell each other (`shared`).
+            infos: Further results; by default the infos of the callers for each other (`shared`).
 
         Returns:
             `LATER`.
 
         Raises:
-            TypeError, ValueError: This is not a result; it is still unanswered.
+            TypeError, ValueError: This is not a result; the request is still unanswered.
         """
         if members is None and context_id is None and infos is None:
             return super().reply(result)
@@ -719,7 +721,7 @@ class GroupRequest(Request[tuple[Info, ...]]):
 
     def result(self, given: Any) -> tuple[Info, ...]:
         if not self.construct:
-            # A destruct has no membership; what answers both in one way gives one all the same.
+            # A destruct has no membership, but a handler of both operations may return one for both.
             return given.infos if isinstance(given, GroupResults) else _infos(self, given)
         if given is None:
             given = GroupResults(infos=self.shared)
@@ -736,7 +738,7 @@ class GroupRequest(Request[tuple[Info, ...]]):
 
 
 class FabricRequest(_InfoRequest):
-    """`fabric`: what there is to say of a fabric; `index` is None for a registration, else the fabric to look up."""
+    """`fabric`: answered with infos about a fabric; `index` is the fabric to update, or None for a registration."""
 
     __slots__ = ()
 
@@ -783,8 +785,8 @@ class ResourceBlockRequest(Request[None]):
 
 
 def failure(request: Request[Any], error: BaseException) -> PMIxError:
-    """Return the error that a peer is told of what a handler has raised."""
+    """Return the error to send to a peer for an exception of a handler."""
     if isinstance(error, PMIxError):
         return error
-    # Its words may say more than a peer is to know; they are in the log.
+    # The exception's text may contain private data; it is in the log.
     return PMIxError("the host failed", status=statuses.ERROR, operation=request.name)

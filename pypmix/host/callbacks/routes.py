@@ -1,4 +1,4 @@
-"""Which method of a host an upcall goes to, and what it is given."""
+"""The method of a host for each upcall, and the class of its request."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ METHODS = tuple(dict.fromkeys([name for name, _ in ROUTES.values()]))
 
 
 def route(op: ops.Op[Any]) -> tuple[str, type[Request[Any]]]:
-    """Return the method that an operation goes to and the class of its request; none for one that is unknown."""
+    """Return the method for an operation and the class of its request; an empty name if the operation is unknown."""
     found = ROUTES.get(type(op))
     return ("", Request) if found is None else found

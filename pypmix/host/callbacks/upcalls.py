@@ -1,4 +1,4 @@
-"""The methods of a host, one for each upcall, with what each does by default."""
+"""The methods of a host, one for each upcall, with their defaults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Upcalls:
     """The methods for upcalls. Each may be overridden by a `def` or an `async def`."""
 
     def default(self, req: Request[Any]) -> Later:
-        """Reply as a host does that has no method for it."""
+        """Reply as a host without a method for the request."""
         raise NotImplementedError
 
     def client_connected(self, req: requests.ClientRequest) -> Reply[None]:
@@ -30,23 +30,23 @@ class Upcalls:
         return self.default(req)
 
     def client_finalized(self, req: requests.ClientRequest) -> Reply[None]:
-        """A client has called finalize, which ends with the answer. Accepted by default."""
+        """A client has called finalize, which returns after the answer. Accepted by default."""
         return self.default(req)
 
     def client_aborted(self, req: requests.AbortRequest) -> Reply[None]:
-        """A client asks to have procs (`targets`) ended with a `status`."""
+        """A client asks the host to end procs (`targets`) with a `status`."""
         return self.default(req)
 
     def client_lost(self, req: requests.ClientRequest) -> Reply[None]:
-        """A client's connection has ended without finalize. The answer means nothing."""
+        """A client's connection has ended without finalize. The answer is ignored."""
         return self.default(req)
 
     def fence(self, req: requests.FenceRequest) -> Reply[bytes | None]:
-        """All procs of this server have called a fence that has others too; return the data of all servers."""
+        """All procs of this server have called a fence with other servers' procs; return the data of all servers."""
         return self.default(req)
 
     def direct_modex(self, req: requests.DirectModexRequest) -> Reply[bytes]:
-        """A client wants what a proc of another server has committed: what `Server.dmodex_request` returns there."""
+        """A client requests the data of another server's proc; return the data from `Server.dmodex_request` there."""
         return self.default(req)
 
     def publish(self, req: requests.PublishRequest) -> Reply[None]:
@@ -54,11 +54,11 @@ class Upcalls:
         return self.default(req)
 
     def lookup(self, req: requests.LookupRequest) -> Reply[Iterable[Pdata]]:
-        """A client looks published values up."""
+        """A client looks up published values."""
         return self.default(req)
 
     def unpublish(self, req: requests.UnpublishRequest) -> Reply[None]:
-        """A client takes back what it has published."""
+        """A client unpublishes values that it has published."""
         return self.default(req)
 
     def spawn(self, req: requests.SpawnRequest) -> Reply[str]:
@@ -74,23 +74,23 @@ class Upcalls:
         return self.default(req)
 
     def register_events(self, req: requests.EventsRequest) -> Reply[None]:
-        """A client is interested in events that the host may raise."""
+        """A client registers for events that the host may raise."""
         return self.default(req)
 
     def deregister_events(self, req: requests.EventsRequest) -> Reply[None]:
-        """No client is interested in these events any more."""
+        """No client is registered for these events from now on."""
         return self.default(req)
 
     def notify_event(self, req: requests.NotifyRequest) -> Reply[None]:
-        """A client raises an event that concerns other servers too; its own server's clients have it."""
+        """A client raises an event for other servers, too; the clients of this server have received it."""
         return self.default(req)
 
     def tool_connected(self, req: requests.ToolRequest) -> Reply[Proc | None]:
-        """A tool wants to connect; return its name, or None to have one made up. An error refuses it."""
+        """A tool requests to connect; return its name, or None to generate a name. An error refuses it."""
         return self.default(req)
 
     def query(self, req: requests.QueryRequest) -> Reply[Given]:
-        """A client asks for values; return those that are known. The server adds what it knows itself."""
+        """A client queries values; return the known values. The server adds the values that it knows."""
         return self.default(req)
 
     def log(self, req: requests.LogRequest) -> Reply[None]:
@@ -102,15 +102,15 @@ class Upcalls:
         return self.default(req)
 
     def job_control(self, req: requests.JobControlRequest) -> Reply[Given]:
-        """A client steers procs."""
+        """A client controls procs."""
         return self.default(req)
 
     def monitor(self, req: requests.MonitorRequest) -> Reply[Given]:
-        """A client asks to be watched."""
+        """A client asks to be monitored."""
         return self.default(req)
 
     def heartbeat(self, req: requests.HeartbeatRequest) -> Reply[None]:
-        """A client says that it lives. The answer means nothing."""
+        """A client sends a heartbeat. The answer is ignored."""
         return self.default(req)
 
     def get_credential(self, req: requests.GetCredentialRequest) -> Reply[bytes | Credential]:
@@ -118,15 +118,15 @@ class Upcalls:
         return self.default(req)
 
     def validate_credential(self, req: requests.ValidateCredentialRequest) -> Reply[Given]:
-        """A client asks whose credential this is; an error if it is not valid."""
+        """A client validates a credential; return infos about its owner, or raise an error if it is not valid."""
         return self.default(req)
 
     def iof_pull(self, req: requests.IOFPullRequest) -> Reply[int | None]:
-        """Deliver the output of procs from now on (`Server.deliver_output`); with `req.stop`, no more of it."""
+        """Deliver the output of procs from now on (`Server.deliver_output`); with `req.stop`, stop delivering it."""
         return self.default(req)
 
     def iof_push(self, req: requests.IOFPushRequest) -> Reply[None]:
-        """A client gives procs input."""
+        """A client sends input to procs."""
         return self.default(req)
 
     def group(self, req: requests.GroupRequest) -> Reply[GroupResults | Given]:
@@ -134,11 +134,11 @@ class Upcalls:
         return self.default(req)
 
     def fabric(self, req: requests.FabricRequest) -> Reply[Given]:
-        """A client asks for a fabric's information."""
+        """A client requests the infos of a fabric."""
         return self.default(req)
 
     def compute_distances(self, req: requests.ComputeDistancesRequest) -> Reply[Iterable[DeviceDistance]]:
-        """A client asks how far devices are."""
+        """A client requests the distances of devices."""
         return self.default(req)
 
     def session_control(self, req: requests.SessionControlRequest) -> Reply[Given]:

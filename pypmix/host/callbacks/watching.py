@@ -1,4 +1,4 @@
-"""An asyncio loop as a manager uses it (`pypmix.host.loop.HostLoop`)."""
+"""An asyncio loop in the form that a manager uses (`pypmix.host.loop.HostLoop`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Watching:
             self._loop.add_writer(fd, callback)
 
     def unwatch(self, fd: int) -> None:
-        """Forget `fd`; to be called before it is closed."""
+        """Stop watching `fd`; call this before closing it."""
         if fd in self._reading:
             self._reading.discard(fd)
             self._loop.remove_reader(fd)
@@ -56,17 +56,17 @@ class Watching:
         self._loop.call_soon(callback)
 
     def run_posted(self) -> None:
-        """Carry out what has been posted by now."""
+        """Make the calls that have been posted by now."""
         for _ in range(len(self._posted)):
             self._next()
 
     def _next(self) -> None:
-        # It may have been carried out already.
+        # `run_posted` may have made the call already.
         if self._posted:
             self._posted.popleft()()
 
     async def drained(self, patience: float) -> None:
-        """Wait until all that was to be written is, or for `patience` seconds."""
+        """Wait until all output is written, or for `patience` seconds."""
         if self._writing:
             self._drained = self._loop.create_future()
             await asyncio.wait([self._drained], timeout=patience)

@@ -1,4 +1,4 @@
-"""Threads for handlers that block: few as long as they come to an end, one for each handler where they wait."""
+"""Threads for handlers that block: a limited number while handlers end, and one for each handler if all wait."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 USUAL = 32
-"""As many threads are started at once; more only when these get nowhere."""
+"""The number of threads that are started on demand; further threads start only if no handler ends for some time."""
 
 STALL = 0.25
-"""Seconds without the end of any handler after which those that wait get threads of their own.
+"""Seconds without the end of any handler after which each handler in the queue gets a separate thread.
 
-All threads may wait for what a handler in the queue would bring; so none may stay in the queue for ever. There are
-never more threads than requests in flight, which are bounded.
+All threads may wait for a result of a handler in the queue, so no handler may stay in the queue for ever. The number of
+threads is never higher than the number of requests in flight, which is limited.
 """
 
 IDLE = 10.0
@@ -28,10 +28,10 @@ IDLE = 10.0
 
 
 class Workers:
-    """Runs functions on threads of its own.
+    """Runs functions on worker threads.
 
     Args:
-        loop: The loop whose clock tells that nothing goes on; `submit` is called on its thread.
+        loop: The loop whose timers detect a stall; `submit` is called on its thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -46,7 +46,7 @@ class Workers:
         self._closed = False
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have a function called, which is to deal with its own exceptions."""
+        """Call a function on a thread; the function must handle its exceptions."""
         with self._wakeup:
             self._queue.append(work)
             if self._idle >= len(self._queue):
@@ -56,7 +56,7 @@ class Workers:
                 try:
                     self._start()
                 except BaseException:
-                    # The caller is told so, and does not expect it later.
+                    # The caller gets the error, and must not see the call later.
                     self._queue.remove(work)
                     raise
                 return
@@ -71,7 +71,7 @@ class Workers:
                 return
             if self._ended == self._seen:
                 with contextlib.suppress(RuntimeError):
-                    # The system may have no more threads for now.
+                    # The system may not be able to start further threads now.
                     for _ in range(len(self._queue) - self._idle):
                         self._start()
             self._seen = self._ended
@@ -102,7 +102,7 @@ class Workers:
                 self._ended += 1
 
     def close(self) -> None:
-        """End the threads that have nothing to do, and the others as soon as they have come to an end."""
+        """End the idle threads at once, and the others when their functions return."""
         with self._wakeup:
             self._closed = True
             self._queue.clear()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
 
 DEFAULT = -(2**31)
-"""The code that means all codes: clients send it to deregister a default handler."""
+"""The code that means all codes: clients send it for a default handler."""
 
 FABRIC_UPDATE = 1
 
@@ -42,8 +42,8 @@ MOST_PROCS = 64
 CLOSING_TWICE = (5, 0, 0), (7, 0, 0)
 """The first release that closes the connection of a refused client twice, and the first later release that does not.
 
-It closes it the second time when the client or its nspace is deregistered: another client's connection may have the
-number of the descriptor by then. So they are not deregistered. Earlier releases admit a client before they ask the host.
+The second close is at the deregistration of the client or its nspace: another client's connection may have the number
+of the descriptor by then. So they are not deregistered. Earlier releases admit a client before they ask the host.
 """
 
 PARTIAL_LOOKUP = (7, 0, 0)
