@@ -46,8 +46,9 @@ TOLD: dict[int, tuple[Release, Release]] = {
 }
 """The upcalls whose later answers releases, from the first to before the second, cannot take.
 
-The shim answers them with success at once. The releases have freed the object that a later answer needs. Or, for the
-destruct of a group that has only clients of this server, they call a second time if the answer does not come at once.
+The shim answers them with success at once, since the releases free the object that a later answer needs. Of groups,
+this is only for the destruct of a group of this server's clients alone: the releases call a second time if the answer
+does not come at once.
 """
 
 UNREFUSED: dict[int, Release] = {lib.PYPMIX_UP_TOOL_CONNECTED: (6, 0, 0)}
