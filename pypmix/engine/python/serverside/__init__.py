@@ -1,1 +1,1 @@
-"""The topics of a server, and what they stand on."""
+"""The topics of a server, and their common parts."""

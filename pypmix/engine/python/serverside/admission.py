@@ -31,8 +31,8 @@ class Admission:
     """The users that have tried to connect to a server.
 
     Args:
-        clock: Where time comes from.
-        expected: Tells whether processes of a user are expected.
+        clock: The clock.
+        expected: Returns True if processes of a user are expected.
         security: The security modules of which clients may use one, and `unchecked`.
     """
 
@@ -43,7 +43,7 @@ class Admission:
         self._refused: dict[int | None, tuple[float, float]] = {}
 
     def welcome(self, uid: int | None) -> bool:
-        """Tell whether a connection of this user is to be read."""
+        """Return True if a connection of this user may be read."""
         if uid is None:
             return MUNGE in self._security or UNCHECKED in self._security
         return uid != UNKNOWN_USER and (uid == 0 or self._expected(uid))
@@ -52,8 +52,8 @@ class Admission:
     def is_vouched(owner: int | None, module: str, uid: int) -> bool:
         """Return True if the kernel says that a connection is of a user, whatever its process calls itself.
 
-        In a user namespace, as that of a rootless container, a process has another number for the same user. What munge
-        is to prove, the kernel's word does not replace.
+        In a user namespace, like the namespace of a rootless container, a process has another number for the same
+        user. If munge is required, the kernel's report does not replace it.
         """
         return module != MUNGE and owner == uid
 
@@ -70,7 +70,7 @@ class Admission:
             PMIxError: It is not, or nothing shows that it is (`ERR_INVALID_CRED`).
         """
         if owner is None:
-            # A credential of munge has been checked; one of `native` is what the client says of itself.
+            # A credential of munge has been checked; a credential of `native` is only the client's claim.
             if module != MUNGE and not (named and UNCHECKED in self._security):
                 detail = "nothing proves its user: the kernel does not tell whose its socket is"
                 raise PMIxError(detail, status=statuses.ERR_INVALID_CRED)

@@ -66,7 +66,7 @@ MAX_KEYS = 512
 """After how many keys one request may ask; an answer can be as large as the job."""
 
 
-# What the host returns, as the fields of a reply. A `TypeError` says that it makes no sense.
+# Results of the host, as the fields of a reply. They raise a `TypeError` if a result is not valid.
 
 
 def _nothing(_op: Op[Any], _result: object, _peer: Peer) -> Fields:
@@ -96,7 +96,7 @@ def _distances(_op: Op[Any], result: object, _peer: Peer) -> Fields:
     return {"distances": returned(result, DeviceDistance)}
 
 
-# What a request asks of the host.
+# Operations for the host, made from requests.
 
 
 def _publish(fields: Fields) -> Publish:
@@ -140,7 +140,7 @@ QUESTIONS: tuple[tuple[int, Callable[[Fields], Op[Any]], Reply], ...] = (
 
 
 def _participants(peer: Peer, qualifiers: tuple[Info, ...]) -> tuple[Info, ...]:
-    """Return the procs that took part in the last fence of a group, or a flag if they are those that the peer expects.
+    """Return the procs that took part in the last fence of a group, or a flag if the peer expects exactly these procs.
 
     Raises:
         NotFound: The peer has not fenced this group, or has not asked for the procs.
@@ -212,7 +212,7 @@ class Asking(Topic):
         return handle
 
     def _translate(self, peer: Peer, fields: Fields) -> None:
-        """Put procs in the place of those that are named by their groups: no host knows groups by name."""
+        """Replace procs that are named by a group with the group's members: no host knows groups by name."""
         store = self.server.store
         if "procs" in fields:
             fields["procs"] = tuple(store.ungrouped(store.own(fields["procs"], peer.process.proc)))
@@ -220,7 +220,7 @@ class Asking(Topic):
             fields["infos"] = store.native(fields["infos"], keys.EVENT_CUSTOM_RANGE)
 
     def _ask(self, peer: Peer, op: Op[Any], answer: Callable[[Any, BaseException | None], None]) -> None:
-        """Ask the host; its answer is dropped if the caller has gone in the meantime."""
+        """Ask the host; its answer is dropped if the caller has disconnected in the meantime."""
         requests = self._asked.setdefault(peer, set())
         if len(requests) >= self.server.limits.requests:
             raise self.server.limits.reached("requests", f"the host has {len(requests)} requests already")
@@ -235,12 +235,12 @@ class Asking(Topic):
         self.server.host.upcall(op, done, peer.process)
 
     def _send(self, peer: Peer, tag: int, command: int, op: Op[Any], fields: Callable[[], Fields]) -> None:
-        """Send the reply that results from what the host has returned."""
+        """Send the reply with the fields of the host's result."""
         try:
             layout = reply_layout(command, peer.release)
             payload = layout.encode_fit(peer.buffer_type, peer.rule, **{"status": statuses.SUCCESS, **fields()})
         except Exception as problem:
-            # Hosts are other people's code: what they return may be anything.
+            # Hosts are other people's code, and may return anything.
             self.server.host.log(f"the host answered {op.name} of {peer.process.proc} with nonsense: {problem!r}")
             peer.status(tag, statuses.ERROR)
         else:
@@ -314,7 +314,7 @@ class Asking(Topic):
         return True
 
     def _is_of_own_group(self, op: QueryInfo, peer: Peer) -> bool:
-        """Tell whether a query is after the members of one of the caller's groups, of which no host knows more."""
+        """Return True if a query asks only for the members of a group of the caller, which no host knows better."""
         if len(op.queries) != 1 or op.queries[0].keys != (keys.QUERY_GROUP_MEMBERSHIP,):
             return False
         named = [info.value.data for info in op.queries[0].qualifiers if info.key == keys.GROUP_ID]

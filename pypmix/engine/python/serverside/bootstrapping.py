@@ -1,12 +1,12 @@
 """Constructs whose callers do not know each other: leaders that know their number, and procs that leaders add.
 
-A `Bootstrap` is a construct whose membership has no members: any proc of this server may come. Each caller is offered
-to the host at once, which may know of callers elsewhere, and what the host makes of it is the end of that caller's
-part. Callers of which the host knows no others meet here: `awaited` counts their leaders, and from then on it goes on
-as any construct of this server's procs that adds some.
+A `Bootstrap` is a construct whose membership has no members: any proc of this server may join. Each caller is offered
+to the host at once, which may know of callers elsewhere, and the host's answer ends that caller's part. If the host
+knows no other callers, the callers meet here: `awaited` counts their leaders, and then the bootstrap continues like
+any construct of this server's procs that adds some.
 
-Each caller has its own time limit. Callers that are added may also come to a construct whose other callers do know each
-other; that takes them from here (`Constructing.guests`).
+Each caller has its own time limit. Added procs may also belong to a construct whose other callers do know each other;
+that construct takes them from here (`Constructing.guests`).
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class Bootstrap(Construct):
         return False
 
     def look(self) -> None:
-        """No caller is told of failures: it learns of the others when the group stands."""
+        """Report no failures: a caller gets the other members only when the group is complete."""
 
     # Callers
 
     def offer(self, process: Process, call: Call, plan: Plan, count: int) -> None:
-        """A client constructs the group, as one of some number of leaders or, if that is 0, as one that they add."""
+        """Add a caller: one of `count` leaders or, if `count` is 0, a proc that the leaders add."""
         infos, collective = plan.infos, self.collective
         collective.admit(process, call, (plan.named, infos))
         self.flags |= ft_directives(CONSTRUCT, infos)
@@ -137,7 +137,7 @@ class Bootstrap(Construct):
             construct.ask()
 
     def go_on(self) -> None:
-        """See whether all have come to a group that only procs of this server construct."""
+        """Continue a group that only procs of this server construct, if all of them have joined."""
         collective = self.collective
         if collective.state == CollectiveState.ADDING:
             self.ask()

@@ -53,17 +53,17 @@ MAX_TOKENS = 64
 """Bound of the connections of one proc whose names it still has to ask for, because its library returns none."""
 
 MAX_REQUESTED = 1024
-"""Of how many connects it is remembered that their procs know of them."""
+"""Bound of the connects that are remembered because their participants were asked to join."""
 
 KEPT_HERE = frozenset((CONNECT_TOKEN,))
 """The directives that no host needs."""
 
 
 class Connecting(Topic):
-    """Connect and disconnect, and the connections that come of it.
+    """Connect and disconnect, and the connections that they make.
 
     Attributes:
-        records: Returns the groups and connections that stand.
+        records: Returns the records of the existing groups and connections.
     """
 
     def __init__(self, server: Node, records: Callable[[], Records]) -> None:
@@ -73,11 +73,11 @@ class Connecting(Topic):
         self._connects: Kind[Process, Call] = Kind(CONNECT, partial(_Connect, self))
         self._disconnects: Kind[Process, Call] = Kind(DISCONNECT, partial(_Disconnect, self))
         self._awaited: dict[Title, None] = {}
-        """Connects of which a caller of another server wants an event of each participant."""
+        """Connects for which a caller of another server wants an event of each participant."""
         self._requested: dict[Title, None] = {}
-        """Connects whose participants were asked to come, by a caller of this server or of another."""
+        """Connects whose participants were asked to join, by a caller of this server or of another."""
         self._vague: WeakSet[Membership[Process, Call]] = WeakSet()
-        """Whose callers have named jobs that were not known here then."""
+        """Memberships whose callers named jobs that were not known here at that time."""
         self._tokens: dict[Process, dict[int, Connected]] = {}
 
     # Requests
@@ -99,7 +99,7 @@ class Connecting(Topic):
         if requests and _title(membership) not in self._requested:
             self._request(membership, (*arrived, peer.process), peer.process, titles)
         if loud or each:
-            # The other servers are to tell of their own procs, too.
+            # The other servers have to report their procs, too.
             beyond = () if loud or not membership.others else (_everyone(membership),)
             for process in (peer.process,) if loud else (*arrived, peer.process):
                 self.tell_of_comer(membership, process, titles, beyond)
@@ -129,9 +129,9 @@ class Connecting(Topic):
     def _addressed(
         self, procs: tuple[Proc, ...], infos: tuple[Info, ...], caller: Process
     ) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
-        """Return the procs and the directives of a request, with the name that stands beside the procs in their place.
+        """Return the procs and the directives of a request.
 
-        Libraries would look it up themselves.
+        If the directives name a group of the caller (`GROUP_ID`), the group's name replaces the procs.
         """
         name = found(infos, keys.GROUP_ID, str)
         if name is None:
@@ -144,11 +144,11 @@ class Connecting(Topic):
     def _meeting(
         self, kind: Kind[Process, Call], procs: tuple[Proc, ...], caller: Process, id: str = ""
     ) -> tuple[str, Membership[Process, Call]]:
-        """Return whom a request means, and by which name if they have one.
+        """Return the group's name, empty if the procs are not a group, and the membership that a request names.
 
         Raises:
-            NotFound: Some of them are not known, and the caller is none of the others.
-            PMIxError: The caller is none of them (`ERR_BAD_PARAM`).
+            NotFound: A proc is not known, and the caller is not among the known ones.
+            PMIxError: The caller is not among the procs (`ERR_BAD_PARAM`).
         """
         store, collectives = self.server.store, self.server.collectives
         procs = store.own(procs, caller.proc)
@@ -170,9 +170,9 @@ class Connecting(Topic):
         return group, collectives.find_membership(membership, group, caller)
 
     def _meant(self, procs: tuple[Proc, ...], infos: tuple[Info, ...], caller: Process) -> Connection | None:
-        """Return the connection that procs are to be disconnected from, None where they have none of their own.
+        """Return the connection that a disconnect ends, None if its procs have no connection.
 
-        Programs on other libraries know no more of it than its procs.
+        Other libraries do not know the name of a connection, so it is also found by its procs and its id.
         """
         store = self.server.store
         if not store.connections:
@@ -213,16 +213,16 @@ class Connecting(Topic):
     def _request(
         self, membership: Membership[Process, Call], came: Iterable[Process], caller: Process, titles: tuple[Info, ...]
     ) -> None:
-        """Have all others hear that they are to come."""
+        """Raise `CONNECT_REQUESTED` for all participants that have not joined."""
         _note(self._requested, _title(membership))
         away = [each.proc for each in membership.members.difference(came)]
         self._tell(statuses.CONNECT_REQUESTED, caller, away, membership.others, (*titles, _everyone(membership)))
 
     def reported(self, event: Notification) -> Notification:
-        """A caller of another server has come to a connect: return the event that procs of this server get.
+        """Handle the event that a caller elsewhere has joined a connect; return the event for procs of this server.
 
-        If a caller there wants an event of each participant, the ones that have come here are reported as well, and
-        later ones will be.
+        If that caller wants an event of each participant, the callers of this server are reported as well: now, or
+        when they join.
         """
         membership = self._membership_in(event)
         event = event.replace(infos=tuple([info for info in event.infos if info.key != CONNECT_PROCS]))
@@ -230,7 +230,7 @@ class Connecting(Topic):
             return event
         title, connections = _title(membership), self.server.store.connections.values()
         under_way = (*membership.running, *membership.asking)
-        # The connection may be there before the news that it was to be: that says nothing of the next one.
+        # The event may arrive after the connection was made; then it does not concern the next connect.
         if under_way or title not in [(each.id, frozenset(each.formed)) for each in connections]:
             _note(self._awaited, title)
         for connect in under_way:
@@ -239,7 +239,7 @@ class Connecting(Topic):
         return event
 
     def requested(self, event: Notification) -> Notification | None:
-        """A caller of another server wants procs of this one to come: return what those hear who have not come."""
+        """Handle a request from elsewhere that procs join a connect; return the event for the missing procs, if any."""
         membership = self._membership_in(event)
         if membership is None:
             return event
@@ -253,9 +253,10 @@ class Connecting(Topic):
         return event.replace(infos=(listing(keys.EVENT_CUSTOM_RANGE, away), *infos))
 
     def over(self, membership: Membership[Process, Call]) -> bool:
-        """A connect has ended; tell whether procs elsewhere have wanted an event of each participant.
+        """Forget the requests for a connect that has ended, and their kept events.
 
-        No more procs are expected, not even those that do not know of it yet.
+        Returns:
+            True if procs elsewhere wanted an event of each participant.
         """
         if not self._requested and not self._awaited:
             return False
@@ -284,7 +285,7 @@ class Connecting(Topic):
         infos: tuple[Info, ...],
         beyond: tuple[Info, ...] = (),
     ) -> None:
-        """Tell the participants of a connect of one that has come."""
+        """Report to the participants of a connect that a proc has joined it."""
         members = [each.proc for each in membership.members]
         self._tell_of(statuses.PROC_HAS_CONNECTED, about, members, membership.others, infos, beyond)
 
@@ -310,7 +311,7 @@ class Connecting(Topic):
         infos: tuple[Info, ...],
         beyond: tuple[Info, ...] = (),
     ) -> None:
-        """Raise an event of a proc for participants here, and for those of other servers, who are told more."""
+        """Raise an event of a proc for participants of this server, and of others; `beyond` is added for the others."""
         here = [each for each in to if self.server.store.here(each)]
         if here:
             said = (listing(keys.EVENT_CUSTOM_RANGE, here), flag(keys.EVENT_NON_DEFAULT), *infos)
@@ -320,7 +321,7 @@ class Connecting(Topic):
             said = (listing(keys.EVENT_CUSTOM_RANGE, there), flag(keys.EVENT_NON_DEFAULT), *infos, *beyond)
             self.server.host.upcall(NotifyEvent(code, RANGE_CUSTOM, said), ignore, source)
 
-    # What a library does not pass on
+    # Names of connections that a client's library does not return
 
     def keep(self, process: Process, infos: tuple[Info, ...], made: Connected) -> None:
         """Keep what a library does not hand on until its program asks for it."""
@@ -332,10 +333,10 @@ class Connecting(Topic):
             tokens[token] = made
 
     def made(self, process: Process, qualifiers: Iterable[Info]) -> tuple[Info, ...]:
-        """Return what a proc has not been told of a connection, once.
+        """Return the name and the procs of a connection that were kept for a proc, and forget them.
 
         Raises:
-            NotFound: There is no such thing.
+            NotFound: No connection was kept with this token.
         """
         tokens = self._tokens.get(process, {})
         made = tokens.pop(found(qualifiers, CONNECT_TOKEN, int) or 0, None)
@@ -364,7 +365,7 @@ class _Joint(NodeMeaning):
         self.connecting = connecting
 
     def lacks(self) -> bool:
-        """End it if it lacks procs of this server and has no others; tell whether it does."""
+        """End an operation of this server alone if procs are missing; return True if it was ended."""
         collective = self.collective
         if collective.status == statuses.SUCCESS or collective.membership.others:
             return False
@@ -383,8 +384,8 @@ class _Connect(_Joint):
     """A connect.
 
     Attributes:
-        loud: Whether the procs hear who comes.
-        made: What the host has assigned.
+        loud: Whether participants get an event of each proc that joins.
+        made: The connection as the host has returned it.
     """
 
     __slots__ = ("loud", "made")
@@ -395,7 +396,7 @@ class _Connect(_Joint):
         self.made = Connected()
 
     def ask(self) -> None:
-        """All have come: ask the host."""
+        """Ask the host, now that all procs have joined."""
         if not self.lacks():
             procs, directives = self.submitted()
             data = self.committed() if self.collective.membership.others else b""
@@ -405,14 +406,14 @@ class _Connect(_Joint):
         return Connect(self.procs(), directives)
 
     def tell_of_all(self) -> None:
-        """Report all procs that have come, if none was reported before."""
+        """Report all procs that have joined, if none was reported before."""
         membership = self.collective.membership
         infos = (text(CONNECT_ID, membership.id),) if membership.id else ()
         for process in () if self.loud else tuple(self.collective.arrived):
             self.connecting.tell_of_comer(membership, process, infos)
 
     def take(self, result: object) -> int:
-        """Take in what the host has assigned."""
+        """Read the host's result."""
         collective = self.collective
         if result is None:
             return collective.status
@@ -460,7 +461,7 @@ class _Connect(_Joint):
         return result.replace(procs=members)
 
     def complete(self, status: int) -> None:
-        """Answer the callers, with the job info of the others' nspaces and what the host has assigned."""
+        """Answer the callers, with the job info of the others' nspaces and the host's directives."""
         made, store, collective = self.made, self.server.store, self.collective
         membership = collective.membership
         given = [*made.directives, *[info for _, infos in collective.said.values() for info in infos]]
@@ -526,7 +527,7 @@ class _Disconnect(_Joint):
     __slots__ = ()
 
     def ask(self) -> None:
-        """All have come: ask the host."""
+        """Ask the host, now that all procs have joined."""
         if self.lacks():
             return
         for connection in self._connections():
@@ -549,7 +550,7 @@ class _Disconnect(_Joint):
         return self.collective.status
 
     def complete(self, status: int) -> None:
-        """Answer the callers; the connections that they have named are over, unless it has failed."""
+        """Answer the callers; remove the connections that they have named, unless the disconnect has failed."""
         connections = self._connections()
         if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS) or self.collective.absent is not None:
             for connection in connections:
@@ -568,14 +569,14 @@ class _Disconnect(_Joint):
 
 
 def _of(connect: Collective[Process, Call]) -> _Connect:
-    """Return what a connect under way means."""
+    """Return the meaning of a running connect."""
     meaning = connect.meaning
     assert isinstance(meaning, _Connect)
     return meaning
 
 
 def _title(membership: Membership[Process, Call]) -> Title:
-    """Return what all servers know a connect by."""
+    """Return the id and the procs of a connect, which identify it on all servers."""
     return membership.id, frozenset({each.proc for each in membership.members} | membership.others)
 
 
@@ -587,15 +588,15 @@ def _note(titles: dict[Title, None], title: Title) -> None:
 
 
 def _everyone(membership: Membership[Process, Call]) -> Info:
-    """Return all who are to come, as an event names them."""
+    """Return all expected participants, as an event names them."""
     return listing(CONNECT_PROCS, sorted([*[each.proc for each in membership.members], *membership.others]))
 
 
 def _checked_id(infos: tuple[Info, ...]) -> str:
-    """Return what a connect is called, empty where it has no name.
+    """Return the id of a connect, empty if it has none.
 
     Raises:
-        PMIxError: That is not a valid id (`ERR_BAD_PARAM`).
+        PMIxError: The id is not valid (`ERR_BAD_PARAM`).
     """
     given = [info.value.data for info in infos if info.key == CONNECT_ID]
     if not given:

@@ -1,19 +1,19 @@
 """One group construct at a server that has callers of it.
 
 All callers name the same procs. A construct is a collective operation (see `pypmix.engine.collective.machine`) with
-more that may happen between the last caller and the host's decision:
+additional steps between the last caller and the host's decision:
 
-- **Failures.** If a leader has declared itself or callers want events of failures, the remaining callers are told of a
-  proc that ends, and libraries of pypmix answer with a reaction: go on, abort, or claim to lead. The host is asked only
-  when all reactions are there (`HEARS`). Among procs of this server alone the first claimant leads; with other servers
-  the host chooses, which gets all claims.
-- **Added procs.** Members may add procs that call the same construct without naming any (`Bootstrap`). Where
-  all of these are of this server it waits for them (`ADDS`); otherwise bringing them together is the host's business.
-- **Rounds.** The host may answer that procs of other servers are absent of which callers here have not heard. They are
-  told, may react, and the host is asked again: the next round.
+- **Failures.** If a leader has declared itself or callers want events of failures, the remaining callers get an event
+  of each proc that ends, and libraries of pypmix answer with a reaction: continue, abort, or claim to lead. The host is
+  asked only after all reactions (`REACTING`). Among procs of this server alone the first claimant leads; with other
+  servers the host gets all claims and chooses.
+- **Added procs.** Members may add procs that call the same construct without naming any (`Bootstrap`). If all added
+  procs are of this server, the construct waits for them (`ADDING`); otherwise the host brings them together.
+- **Rounds.** The host may answer that procs of other servers are absent whose end is not known to the callers here. The
+  callers get the events and may react, and the host is asked again: the next round.
 - **Giving up.** An abort, or the time limit of an optional construct, has to end it on all servers in the same way, and
-  the others may have formed the group already. So the host is told (`CLOSES`), and its decision holds if it comes
-  within `HOST_PATIENCE`.
+  the others may have formed the group already. So this server informs the host (`GIVEN_UP`), and the host's decision
+  holds if it arrives within `HOST_PATIENCE`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 
 OWN = frozenset({keys.GROUP_INFO, keys.GROUP_ENDPT_DATA, REACTS, keys.PROC_INFO_ARRAY})
-"""Directives that each member gives for itself, and of which the host hears nothing, or in another form.
+"""Directives that each member gives for itself; the host does not get them, or gets them in another form.
 
 The last is what it has committed, which others get when they ask.
 """
@@ -106,7 +106,7 @@ class Constructing(Forming):
         return [each for each in made if not each.is_open and each.collective.state == CollectiveState.ADDING]
 
     def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
-        """Return who of those that a construct adds has come here, and with which infos."""
+        """Return the added procs of a construct that have called it on this server, each with its infos."""
         wanted = frozenset(added)
         said = [item for each in self.bootstraps(name) for item in each.collective.said.items()]
         return {process.proc: infos for process, (_, infos) in said if process.proc in wanted and not process.left}
@@ -123,26 +123,26 @@ class Constructing(Forming):
 
 
 class Construct(NodeMeaning):
-    """One construct under way, as its callers of this server see it.
+    """A running construct, with its callers of this server.
 
     Attributes:
         name: The group's name.
-        plan: The request of all callers, where that is the same.
-        flags: Those of `CONSTRUCT_FT` that any caller has given.
-        lacking: Procs that it adds and that have not come.
+        plan: The request of all callers, if they are the same; None otherwise.
+        flags: The directives of `CONSTRUCT_FT` that any caller has given.
+        lacking: The added procs that have not joined.
         leader: The leader: the first caller that has declared itself, or the one chosen since; of any server.
         declared: The caller of this server that has declared itself.
-        reacting: The callers whose library tells how they react to failures.
-        told: Whose failure the callers have been told of.
-        due: The callers whose reaction to a failure is waited for.
+        reacting: The callers whose library sends reactions to failures.
+        told: The failed procs of which the callers have got an event.
+        due: The callers whose reaction is awaited, by the failed proc.
         claims: The callers that want to lead after the leader has failed.
-        aborted: Whether somebody wants no such group.
-        alone: Whether no other server has part in it: with none of those who are named, nor of those who are added.
-        cancelled: Whether the host was told that this server gives it up.
-        extended: Whether its time has run out, and the host is waited for a little longer.
-        round: How often this server has told the others what has become of its callers.
-        outcome: The group, once the host has decided.
-        as_asked: Whether that is what all have asked for in `plan`, and the host has answered as before.
+        aborted: Whether a participant has aborted it, or no leader was found.
+        alone: Whether all named and all added procs are of this server.
+        cancelled: Whether this server has given it up and informed the host.
+        extended: Whether its time limit has passed, and the server waits for the host a little longer.
+        round: How often this server has reported the state of its callers to the other servers.
+        outcome: The group, after the host's decision.
+        as_asked: Whether the group is exactly the group of `plan`, and the host has answered as before.
     """
 
     __slots__ = (
@@ -223,7 +223,7 @@ class Construct(NodeMeaning):
             self.reacting.add(process)
 
     def _pass_on_leader(self, process: Process) -> None:
-        """Tell other servers who leads, if this one waits for more callers: the leader may end before they come."""
+        """Report the leader to other servers if this one waits for more callers: it may end before they join."""
         collective = self.collective
         others = collective.membership.others
         if others and collective.awaited > 1:
@@ -293,7 +293,11 @@ class Construct(NodeMeaning):
         self.submit(GroupUpcall(GROUP_CONSTRUCT, self.name, members, directives))
 
     def _lacks(self) -> bool:
-        """Tell whether a construct of this server's procs alone has to wait for some that it adds, or has failed."""
+        """Wait for added procs or fail, if all procs are of this server and some are absent.
+
+        Returns:
+            True if the host must not be asked now.
+        """
         collective = self.collective
         absent = () if collective.ft else self.gone_procs()
         added = () if absent or (self.plan is not None and self.plan.plain) else self.added()
@@ -313,11 +317,11 @@ class Construct(NodeMeaning):
         return bool(absent)
 
     def _adds_others(self) -> bool:
-        """Tell whether it adds procs of other servers."""
+        """Return True if it adds procs of other servers."""
         return any(self.server.store.here(each) is None for each in self.added())
 
     def _question(self) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
-        """Return the procs and the directives with which the host is asked; note the order, and what each says."""
+        """Return the procs and the directives for the host; keep the order and the group info of the callers."""
         others, said, added = self.collective.membership.others, self.collective.said, self.added()
         guests = {} if others else self._groups.guests(self.name, added)
         order, members = self._arranged([each for each in added if each in guests])
@@ -350,10 +354,10 @@ class Construct(NodeMeaning):
         )
 
     def _arranged(self, guests: list[Proc]) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
-        """Return the order that the callers agree on, empty if they do not, and those who are to be members, sorted.
+        """Return the order that the callers agree on, empty if they do not, and the future members, sorted.
 
         Args:
-            guests: Those who have come that it adds.
+            guests: The added procs that have called.
         """
         said = self.collective.said
         flat = {id(named): self._groups.flat(named) for named, _ in said.values()}
@@ -368,7 +372,7 @@ class Construct(NodeMeaning):
     # The way down
 
     def take(self, result: object) -> int | None:
-        """Take in the group that the host has made of it, or that others have ended elsewhere."""
+        """Read the host's answer: the group, or procs of other servers that have ended."""
         try:
             returned_infos = returned(result, Info)
             infos = tuple([info for info in returned_infos if info.key != COMMITTED])
@@ -387,7 +391,7 @@ class Construct(NodeMeaning):
         return None
 
     def _again(self, infos: tuple[Info, ...]) -> None:
-        """Procs elsewhere have ended, and the callers here do not know: they may react to that."""
+        """Start the next round: report procs of other servers that have ended to the callers, which may react."""
         self.collective.step(CollectiveState.NEXT_ROUND)
         self.round += 1
         leader = found(infos, GROUP_LEADER_PROC, Proc)
@@ -396,7 +400,7 @@ class Construct(NodeMeaning):
         self.leader = leader
         self.claims.clear()
         absent = listed(infos, ABSENT)
-        # Servers come again because callers want events of members that end, or for a leader alone.
+        # The host starts a round if callers want events of members that end, or only for a leader that has ended.
         notify = (
             keys.GROUP_NOTIFY_TERMINATION in self.flags
             or is_set(infos, keys.GROUP_NOTIFY_TERMINATION)
@@ -427,11 +431,11 @@ class Construct(NodeMeaning):
         return Outcome(plan.answer[1], number, {}, self.leader)
 
     def _outcome(self, infos: tuple[Info, ...]) -> Outcome:
-        """Return what a host has made of a construct; what it does not tell is known here if all members are.
+        """Return the group from the host's answer; missing parts are added from the requests.
 
         Raises:
-            TypeError: It is nothing that a host returns.
-            ValueError: It makes no sense.
+            TypeError: An info has a value of the wrong type.
+            ValueError: The answer is not valid.
         """
         collective, membership, plan = self.collective, self.collective.membership, self.plan
         absent = () if membership.others else (*self.gone_procs(), *self.lacking)
@@ -464,12 +468,12 @@ class Construct(NodeMeaning):
         partial = bool(absent) and keys.GROUP_OPTIONAL in self.flags
         if plan is not None and infos and infos[0].key == keys.GROUP_MEMBERSHIP and not (leader or partial or shared):
             self.as_asked = plan.answered(infos[0], members)
-            # Another server tells the same in other objects.
+            # Keep one tuple of members for all groups of the plan.
             members = plan.answer[1] if self.as_asked and plan.answer is not None else members
         return Outcome(members, context_id, shared, leader, partial, absent)
 
     def complete(self, status: int) -> None:
-        """Answer the callers; if it has succeeded, the group stands."""
+        """Answer the callers, and record the group if the construct has succeeded."""
         groups, outcome, collective = self._groups, self.outcome, self.collective
         groups.over(self, status, outcome if status == statuses.SUCCESS else None)
         if status == statuses.SUCCESS and outcome is not None:
@@ -482,7 +486,7 @@ class Construct(NodeMeaning):
         if collective.is_forwarded:
             self._cancel(status)
         elif status == statuses.ERR_TIMEOUT and not self.cancelled and self._is_due():
-            # Its callers have not said in time what they make of a failure.
+            # Its callers have not reacted to a failure in time.
             self._withdraw(status)
         if collective.membership.others and self.leader in self.told and not self.aborted:
             self._select(None)
@@ -502,18 +506,18 @@ class Construct(NodeMeaning):
         calls = self.collective.arrived.items()
         on_library = [each.proc for each, (peer, _) in calls if peer.release >= TELLS_ABSENT and not peer.own]
         for failed in absent:
-            # The callers were told of the others while they waited.
+            # The callers have got the events of the others while they waited.
             if on_library and failed not in self.told:
                 self._tell(statuses.GROUP_MEMBER_FAILED, on_library, (proc(keys.EVENT_AFFECTED_PROC, failed),))
 
     def _is_due(self) -> bool:
-        """Tell whether the other servers wait for this one, which has asked once and has not asked again."""
+        """Return True if the other servers wait for the request of this server in a later round."""
         return self.round > 1 and self.collective.ended_in != CollectiveState.DECIDED
 
     def discard(self) -> None:
-        """All callers have gone."""
+        """Forget the construct, whose callers have all disconnected."""
         self._groups.over(self, statuses.GROUP_CONSTRUCT_ABORT, None)
-        # Where other servers take part, the host learns from deaths that no caller is left.
+        # If other servers take part, the host is informed by the reports of the callers' deaths.
         if self.collective.is_forwarded and not self.collective.membership.others:
             self._cancel()
 
@@ -523,7 +527,7 @@ class Construct(NodeMeaning):
     # Giving up
 
     def give_up(self, status: int) -> None:
-        """End it here and now, and have its other servers told."""
+        """End it on this server at once, and inform the other servers."""
         collective = self.collective
         if collective.is_running:
             if collective.membership.others and not collective.is_forwarded:
@@ -535,7 +539,7 @@ class Construct(NodeMeaning):
             self._withdraw(statuses.ERR_TIMEOUT)
 
     def _withdraw(self, status: int) -> None:
-        """Have the other servers told, which wait for this one, that it is over here."""
+        """Inform the other servers, which wait for this one, that the construct has ended here."""
         self.cancelled = True
         verdict = (text(VERDICT, "abort"),) if status == statuses.GROUP_CONSTRUCT_ABORT else ()
         infos = (status_info(status), *verdict, size(GROUP_ROUND, self.round))
@@ -546,10 +550,10 @@ class Construct(NodeMeaning):
         self._groups.cancel(self.name, status)
 
     def abort(self, quiet: bool = False) -> None:
-        """A participant aborts it, or no one leads it: it ends so for all.
+        """Abort the construct for all procs, because a participant aborts it or it has no leader.
 
         Args:
-            quiet: The procs are not told by an event.
+            quiet: Do not raise the event of the abort.
         """
         collective = self.collective
         if self.cancelled or not collective.is_running:
@@ -581,7 +585,7 @@ class Construct(NodeMeaning):
         self.server.host.upcall(GroupUpcall(GROUP_CANCEL, self.name), given_up)
 
     def handle_timeout(self) -> bool:
-        """Its time has run out: with `OPTIONAL` those who have come are the group."""
+        """Handle the time limit: with `OPTIONAL` the callers until now form the group."""
         if keys.GROUP_OPTIONAL not in self.flags or self.extended:
             return False
         self.extended = True
@@ -594,33 +598,33 @@ class Construct(NodeMeaning):
             missing = collective.missing()
             self._groups.owe(self.name, set(missing), statuses.ERR_TIMEOUT)
             collective.without(missing)
-            # Where all of them have come, it waits for some that they add.
+            # Nothing is missing if the construct waits only for added procs.
             self.ask()
         return True
 
-    # Failures, and what callers make of them
+    # Failures, and the callers' reactions
 
     def look(self) -> None:
-        """Tell callers of failures here that they do not know, unless procs elsewhere take part.
+        """Report failures on this server to the callers, unless procs of other servers take part.
 
-        Where no caller leads yet, they are told of members when all have come.
+        While no caller leads, failures of members are reported only after all procs have joined.
         """
         collective = self.collective
         if collective.membership.others or not collective.gone:
             return
         if self.leader in self.due:
-            # The next leader is told of the others.
+            # The other failures are reported to the next leader.
             return
         for failed in self.gone_procs():
             if failed in self.told or keys.GROUP_OPTIONAL in self.flags or not collective.is_running:
                 continue
-            # A caller that has yet to come may be the leader, which alone is told of members.
+            # A later caller may be the leader, and then only the leader gets the failures of members.
             may_be_led = self.leader is None and collective.state == CollectiveState.GATHERING
             if failed == self.leader or (keys.GROUP_NOTIFY_TERMINATION in self.flags and not may_be_led):
                 self._fail_proc(failed)
 
     def _fail_proc(self, failed: Proc) -> None:
-        """Tell of the failure of a proc, and wait for what the callers say to it."""
+        """Report the failure of a proc, and wait for the callers' reactions."""
         self.told.add(failed)
         leads = failed == self.leader
         led = self.leader is not None and self.leader not in self.told
@@ -638,7 +642,7 @@ class Construct(NodeMeaning):
             self._choose()
 
     def reacted(self, process: Process, failed: Proc | None, verdict: str | None) -> None:
-        """A caller has said how it reacts to the failure of a proc."""
+        """Apply a caller's reaction to the failure of a proc."""
         if verdict == ABORT:
             self.abort()
             return
@@ -649,7 +653,7 @@ class Construct(NodeMeaning):
         self._settled(process, failed)
 
     def departed(self, process: Process, lost: bool) -> None:
-        """A proc of its own has ended: it will not react to anything any more."""
+        """Handle the end of a proc of this server: stop waiting for its reactions."""
         collective = self.collective
         if collective.is_forwarded:
             if lost and process in collective.gone and not collective.membership.others and not collective.ft:
@@ -679,7 +683,7 @@ class Construct(NodeMeaning):
             self.ask()
 
     def _choose(self) -> None:
-        """All have said whether they want to lead: the first of them in the order of procs does."""
+        """Choose the leader after all reactions: the first claimant in the order of procs."""
         if self.collective.membership.others:
             return
         winner = min(self.claims, default=None)
@@ -689,7 +693,7 @@ class Construct(NodeMeaning):
             self.abort(quiet=True)
 
     def _select(self, winner: Proc | None) -> None:
-        """Announce the leader, or that there is none."""
+        """Set the leader and announce it, or announce that the group has no leader."""
         self.leader = winner
         if winner is not None:
             self.collective.ft = True
@@ -707,7 +711,7 @@ def _by_proc(said: tuple[Process, Said]) -> Proc:
 
 
 def group_info(infos: tuple[Info, ...]) -> tuple[Info, ...]:
-    """Return what a member says of itself with a construct."""
+    """Return the group info and endpoint data that a member gives with a construct."""
     items: list[Info] = []
     for info in infos:
         if info.key == keys.GROUP_INFO:

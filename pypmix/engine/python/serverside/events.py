@@ -44,7 +44,7 @@ DEFAULT = -(2**31)
 
 
 ABOUT_GROUPS = frozenset((*range(statuses.GROUP_MEMBER_FAILED, statuses.GROUP_INVITED + 1), statuses.TALK))
-"""The codes of what members and servers say of groups: a host passes it on, and has nothing to watch for it."""
+"""The codes of events of members and servers about groups: a host forwards them, and has nothing to watch for."""
 
 MAX_EVENTS = 512
 """Bound of the events that are kept for late registrations, but for `ENDS`."""
@@ -66,7 +66,7 @@ KEEPING_OWN = (4, 2, 3)
 """The first release whose clients do not keep for their own late handlers what they have raised to others."""
 
 MUCH = 4 * MAX_EVENTS
-"""Number of facts about delivered events after which those that cannot matter any more are dropped."""
+"""Number of facts about delivered events after which the facts that can no longer matter are dropped."""
 
 
 class _Event:
@@ -113,7 +113,7 @@ class _Event:
         self.size = len(self.packed(1, rule_for(NEWEST)))
 
     def concerns(self, proc: Proc) -> bool:
-        """Tell whether a proc is in the event's range."""
+        """Return True if a proc is in the event's range."""
         if self.targets is not None:
             # It is asked of each client, and there may be as many targets.
             return proc in self._named or among(proc, self._wholes)
@@ -122,7 +122,7 @@ class _Event:
         return self.notification.range not in (RANGE_RM, RANGE_PROC_LOCAL)
 
     def only_for(self, nspace: str) -> bool:
-        """Tell whether the event's range lies in one nspace."""
+        """Return True if the event's range lies in this nspace."""
         if self.targets is not None:
             return all(proc[0] == nspace for proc in self.targets)
         return self.nspace == nspace
@@ -149,11 +149,11 @@ _NUMBER = attrgetter("number")
 
 
 class _Kept:
-    """The events that are kept for those who register late, oldest first.
+    """The events that are kept for late registrations, oldest first.
 
-    A lost node ends hundreds of procs at once, and the others raise as many events because of that. A proc that comes
-    to a group in this moment has to hear whose end it has missed, or it waits for them. So what the host tells of ends
-    has a bound of its own.
+    A lost node ends hundreds of procs at once, and the other procs raise as many events because of that. A proc that
+    joins a group at this moment needs the events of the ends that it has missed, or it waits for the ended procs. So
+    the host's events of ends have a separate bound.
     """
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class _Kept:
         return iter(sorted([*self._ends, *self._rest], key=_NUMBER))
 
     def add(self, event: _Event, most: int) -> None:
-        """Keep an event, and no more than so many bytes of all."""
+        """Keep an event, and drop the oldest events until all kept events have at most `most` bytes."""
         ends = event.sender is None and event.notification.code in ENDS
         (self._ends if ends else self._rest).append(event)
         self._bytes += event.size
@@ -196,10 +196,10 @@ class _Registration:
 
     Attributes:
         peer: Its connection.
-        tag: Where it awaits the answer.
-        wanted: The codes, less those that it has deregistered since.
+        tag: The tag of the answer.
+        wanted: The codes, without codes that were deregistered since.
         infos: Its directives.
-        granted: Those that the host has granted, while others are considered.
+        granted: The codes that the host has granted, while it considers others.
     """
 
     __slots__ = ("granted", "infos", "peer", "tag", "wanted")
@@ -213,9 +213,9 @@ class _Registration:
 
 
 class Events(Topic):
-    """Registrations, notifications, and the recent events for those who register late.
+    """Registrations, notifications, and the recent events for late registrations.
 
-    A proc that has registered a code gets all its events until then, and each further one. So, to deliver no event
+    A proc that registers a code gets all kept events of the code, and each later event. So, to deliver no event
     twice, only the codes that a proc has deregistered have to be remembered, each with the last event that it has got.
 
     A registration may name the procs that its events must affect. That is left to the client: it sends one message for
@@ -384,7 +384,7 @@ class Events(Topic):
             self._over([code for code in left if code not in self._peers and code not in awaited], process)
 
     def _over(self, codes: list[int], process: Process) -> None:
-        """Tell the host that no client is interested in some codes any more."""
+        """Report to the host that no client is interested in some codes any longer."""
         if DEFAULT in codes:
             self.server.host.upcall(DeregisterEvents(), ignore, process)
         rest = tuple([code for code in codes if code != DEFAULT and code not in ABOUT_GROUPS])
@@ -392,7 +392,7 @@ class Events(Topic):
             self.server.host.upcall(DeregisterEvents(rest), ignore, process)
 
     def _trim(self) -> None:
-        """Remember of what procs have heard only what can still matter, if it has become much."""
+        """Drop facts about delivered events that can no longer matter, if there are many facts."""
         self._expire()
         if self._facts <= self._much:
             return
@@ -438,7 +438,7 @@ class Events(Topic):
                 refuse(peer, tag, error)
 
         if leaves:
-            # It goes on before the others are woken: whatever it, or they, ask for next comes after this turn.
+            # The host gets the event before clients are woken, and so before their next requests.
             self.server.host.upcall(op, answer, peer.process)
         try:
             self._raise(event, peer)
@@ -488,7 +488,7 @@ class Events(Topic):
         return notification if infos is notification.infos else notification.replace(infos=infos)
 
     def forget(self, over: Callable[[Notification], bool]) -> None:
-        """Keep some events no longer for those who register late."""
+        """Drop the kept events for which `over` returns True."""
         if self.recent:
             self.recent.drop(lambda event: over(event.notification))
 
@@ -522,7 +522,7 @@ class Events(Topic):
             self._heard.clear()
             self._facts = 0
 
-    # What the machine tells
+    # Calls of the server
 
     def disconnected(self, peer: Peer) -> None:
         """See `Topic.disconnected`."""
@@ -537,11 +537,11 @@ class Events(Topic):
         self.recent.drop(lambda event: event.only_for(namespace.name))
         for event in self.recent:
             if event.sender is not None and event.sender.namespace is namespace:
-                # An event that is kept must not keep its sender's job, with all that its procs have committed.
+                # An event that is kept must not keep its sender's job, with all committed data of its procs.
                 event.sender = None
 
 
 def _has_empty_range(infos: tuple[Info, ...]) -> bool:
-    """Tell whether an empty custom range is given."""
+    """Return True if an empty custom range is given."""
     given = [info.value.data for info in infos if info.key == keys.EVENT_CUSTOM_RANGE]
     return bool(given) and all(isinstance(data, DataArray) and not data.items for data in given)

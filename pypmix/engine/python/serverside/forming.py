@@ -1,7 +1,7 @@
-"""The forming of groups: what constructs, bootstraps and invitations on a server have in common.
+"""The forming of groups: the common part of constructs, bootstraps and invitations on a server.
 
-`Forming` reads what the host has made of a construct, notes the group, and answers those who have constructed it. The
-topic `Groups` is a `Forming` that takes requests; `Construct`, `Bootstrap` and `Inviting` know nothing more of it.
+`Forming` reads the host's result of a construct, records the group, and answers the callers. The topic `Groups` is a
+`Forming` that also handles requests; `Construct`, `Bootstrap` and `Inviting` use only the interface of `Forming`.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ Earlier ones ask the server for it, by the context id as a qualifier.
 """
 
 ABORTED = (statuses.ERR_PARTIAL_SUCCESS, statuses.GROUP_CONSTRUCT_ABORT)
-"""The statuses of a construct that lacks a member, or is aborted; each client gets the one that its release knows."""
+"""The statuses of a construct that lacks a member, or is aborted; `told_as` chooses by the client's release."""
 
 
 class Outcome:
     """A group that was constructed.
 
     Attributes:
-        members: They, by group rank.
+        members: The members, in group-rank order.
         context_id: Its context id, None for none.
-        shared: What each member says of itself.
+        shared: The group info of each member.
         leader: Its leader, None if it has none.
-        partial: Whether some were left out of a construct that allows that.
-        absent: The named procs that have ended before, as far as they are known.
+        partial: Whether the construct allows missing procs and some were left out.
+        absent: The named procs that had ended before, as far as this server knows.
     """
 
     __slots__ = ("absent", "context_id", "leader", "members", "partial", "shared")
@@ -90,13 +90,13 @@ class Outcome:
 
 
 def told(member: Proc, items: tuple[Info, ...]) -> Info:
-    """Return what a member says of itself, as the others are told."""
+    """Return the group info of a member, in the form in which the other members get it."""
     first = Info(keys.PROCID, Value(codes.PROC, member))
     return Info(keys.GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, (first, *items))))
 
 
 def told_as(status: int, peer: Peer) -> int:
-    """Return how a client is told that a construct has ended with some status."""
+    """Map the final status of a construct to the status that this client's release knows."""
     if status not in ABORTED:
         return status
     return statuses.GROUP_CONSTRUCT_ABORT if peer.release >= INFO_IN_REPLY else statuses.ERR_PARTIAL_SUCCESS
@@ -115,11 +115,11 @@ _HAS_LEFT = attrgetter("left")
 
 
 class Forming(Topic):
-    """The groups of a server, for those that form them.
+    """The groups of a server, as constructs, bootstraps and invitations use them.
 
     Attributes:
-        records: The groups that stand.
-        owed: The procs that are told of a failure when they call a construct, by the group's name.
+        records: The existing groups.
+        owed: The procs whose next call of a construct fails, with the status, by the group's name.
     """
 
     def __init__(self, server: Node) -> None:
@@ -132,11 +132,11 @@ class Forming(Topic):
         """The procs of this server and the others of the last destruct, and all of them in order."""
 
     def is_made(self, name: str) -> bool:
-        """Tell whether a group of this name is under way here."""
+        """Return True if a group of this name is being constructed here."""
         raise NotImplementedError
 
     def made_with(self, other: Proc) -> tuple[str, ...]:
-        """Return the names of the groups under way here that a proc of another server may be in."""
+        """Return the names of the groups being constructed here that a proc of another server may be in."""
         raise NotImplementedError
 
     def owe(self, name: str, processes: frozenset[Process] | set[Process], status: int) -> None:
@@ -194,7 +194,7 @@ class Forming(Topic):
         """Return the context id that an info of the host holds.
 
         Raises:
-            ValueError: It is none.
+            ValueError: It does not hold a context id.
         """
         number = info.value.data
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
@@ -205,15 +205,15 @@ class Forming(Topic):
     def read(
         self, infos: tuple[Info, ...], shared: Shared, members: tuple[Proc, ...]
     ) -> tuple[tuple[Proc, ...], int | None, Shared]:
-        """Return the members, the context id and what members say of themselves, as a host tells of them.
+        """Return the members, the context id and the group info of the members, from the result of a host.
 
         Args:
-            infos: What the host tells.
-            shared: What the members here have said.
-            members: The members as far as it does not tell.
+            infos: The result of the host.
+            shared: The group info of the members of this server.
+            members: The members, if the result does not name them.
 
         Raises:
-            ValueError: It makes no sense.
+            ValueError: The result is not valid.
         """
         context_id: int | None = None
         shared = dict(shared)
@@ -243,7 +243,7 @@ class Forming(Topic):
         return tuple(flat)
 
     def everyone(self, destruct: NodeMeaning) -> tuple[Proc, ...]:
-        """Return all procs of a destruct in order; of those that were destructed last it is known."""
+        """Return all procs of a destruct, in order; the list of the last destruct is kept."""
         members, others, everyone = self._listed
         membership = destruct.collective.membership
         if members is not membership.members or others is not membership.others:
@@ -256,9 +256,12 @@ class Forming(Topic):
     def stands_as_asked(
         self, name: str, collective: Collective[Process, Call], plan: Plan, outcome: Outcome, group: Group
     ) -> bool:
-        """Answer the callers of a group that is just what all have asked for, and record it; tell whether it is.
+        """Answer the callers of a group that is exactly the group that all asked for, and record it.
 
-        The answers go first: the callers continue in the meantime.
+        The answers are sent first, so that the callers continue in the meantime.
+
+        Returns:
+            False if the group is not such a group; nothing was done then.
         """
         store = self.server.store
         if len(plan.nspaces) > 1 or len(collective.arrived) < len(plan.members):
@@ -291,14 +294,14 @@ class Forming(Topic):
     def stands(
         self, name: str, outcome: Outcome, group: Group, callers: dict[Process, Call], agreed: bool = False
     ) -> None:
-        """A group stands: note it and answer those who have constructed it.
+        """Record a group and answer the procs that constructed it.
 
         Args:
             name: Its name.
-            outcome: What it is.
-            group: What is noted of it.
+            outcome: The group as constructed.
+            group: The record to keep.
             callers: The calls to answer.
-            agreed: Whether other servers know of these very members.
+            agreed: Whether other servers know the same members.
         """
         store = self.server.store
         key = next((key for key in store.keys_of(name) if self.records.get(key).formed == outcome.members), None)
@@ -306,7 +309,7 @@ class Forming(Topic):
         if key is None:
             key = store.free_key(name)
         else:
-            # Callers of this server have come to it in both ways: by naming the others, and as those whom they add.
+            # Callers of this server have joined it in both ways: by naming the others, and as added procs.
             known, members = self.records.get(key), store.groups[key]
             group.leader = known.leader
             group.notify, group.ft = group.notify or known.notify, group.ft or known.ft
@@ -359,7 +362,7 @@ class Forming(Topic):
         return tuple([space.pack(peer.buffer_type, peer.release, peer.rule).reply for space in spaces])
 
     def _keep(self, member: Proc, items: tuple[Info, ...], context_id: int, group: Group) -> None:
-        """Keep what a member has said of itself in a group for those who ask by the context id."""
+        """Keep the group info of a member for gets that are qualified by the context id."""
         process = self.server.store.find(member)
         if process is None or not items:
             return
@@ -371,5 +374,5 @@ class Forming(Topic):
         committed, before = process.committed, set(process.data)
         process.commit([(SCOPE_GLOBAL, packer.bytes())], PLAIN, NEWEST)
         group.kept += [(process, key) for key in process.data if key not in before]
-        # What it commits itself is still to come.
+        # The member's commits follow later, and must not count as received.
         process.committed = committed

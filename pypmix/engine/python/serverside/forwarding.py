@@ -1,7 +1,7 @@
 """Output forwarding: the pulls of clients, output that no client has pulled yet, and input on its way to the host.
 
-The host is asked once for each set of procs and channels, however many clients pull it, and told when the last one
-has gone.
+The host is asked once for each set of procs and channels, however many clients pull it, and asked to stop after the
+last of these pulls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_NAMED = 1 << 16
 """Procs that the pulls of one connection may name."""
 
 CACHE_SIZE = 1 << 20
-"""Bytes of each nspace that are kept for those who ask late."""
+"""Bytes of each nspace that are kept for late pulls."""
 
 MAX_CACHE_SIZE = 16 << 20
 """The most that a directive makes of it."""
@@ -46,9 +46,9 @@ PIECE_COST = 200
 """Bytes that a piece takes besides its data."""
 
 UNASKED = 0x7FFFFFFF
-"""The handler that clients are told for output which comes because of a spawn: none of theirs, so they show it.
+"""The handler number in output that is forwarded because of a spawn. No client has it, so clients show the output.
 
-Natives say 0 here, which is also their clients' first pull, and then calls its handler.
+Native servers send 0, which is also the number of a client's first pull, and so call the handler of that pull.
 """
 
 
@@ -82,7 +82,7 @@ class _Pull:
         """Pieces for it and others that came before the host had answered."""
 
     def covers(self, output: Output) -> bool:
-        """Tell whether this output is wanted; a proc never gets its own output."""
+        """Return True if this pull gets an output; a proc never gets its own output."""
         return (
             bool(self.channels & output.channel)
             and names_proc(self.procs, output.source)
@@ -119,7 +119,7 @@ class _Cache:
         self.end: Timer | None = None
 
     def add(self, output: Output) -> None:
-        # What ends a channel is kept in any case: there is one for each, and its reader waits for it.
+        # The end of a channel is kept in any case: each channel has one, and the reader waits for it.
         cost = _cost(output)
         if self.size + cost > self.limit and output.data:
             if not self.keep_newest:
@@ -162,7 +162,7 @@ class Forwarding(Topic):
     # Output that comes from the host.
 
     def deliver(self, output: Output) -> None:
-        """Pass on a piece of output to all who want it, or keep it."""
+        """Forward a piece of output to all pulls that want it, or keep it."""
         if not self._pass_on(output):
             self._keep(output)
 
@@ -200,7 +200,7 @@ class Forwarding(Topic):
             self._drop(oldest, cache)
 
     def _catch_up(self, pull: _Pull) -> None:
-        """Deliver what has come before it was asked for, and from now on what comes."""
+        """Deliver the output that was kept until now; later output is delivered at once."""
         for nspace in self._cached(pull):
             cache = self._caches[nspace]
             for piece in cache.take(pull.covers):
@@ -237,7 +237,7 @@ class Forwarding(Topic):
             layout = reply_layout(Command.IOF_PULL, peer.release)
             reply = layout.encode(peer.buffer_type, peer.rule, status=statuses.SUCCESS, remote_id=pull.number)
             peer.send(tag, reply)
-            # Where its client has gone meanwhile, what is kept is for others.
+            # If the client has disconnected meanwhile, the kept output is for others.
             if pull.number in self._pulls.get(peer, ()):
                 self._catch_up(pull)
 
@@ -269,7 +269,7 @@ class Forwarding(Topic):
             for function in waiting:
                 function(error)
             if error is None and not feed.users:
-                # All of them have gone meanwhile.
+                # All pulls have ended meanwhile.
                 self._release(feed, ())
 
         self.server.host.upcall(op, answered, process)
@@ -355,7 +355,7 @@ class Forwarding(Topic):
         for pulls in list(self._pulls.values()):
             for pull in [pull for pull in pulls.values() if pull.feed is None and pull.procs == whole]:
                 self._remove(pull)
-        # What a job wrote outlives it: the one who pulls may be later than a short job's end.
+        # The output of a job is kept after its end: a pull may be later than the end of a short job.
         cache = self._caches.get(namespace.name)
         if cache is not None and cache.pieces:
             self._outlive(namespace.name, cache)

@@ -1,4 +1,4 @@
-"""The groups that stand: their members and leaders, and what events and ended procs do to them."""
+"""The existing groups: their members and leaders, and how events and ended procs change them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_GROUPS = 65536
 
 MAX_INVITATIONS = 4096
-"""Bound of the invitations of which no group has come yet; the oldest is forgotten first."""
+"""Bound of the invitations that have not made a group yet; the oldest is forgotten first."""
 
 MAX_INVITED = 1 << 20
 """Bound of the procs that are invited to one group."""
@@ -37,7 +37,7 @@ MPI libraries destruct a group at once, and ask for these values when two procs 
 """
 
 MAX_EARLY = 4096
-"""Bound of the events that are kept about groups which are under way here, and stand elsewhere already."""
+"""Bound of the events that are kept about groups that are being made here and exist elsewhere already."""
 
 
 class _Invitation:
@@ -52,12 +52,12 @@ class _Invitation:
 
 
 class Records:
-    """The groups of a server that stand. Their members are in its store, by group rank.
+    """The existing groups of a server. Their members are in its store, in group-rank order.
 
     Args:
         server: The server.
-        is_made: Tells whether a group of a name is under way here.
-        made_with: Returns the names of those under way here that a proc of another server may be in.
+        is_made: Returns True if a group of a name is being constructed here.
+        made_with: Returns the names of the groups being constructed here that a proc of another server may be in.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Records:
         self._invitations: dict[str, _Invitation] = {}
         self._kept: deque[tuple[Process, Name]] = deque()
         self._early: deque[tuple[str, Notification]] = deque(maxlen=MAX_EARLY)
-        """Events about groups that are under way here, by name: other servers may know sooner that one stands."""
+        """Events about groups that are being made here, by name: other servers may complete a group earlier."""
         self._actions: dict[int, Callable[[str, Notification], None]] = {
             statuses.GROUP_INVITED: self._invited,
             statuses.GROUP_LEFT: self._left,
@@ -82,14 +82,14 @@ class Records:
         }
 
     def get(self, name: str) -> Group:
-        """Return what is known of a group that stands."""
+        """Return the record of an existing group."""
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = Group()
         return group
 
     def form(self, name: str, members: tuple[Proc, ...], group: Group) -> None:
-        """A group stands."""
+        """Record a group that has been formed."""
         self._server.store.groups[name] = group.formed = members
         self._groups[name] = group
 
@@ -125,7 +125,7 @@ class Records:
                 self.departed(process)
 
     def departed(self, process: Process) -> None:
-        """A proc of this server has ended: it is in no group any more."""
+        """Remove a proc of this server that has ended from all groups, and report it to the other servers."""
         home = process.proc
         elsewhere: dict[Proc, None] = {}
         for name, members in list(self._server.store.groups.items()):
@@ -152,26 +152,27 @@ class Records:
                 self._lose(name, member)
 
     def _lose(self, name: str, gone: Proc) -> None:
-        """A member has ended without leaving."""
+        """Remove a member that has ended without leaving."""
         group = self.get(name)
         group.lost[gone] = True
         rest = tuple([member for member in self._server.store.groups[name] if member != gone])
-        # Deaths end what is under way by themselves.
+        # Collectives in progress are ended elsewhere, when the process is lost.
         self._change(name, rest)
         self._tell_lost(name, group, gone)
 
     def _tell_lost(self, name: str, group: Group, gone: Proc) -> None:
-        """Raise the event of a member that has ended, if members are told of that."""
+        """Raise the event of a member that has ended, if the group's members get such events."""
         code, rest = group.loses(gone), self._server.store.groups.get(name, ())
         if code is not None and rest:
             self._raise(code, rest, (*group.titles(name), proc(keys.EVENT_AFFECTED_PROC, gone)))
 
     def report_withheld(self, connection: Connection, ended: Iterable[Proc] | None = None) -> None:
-        """A disconnect is decided: report the members that had ended before, and that the others do not know of.
+        """Report, after the decision of a disconnect, the ended members that the others do not know of.
 
         Args:
             connection: The connection.
-            ended: They; if it has failed and the connection still exists, None for all that have ended.
+            ended: The members that had ended when the host decided; None, after a failed disconnect, for all
+                withheld members.
         """
         name, withheld = connection.nspace, connection.withheld
         connection.leaving = False
@@ -183,14 +184,14 @@ class Records:
         withheld.clear()
 
     def _change(self, name: str, members: tuple[Proc, ...]) -> None:
-        """The membership of a group has changed; one without a member of this server that lives is forgotten."""
+        """Set the members of a group; forget the group if it has no living member of this server."""
         if not any(map(self._lives, members)):
             self.dissolve(name)
             return
         self._server.store.groups[name] = members
 
     def review(self, name: str) -> None:
-        """Forget a group that has no member of this server any more."""
+        """Forget a group that no longer has a member of this server."""
         if name in self._server.store.groups:
             self._change(name, self._server.store.groups[name])
 
@@ -210,7 +211,7 @@ class Records:
         return process is not None and process.left
 
     def deregistered(self, namespace: Namespace) -> None:
-        """An nspace is forgotten: what is kept of its procs goes along."""
+        """Forget the kept values of the procs of an nspace that was deregistered."""
         self._kept = deque([entry for entry in self._kept if entry[0].namespace is not namespace])
         for group in self._groups.values():
             group.kept = [entry for entry in group.kept if entry[0].namespace is not namespace]
@@ -229,14 +230,14 @@ class Records:
             self._server.events.notify(Notification(code, self._server.proc, RANGE_CUSTOM, said))
 
     def happened(self, event: Notification) -> None:
-        """An event about groups has been raised, here or on another server, and those in its range know of it."""
+        """Apply an event about groups that was raised here or on another server and delivered to its range."""
         name = found(event.infos, keys.GROUP_ID, str)
         action = self._actions.get(event.code)
         if action is not None and name and len(name) <= MAX_NSLEN and name not in self._server.store.connections:
             action(name, event)
 
     def swallowed(self, event: Notification) -> bool:
-        """Take in what another server says to this one alone; tell whether it was that."""
+        """Handle an event that another server sends to this one alone; return True if it was such an event."""
         if event.code != statuses.TALK or found(event.infos, SAYS, str) != GONE:
             return False
         gone = found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)
@@ -253,7 +254,7 @@ class Records:
         return True
 
     def _is_early(self, name: str, event: Notification) -> None:
-        """Keep an event until the group that it is about stands, if one of that name is under way."""
+        """Keep an event until its group is complete, if a group of that name is being made."""
         if self._is_coming(name):
             self._early.append((name, event))
 
@@ -261,7 +262,7 @@ class Records:
         return name in self._invitations or self._is_made(name)
 
     def catch_up(self, key: str) -> None:
-        """A group is complete: apply the events about it that came before."""
+        """Apply the events about a group that arrived before it was complete."""
         if self._early:
             name = key.partition("\0")[0]
             early = [event for other, event in self._early if other == name]
@@ -315,7 +316,7 @@ class Records:
         told = listed(event.infos, keys.EVENT_CUSTOM_RANGE)
         rest = {each: None for each in invitation.procs if each not in told}
         if told and len(rest) > 1:
-            # It goes on without some.
+            # The invitation continues without the procs that got this event.
             invitation.procs = rest
         else:
             del self._invitations[name]
@@ -376,7 +377,10 @@ class Records:
             self._change(name, tuple([member for member in members if member not in lost]))
 
     def _passed_on(self, name: str, event: Notification) -> None:
-        """A registrar forwards departures to members that it has admitted: those who left did not know them."""
+        """Remove members whose departure a registrar forwards to members that it has admitted.
+
+        The leavers did not know these members.
+        """
         for left in left_in(event.infos):
             key = self._server.store.key_of(name, event.source)
             if key is not None and left in self._server.store.groups[key] and not self._server.store.here(left):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Notification
 
     Read = tuple[bytes, Form, Plan, Collective[Process, Call], Said, Construct | None]
-    """A request: its bytes, how its client packs, what it says, what it is part of and contributes, what that means."""
+    """A request: its bytes, the client's packing, the plan, the collective, the contribution, and the construct."""
 
 
 class _Destruct(NodeMeaning):
@@ -59,7 +59,7 @@ class _Destruct(NodeMeaning):
         return [member for member, missed in lost.items() if missed]
 
     def ask(self) -> None:
-        """All members of this server have come: ask the host."""
+        """Ask the host, now that all members of this server have joined."""
         collective = self.collective
         if self._missed():
             collective.lost = True
@@ -130,7 +130,11 @@ class Groups(Constructing):
     # Requests
 
     def _repeats(self, peer: Peer, tag: int, payload: bytes) -> bool:
-        """Tell whether a request repeats the last one byte by byte, and has joined what that is part of."""
+        """Join the collective of the last request, if a request equals it byte by byte.
+
+        Returns:
+            True if it has joined.
+        """
         if self._last is None or payload != self._last[0]:
             return False
         _, form, plan, collective, said, construct = self._last
@@ -200,11 +204,11 @@ class Groups(Constructing):
             self._last = payload, peer.form, plan, collective, contribution, construct
 
     def _meeting(self, name: str, process: Process, members: frozenset[Process], others: frozenset[Proc]) -> Construct:
-        """Return the construct that a caller means.
+        """Return the construct that a caller joins; begin one if necessary.
 
         Raises:
-            PMIxError: It names other procs than those with whom it would meet (`ERR_BAD_PARAM`), or it has called
-                already, or the others go on without it (`ERR_EXISTS`).
+            PMIxError: A construct of that name has other procs (`ERR_BAD_PARAM`), or the caller has called already, or
+                the construct no longer accepts callers (`ERR_EXISTS`).
         """
         for construct in self.under_way.get(name, ()):
             collective, membership = construct.collective, construct.collective.membership
@@ -215,7 +219,7 @@ class Groups(Constructing):
             if membership.members.isdisjoint(members):
                 continue
             if process in membership.members:
-                # Those who wait for it would wait for ever; and those whom it has named, for the others.
+                # The procs that wait for this caller would wait for ever, and so would the procs that it has named.
                 self.owe(
                     name, (membership.members | members) - {process} - set(collective.arrived), statuses.ERR_BAD_PARAM
                 )
@@ -230,7 +234,7 @@ class Groups(Constructing):
         return begun
 
     def _with_each_added(self, infos: tuple[Info, ...]) -> tuple[Info, ...]:
-        """Return infos with the procs of a job, where it is known here, in place of its wildcard among those added."""
+        """Return infos in which each wildcard of a known job among the added procs is replaced by the job's procs."""
         each = self.flat(tuple(listed_all(infos, keys.GROUP_ADD_MEMBERS)))
         return (*[info for info in infos if info.key != keys.GROUP_ADD_MEMBERS], procs(keys.GROUP_ADD_MEMBERS, each))
 
@@ -246,7 +250,7 @@ class Groups(Constructing):
     def destruct(
         self, peer: Peer, tag: int, called: str, infos: tuple[Info, ...], timeout: float | None = None
     ) -> Collective[Process, Call]:
-        """Take in that a client destructs a group; those whose library knows of none say so by a fence."""
+        """Join a client to the destruct of a group; a library that has no such request sends a fence instead."""
         store, process = self.server.store, peer.process
         name: str | None = called
         if called in store.namesakes or process.proc not in store.groups.get(called, ()):
@@ -267,7 +271,7 @@ class Groups(Constructing):
         return self.server.collectives.join(membership, process, (peer, tag), timeout=timeout, said=said, ft=ft)
 
     def formed(self, key: str) -> tuple[Proc, ...]:
-        """Return who were the members of a group when it was formed."""
+        """Return the members of a group at the time when it was formed."""
         return self.records.get(key).formed
 
     def is_ft(self, key: str) -> bool:
@@ -275,11 +279,11 @@ class Groups(Constructing):
         return self.records.get(key).ft
 
     def is_made(self, name: str) -> bool:
-        """Tell whether a group of this name is under way here."""
+        """Return True if a group of this name is being constructed here."""
         return name in self.under_way
 
     def made_with(self, other: Proc) -> tuple[str, ...]:
-        """Return the names of the groups under way here that a proc of another server may be in."""
+        """Return the names of the groups being constructed here that a proc of another server may be in."""
         under_way = [each for made in self.under_way.values() for each in made]
         maybe = [each.name for each in under_way if each.is_open or other in each.collective.membership.others]
         return tuple(dict.fromkeys(maybe))
@@ -287,12 +291,12 @@ class Groups(Constructing):
     # Events
 
     def heard(self, event: Notification, process: Process) -> bool:
-        """Take in what a client says to this server alone; tell whether it was that."""
+        """Handle an event that a client sends to this server alone; return True if it was such an event."""
         if event.code != statuses.TALK:
             return False
         says = found(event.infos, SAYS, str)
         if says != REACTION:
-            # Only servers say that somebody has gone, or leads a construct.
+            # Only servers report that a member has ended, or leads a construct.
             return says in (GONE, DECLARES)
         failed, verdict = found(event.infos, keys.EVENT_AFFECTED_PROC, Proc), found(event.infos, VERDICT, str)
         for construct in self.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
@@ -301,7 +305,7 @@ class Groups(Constructing):
         return True
 
     def swallowed(self, event: Notification) -> bool:
-        """Take in what another server says to this one; tell whether it was that."""
+        """Handle an event that another server sends to this one alone; return True if it was such an event."""
         if event.code == statuses.TALK and found(event.infos, SAYS, str) == DECLARES:
             # It is for the host, which has it.
             return True
@@ -357,7 +361,7 @@ _INFOS = itemgetter(1)
 
 
 def _alike(some: frozenset[Proc], others: frozenset[Proc]) -> bool:
-    """Tell whether these may be the same procs: those on other servers may be named by the wildcard."""
+    """Return True if these may be the same procs: a wildcard may name the procs of other servers."""
     if some == others:
         return True
     whole = {each.nspace for each in some | others if each.rank == RANK_WILDCARD}

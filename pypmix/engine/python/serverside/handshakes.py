@@ -1,9 +1,9 @@
-"""Handshakes: new connections, from the moment when they are accepted until they are a proc's or are closed.
+"""Handshakes: new connections, from the moment when they are accepted until they are admitted or closed.
 
 A `Handshake` is a connection that has not been admitted. It sends a hello (`greeted`); its credential is checked, by
 munge's daemon if need be; the host is asked (`ClientConnected`); and `admit` makes it a `Peer`. A hello of a tool goes
-to the topic of tools, which asks the host and admits it as well. All of that has to happen in `HANDSHAKE_SECONDS`.
-What a client sends before it is admitted is kept, up to `MAX_EARLY` bytes.
+to the topic of tools, which asks the host and admits it as well. A handshake may take `HANDSHAKE_SECONDS`.
+Messages of a client before it is admitted are kept, up to `MAX_EARLY` bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     GreetTool = Callable[["Handshake", Hello, Release], None]
 
 BFROPS = frozenset({"v4", "v41", "v51", "v61"})
-"""The encodings that are the same bytes in all that is used here."""
+"""The encodings that are equal byte by byte in everything that is used here."""
 
 FLOOR = (4, 1, 0)
 """The oldest release whose clients speak one of them."""
@@ -102,8 +102,8 @@ class Handshakes:
     Args:
         server: The server.
         security: The security modules of which clients may use one, and `unchecked`.
-        expected: Tells whether processes of a user are expected.
-        greet_tool: Takes the hello of what is not a client.
+        expected: Returns True if processes of a user are expected.
+        greet_tool: Handles the hello of a peer that is not a client.
 
     Attributes:
         incomplete: The connections that have not sent their hello.
@@ -153,7 +153,7 @@ class Handshakes:
 
     @staticmethod
     def _has_ended(link: Link, uid: int | None) -> bool:
-        """Tell whether the other end is gone already, like a rank whose job was aborted meanwhile."""
+        """Return True if the other end has closed already, like a rank whose job was aborted meanwhile."""
         return uid == UNKNOWN_USER and link.ended()
 
     def _expire(self) -> None:
@@ -247,7 +247,7 @@ class Handshakes:
         self._server.host.upcall(op, answer, process)
 
     def _identify(self, hello: Hello, release: Release, owner: int | None) -> Process:
-        """Return who a client is, if it may be that and can be served."""
+        """Return the process of a client, if its credential is accepted and it can be served."""
         uid, gid = self.credential(hello, release)
         process = self._server.store.process(Proc.unchecked(hello.nspace or "", hello.rank or 0))
         if not process.registered:
@@ -279,7 +279,7 @@ class Handshakes:
     def admit(
         self, handshake: Handshake, process: Process, release: Release, hello: Hello, reply: bytes | None = None
     ) -> None:
-        """Make a connection one of a proc's, and say so: by the answer that clients get if there is no other."""
+        """Make a connection a peer of a proc, and send `reply`, by default the answer that clients get."""
         link = handshake.link
         peer = self._make(self._server, link, process, release, hello)
         link.owner = peer

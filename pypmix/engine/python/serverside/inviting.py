@@ -42,7 +42,7 @@ class _Invitation:
         self.optional = optional
         self.context_id: int | None = None
         self.waits = False
-        """Whether the context id is under way."""
+        """Whether the context id has been requested and not arrived yet."""
         self.timer: Timer | None = None
 
 
@@ -107,7 +107,7 @@ class Inviting:
         peer.status(tag, statuses.SUCCESS)
         self._raise(code, peer.process, (leader,), (text(keys.GROUP_ID, name), flag(keys.EVENT_NON_DEFAULT)))
 
-    # What becomes of an invitation
+    # Progress of an invitation
 
     def happened(self, event: Notification) -> None:
         """An event about groups has been raised, here or on another server."""

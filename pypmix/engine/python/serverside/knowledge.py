@@ -79,19 +79,19 @@ class Knowledge:
         }
 
     def answer(self, process: Process, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
-        """Return what the server knows itself.
+        """Return the server's own answer to a query, None if it has none.
 
         Args:
             process: The asking proc.
-            key: What it asks for.
-            qualifiers: Which one it asks about; its own job by default.
+            key: The key of the query.
+            qualifiers: The qualifiers of the query; they name the asking proc's own job by default.
         """
         asked = _Asked(process, qualifiers)
         known = self._answers.get(key)
         return known(asked) if known is not None else self._registered(asked, key)
 
     def combined(self, process: Process, key: str, qualifiers: tuple[Info, ...], theirs: Value) -> Value:
-        """Return the host's answer, with the server's own in it where both tell of themselves."""
+        """Return the host's answer, joined with the server's own for queries of supported keys and attributes."""
         if key not in (keys.QUERY_SUPPORTED_KEYS, keys.QUERY_ATTRIBUTE_SUPPORT):
             return theirs
         own = self.answer(process, key, qualifiers)
@@ -103,10 +103,10 @@ class Knowledge:
         return _array(codes.INFO, [*theirs.data.items, *own.data.items]) if theirs.data.type == codes.INFO else theirs
 
     def peers(self, process: Process, node: str | None, nspace: str | None) -> tuple[Proc, ...]:
-        """Return the procs of an nspace, or of all, on a node, or on the asker's own.
+        """Return the procs of an nspace, by default of all, on a node, by default the node of the asking proc.
 
         Raises:
-            NotFound: There is no such nspace here.
+            NotFound: The nspace is not known here.
         """
         node = node or self._home(process)
         found = []
@@ -117,10 +117,10 @@ class Knowledge:
         return tuple(found)
 
     def nodes(self, nspace: str | None) -> tuple[str, ...]:
-        """Return the nodes on which the procs of an nspace, or of all, run.
+        """Return the nodes on which the procs of an nspace, by default of all, run.
 
         Raises:
-            NotFound: There is no such nspace here.
+            NotFound: The nspace is not known here.
         """
         return tuple(dict.fromkeys([name for space in self._spaces(nspace) for name in _hosts(space).values()]))
 
@@ -150,7 +150,7 @@ class Knowledge:
     def _namespace(self, asked: _Asked) -> Namespace | None:
         return self._server.store.get(asked.nspace) if asked.nspace else asked.process.namespace
 
-    # The answers to what has a meaning of its own.
+    # The answers to keys that need a function each.
 
     def _nspaces(self, asked: _Asked) -> Value:
         return Value.unchecked(codes.STRING, ",".join([namespace.name for namespace in self._jobs()]))
@@ -223,7 +223,7 @@ class Knowledge:
             else:
                 there = True
             if there:
-                # Where several have one name, one's own comes first.
+                # If several groups have one name, the asking proc's own group has precedence.
                 name = key.partition("\0")[0]
                 found[name] = members if name not in found or own in members else found[name]
         return found
@@ -263,7 +263,7 @@ class Knowledge:
         found = supported(SERVER, asked.qualifiers)
         return _array(codes.INFO, found) if found else None
 
-    # What stands in the job info under the key that is asked for.
+    # Values of the job info under the key of a query.
 
     def _registered(self, asked: _Asked, key: str) -> Value | None:
         namespace = self._namespace(asked)
@@ -314,7 +314,7 @@ def _names(node: Iterable[Info]) -> list[str]:
 
 
 def _node(namespace: Namespace, name: object, nodeid: object) -> tuple[Info, ...] | None:
-    """Return what is registered of a node by its name or its number."""
+    """Return the registered infos of a node, found by its name or its number."""
     for node in namespace.job.nodes:
         if (name is not None and name in _names(node)) or (nodeid is not None and _data(node, keys.NODEID) == nodeid):
             return node

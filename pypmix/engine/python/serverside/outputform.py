@@ -37,14 +37,14 @@ TAGS = {
 TIMESTAMPS = frozenset({IOF_TIMESTAMP_OUTPUT, TIMESTAMP_OUTPUT})
 
 MAX_HELD = 64 << 10
-"""The longest line that is kept until its end has come."""
+"""The longest line that is kept until its end arrives."""
 
 
 class OutputForm:
     """One reader's form, and where in a line each source is.
 
     Args:
-        tag: What to put before each line, as a format; empty for nothing.
+        tag: The format of the text before each line; empty for none.
         timestamp: Whether to put the time there too.
         xml: Whether each line is an element.
     """

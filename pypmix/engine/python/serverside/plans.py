@@ -1,7 +1,7 @@
-"""Requests about groups, decoded: those that differ only in the group's name are read once.
+"""Requests about groups, decoded: requests that differ only in the group's name are read once.
 
-All members of a group send the same request, with all of their names, and programs go on to make groups of the same
-procs. To read that each time costs a server more than all else that it does with it.
+All members of a group send the same request, with the names of all members, and programs make further groups of the
+same procs. To decode each request costs a server more than the rest of its work for it.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ class Plan:
         infos: Its directives.
         nspaces: The nspaces of the procs.
         timeout: Its time limit in seconds, 0 for none.
-        given: Those of its directives that say how failures are dealt with.
+        given: Its directives about failures.
         adds_all: Whether it adds all procs of a job.
-        offers: Whether its caller does not know all who will be in the group.
+        offers: Whether its caller does not know all future members of the group.
         numbered: Whether it asks for a context id.
-        plain: Whether a construct of callers who all say this has nothing of its own but its name and its number.
+        plain: Whether constructs with this request differ only in the group's name and context id.
         members: The procs of this server.
         others: The procs of other servers.
-        version: That of the store of which this holds.
-        question: The procs, the directives and the order with which the host was asked about the last plain one.
-        answer: The membership with which the host has answered that, and whom it names.
+        version: The version of the store for which `members` and `others` hold.
+        question: The procs, the directives and the order with which the host was asked about the last plain construct.
+        answer: The info of the membership in the host's answer to `question`, and the members in it.
     """
 
     __slots__ = (
@@ -119,7 +119,11 @@ class Plan:
             self.version = store.version
 
     def answered(self, membership: Info, members: tuple[Proc, ...]) -> bool:
-        """Remember what a host has answered to a plain construct; tell whether all that were named are the members."""
+        """Keep the membership of a host's answer to a plain construct.
+
+        Returns:
+            True if the members are exactly the named procs; the answer is not kept otherwise.
+        """
         if self.answer is not None and self.answer[1] == members:
             return True
         everyone = {*[process.proc for process in self.members], *self.others}
@@ -130,7 +134,7 @@ class Plan:
         return True
 
     def reply(self, form: Form, members: tuple[Proc, ...], context_id: int | None) -> bytes:
-        """Return what a plain construct of procs of one nspace is answered with: `members` are those of `answer`."""
+        """Return the reply to a plain construct of procs of one nspace; `members` are the members in `answer`."""
         parts = self._replies.get(form)
         if parts is None:
             layout = reply_layout(Command.GROUP_CONSTRUCT, form[1])
@@ -152,11 +156,11 @@ class Plans:
         self._known: Cache[tuple[bytes, int, Form], Plan] = store.cache(MAX_PLANS)
 
     def read(self, peer: Peer, command: int, payload: bytes) -> tuple[str | None, Plan]:
-        """Return the group that a request names, and what it says besides.
+        """Return the group that a request names, and the rest of the request as a plan.
 
         Raises:
-            RemoteProtocolError: It does not parse.
-            PMIxError: A directive is none (`ERR_BAD_PARAM`).
+            RemoteProtocolError: The request cannot be parsed.
+            PMIxError: Group info is not an array of infos (`ERR_BAD_PARAM`).
         """
         key = None
         if peer.buffer_type == PLAIN and len(payload) <= MAX_PLAN and payload[2:3] == b"\2":
@@ -184,6 +188,6 @@ def listed_all(infos: Iterable[Info], key: str) -> list[Proc]:
 
 
 def is_infos(value: Value) -> bool:
-    """Tell whether a value is an array of infos that has some."""
+    """Return True if a value is an array of infos that is not empty."""
     data = value.data
     return isinstance(data, DataArray) and data.type == codes.INFO and bool(data.items)

@@ -1,4 +1,4 @@
-"""Process sets: what the host defines, and the events that clients get."""
+"""Process sets: their definitions by the host, and the events that clients get."""
 
 from __future__ import annotations
 

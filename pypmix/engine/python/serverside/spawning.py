@@ -1,4 +1,4 @@
-"""Spawn: a request to the host, and the job info of what it has started."""
+"""Spawn: a request to the host, and the job info of the new job."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Spawning(Topic):
         self.server.host.upcall(op, answer, peer.process)
 
     def _channels(self, peer: Peer, op: Spawn) -> int:
-        """Return which output of the job its caller wants unasked: tools of libpmix all that they do not exclude."""
+        """Return the channels of the job that are forwarded to its caller; by default all, for tools of libpmix."""
         wanted = {info.key: is_true(info) for info in op.directives if info.key in FORWARDED}
         otherwise = self.server.tools.is_one(peer) and not peer.pypmix
         return sum([channel for key, channel in FORWARDED.items() if wanted.get(key, otherwise)])

@@ -1,4 +1,4 @@
-"""Tools at a server: which may connect, under which name, and what is forgotten when they go."""
+"""Tools at a server: which may connect, under which name, and which data is removed when they disconnect."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ MAX_TOOLS = 4096
 
 
 class Tools(Topic):
-    """Admits tools, launchers, schedulers and singletons, and forgets them when they have gone.
+    """Admits tools, launchers, schedulers and singletons, and forgets them when they have disconnected.
 
-    A tool is an unregistered job of its own; one that was launched as a client is the proc that it was launched as.
+    A tool is a separate, unregistered job; a tool that was launched as a client is the proc that it was launched as.
 
     Attributes:
-        owner: The user whose tools are admitted, besides those of root.
+        owner: The user whose tools are admitted, besides root's tools.
     """
 
     def __init__(self, server: Node, handshakes: Handshakes) -> None:
@@ -113,7 +113,7 @@ class Tools(Topic):
         self.server.host.upcall(op, answer, Applicant(proc, uid, gid))
 
     def is_one(self, peer: Peer) -> bool:
-        """Tell whether a connection is a tool's."""
+        """Return True if a connection belongs to a tool."""
         return peer.process.namespace.name in self._names
 
     def disconnected(self, peer: Peer) -> None:
