@@ -2,31 +2,32 @@
 
 Theory of operation
 -------------------
-Operations (`start`), received bytes (`intake.chunks`, then `take`) and the time (`tick`) go in. Bytes to send (`out`),
-ended calls (`Call.outcome`; `finished` for those that want a function called) and the next moment to look at the clock
-(`deadline`) come out. The transport serialises all of it under its lock: no two threads are in here at a time, and
-nothing waits.
+The inputs are operations (`start`), received bytes (`intake.chunks`, then `take`) and the time (`tick`). The outputs
+are bytes to send (`out`), ended calls (`Call.outcome`; `finished` if a function is to be called) and the next moment to
+look at the clock (`deadline`). The transport serialises all of it under its lock: no two threads are in here at a time,
+and nothing waits.
 
-A `Call` is one operation under way. `OPERATIONS` has for each kind of operation how it begins (`start`), how the bytes
-of its answer are read (`read`) and what follows from that (`act`). Those that every rank uses stand here; the others in
-`clientside`, a module for each module of `standard.ops`, imported by the first that it serves. They use the public
-methods of `Client` alone: `ask` or `request` to send, and `end`, `fail`, `refuse` or `settle` to end a call.
+A `Call` is one running operation. `OPERATIONS` has three functions for each kind of operation: to begin it (`start`),
+to read the bytes of its answer (`read`) and to apply the answer (`act`). The operations that every rank uses are in
+this module; the others are in `clientside`, a module for each module of `standard.ops`, imported at its first use. They
+use only the public methods of `Client`: `ask` or `request` to send, and `end`, `fail`, `refuse` or `settle` to end a
+call.
 
-- Connecting: `connect` (handshake, then the request for the job info) or `begin` (the job info alone, for tools, whose
-  handshake is another one). Until the handshake has ended, all bytes are its own.
-- Open: an answer belongs to the call of its tag. What has the tag of no call goes to the listener of the tag, or is
-  dropped: the answer to a call that was given up comes late.
+- Connecting: `connect` (handshake, then the request for the job info) or `begin` (the job info alone, for tools, which
+  have another handshake). Until the handshake has ended, all bytes belong to it.
+- Open: an answer belongs to the call of its tag. A message whose tag belongs to no call goes to the listener of the
+  tag, or is dropped: it is the late answer to a call that was given up.
 - Finalizing: `Finalize` sends a fence first where one was asked for ("barrier"), then the farewell ("leave"), and waits
   a moment for the server to close its end ("part").
 - Closed (`closed` is set): by `Finalize`, `close`, the loss of the server, bytes that break the protocol, or `give_up`.
-  All that was under way has ended with an error then, and `at_loss` has been called.
+    All running operations have ended with an error then, and `at_loss` has been called.
 
-Whose fault an exception is: what `read` finds wrong with the bytes is the server's and closes the connection with a
-`RemoteProtocolError`. What `act`, a listener, a timer or a step of the groups raises is ours: it is logged with its
-traceback, ends that operation with an internal error that says so, and the rest goes on.
+  Faults: if `read` finds the bytes invalid, the server is at fault, and the connection is closed with a
+  `RemoteProtocolError`. If `act`, a listener, a timer or a step of the groups raises, pypmix is at fault: the exception
+  is logged with its traceback and ends that operation with an internal error that says so. Other operations continue.
 
-An exception of a signal handler can strike between any two steps of Python code. So that no reply is lost, each
-change that matters is one assignment or one call of a C function, and `resume` does over what was cut short.
+  An exception of a signal handler can occur between any two steps of Python code. So that no reply is lost, each
+  change that matters is one assignment or one call of a C function, and `resume` repeats a step that was interrupted.
 """
 
 from __future__ import annotations
@@ -114,16 +115,16 @@ if TYPE_CHECKING:
         """The operations in which groups may be named."""
 
         def translate(self, call: Call) -> bool:
-            """Put procs in the places of groups' names in an operation; tell whether there is anything left to do."""
+            """Replace groups' names in an operation with procs; return False if that has ended the operation."""
 
         def begin(self, call: Call) -> None:
             """Begin an operation on groups."""
 
         def knows(self, name: str) -> bool:
-            """Tell whether the caller is in a group or a connection of this name."""
+            """Return True if the caller is in a group or a connection of this name."""
 
         def state(self, name: str) -> GroupState | None:
-            """Return how a group stands."""
+            """Return the state of a group."""
 
         def outside(self) -> Iterable[Call]:
             """Return the operations on groups that the program has asked for."""
@@ -135,10 +136,10 @@ if TYPE_CHECKING:
             """Take a step of the machine."""
 
         def expect(self, codes: Iterable[int]) -> None:
-            """A handler for these codes is about to be registered: take in what it is to be told from now on."""
+            """Prepare for a handler of these codes that is about to be registered."""
 
         def connected(self, made: Connected, id: str) -> None:
-            """The caller is a member of a connection that has an nspace of its own."""
+            """Record a connection that has a separate nspace and that the caller is a member of."""
 
         def disconnected(self, procs: tuple[Proc, ...], id: str) -> None:
             """A connection of the caller has ended."""
@@ -175,9 +176,9 @@ client that opens again at once would be left out.
 CLOSE_PAUSE = 0.002
 """Seconds between a libpmix server's answer to a finalize and the end of our side of the connection.
 
-Before libpmix 7 such a server notes on its host's thread that its client has finalized, and may have sent the answer by
-then. A connection that ends in between counts as lost: every later fence of the job waits for one proc fewer, and ends
-before all have come. A client in C needs longer than that to close.
+Before libpmix 7 such a server records on its host's thread that its client has finalized, and may send the answer
+before that. A connection that ends in between counts as lost: every later fence of the job waits for one proc fewer,
+and ends before all procs have joined. A client in C needs longer than this pause to close.
 """
 
 TIMEOUT_GRACE = 0.5
@@ -260,16 +261,16 @@ class ServerInfo(Record):
 
 
 class Call:
-    """One operation under way.
+    """One running operation.
 
     Attributes:
         op: The operation.
-        done: Called when it has ended; None where somebody waits for `outcome` instead.
+        done: Called when it has ended; None if a thread waits for `outcome` instead.
         outcome: Its result and its error, once it has ended.
         deadline: When to give up, on the clock of the caller; None for never.
-        inside: Told of the end at once, inside of the machine, where this is an operation of its own.
-        reason: Why it failed, in the words of the server's host.
-        guided: Whether what happens elsewhere in the machine may end it, and not an answer to its request.
+        inside: Called at the end at once, inside of the machine, if the machine itself has started the operation.
+        reason: The reason of the failure, as the server's host gives it.
+        guided: Whether another event of the machine may end it instead of an answer to its request.
         participants: The procs of a collective as the request names them.
         answer: The answer to a collective that was given up before it arrived.
         repeat: The request of a call that waits for the answer to an earlier call of the same collective.
@@ -318,7 +319,7 @@ class Call:
 
     @property
     def because(self) -> str:
-        """The reason, for the end of a sentence; empty where there is none."""
+        """The reason, for the end of a sentence; empty if it has none."""
         return f": {self.reason}" if self.reason else ""
 
 
@@ -365,8 +366,8 @@ class Client:
 
     Args:
         proc: The client itself.
-        store: What it knows.
-        server: Its server; None for a singleton, which has none.
+        store: The values that it has without a request.
+        server: Its server; None for a singleton.
     """
 
     _calls: dict[int, Call]
@@ -420,7 +421,7 @@ class Client:
         self.enter: Callable[[Callable[[], None]], None] = lambda step: step()
         """Takes a step of this machine from any thread that is not in it already; the transport sets it."""
         self.misdirected = False
-        """Whether the job info came in the form of another data store; connecting anew helps."""
+        """Whether the job info arrived in the form of another data store; another connection helps."""
         self._may_stop = False
 
     _rule = -1
@@ -428,13 +429,13 @@ class Client:
 
     @property
     def rule(self) -> int:
-        """The rule of what the server can decode; see `pypmix.wire.readers`."""
+        """The rule for values that the server can decode; see `pypmix.wire.readers`."""
         if self._rule < 0:
             own = self.server is None or self.adapts
             self._rule = rule_for(self.release) if own else rule_of(self.release)
         return self._rule
 
-    # What the caller wants
+    # Requests of the caller
 
     def connect(self, hello: Hello, deadline: float | None) -> Call:
         """Begin the handshake; the call ends when the job info is here."""
@@ -447,10 +448,10 @@ class Client:
         return call
 
     def begin(self, rest: bytes, deadline: float | None) -> Call:
-        """Ask for the job info, where the handshake has taken place before; the call ends when it is here.
+        """Ask for the job info after a handshake that was done elsewhere; the call ends when it has arrived.
 
         Args:
-            rest: What came behind the handshake.
+            rest: The bytes received after the handshake.
             deadline: When to give up.
         """
         call = Call(Open(), None)
@@ -482,8 +483,8 @@ class Client:
         try:
             operation.start(self, call, call.op)
         except (RemoteProtocolError, NotSupported) as error:
-            # What the server told of a proc is unpacked when somebody asks for it, and what its release cannot decode
-            # is not sent.
+            # Values of a proc from the server are unpacked only at their first use, and values that the server's
+            # release cannot decode are not sent.
             self.fail(call, error)
         return call
 
@@ -529,7 +530,7 @@ class Client:
         return False
 
     # A foreign server counts callers and not who they are, and cannot withdraw one. A second call of the same procs
-    # would stand for a participant that has not arrived, so the next call takes over the one that was given up.
+    # would count for a participant that has not arrived, so the next call takes over the call that was given up.
     # `_given_up` has these calls by kind and procs, oldest first, until they are taken over or have failed.
 
     def contribute(self, call: Call, procs: tuple[Proc, ...], payload: bytes) -> None:
@@ -593,7 +594,7 @@ class Client:
         self.intake.handled.extend(map(function, (argument,)))
 
     def deliver(self) -> None:
-        """Call the first of those who are to be told, if there is one; for the transport, outside of its lock."""
+        """Call the first function in `finished`, if there is one; for the transport, outside of its lock."""
         finished = self.finished
         if not finished:
             return
@@ -611,11 +612,11 @@ class Client:
             finished.pop(0)
 
     def pass_on(self, function: Callable[[Any], None], argument: object) -> None:
-        """`tell`, where that is all the effect of a message; see `effect`."""
+        """Do the same as `tell`, if that is the only effect of a message; see `effect`."""
         self.effect(self.finished.append, _told(function, argument))
 
     def waiting(self) -> bool:
-        """Tell whether somebody is to be called when something arrives."""
+        """Return True if a function has to be called when something arrives."""
         if self.listeners:
             return True
         for call in self._everyone():
@@ -624,7 +625,7 @@ class Client:
         return False
 
     def quiet(self) -> bool:
-        """Tell whether the connection needs no attention: open, with nothing under way, due or listened to."""
+        """Return True if the connection needs no attention: open, without calls, timers, listeners and unsent bytes."""
         under_way = self._calls or self._opening or self._finalizing or self.out[0]
         ends = self.closed or self.half_closing
         return not (under_way or self.listeners or self._timed or self.timers or ends)
@@ -669,7 +670,7 @@ class Client:
         """Have a function called in a step of the machine after some seconds."""
         return ClientTimer(self.timers, self.now + seconds, call)
 
-    # What happens
+    # Events
 
     def take(self, now: float) -> None:
         """Deal with the chunks that have been appended to `intake.chunks`; an empty one is the end of the stream."""
@@ -766,7 +767,7 @@ class Client:
             self.out = b"", []
 
     def unsent(self) -> memoryview:
-        """Return what is still to be sent."""
+        """Return the bytes still to be sent."""
         data, sent = self.out
         return memoryview(data)[sum(sent) :]
 
@@ -777,15 +778,15 @@ class Client:
         calls += filter(None, (self._opening, self._finalizing))
         return calls
 
-    # What operations do
+    # Calls of the operations
 
     def ask(self, call: Call, command: int, *, unbound: bool = False, **fields: Any) -> None:
-        """Send a request; without a server, or with one that has no such command, the call ends with an error.
+        """Send a request; without a server, or if the server has no such command, the call ends with an error.
 
         Args:
             call: The call.
             command: The command of the request.
-            unbound: Whether somebody else looks after the operation's own timeout.
+            unbound: Whether the operation's own timeout is handled elsewhere.
             fields: The fields of the request.
         """
         if self.server is None:
@@ -841,7 +842,7 @@ class Client:
         self._push(frame(self._pindex, tag or self._free_tag(), payload))
 
     def _reader(self) -> FrameReader:
-        """Return what cuts the server's messages: one of this engine keeps to its own limits."""
+        """Return the reader of the server's frames, without a limit for servers of this engine, which have their own."""
         return FrameReader(LONGEST if self.adapts else MAX_MESSAGE)
 
     def _free_tag(self) -> int:
@@ -868,7 +869,7 @@ class Client:
             self._guarded(f"what follows {call.op.name}", inside, *call.outcome)
 
     def fail(self, call: Call, error: PMIxError) -> None:
-        """End a call with an error, which is told whose it is."""
+        """End a call with an error, to which the name of the operation is added."""
         self.end(call, error=self.named(error, call.op))
 
     def refuse(self, call: Call, status: int, detail: str = "", hint: str = "") -> None:
@@ -876,7 +877,14 @@ class Client:
         self.end(call, error=self.error(call, status, detail, hint))
 
     def settle(self, call: Call, status: int, result: object = None, failures: Mapping[int, str] | None = None) -> None:
-        """End a call by the status of its answer: with the result, or with an error and what that status means here."""
+        """End a call by the status of its answer: with the result, or with an error.
+
+        Args:
+            call: The call.
+            status: The status.
+            result: The result.
+            failures: The meanings of statuses for this operation, for the error.
+        """
         if status in SUCCESSES:
             self.end(call, result)
         else:
@@ -912,7 +920,7 @@ class Client:
         return found
 
     def job_values(self, nspace: str, data: bytes, pos: int = 0) -> JobValues:
-        """Return what a server sends of a job, for `learn`."""
+        """Return the values of a job from a server's message, for `learn`."""
         procs: dict[int, bytes] = {}
         return nspace, kvals(data, pos, self.buffer_type, self.release, procs=procs), procs
 
@@ -933,7 +941,7 @@ class Client:
             fault(what, error)
 
     def _failed(self, call: Call, error: Exception) -> None:
-        """End a call, and those that wait for the same answer, because what its answer leads to failed here."""
+        """End a call, and the calls that wait for the same answer, because its answer could not be applied here."""
         failure = fault(f"the answer to {call.op.name}", error)
         for each in (call, *call.followers):
             if each.outcome is None and each.tag in (0, call.tag):
@@ -970,7 +978,7 @@ class Client:
             self._calls.pop(tag, None)
 
     def _answered(self, call: Call, payload: bytes) -> None:
-        """Read an answer, then act on it: what goes wrong in the first is the server's fault, in the second ours."""
+        """Read an answer, then act on it: a failure to read is the server's fault, a failure to act is ours."""
         operation = OPERATIONS[type(call.op)]
         try:
             try:
@@ -983,7 +991,7 @@ class Client:
                 raise RemoteProtocolError(f"the answer to {call.op.name} makes no sense: {error}") from error
             operation.act(self, call, call.op, reply)
         except RemoteProtocolError:
-            # What a server tells of procs stays packed until it is needed.
+            # Values of procs from the server stay packed until they are needed.
             raise
         except Exception as error:
             if struck(error):
@@ -1256,7 +1264,7 @@ class Client:
             except NotSupported as error:
                 self.fail(call, error)
                 return
-            # Without data, its fence ends before all have come.
+            # Without data, its fence ends before all procs have joined.
             infos = (_COLLECT, *[info for info in infos if info.key != keys.COLLECT_DATA])
         elif op.collect and not any(info.key == keys.COLLECT_DATA for info in infos):
             infos = (_COLLECT, *infos)
@@ -1276,7 +1284,7 @@ class Client:
         self.contribute(call, self._everybody, payload)
 
     def _refused_fence(self, call: Call, procs: tuple[Proc, ...]) -> bool:
-        """End a fence that no server can: one of a group, perhaps, that the caller is not in any more."""
+        """End a fence that cannot be sent, such as a fence of a group that the caller has left."""
         from pypmix.engine.groups.addresses import check_fence
 
         def knows(name: str) -> bool:
@@ -1303,7 +1311,7 @@ class Client:
             self.miss(call, reply, _FENCE_FAILURES.get(reply[0], ""))
 
     def read_missing(self, call: Call, payload: bytes) -> Ended:
-        """Return the status of the answer to a collective, and who had not come to one that failed."""
+        """Return the status of the answer to a collective, and the missing procs if it has failed."""
         if payload == PLAIN_SUCCESS and self.buffer_type == PLAIN_BUFFER:
             return _ENDED_WELL
         status = decode_status(payload, self.buffer_type)
@@ -1313,7 +1321,7 @@ class Client:
         return status, None if missing is None else frozenset(missing)
 
     def _read_fence(self, call: Call, payload: bytes) -> Ended:
-        """Return the status of the answer to a fence, and who had not come to one that failed, or has taken part."""
+        """Return the status of the answer to a fence, and its participants, or the missing procs if it has failed."""
         reply = self.read_missing(call, payload)
         if reply is not _ENDED_WELL and reply[0] in SUCCESSES and self.adapts:
             return reply[0], decode_participants(payload, self.buffer_type)
@@ -1361,12 +1369,12 @@ class Client:
                 # 4.x servers know the values of other jobs as a whole only.
                 rank = types.RANK_WILDCARD
             elif not wanted.immediate:
-                # Keys of the Standard are there from the start or never, so there is no wait for them.
+                # Keys of the Standard are there from the start or never, so the get does not wait for them.
                 call.infos = (*call.infos, _IMMEDIATE)
         elif call.infos == ():
             first = self._gets.get(proc)
             if first is not None and first.outcome is None:
-                # The reply brings all that there is of the proc.
+                # The reply contains all values of the proc.
                 first.followers += (call,)
                 return
             self._gets[proc] = call
@@ -1398,7 +1406,7 @@ class Client:
                 if wanted.scoped or changing:
                     value = next((found for key, found in values if key == op.key), value)
                 self.store.fetched(source, [pair for pair in values if pair[0] != op.key] if changing else values)
-            # What is here may be what the refresh is to replace.
+            # A value that is here may be the old value that the refresh has to replace.
             stale = wanted.refresh and not objects
             if not wanted.scoped and not changing and (call.tried or not stale):
                 value = self.store.find(proc, op.key, wanted)
@@ -1433,7 +1441,7 @@ class Client:
         if call.tried:
             return False
         if wanted.refresh and status in SUCCESSES:
-            # The server has nothing fresher of a proc of its own node, and then sends nothing.
+            # The server has nothing newer of a proc of this node, and then sends nothing.
             call.tried = True
             call.infos = tuple([info for info in call.infos if info.key != keys.GET_REFRESH_CACHE])
         elif (
@@ -1442,8 +1450,8 @@ class Client:
             and (status == statuses.ERR_NOT_FOUND or status in SUCCESSES)
             and not op.key.startswith(RESERVED_PREFIX)
         ):
-            # Native peers of this node have left their data in shared memory; what they put with REMOTE or GLOBAL is
-            # also with the server.
+            # Native peers of this node have left their data in shared memory; the server also has the values that
+            # they put with REMOTE or GLOBAL.
             call.tried = True
             call.infos = (*call.infos, _REMOTE)
         else:
@@ -1617,13 +1625,13 @@ def exchange(
     result: Callable[[dict[str, Any]], Any] = lambda reply: None,
     failures: Mapping[int, str] | None = None,
 ) -> Operation:
-    """Return an operation that is one request and one answer.
+    """Return an operation of one request and one answer.
 
     Args:
         command: The command of the request.
         fields: Returns the request's fields.
         result: Returns the operation's result from the fields of the answer.
-        failures: What statuses mean, in words.
+        failures: The meanings of statuses, in words.
     """
     meant = {statuses.ERR_NOT_SUPPORTED: UNOFFERED, **(failures or {})}
 

@@ -73,13 +73,13 @@ class NodeMeaning(Meaning["Process", "Call"]):
         """
         membership = self.collective.membership
         if membership.group:
-            # Each caller means those who were in the group when it called.
+            # Each caller names the procs that were in the group when it called.
             return tuple(sorted([*[process.proc for process in membership.members], *membership.others]))
         procs = next(iter(self.collective.said.values()))[0]
         return procs if len(procs) == 1 else tuple(sorted(set(procs)))
 
     def directives(self, without: frozenset[str] = frozenset()) -> tuple[Info, ...]:
-        """Return the directives of all callers as one list, with what the host has to know of this server's procs."""
+        """Return the directives of all callers as one list, with the directives about this server's procs."""
         collective, membership = self.collective, self.collective.membership
         given = [infos for _, infos in collective.said.values() if infos]
         infos = combined(given, without) if given else ()
@@ -94,22 +94,22 @@ class NodeMeaning(Meaning["Process", "Call"]):
         return infos
 
     def directives_and_gone(self) -> tuple[Info, ...]:
-        """Return the directives of all callers, with the procs of this server that do not come any more."""
+        """Return the directives of all callers, with the procs of this server that have ended and will not join."""
         return (*self.directives(), procs(ABSENT, self.gone_procs())) if self.collective.lost else self.directives()
 
     def gone_procs(self) -> tuple[Proc, ...]:
-        """Return which procs of this server do not come any more."""
+        """Return the procs of this server that have ended and will not join."""
         gone, arrived = self.collective.gone, self.collective.arrived
         return tuple(sorted([process.proc for process in gone if process not in arrived])) if gone else ()
 
     def committed(self) -> bytes:
-        """Return what the callers have committed for procs of other servers."""
+        """Return the data that the callers have committed for procs of other servers."""
         membership = self.collective.membership
         callers = sorted([process for process in self.collective.arrived if process.committed], key=_proc_of)
         if not callers:
             return b""
         here, everywhere = len(membership.members), len(membership.members) + len(membership.others)
-        # All servers together send what one of them may be sent.
+        # All servers together send as much as one of them may receive.
         return data_of(callers, max(1, self.server.limits.collected * here // (everywhere or 1)))
 
     def submit(self, op: Op[Any]) -> None:
@@ -153,11 +153,11 @@ class NodeMeaning(Meaning["Process", "Call"]):
             collective.finish(status)
 
     def take(self, _result: Any) -> int | None:
-        """Take in what the host has returned; return the status that it ends with, None where it goes on."""
+        """Read the host's result; return the final status of the collective, None if it continues."""
         return self.collective.status
 
     def take_committed(self, infos: tuple[Info, ...], procs: Container[Proc]) -> tuple[Info, ...]:
-        """Take in what procs of other servers have committed; return what else the host has returned."""
+        """Store the committed data of procs of other servers; return the other infos of the host's result."""
         if all(info.key != COMMITTED for info in infos):
             return infos
         what = f"the data of a {self.collective.membership.kind.name}"
@@ -173,7 +173,7 @@ class NodeMeaning(Meaning["Process", "Call"]):
             self.collective.absent = self.gone_procs() or None
 
     def fail(self, status: int) -> None:
-        """Answer those who have come that it has failed, and because of whom, if that is known."""
+        """Answer the callers with a failure, and with the procs that caused it, if they are known."""
         collective = self.collective
         absent = collective.absent
         if absent is None and status == statuses.ERR_TIMEOUT:
@@ -182,7 +182,7 @@ class NodeMeaning(Meaning["Process", "Call"]):
             answer_failure(peer, tag, status, absent, collective.reason)
 
     def succeed(self, status: int = statuses.SUCCESS) -> None:
-        """Answer those who have come with a status: the same bytes for all who wait alike."""
+        """Answer the callers with a status; the same bytes are used for calls with the same tag and packing."""
         kind = last = 0
         data = b""
         for peer, tag in self.collective.calls():
@@ -208,12 +208,12 @@ def timeout_of(infos: Iterable[Info]) -> float:
 
 
 def committed_infos(data: bytes) -> tuple[Info, ...]:
-    """Return the directive that has committed data for other servers; none if there is no data."""
+    """Return the directive with committed data for other servers, empty without data."""
     return (Info(COMMITTED, Value(codes.BYTE_OBJECT, data)),) if data else ()
 
 
 def address_of(server: Node, procs: tuple[Proc, ...]) -> str:
-    """Return the group that procs are the address of, all of it and nothing else; empty where they are none's."""
+    """Return the name of the group that the procs address as a whole; empty if they do not address a group."""
     named = set(procs)
     if len(named) != 1:
         return ""
@@ -222,9 +222,9 @@ def address_of(server: Node, procs: tuple[Proc, ...]) -> str:
 
 
 def with_ft(server: Node, group: str, infos: tuple[Info, ...]) -> tuple[Info, ...]:
-    """Return the directives of what is done by a name: by that of a fault-tolerant group or connection all is.
+    """Return the directives of an operation; it is fault tolerant if it names such a group or connection.
 
-    A caller may say otherwise.
+    A caller's own directive has precedence.
     """
     if not group or any(info.key == keys.GROUP_FT_COLLECTIVE for info in infos):
         return infos
@@ -235,7 +235,7 @@ def with_ft(server: Node, group: str, infos: tuple[Info, ...]) -> tuple[Info, ..
 
 
 def status_info(status: int) -> Info:
-    """Return how it stands with the procs of this server, as hosts are told."""
+    """Return the info that reports the status of this server's procs to hosts."""
     return Info(keys.LOCAL_COLLECTIVE_STATUS, Value(codes.STATUS, status))
 
 

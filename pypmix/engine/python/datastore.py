@@ -1,20 +1,20 @@
-"""The values that a client has without asking: its own puts, what it fetched, and the job info of each nspace.
+"""The values that a client has without a request: its own puts, fetched values, and the job info of each nspace.
 
 Theory of operation
 -------------------
-The store answers `PMIx_Get` as natives' `hash` store does, level by level. Values of a proc stand in a table under the
-proc, those of the job under `Rank.WILDCARD`; what a peer has committed, nodes, applications and sessions have tables of
-their own. `LEVEL_OF` says which keys belong to nodes, applications and sessions unless a directive says otherwise; a
-value that a server sends at another level is found there too.
+The store answers `PMIx_Get` as natives' `hash` store does, level by level. The values of a proc are in a table under
+the proc, the values of the job under `Rank.WILDCARD`; the committed values of peers, nodes, applications and sessions
+have separate tables. `LEVEL_OF` says which keys belong to nodes, applications and sessions unless a directive says
+otherwise; a value that a server sends at another level is found there too.
 
-- `lookup` is the short way for a get without directives: a look into the tables of its proc, where nearly all values
-  are. `find` does the rest, with the directives of the get (`Wanted`). Both return None for what is not here, and the
-  state machine asks the server then. What it answers goes in by `fetched`, and a collecting fence drops what the
+- `lookup` is the short way for a get without directives: a look into the tables of its proc, which have nearly all
+  values. `find` does the rest, with the directives of the get (`Wanted`). Both return None for a missing value, and the
+  state machine asks the server then. Its answer is stored by `fetched`. A collecting fence drops the values that the
   participants had committed before (`renew`), since they may have committed other values under the same keys.
 - Own values are kept twice: in the own table, for gets, and by scope, for the next commit (`unsent`) and for gets of
-  one scope. A commit that has arrived takes its values out of `unsent` (`delivered`), but not those put since.
-- The info of each proc of a big job stays packed until somebody asks for that proc (`_unpack`), and compressed values
-  until they are read (`_inflated`): both may be much larger than what arrived.
+  one scope. A commit that has arrived removes its values from `unsent` (`delivered`), but not values put since then.
+- The info of each proc of a big job stays packed until the first get for that proc (`_unpack`), and compressed values
+  until they are read (`_inflated`): both may be much larger than the received bytes.
 
 Nothing here waits, and the state machine's lock serialises all but `lookup` and `find`. These may run beside a change
 on another thread: each table is changed by one assignment at a time.
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     Table = dict[str, Value]
     KeyedValues = Iterable[tuple[str, Value]]
 
-# Importing `attrs` costs more than the rest of a client's start: the few keys that the rules need stand here.
+# Importing `attrs` costs more than the rest of a client's start: the few keys that the rules need are listed here.
 
 CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
 """Keys of procs whose values change."""
@@ -239,7 +239,7 @@ class DataStore:
         self._nodes: dict[str, list[Table]] = {}
         self._apps: dict[str, list[Table]] = {}
         self._sessions: dict[str, list[Table]] = {}
-        # The tables of nodes, apps and sessions by what they are called: a big job has many nodes.
+        # The tables of nodes, apps and sessions by their names or numbers: a big job has many nodes.
         self._named: dict[tuple[str, str, object], Table] = {}
         self._packed: dict[str, dict[int, bytes]] = {}
         self._form: tuple[int, Release] = (1, release)
@@ -248,7 +248,7 @@ class DataStore:
         self._version = Value.unchecked(codes.UINT32, major << 16 | minor << 8 | patch)
 
     def put(self, key: str, value: Value, scope: int, packed: bytes) -> None:
-        """Keep an own value; `packed` is what a commit sends, empty for what stays private."""
+        """Keep an own value; `packed` is its form in a commit, empty if it stays private."""
         if packed:
             for block in (SCOPE_LOCAL, SCOPE_REMOTE):
                 if scope in (block, SCOPE_GLOBAL):
@@ -257,7 +257,7 @@ class DataStore:
         self._own[key] = value
 
     def delete(self, key: str, scope: int, packed: bytes) -> None:
-        """Drop an own value; `packed` is what a commit sends, empty for what stays private."""
+        """Drop an own value; `packed` is the form of its deletion in a commit, empty if it stays private."""
         for deletion, block in ((DEL_LOCAL, SCOPE_LOCAL), (DEL_REMOTE, SCOPE_REMOTE)):
             if DELETES[scope] in (block, SCOPE_GLOBAL):
                 self._scoped[block].pop(key, None)
@@ -274,15 +274,15 @@ class DataStore:
             self._fetched.get(proc, _EMPTY).pop(key, None)
 
     def keep(self, key: str, value: Value) -> None:
-        """Keep something that this process knows of itself."""
+        """Keep a value of this process that is not committed."""
         self._own[key] = value
 
     def unsent(self) -> list[tuple[int, dict[str, bytes]]]:
-        """Return copies of what no commit has delivered yet, by block, in the order of the wire."""
+        """Return copies of the values that no commit has delivered yet, by block, in the order of the wire."""
         return [(scope, dict(values)) for scope, values in self._unsent.items() if values]
 
     def delivered(self, blocks: Iterable[tuple[int, dict[str, bytes]]]) -> None:
-        """Forget what a commit has delivered, except for what was put anew in the meantime."""
+        """Forget the values that a commit has delivered, except for values that were put again in the meantime."""
         for scope, sent in blocks:
             values = self._unsent[scope]
             for key, packed in sent.items():
@@ -306,16 +306,16 @@ class DataStore:
         release: Release,
         procs: Mapping[int, bytes] | None = None,
     ) -> None:
-        """Take in what a server sends of a job.
+        """Store the job info of a server.
 
-        What it says of each proc stays packed until somebody asks for that proc: a big job has many.
+        The values of each proc stay packed until the first get for that proc: a big job has many procs.
 
         Args:
             nspace: The job.
             values: The job's values.
-            buffer_type: How the server packs, the same each time.
-            release: The server's.
-            procs: What it says of procs, by rank, as `kvals` returns it; other values may say more.
+            buffer_type: The server's packing, the same each time.
+            release: The server's release.
+            procs: The packed values of procs, by rank, as `kvals` returns them; `values` may have more of them.
         """
         self._form = buffer_type, release
         if procs:
@@ -336,7 +336,7 @@ class DataStore:
         self.add(Proc.unchecked(nspace, _WILDCARD), rest)
 
     def add(self, proc: Proc, values: KeyedValues) -> None:
-        """Take in what the server says of a proc, or of its job where the rank is WILDCARD."""
+        """Store the server's values of a proc, or of its job if the rank is WILDCARD."""
         if proc[1] == _UNDEF:
             proc = Proc.unchecked(proc[0], self.proc[1])
         table = self._procs.get(proc)
@@ -347,13 +347,13 @@ class DataStore:
             if key in _NESTED:
                 self._add_nested(proc, key, _items(value))
             elif own:
-                # What this process has put since is newer than what the server tells.
+                # A value that this process has put since then is newer than the server's value.
                 table.setdefault(key, value)
             else:
                 table[key] = value
 
     def fetched(self, proc: Proc, values: KeyedValues) -> None:
-        """Take in what a get has brought of a proc: what a peer has committed is apart, for `renew` to drop."""
+        """Store the values of a proc from a get, committed values of a peer apart, so that `renew` can drop them."""
         if proc == self.proc or proc[1] > _VALID:
             self.add(proc, values)
             return
@@ -391,7 +391,7 @@ class DataStore:
                 del table[key]
 
     def lookup(self, proc: Proc, key: str) -> Value | None:
-        """Return what a get without directives finds here, None if nothing."""
+        """Return the value for a get without directives, None if it is not here."""
         table = self._fetched.get(proc)
         if table is None or key not in table:
             table = self._procs.get(proc, _EMPTY)
@@ -404,7 +404,7 @@ class DataStore:
         return value
 
     def find(self, proc: Proc, key: str, wanted: Wanted) -> Value | None:
-        """Return what a get with directives finds here, None if nothing."""
+        """Return the value for a get with directives, None if it is not here."""
         if not proc[0]:
             proc = Proc.unchecked(self.proc[0], proc[1])
         if wanted.qualifiers:
@@ -627,7 +627,7 @@ _COMPRESSED = {codes.COMPRESSED_STRING: codes.STRING, codes.COMPRESSED_BYTE_OBJE
 
 
 def _inflated(value: Value) -> Value:
-    """Return what a native client put before its library compressed it; what cannot be read stays as it came."""
+    """Return a value as it was before a native library compressed it; a value that cannot be read is not changed."""
     try:
         return Value.unchecked(_COMPRESSED[value[0]], to_python(value))
     except (ValueError, NotSupported):

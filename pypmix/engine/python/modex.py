@@ -1,4 +1,4 @@
-"""Commit and get on a server: the values of the procs of this node, and what other servers tell of theirs."""
+"""Commit and get on a server: the values of the procs of this node, and of procs of other servers."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
     Reply = Callable[[Peer, int, "Asked", Process], None]
 
 REFRESH_CACHE = 33
-"""A command of 5.0 and later without a layout of its own."""
+"""A command of 5.0 and later without a layout."""
 
 MAX_ASKED = 4096
 MAX_ASKED_BYTES = 512
 """Bounds of the requests that are remembered with their meaning; the readers of one value send equal requests."""
 
 MAX_SENT = 4096
-"""Of how many procs with much data it is remembered for each reader what it has been sent."""
+"""Bound of the procs with much data for which it is remembered, for each reader, which values were sent."""
 
 
 def _group_names(names: Iterable[str], kind: int, rule: int) -> list[bytes]:
-    """Return what says in which groups a proc is, nothing where it is in none."""
+    """Return a list of the KVAL with the groups of a proc, empty if it has no groups."""
     array = Value(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(names)))
     return [encode_kval(kind, keys.GROUP_NAMES, array, rule)] if names else []
 
 
 def is_true(info: Info) -> bool:
-    """Tell whether a boolean directive is set; one without a value is."""
+    """Return True if a boolean directive is set; a directive without a value is set."""
     return info.value.type == codes.UNDEF or bool(info.value.data)
 
 
@@ -144,11 +144,11 @@ class Modex:
     """The values that procs exchange, and the gets that wait for some.
 
     Args:
-        clock: Where time comes from.
-        store: What has been committed.
+        clock: The clock.
+        store: The committed data.
         everyone: The connected procs.
-        host: Fetches the data that procs of other servers have committed.
-        limits: What a proc may commit, and a connection may wait for.
+        host: The host, which fetches the committed data of procs of other servers.
+        limits: The limits of a proc's commits, and of the waiting gets of a connection.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Modex:
         self._fetching: dict[Process, dict[str, Fetch]] = {}
         """The questions that the host has before it, by proc and key; an empty key asks for all values."""
         self.sharing = Sharing(clock, store)
-        # Of all procs, so that a job which is registered anew has no lower ones.
+        # One counter for all procs, so that a job that is registered again gets no lower stamps.
         self._stamps = count(1)
         self._asked: Cache[tuple[bytes, int, Release], Asked] = store.cache(MAX_ASKED)
 
@@ -196,19 +196,19 @@ class Modex:
         self.sharing.over(place)
 
     def forget(self, peer: Peer) -> None:
-        """A reader has gone."""
+        """Forget the waiting gets of a reader that has disconnected."""
         if peer.waiting:
             for waits in list(self._waiting.values()):
                 for waiting in [wait for wait in waits if wait.peer is peer]:
                     self._end_wait(waiting)
 
     def commit(self, peer: Peer, tag: int, payload: bytes) -> None:
-        """Take in what a client commits, and serve those who wait for it."""
+        """Store a client's commit, and answer the gets that wait for it."""
         process = peer.process
         blocks = decode_commit(payload, peer.buffer_type)
         deleted = process.commit(blocks, peer.buffer_type, peer.release, self._limits)
         process.stamp = next(self._stamps)
-        # Natives commit all again: what was too much before is not any more.
+        # Natives commit all values again: a commit that was too large before may fit now.
         peer.denied = 0
         peer.status(tag, statuses.SUCCESS)
         for scope, key in deleted:
@@ -217,7 +217,7 @@ class Modex:
         self._changed(process)
 
     def _changed(self, process: Process) -> None:
-        """Serve those who wait for something of a proc, or of any in its nspace."""
+        """Check the gets that wait for a value of a proc, or of any proc in its nspace."""
         for place in (process, process.namespace):
             for waiting in self._waiting.get(place, ())[:]:
                 self._look_again(waiting, process)
@@ -267,7 +267,7 @@ class Modex:
                 self._get_rank(peer, tag, asked, target)
 
     def _meant(self, asked: Asked, peer: Peer) -> Asked:
-        """Return what a get means that names a proc by its rank in a group."""
+        """Return a get in which a proc that is named by its rank in a group is replaced by its own name."""
         named = Proc.unchecked(asked.nspace, asked.rank)
         (proc,) = self._store.ungrouped(self._store.own((named,), peer.process.proc))
         if proc == named:
@@ -307,12 +307,12 @@ class Modex:
         self._wait(peer, tag, asked, place, self._answer)
 
     def _wait(self, peer: Peer, tag: int, asked: Asked, place: Process | Namespace, reply: Reply) -> None:
-        """Let a get wait: for a commit here, or for what the host gets of another server."""
+        """Let a get wait: for a commit here, or for data that the host fetches from another server."""
         self._count_wait(peer)
         waiting = Waiting(peer, tag, asked, place, reply, self._clock.now())
         self._waiting.setdefault(place, []).append(waiting)
         remote = isinstance(place, Process) and not place.local
-        # How long another server may take is the host's business.
+        # The host decides how long another server may take.
         timeout = asked.timeout or (0.0 if remote else GET_SECONDS)
         if timeout:
             waiting.timer = self._clock.call_later(timeout, lambda: self._give_up(waiting, statuses.ERR_TIMEOUT))
@@ -331,7 +331,7 @@ class Modex:
         peer.waiting += 1
 
     def _fetch(self, process: Process, waiting: Waiting) -> None:
-        """Ask the host for what a proc of another server has committed, once for all who wait for that."""
+        """Ask the host for the committed data of a proc of another server, once for all gets that wait for it."""
         asked = waiting.asked
         fetches = self._fetching.setdefault(process, {})
         if asked.key in fetches:
@@ -385,13 +385,13 @@ class Modex:
             waiting.peer.status(waiting.tag, error.code)
 
     def take_in(self, data: object, procs: Container[Proc], what: str, senders: set[Proc] | None = None) -> int:
-        """Take in what other servers tell of their procs, whole or not at all; return a status.
+        """Store the data of other servers' procs, whole or not at all; return a status.
 
         Args:
-            data: Their blobs.
-            procs: Whose data may be among it; what there is of others is passed over.
-            what: What it is, for the log.
-            senders: Takes the procs whose data is among it.
+            data: The servers' blobs.
+            procs: The procs whose data is accepted; the data of other procs is ignored.
+            what: A description of the data, for the log.
+            senders: A set to which the procs of the data are added.
         """
         if data is None or data == b"":
             return statuses.SUCCESS
@@ -449,10 +449,11 @@ class Modex:
             waiting.peer.status(waiting.tag, status)
 
     def _answer(self, peer: Peer, tag: int, asked: Asked, process: Process) -> None:
-        """Send all that the reader may see of a proc, and after a collecting fence of the others too.
+        """Send all values of a proc that the reader may see, and after a collecting fence also the others' values.
 
-        If that is more than `SMALL`, pypmix's own readers get the value that they ask for and what `_news` adds: a get
-        must not cost more with each commit. Natives drop what else they wait for.
+        If that is more than `SMALL`, pypmix's own readers get the value that they ask for and the values of `_news`: a
+        get must not cost more with each commit. Natives get all values, since an answer makes them drop their other
+        waiting gets for the proc.
         """
         kind = peer.buffer_type
         scope = asked.seen(process)
@@ -489,10 +490,10 @@ class Modex:
         peer.send(tag, b"".join(parts))
 
     def _news(self, peer: Peer, process: Process, key: str) -> tuple[list[Name], bool]:
-        """Return the names of what an answer brings of a proc with much data, and whether `key` was sent before.
+        """Return the names of the values in an answer about a proc with much data, and whether `key` was sent before.
 
-        Each value is sent once without being asked for. A reader that asks for one again has dropped it after a fence,
-        or another reader of its process has it: then the values next to it are likely to be asked for, too.
+        Each value is sent once without a request. A reader that asks for a value again has dropped it after a fence, or
+        another reader of its process has it: then the reader is likely to ask for the neighbouring values, too.
         """
         names = self._unsent(peer, process)
         again = key not in names
@@ -506,19 +507,19 @@ class Modex:
         if len(peer.sent) >= MAX_SENT:
             peer.sent.clear()
         peer.sent[process.proc] = process.written
-        # A lower number is of a job that was registered anew.
+        # A lower number belongs to a job that was registered again.
         return process.since(mark if mark <= process.written else 0)
 
     def _bundle(self, peer: Peer, membership: Membership[Process, Call], asked: Process, key: str) -> list[bytes]:
-        """Return the data of those who were in a fence with a reader, unless it is too much.
+        """Return the data of the procs that were in a fence with a reader, unless it is too much.
 
-        Its own is left out: it may have put newer values that it has not committed.
+        The reader's data is left out: it may have put newer values that it has not committed.
 
         Args:
             peer: The reader.
-            membership: Those in the fence.
+            membership: The membership of the fence.
             asked: The proc whose value it asks for.
-            key: The key that it asks for again; empty if it is new to it.
+            key: The key, if it was sent to the reader before; empty otherwise.
         """
         left = MUCH
         found = []
@@ -534,7 +535,7 @@ class Modex:
                 if key in member.data:
                     names = member.near(key)
                 if not names or member.size_of(names) > left:
-                    # What is too much is asked for when somebody wants it.
+                    # The reader asks for values that do not fit when it needs them.
                     continue
                 kvals = member.some(names, kind, scope, rule)
                 data = object_of(kind, member.proc, kvals) if kvals else b""
@@ -573,7 +574,7 @@ class Modex:
         peer.send(tag, b"".join((*parts, data)))
 
     def _get_groups(self, peer: Peer, tag: int, asked: Asked, target: Process) -> None:
-        """Answer a get of the groups that a proc of another server is in: this one knows those of its own procs."""
+        """Answer a get of the groups of a proc of another server; this server knows only groups with members here."""
         self._count_wait(peer)
 
         def answer(result: object, error: BaseException | None) -> None:
@@ -597,7 +598,7 @@ class Modex:
         self._host.upcall(QueryInfo((Query((keys.QUERY_GROUP_NAMES,), (range, whose)),)), answer, peer.process)
 
     def _told(self, target: Process, key: str, peer: Peer) -> list[bytes]:
-        """Return what the host tells of a proc under a reserved key besides the job info."""
+        """Return the values of a proc under a reserved key that are not in the job info, such as its groups."""
         kind, rule = peer.buffer_type, peer.rule
         if key == keys.GROUP_NAMES:
             return _group_names(self._store.groups_of(target.proc), kind, rule)

@@ -1,7 +1,7 @@
-"""A server as its topics see it: its data, the connections of its procs, and what the topics do for each other.
+"""A server as its topics see it: its data, the connections of its procs, and the ports between topics.
 
 `Node` is the base of `Server`. Fences, modex and each topic below `serverside/` know this module and nothing above it;
-`server.py` alone imports the topics. What one topic needs of another is a port: a `Protocol` that has just that.
+`server.py` alone imports the topics. A topic uses another topic through a port: a `Protocol` of the needed methods.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pypmix.wire.handshake import Hello
 
     class Owner(Protocol):
-        """The receiver of what happens on a connection."""
+        """The receiver of the data and the end of a connection."""
 
         def received(self, data: bytes) -> None: ...
 
@@ -62,16 +62,16 @@ if TYPE_CHECKING:
             """Send at once if nothing is before it, or like `send`; must not call the machine either."""
 
         def hold(self, held: bool) -> None:
-            """Deliver nothing more that the other side sends, its end neither, or go on."""
+            """Deliver no further data of the other side, nor its end, or continue to deliver."""
 
         def full(self) -> bool:
-            """Tell whether so much waits for the other side that it is better not given more.
+            """Return True if so much data waits for the other side that more should not be sent.
 
-            Then its owner is told by `drained` when it is not any more.
+            The owner's `drained` is then called when that is over.
             """
 
         known: bool
-        """Whether it is a client's: those come before connections without a name."""
+        """Whether it belongs to a client: such connections have precedence over unnamed ones."""
 
         def uid(self) -> int | None:
             """Return the user at the other end as the kernel has it, `UNKNOWN_USER` where it does not say.
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
             """
 
         def ended(self) -> bool:
-            """Tell whether the other end is known to have closed it: the kernel does not say then whose it was."""
+            """Return True if the other end has closed it: the kernel does not report its user then."""
 
     class Host(Protocol):
         """The host's side."""
@@ -101,13 +101,13 @@ if TYPE_CHECKING:
             """Bring an event to those of this server whom it concerns."""
 
         def forget(self, over: Callable[[Notification], bool]) -> None:
-            """Keep some events no longer for those who register late."""
+            """Drop the kept events for which `over` returns True."""
 
     class ModexPort(Protocol):
         """Committed values, as collectives see them."""
 
         def take_in(self, data: object, procs: Container[Proc], what: str) -> int:
-            """Take in what other servers tell of their procs, whole or not at all; return a status."""
+            """Store the data of other servers' procs, whole or not at all; return a status."""
 
     class GroupsPort(Protocol):
         """Groups, as other topics see them."""
@@ -119,16 +119,16 @@ if TYPE_CHECKING:
             """Take in that a client destructs a group."""
 
         def formed(self, key: str) -> tuple[Proc, ...]:
-            """Return who were the members of a group when it was formed."""
+            """Return the members of a group at the time when it was formed."""
 
         def is_ft(self, key: str) -> bool:
             """Return True if a group was formed to continue without members that end."""
 
         def heard(self, event: Notification, process: Process) -> bool:
-            """Take in an event of a client that is for this server alone; tell whether it was that."""
+            """Handle an event of a client that is for this server alone; return True if it was such an event."""
 
         def swallowed(self, event: Notification) -> bool:
-            """Take in an event of another server that is for this one alone; tell whether it was that."""
+            """Handle an event of another server that is for this one alone; return True if it was such an event."""
 
         def happened(self, event: Notification) -> None:
             """An event about groups has been raised."""
@@ -137,10 +137,10 @@ if TYPE_CHECKING:
         """Connects, as other topics see them."""
 
         def made(self, process: Process, qualifiers: tuple[Info, ...]) -> tuple[Info, ...]:
-            """Return what a proc has not been told of a connection, once."""
+            """Return the name and the procs of a connection that were kept for a proc, and forget them."""
 
         def requested(self, event: Notification) -> Notification | None:
-            """Return what is left of an event that asks procs of this server to connect; None for nothing."""
+            """Return the event for procs of this server that are asked to connect; None if none of them is missing."""
 
         def reported(self, event: Notification) -> Notification:
             """Return the event that procs of this server get about a caller of another server."""
@@ -155,14 +155,14 @@ if TYPE_CHECKING:
         """Tools, as other topics see them."""
 
         def is_one(self, peer: Peer) -> bool:
-            """Tell whether a connection is a tool's."""
+            """Return True if a connection belongs to a tool."""
 
     Call = tuple["Peer", int]
     Form = tuple[int, Release]
     Handler = Callable[["Peer", int, bytes], None]
 
 TURN = 32
-"""Messages of one connection that are dealt with before others have their turn."""
+"""Messages of one connection that are handled before others have their turn."""
 
 PIECE = 1 << 16
 """Bytes of an unfinished message that a connection may always hold."""
@@ -182,15 +182,15 @@ _unpack_header = HEADER.unpack_from
 
 
 class Plan:
-    """A request to fence that many send in the same way, and its meaning as long as it is valid.
+    """A decoded request to fence, which many procs send in the same bytes.
 
     Attributes:
         payload: Its bytes.
-        membership: Who takes part.
+        membership: The participants.
         collect: Whether it asks for the others' data.
         timeout: Its time limit in seconds, 0 for none.
-        said: The procs and the directives, where the host is asked; None otherwise.
-        valid: Whether it still means that.
+        said: The procs and the directives, if the host is asked; None otherwise.
+        valid: Whether the decoded request is still correct.
     """
 
     __slots__ = ("collect", "membership", "payload", "said", "timeout", "valid")
@@ -214,14 +214,14 @@ class Peer:
     """One connection of a proc of this node; a proc and its own children may have several.
 
     Attributes:
-        backlog: Messages that have come and wait for their turn.
-        rule: What it can decode; see `pypmix.wire.readers`.
+        backlog: Messages that have arrived and wait for their turn.
+        rule: The rule for values that it can decode; see `pypmix.wire.readers`.
         unfit: The mark of packed values that it cannot decode; 0 for none.
-        most: How long a message it takes.
+        most: The longest message that it accepts.
         denied: The status of a refused commit that its fence is to end with.
         pypmix: Whether its client runs pypmix without a library.
-        own: Whether its client runs pypmix, as far as it has shown that: on a library it does so with requests.
-        participants: The procs that took part in the last fence of each group that it has asked for.
+        own: Whether its client is known to run pypmix; on a library, its requests show that.
+        participants: The participants of the last fence of each group, if it has asked for them.
         plan: The last fence of procs of this server alone, which it is likely to repeat byte by byte.
         sent: The number `written` of each proc with much data when its values were last sent.
     """
@@ -275,7 +275,7 @@ class Peer:
         self.sent: dict[Proc, int] = {}
 
     def received(self, data: bytes) -> None:
-        """Take in what has come, and count the time that it takes against the turn of the proc."""
+        """Handle received bytes, and count the time of that against the turn of the proc."""
         now = self.server.clock.now
         began = now()
         self._received(data)
@@ -309,7 +309,7 @@ class Peer:
             self.server.busy(self)
 
     def drained(self) -> None:
-        """It has taken its answers: go on with what it has asked for since."""
+        """Continue with its waiting requests, now that it has read its answers."""
         if self.backlog:
             self.server.busy(self)
 
@@ -388,7 +388,7 @@ class Peer:
         self.send(tag, encode_status(self.buffer_type, status))
 
     def status_now(self, tag: int, status: int) -> None:
-        """Answer ahead of what this turn sends to others: whom that wakes takes the processors."""
+        """Answer before this turn's messages to others are sent: a process that they wake takes a processor."""
         if self.open:
             self.link.send_now(frame(0, tag, encode_status(self.buffer_type, status)))
 
@@ -405,13 +405,13 @@ class Applicant:
 
 
 class Node:
-    """The server, as far as its topics see it; see `Server`, which does the rest.
+    """The part of a server that its topics see; `Server` is the rest.
 
     Args:
-        clock: Where time comes from.
-        host: Who answers upcalls.
+        clock: The clock.
+        host: The host, which answers upcalls.
         proc: The server's own name.
-        limits: What one peer may take.
+        limits: The limits of one peer.
     """
 
     def __init__(self, clock: Clock, host: Host, proc: Proc = NAMELESS, limits: Limits = DEFAULTS) -> None:
@@ -445,7 +445,7 @@ class Node:
         self.collectives.readmit(process)
 
     def form(self, buffer_type: int, release: Release) -> Form:
-        """Return how some clients pack what they send, as one object for all that pack it the same way."""
+        """Return the packing of a client's messages, as one object for all clients with the same packing."""
         if len(self._forms) >= MAX_FORMS:
             self._forms.clear()
         form = buffer_type, release
@@ -473,7 +473,7 @@ class Node:
         raise NotImplementedError
 
     def drop(self, peer: Peer, reason: str) -> None:
-        """End a connection that cannot be understood any more, as if it had been lost."""
+        """End a connection whose bytes can no longer be parsed, as if it had been lost."""
         raise NotImplementedError
 
     def lost(self, peer: Peer, reason: str = "") -> None:
@@ -518,12 +518,12 @@ class Node:
 
 
 class Topic:
-    """Base of all topics: what a topic does not care about, it leaves as it is here.
+    """Base of all topics. Its methods do nothing; a topic overrides the methods that it needs.
 
     Attributes:
         server: The machine.
-        handlers: What carries out each command, given the peer that sent it, its tag and the message. A `PMIxError`
-            that it raises is answered with its status.
+        handlers: The handler of each command, called with the peer that sent it, its tag and the message. A
+            `PMIxError` that it raises is answered with its status.
     """
 
     def __init__(self, server: Node) -> None:
@@ -531,16 +531,16 @@ class Topic:
         self.handlers: dict[int, Handler] = {}
 
     def disconnected(self, peer: Peer) -> None:
-        """A connection has ended; nothing can be sent to it any more."""
+        """Handle the end of a connection; nothing can be sent to it any longer."""
 
     def departed(self, process: Process, lost: bool) -> None:
-        """A proc has finalized or was lost, and takes part in nothing any more."""
+        """Handle the departure of a proc, which has finalized or was lost: it no longer takes part in anything."""
 
     def deregistered(self, namespace: Namespace) -> None:
         """An nspace is forgotten."""
 
     def pending(self) -> list[Pending]:
-        """Return what is under way here."""
+        """Return the pending operations of this topic."""
         return []
 
 
@@ -562,7 +562,7 @@ def made(make: Callable[..., Any], *fields: object) -> Any:
 
 
 def refuse(peer: Peer, tag: int, error: BaseException | None) -> None:
-    """Answer with what the host says: a success, or an error, which pypmix's own clients get in words too."""
+    """Answer with the host's status; pypmix's own clients also get the reason of an error."""
     answer_failure(peer, tag, status_of(error), None, reason_of(error))
 
 

@@ -53,7 +53,7 @@ Stored = tuple[int, bytes, int, "Release"]
 
 
 def _packed(stored: Stored, buffer_type: int, rule: int) -> bytes:
-    """Return the KVAL for a reader who can decode it; empty if a value of unknown type cannot be packed anew."""
+    """Return the KVAL for a reader that can decode it; empty if a value of unknown type cannot be packed again."""
     marks, raw, kind, release = stored
     if buffer_type == kind and not (marks & HAS_TYPELESS and rule & TYPELESS != rule_for(release)):
         return raw

@@ -5,28 +5,28 @@ Theory of operation
 The whole server runs in turns of this loop, one at a time, so its state machines need no locks. Other threads reach it
 by `post` (run a function soon) and `call` (run it and wait), which wake the loop by an eventfd.
 
-The turns are made on the loop's own thread until another one has called `attach`, that of an event loop which watches
-`fileno` and calls `poll`. Then they are made there: what two threads hand to each other costs more than most of what
-they do with it. The own thread makes the turns for timers then, and all of them where that event loop is held up, from
-`ATTACHED_SECONDS` on until it comes again. The thread that makes turns holds `_turns`.
+The turns are made on the loop's own thread until another thread has called `attach`: the thread of an event loop that
+watches `fileno` and calls `poll`. Then they are made there, since passing work between two threads costs more than most
+of the work. The own thread makes the turns for timers then. If that event loop is blocked for `ATTACHED_SECONDS`, the
+own thread makes all turns until the event loop calls again. The thread that makes turns holds `_turns`.
 
 One turn of `_loop`, in this order:
 
-1. Connections that are ready: those of clients, then at most `MAX_UNNAMED` of those still in their handshake, so that
-   many of these do not delay clients. The bytes go to the connection's `owner`. Then the descriptors of a `Guest`.
+1. Connections that are ready: connections of clients, then at most `MAX_UNNAMED` connections in their handshake, so
+   that many of these do not delay clients. The bytes go to the connection's `owner`. Then the descriptors of a `Guest`.
 2. The calls that other threads have posted by then.
-3. Output: what was sent to a connection in this turn goes out in one piece, unless `send_now` has sent it already.
+3. Output: all data for a connection in this turn is sent in one piece, unless `send_now` has sent it already.
 4. Timers that are due.
 
 A peer that does not read: with more than `FULL` bytes waiting for it, nothing more is read from it; with more than
 `limits.unread`, its connection is dropped at the end of the turn, since its owner must not be called in the middle.
 
-States: made; running from `start` on; ending once `stop` has been called; over, when `post` raises `NotInitialized`.
-Calls posted before that still run, and then all descriptors are closed. In a forked child there is no such thread:
-`forked` closes the child's copies.
+States: made; running after `start`; ending after `stop`; ended, when `post` raises `NotInitialized`. Calls posted
+before that still run, and then all descriptors are closed. A forked child does not have the thread: `forked` closes the
+child's copies.
 
-A fault in a connection's owner, in a posted call or in a timer is logged. It costs that connection at most, and the
-loop goes on. Another `BaseException` costs the connection, too. It ends the own thread, and is raised on one
+A fault in a connection's owner, in a posted call or in a timer is logged. It ends that connection at most, and the
+loop continues. Another `BaseException` ends the connection, too. It ends the own thread, and is raised on a thread
 that has attached.
 """
 
@@ -73,7 +73,7 @@ MAX_UNNAMED = 32
 """Connections without a name that are listened to in one turn, after those of clients."""
 
 FULL = 1 << 20
-"""Bytes that may wait for a reader before nothing is read from it any more: it is to take its answers first."""
+"""Bytes that may wait for a reader; with more, nothing is read from it until it has read its answers."""
 
 _READ = select.EPOLLIN
 _WRITE = select.EPOLLOUT
@@ -82,11 +82,11 @@ _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Link:
-    """One connection. What is sent in a turn of the loop goes out at its end, in one piece.
+    """One connection. All data of a turn of the loop is sent at the end of the turn, in one piece.
 
     Attributes:
-        known: Whether it is a client's; the others come after these in each turn.
-        watched: What the loop watches it for; 0 for nothing.
+        known: Whether it belongs to a client; the loop serves such connections before the others in each turn.
+        watched: The epoll events that the loop watches it for; 0 for none.
     """
 
     __slots__ = (
@@ -128,7 +128,7 @@ class Link:
         self._queued += len(data)
 
     def send_now(self, data: bytes) -> None:
-        """Send at once, unless other data is queued: the receiver goes on while the turn is not over yet."""
+        """Send at once, unless other data is queued, so that the receiver continues before the end of the turn."""
         connection = self.socket
         if self._out or self._closing or self._backlog is not None or connection is None:
             self.send(data)
@@ -164,12 +164,12 @@ class Link:
                 self._reactor.dirty.append(self)
 
     def hold(self, held: bool) -> None:
-        """Read nothing more from it, or go on."""
+        """Stop or continue to read from it."""
         self._held = held
         self._watch()
 
     def full(self) -> bool:
-        """Tell whether so much waits for its reader that it is better not given more; then `drained` tells when not."""
+        """Return True if too much data waits for its reader; the owner's `drained` is called when that is over."""
         self._asked = self._queued > FULL
         return self._asked
 
@@ -213,7 +213,7 @@ class Link:
         if self._closing:
             self._reactor.discard(self)
         elif self._asked or not self.watched:
-            # What was sent in this turn was much, and was taken at once.
+            # Much data was sent in this turn, and all of it was accepted at once.
             self._watch()
             self._sent()
 
@@ -224,7 +224,7 @@ class Link:
         self._watch()
 
     def writable(self) -> None:
-        """The socket takes more of what was kept."""
+        """Send queued data, now that the socket accepts more."""
         connection, backlog = self.socket, self._backlog
         if connection is None or backlog is None:
             return
@@ -255,9 +255,9 @@ class Link:
 
 
 class Guest:
-    """The loop of something else that lives on a server's thread, as `pypmix.host.loop.HostLoop` describes one.
+    """The event loop of a host that runs on a server's thread; see `pypmix.host.loop.HostLoop`.
 
-    What two threads hand to each other costs more than most of what they do with it.
+    Passing work between two threads would cost more than most of the work.
     """
 
     __slots__ = ("_reactor",)
@@ -287,8 +287,8 @@ class Reactor:
 
     Args:
         name: The name of the thread.
-        log: Told of faults that no caller can be told of.
-        limits: How much may wait for peers that do not read.
+        log: Called with faults that cannot be reported to a caller.
+        limits: The bounds of the data that may wait for peers that do not read.
     """
 
     def __init__(self, name: str, log: Callable[[str], None], limits: Limits = DEFAULTS) -> None:
@@ -310,11 +310,11 @@ class Reactor:
         """The thread that has attached."""
         self._visits = 0
         self._awaited = -math.inf
-        """The time at which the own thread looks for timers by itself, where another one makes the turns."""
+        """The time at which the own thread runs timers, if another thread makes the turns."""
         # A signal handler may interrupt a thread that is just taking it or giving it back.
         self._turns = threading.RLock()
         self._nudge = -1
-        """The eventfd that wakes the own thread, where another one makes the turns."""
+        """The eventfd that wakes the own thread, if another thread makes the turns."""
         self._lock = threading.Lock()
         self._epoll = select.epoll()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -480,7 +480,7 @@ class Reactor:
         """Forget a descriptor."""
         del self._guests[fd]
         with contextlib.suppress(OSError, ValueError):
-            # It may have been closed all the same, or the loop has: then it watches nothing any more.
+            # The descriptor or the loop may have been closed; then it is no longer watched.
             self._epoll.unregister(fd)
 
     def discard(self, link: Link) -> None:
@@ -529,7 +529,7 @@ class Reactor:
                     self._ident = None
 
     def _stand_by(self) -> None:
-        """Make the turns in which timers are due, and those that the thread which has attached does not make."""
+        """Make the turns in which timers are due, and the turns that the attached thread does not make in time."""
         nudged, waiting = select.poll(), select.poll()
         nudged.register(self._nudge, select.POLLIN)
         waiting.register(self._nudge, select.POLLIN)
@@ -613,7 +613,7 @@ class Reactor:
                 else:
                     unnamed.append((link, event))
             for link, event in unnamed[:MAX_UNNAMED]:
-                # The others are there again in the next turn, before those that had theirs in this one.
+                # The rest is ready again in the next turn, before the connections that were served in this turn.
                 self._happened(link, event)
             for fd, guest in ready:
                 # One of this turn may have forgotten it, or watch another one of the same number.
@@ -652,7 +652,7 @@ class Reactor:
                     self._failed(link, error)
 
     def _happened(self, link: Link, event: int) -> None:
-        """Take in what a connection delivers, or give it what it takes."""
+        """Read from a connection or write to it, as it is ready."""
         try:
             if event & _WRITE:
                 link.writable()
@@ -738,7 +738,7 @@ class Reactor:
             fault("to log what a server does", error)
 
     def _run_calls(self) -> None:
-        """Run the calls that wait by now; what they lead to comes after what the connections have to say."""
+        """Run the calls that wait now; calls that they post run in the next turn, after its connections."""
         calls = self._calls
         for _ in range(len(calls)):
             function = calls.popleft()
@@ -748,7 +748,7 @@ class Reactor:
                 self._log(f"a call failed: {traced(error)}")
 
     def _run_timers(self) -> None:
-        """Run the timers that are due by now; those that they set come in another turn."""
+        """Run the timers that are due now; timers that they set run in another turn."""
         now = time.monotonic()
         while function := self._timers.take(now):
             try:

@@ -1,4 +1,4 @@
-"""A running server: the machine of `server`, its reactor, and what hosts and children see of them."""
+"""A running server: the machine of `server`, its reactor, and the interface for hosts and children."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ if TYPE_CHECKING:
 
 
 ANNOUNCED = "7.0.0"
-"""The release that clients are told.
+"""The release that the server reports to clients.
 
-Clients of all releases take every server from 3.1.100 on for the same, but those of 7.0 refuse to delete what they have
-put where the server is older, and this one carries deletions out.
+Clients do not distinguish servers from 3.1.100 on, except that clients of 7.0 refuse to delete their values if the
+server is older; this server supports deletions.
 """
 
 
 MAX_DEPTH = 8
-"""Depth to which an answer of the host may lead to another one at once; further ones are posted."""
+"""Depth of answers of the host within answers; answers beyond it are posted."""
 
 
 def _modules(names: Iterable[str]) -> tuple[str, ...]:
@@ -78,9 +78,9 @@ def _modules(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _beside(folder: str, port: int) -> tuple[socket.socket | None, str]:
-    """Return a Unix-domain socket for clients of this engine, and its path; None where there is no place for it.
+    """Return a Unix-domain socket for clients of this engine, and its path; None and "" if it cannot be made.
 
-    A folder that is this user's alone keeps all others away, and the kernel says of a connection whose it is.
+    A folder that only this user can enter keeps other users away, and the kernel reports the user of a connection.
     """
     path = os.path.join(folder, f"pypmix-{os.getpid()}-{port}")
     try:
@@ -107,8 +107,8 @@ class HostUpcall:
     It is made on the reactor's thread.
 
     Attributes:
-        asking: The thread that is just asking the host, 0 when it has: what the host answers later is passed on to it.
-        outcome: What the host has answered there while it was asked.
+        asking: The thread that is calling the host now, 0 after the call; later answers are posted to the reactor.
+        outcome: The host's answer, if it arrived during the call.
     """
 
     __slots__ = ("_answers", "_log", "_reactor", "asking", "gid", "op", "outcome", "requestor", "uid")
@@ -145,7 +145,7 @@ class HostUpcall:
             self._again()
             return
         if self.asking == get_ident():
-            # The host is not done yet, and what comes of its answer is none of its business.
+            # The host's function has not returned yet, and must not run the consequences of its answer.
             self.outcome = result, error
             return
         try:
@@ -185,13 +185,13 @@ class ServerSession:
             `pypmix.standard.ops.fabric` and `pypmix.standard.ops.hosting`, and those of connecting, spawning,
             forwarding and tools.
         options: Its options; the defaults if None.
-        on_log: Told what a person who runs the server should know, such as a client that was refused and why; by
-            default that goes to the logger `pypmix.server`.
-        reactor: The thread of a simulation, whose clients come by `opened`; one of its own by default.
+        on_log: Called with messages for the operator of the server, such as a refused client and the reason; by
+            default they go to the logger `pypmix.server`.
+        reactor: The reactor of a simulation, whose clients connect by `opened`; by default a separate reactor.
 
     Raises:
-        PMIxError: There is no such security module (`ERR_BAD_PARAM`), or a rendezvous file cannot be written, or is
-            that of another server that runs (`ERR_EXISTS`).
+        PMIxError: There is no such security module (`ERR_BAD_PARAM`), or a rendezvous file cannot be written, or it
+            belongs to another running server (`ERR_EXISTS`).
         NotSupported: munge is wanted, and its daemon does not answer.
         OSError: No socket can be opened on the loopback interface.
     """
@@ -247,7 +247,7 @@ class ServerSession:
     def _announce(self, options: ServerOptions) -> None:
         nspace, rank = self.proc
         contact = Contact(nspace, rank, self._address, ANNOUNCED, os.getpid(), os.geteuid(), __version__, self._path)
-        # A node that is simulated has a name of its own, and tools look for that of the machine.
+        # A simulated node has a different name, but tools look for the machine's name.
         self._post = Post(contact, dict.fromkeys((*host_names(self.hostname), *host_names())))
         try:
             if options.tool_support:
@@ -277,7 +277,7 @@ class ServerSession:
             "process of this machine that knows a job's nspace"
         )
 
-    # What the machine asks of its host, in the reactor's thread.
+    # Upcalls of the machine to its host, in the reactor's thread.
 
     def upcall(self, op: Op[R], answer: Done[R], process: Process | Applicant | None = None) -> None:
         """Pass an upcall on; see `server.Host`."""
@@ -302,7 +302,7 @@ class ServerSession:
             finally:
                 self._depth -= 1
         else:
-            # What one answer leads to may ask again, for as long as a queue of operations is.
+            # The consequence of an answer may be another upcall, as often as a queue has operations.
             self._reactor.post(lambda: upcall.conclude(answer, *outcome))
 
     def authenticate(self, credential: bytes, answer: Done[tuple[int, int]]) -> None:
@@ -335,7 +335,7 @@ class ServerSession:
         """A client has connected by a link of the caller's; on the reactor's thread."""
         self._server.opened(link)
 
-    # What hosts call, from any thread.
+    # Calls of hosts, from any thread.
 
     def loop(self) -> Guest | None:
         """Return a loop on the server's thread; see `pypmix.engine.base.ServerSession`."""
@@ -365,21 +365,21 @@ class ServerSession:
         self._reactor.call(register)
 
     def deregister_client(self, proc: Proc) -> None:
-        """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it."""
+        """`PMIx_server_deregister_client`: a process has ended; operations that wait for it continue without it."""
 
         def deregister() -> None:
             # Its nspace may have been deregistered before it has ended.
             with contextlib.suppress(NotFound):
                 self._server.deregister_client(proc)
 
-        # It is not waited for: what comes from here later, as a registration does, is done after it.
+        # There is no need to wait: later calls from this thread, such as a registration, are carried out after it.
         self._reactor.post(deregister)
 
     def client_env(self, proc: Proc) -> dict[str, str]:
         """`PMIx_server_setup_fork`: return the environment variables that make a process the client `proc`.
 
-        What `setup_local_support` says of the variables of its nspace is carried out on them. An `UNSET_ENVAR` cannot
-        be told in this form where the process inherits the variable.
+        The changes of variables from `setup_local_support` for its nspace are applied. An `UNSET_ENVAR` cannot be
+        expressed in this form if the process inherits the variable.
         """
         uri = f"{self.proc.nspace}.{self.proc.rank};{self._address}"
         env = {
@@ -407,10 +407,10 @@ class ServerSession:
         return env
 
     def notify(self, event: Notification) -> None:
-        """`PMIx_Notify_event`: bring an event to those of this server who are in its range and have registered for it.
+        """`PMIx_Notify_event`: deliver an event to this server's clients in its range that have registered for it.
 
-        It is kept for a while for those who register late. The host is not told of it, and what the host was told
-        by the upcall `NotifyEvent` has reached this server's own clients: that it must not raise here again.
+        It is kept for a while for late registrations. The host gets no upcall for it. The host must not raise events
+        here that it got by the upcall `NotifyEvent`: this server's own clients have got them already.
         """
         self._reactor.call(lambda: self._server.events.notify(event))
 
@@ -433,7 +433,7 @@ class ServerSession:
         self._reactor.call(end)
 
     def deliver_output(self, output: Output) -> None:
-        """`PMIx_server_IOF_deliver`: pass on what a proc wrote; without a reader it is kept for a while."""
+        """`PMIx_server_IOF_deliver`: forward the output of a proc; without a reader it is kept for a while."""
         self._reactor.call(lambda: self._server.forwarding.deliver(output))
 
     def forked(self) -> None:
@@ -456,12 +456,12 @@ class ServerSession:
         return False
 
     def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
-        """`PMIx_server_dmodex_request`: ask what a proc of this server has committed for others, once there is some.
+        """`PMIx_server_dmodex_request`: get the data that a proc of this server has committed for others.
 
-        `done` is called once, here or on the server's thread, and must not block. It is told `NotFound` where the proc
-        is not of this server, or goes without a commit, and where its nspace does not become known in time; and
-        `OperationTimeout` after the timeout. With a key that comes later it is told when that has come, and what there
-        is where the proc goes without it.
+        The request waits until the proc has committed data or, with a key, until it has committed the key; if the proc
+        departs without the key, the result is the data that there is. `done` is called once, here or on the server's
+        thread, and must not block. It gets `NotFound` if the proc is not of this server, departs without a commit, or
+        its nspace is not registered in time; and `OperationTimeout` after the timeout.
         """
 
         def answer(data: bytes | None, error: BaseException | None) -> None:
@@ -488,21 +488,22 @@ class ServerSession:
         """`PMIx_server_delete_process_set`: forget a process set; clients get an event.
 
         Raises:
-            NotFound: There is none of that name.
+            NotFound: There is no process set of that name.
         """
         self._reactor.call(lambda: self._server.psets.delete(name))
 
     def setup_application(self, nspace: str, directives: tuple[Info, ...]) -> tuple[Info, ...]:
-        """`PMIx_server_setup_application`: return what each node's server is to be given by `setup_local_support`.
+        """`PMIx_server_setup_application`: return the infos for `setup_local_support` of each node's server.
 
-        That is what the host says itself, and with `SETUP_APP_ENVARS` or `SETUP_APP_ALL` the variables of this process
-        that set up PMIx, PRRTE and Open MPI.
+        These are the host's own directives and, with `SETUP_APP_ENVARS` or `SETUP_APP_ALL`, the variables of this
+        process that set up PMIx, PRRTE and Open MPI.
         """
         return harvested(directives)
 
     def setup_local_support(self, nspace: str, infos: tuple[Info, ...]) -> None:
-        """`PMIx_server_setup_local_support`: take in what a job needs here: the changes of variables (`SET_ENVAR`,
-        `ADD_ENVAR`, `UNSET_ENVAR`, `PREPEND_ENVAR`, `APPEND_ENVAR`, `FIRST_ENVAR`), which `client_env` carries out.
+        """`PMIx_server_setup_local_support`: keep a job's changes of variables for `client_env`.
+
+        They are `SET_ENVAR`, `ADD_ENVAR`, `UNSET_ENVAR`, `PREPEND_ENVAR`, `APPEND_ENVAR` and `FIRST_ENVAR`.
         """
         self._provision.support(nspace, infos)
 
@@ -518,7 +519,7 @@ class ServerSession:
         return self._provision.inventory(directives)
 
     def deliver_inventory(self, infos: tuple[Info, ...], directives: tuple[Info, ...]) -> None:
-        """`PMIx_server_deliver_inventory`: take in what other nodes have, an array (`NODE_INFO_ARRAY`) each."""
+        """`PMIx_server_deliver_inventory`: store the inventories of other nodes, an array (`NODE_INFO_ARRAY`) each."""
         self._provision.deliver(infos)
 
     def register_resources(self, infos: tuple[Info, ...]) -> None:
@@ -533,7 +534,7 @@ class ServerSession:
         """`PMIx_Store_internal`: keep a value of a proc, or of a job (`Rank.WILDCARD`), for the clients of this server.
 
         Raises:
-            NotFound: There is no such nspace, or no such rank in it.
+            NotFound: The nspace, or the rank in it, is not known.
         """
         check_key(key)
         self._reactor.call(lambda: self._server.store.store_internal(proc, key, value))
@@ -541,7 +542,7 @@ class ServerSession:
     def fileno(self) -> int:
         """Return the reactor's descriptor.
 
-        There is none for a thread in which Ctrl-C raises wherever it happens to be, and so might lose half a message.
+        It is -1 for a thread in which Ctrl-C may raise at any point, and so might lose half a message.
         """
         raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if raises and threading.current_thread() is threading.main_thread():
@@ -549,14 +550,14 @@ class ServerSession:
         return self._reactor.fileno() if isinstance(self._reactor, Reactor) else -1
 
     def attach(self) -> Callable[[Callable[[], None]], object] | None:
-        """See `ServerSession.attach`: what it saves is the way to another thread and back."""
+        """See `ServerSession.attach`: it saves the way to another thread and back."""
         if not isinstance(self._reactor, Reactor):
             return None
         self._reactor.attach()
         return self._reactor.in_turn
 
     def poll(self) -> None:
-        """Serve the connections, and call the host with what they ask."""
+        """Serve the connections, and call the host with their requests."""
         if isinstance(self._reactor, Reactor):
             self._reactor.poll()
 
@@ -579,7 +580,7 @@ class ServerSession:
         return self._reactor.call(listed)
 
     def pending(self) -> list[Pending]:
-        """Return the collectives and gets under way, oldest first."""
+        """Return the running collectives and gets, oldest first."""
         return self._reactor.call(self._server.pending)
 
     def close(self) -> None:

@@ -2,29 +2,29 @@
 
 Theory of operation
 -------------------
-The state machine (`pypmix.engine.python.client`) does nothing by itself. Three kinds of threads drive it, each under
-`Connection.lock`, which is never held in a system call that may block nor while somebody else's function is called:
+The state machine (`pypmix.engine.python.client`) has no thread. Three kinds of threads drive it, each under
+`Connection.lock`, which is never held in a system call that may block nor while a function of a caller runs:
 
-- A thread in a blocking call (`run`) starts its operation and sends what can be sent. Then it is the reader, which
-  waits for bytes and hands them to the machine, for all (`_lead`), or it waits until the reader wakes it (`_follow`).
-  A reader whose own call has ended hands its role to another waiter, or to the helper (`_elect`). So a blocking call
+- A thread in a blocking call (`run`) starts its operation and sends as much as possible. Then it is the reader, which
+  waits for bytes and gives them to the machine, for all (`_lead`), or it waits until the reader wakes it (`_follow`).
+  A reader whose own call has ended passes its role to another waiter, or to the helper (`_elect`). So a blocking call
   in a program of one thread uses no other thread: one send and one wake-up.
 - An event loop that has promised to watch `fileno` (`attach`) calls `poll`. Other threads ring for it (`Front`).
 - The helper, a daemon thread that is started when it is first needed, looks after submitted operations, events,
   and time limits. `_arrange` decides after each step whether it is needed.
 
-After each step `_settle` wakes the waiters whose calls have ended, and `_deliver` calls those who asked to be called,
-one at a time and without the lock, for they may call back.
+After each step `_settle` wakes the waiters whose calls have ended, and `_deliver` calls the functions of ended calls,
+one at a time and without the lock, since they may call back.
 
 The helper sleeps in an epoll set from which the socket is taken while a blocking call reads, so that a reply wakes one
 thread only. Measured on two cores against a server in another process: a round trip takes 26 us without the helper,
-32 us beside it, and 48 us where the helper is the only reader. With both of them asleep on the socket the median is
+32 us beside it, and 48 us if the helper is the only reader. With both of them asleep on the socket the median is
 the same, but now and then they wait for each other for milliseconds.
 
-An exception of a signal handler (Ctrl-C, a test's time limit) may strike a blocking call anywhere. `_withdraw` repeats
-what it may have cut short and gives the call up. Any other exception that arrives here is a fault of ours: `give_up`
-logs it and ends all that is under way with an error that names what failed, so that no caller waits for a thread that
-is gone. After `fork` the connection is the parent's (`_not_ours`, `forked`); see docs/use/processes.md.
+An exception of a signal handler (Ctrl-C, a test's time limit) may interrupt a blocking call anywhere. `_withdraw`
+repeats the interrupted step and gives the call up. Any other exception that arrives here is a fault of pypmix:
+`give_up` logs it and ends all running calls with an error that names the failed part, so that no caller waits for a
+thread that has ended. After `fork` the connection is the parent's (`_not_ours`, `forked`); see docs/use/processes.md.
 """
 
 from __future__ import annotations
@@ -76,17 +76,17 @@ _TRY_AGAIN = {EAGAIN: 10, EINTR: 10, ECONNABORTED: 10, ETIMEDOUT: 2, ECONNREFUSE
 def connect(
     uri: str, local: str = "", owners: Collection[int] = (), allowed: str = "", again: bool = True
 ) -> _socket.socket:
-    """Connect to a server, and see whose it is.
+    """Connect to a server, and check which user it belongs to.
 
     Args:
         uri: Its address, `tcp4://address:port` or `tcp6://[address]:port`.
-        local: Its Unix-domain socket, which comes first where it can be reached.
+        local: Its Unix-domain socket, which has precedence if it can be reached.
         owners: Users whose server it may be, besides this one and root.
-        allowed: More of them, as `PYPMIX_SERVER_OWNER` says it.
-        again: Whether to try a few times where a connection is refused, as for a server that is likely to be there.
+        allowed: More such users, in the form of `PYPMIX_SERVER_OWNER`.
+        again: Whether to try a few times if a connection is refused, for a server that is likely to exist.
 
     Raises:
-        Unreachable: There is no answer, the address makes no sense, or the server belongs to another user.
+        Unreachable: The server does not answer, the address is not valid, or the server belongs to another user.
     """
     sock = connect_local(local) if local else None
     where = local
@@ -233,7 +233,7 @@ class Connection:
         self._send = sock.send
         self._machine = machine
         machine.enter = self.enter
-        # Reentrant, so that a signal handler that strikes inside is told of the deadlock instead of being in it.
+        # Reentrant, so that a signal handler that runs inside gets an error instead of a deadlock.
         self.lock: Any = _thread.RLock()
         self._inside = owned(self.lock)
         self._order: Any = _thread.RLock()
@@ -257,9 +257,9 @@ class Connection:
         self._front: Front | None = None
         """Watched by an event loop: the socket, and the bell by which other threads call for `poll`."""
         self._nudge = -1
-        """By which a reader hears that what it waits for has ended without anything to read."""
+        """Wakes a reader whose call has ended without bytes to read."""
 
-    # What the session calls
+    # Calls of the session
 
     def open(self, call: Call) -> None:
         """Carry out the handshake that the machine has begun."""
@@ -330,7 +330,7 @@ class Connection:
         return withdrawn == [True]
 
     def enter(self, step: Callable[[], None]) -> None:
-        """Take a step of the machine; for those whom it has told something and who have an answer."""
+        """Take a step of the machine; for functions that the machine has called and that react to that."""
         if os.getpid() != self._pid:
             raise self._not_ours()
         if self._inside():
@@ -445,7 +445,7 @@ class Connection:
             self._leave(waiter)
 
     def _place(self, waiter: _Waiter) -> bool:
-        """Tell whether a thread whose call is under way is the reader, which it becomes where there is none."""
+        """Return True if a waiting thread is the reader; it becomes the reader if no other thread is."""
         if self._reader is None:
             self._reader = waiter
             if self._helper is not None or self._stuck or self._machine.deadline is not None:
@@ -463,7 +463,7 @@ class Connection:
         return False
 
     def _lead(self, waiter: _Waiter, call: Call) -> bool:
-        """Read once, and deal with what came; tell whether the call has ended, and another one leads."""
+        """Read once, and process the bytes; return True if the call has ended and another thread leads."""
         machine = self._machine
         unsent = machine.out[0]
         chunks = machine.intake.chunks
@@ -564,7 +564,7 @@ class Connection:
         self.close()
 
     def give_up(self, what: str, error: BaseException) -> None:
-        """Fail all that is under way: `what` should end it and has failed itself, because of a fault here."""
+        """Fail all running calls, because `what`, which should have ended them, has failed by a fault of pypmix."""
         with self.lock:
             if self._reader is not None and self._reader.ident == _thread.get_ident():
                 self._reader = None
@@ -596,7 +596,7 @@ class Connection:
         self._stuck = False
 
     def _take_now(self) -> None:
-        """Take in what has arrived, without blocking."""
+        """Process the bytes that have arrived, without blocking."""
         chunks = self._machine.intake.chunks
         try:
             chunks.extend(map(self._recv, *_SIZES_NOW))
@@ -628,9 +628,9 @@ class Connection:
             self._arrange()
 
     def _deliver(self, here: bool = False) -> None:
-        """Call those who asked to be called; without the lock, for they may call back.
+        """Call the functions of ended calls; without the lock, since they may call back.
 
-        An event loop wants this in its own thread: others ring for it.
+        An event loop needs this in its own thread: other threads ring for it.
         """
         finished = self._machine.finished
         if finished and self._attached and not here:
@@ -639,7 +639,7 @@ class Connection:
                     self._front.ring()
             return
         while finished:
-            # One at a time: two threads that deliver would change the order of what is told.
+            # One at a time: two threads that deliver would change the order of the calls.
             with self._order:
                 self._machine.deliver()
 
@@ -664,7 +664,7 @@ class Connection:
             if self._helper is not None:
                 self._helper.stop()
             if self._reader is not None and self._reader.ident != _thread.get_ident():
-                # The server is told nothing when we end reading.
+                # The server does not notice that we end reading.
                 self._shut(_socket.SHUT_RD if self._keeps else _socket.SHUT_RDWR)
                 return
             self._fd = -1
@@ -689,7 +689,7 @@ class Connection:
     # The thread that looks after submitted operations
 
     def _arrange(self) -> None:
-        """See that somebody notices what arrives, what can be sent and what has timed out."""
+        """Arrange that a thread waits for received bytes, for space to send, and for time limits."""
         machine = self._machine
         helper = self._helper
         if machine.closed is not None:
