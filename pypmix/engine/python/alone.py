@@ -1,4 +1,4 @@
-"""Drives the machine of a singleton: there is no socket, and every operation ends at once."""
+"""Drives the machine of a singleton: it has no socket, and every operation ends at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Alone:
         self.enter(self._machine.close)
 
     def enter(self, step: Callable[[], object]) -> None:
-        """Take a step of the machine, and call those who are to be told."""
+        """Take a step of the machine, and call the functions of ended calls."""
         if self._inside():
             raise WouldDeadlock(
                 "this thread is inside of the client: this is a signal handler",

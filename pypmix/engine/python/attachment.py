@@ -36,7 +36,7 @@ SYSTEM_FILES = {
 
 LAUNCHER_URI = "PMIX_LAUNCHER_RNDZ_URI"
 LAUNCHER_FILES = ("PMIX_LAUNCHER_RNDZ_FILE", "PMIX_LAUNCHER_RENDEZVOUS_FILE")
-"""Where a tool is told of the one that has started it: the Standard's name, and OpenPMIx's."""
+"""The variables that name the launcher that has started a tool: the Standard's name, and OpenPMIx's."""
 
 _TEXTS = {
     keys.TOOL_ATTACHMENT_FILE: "file",
@@ -73,19 +73,19 @@ class Aim(Record):
         nspace: The server's nspace.
         systems: The beginnings of the names of system-level files, in the order to try them.
         system_only: Whether to try nothing after these.
-        host: The node whose servers are meant; this one by default.
+        host: The node of the server; this node by default.
         tmpdir: The folder that a session's files are in.
         system_tmpdir: The folder that the files of system servers are in.
         retries: How often to look again for a server that is not there.
         delay: Seconds between two looks.
         timeout: Seconds that a server may take for the handshake.
-        tool_nspace: The name that the tool brings.
+        tool_nspace: The nspace that the tool has chosen.
         tool_rank: Its rank.
         apart: Connect to no server.
-        optional: Go on without a server where there is none.
+        optional: Continue without a server if none is found.
         launcher: The tool launches jobs.
         primary: The server becomes the primary one.
-        others: The directives that are for the server to see.
+        others: The directives for the server.
     """
 
     file: str = ""
@@ -278,7 +278,7 @@ def _parsed(uri: str) -> Contact:
 
 
 def _known(contact: Contact, wanted: Aim, env: Mapping[str, str]) -> Contact:
-    """Return a contact with what a rendezvous file adds to its URI, where there is one: the release above all."""
+    """Return a contact with the fields that a rendezvous file of the same URI adds, above all the release."""
     own = launched_by(env)
     if own is not None and own.uri == contact.uri:
         return own

@@ -842,7 +842,7 @@ class Client:
         self._push(frame(self._pindex, tag or self._free_tag(), payload))
 
     def _reader(self) -> FrameReader:
-        """Return the reader of the server's frames, without a limit for servers of this engine, which have their own."""
+        """Return the reader of the server's frames; it has no limit for servers of this engine, which have a limit."""
         return FrameReader(LONGEST if self.adapts else MAX_MESSAGE)
 
     def _free_tag(self) -> int:

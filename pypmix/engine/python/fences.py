@@ -1,17 +1,17 @@
-"""Fence on a server: among procs of this node alone, and with those of others through the host.
+"""Fence on a server: among procs of this node alone, and with procs of other nodes through the host.
 
 **The way of a fence.** `Fences.fence` decodes the request and finds the membership of its procs; the call joins the
-collective of that membership, a `Fence`. The last caller of this node completes it. Where all procs are of this node it
-ends there, and no host is told. Otherwise `ask` gives the host one upcall with the data that the members have
+collective of that membership, a `Fence`. The last caller of this node completes it. If all procs are of this node it
+ends there, without an upcall. Otherwise `ask` makes one upcall to the host, with the data that the members have
 committed, if a caller collects; `take` stores the data of the other servers' procs, and `ended` answers the callers.
 
 **Requests are read once.** The procs of a job send the same bytes again and again. `Plan` is a decoded request. It is
 remembered by its bytes, and by each `Peer` as its last one, which `Peer.handle` compares before anything is decoded. A
-plan holds until an nspace comes or goes, or a group's name may mean other procs; then it is not `valid`. A fence that
-names a group, or carries directives about one, is never remembered, since the members may change.
+plan holds until an nspace is added or removed, or a group's name may have other members; then it is not `valid`. A
+fence that names a group, or carries directives about one, is never remembered, since the members may change.
 
-**Participants.** A caller that asks for them (`FENCE_PARTICIPANTS`) gets the procs that took part with its answer, if
-they are not those that it expects. They are the local callers and the procs of the other servers' data: a server
+**Participants.** A caller that asks for them (`FENCE_PARTICIPANTS`) gets the participants with its answer, if they
+differ from the procs that it expects. They are the local callers and the procs of the other servers' data: a server
 contributes the data of its callers alone. Clients behind a library ask by a query afterwards (`participants_for`).
 
 **Data after a fence.** A reader whose fence has collected gets the data of the others with its first get (`bundle`), so
@@ -86,7 +86,7 @@ class Fences:
         self._server.collectives.join(membership, peer.process, (peer, tag), plan.collect, plan.timeout, plan.said)
 
     def _read(self, peer: Peer, tag: int, payload: bytes) -> Plan | None:
-        """Return what a request means; None where groups have to do with it, and it has been dealt with."""
+        """Return the plan of a request; None if the request concerns groups and has been carried out here."""
         server, store, process = self._server, self._server.store, peer.process
         procs, infos = decode_fence(payload, peer.buffer_type, peer.release)
         for info in infos:
@@ -95,7 +95,7 @@ class Fences:
                 server.groups.destruct(peer, tag, info.value.data, directives)
                 return None
             if info.key == keys.GROUP_ID and store.key_of(str(info.value.data), process.proc):
-                # Behind a library that does not know the group, its name stands beside the procs.
+                # A client behind a library that does not know the group gives its name in addition to the procs.
                 procs = (Proc.unchecked(info.value.data, RANK_WILDCARD),)
         if store.namesakes or store.aliases:
             procs = store.own(procs, process.proc)
@@ -106,7 +106,7 @@ class Fences:
             # Groups are addresses: whom that means, and whom one meets there, may change.
             group = address_of(server, procs)
             if group:
-                # What all others mean by the requests that are known may be the same as what this one means.
+                # Remembered requests of other callers may now name the same collective as this request.
                 self._plans.clear()
             membership = server.collectives.find_membership(membership, group, process)
             infos = with_ft(server, group, infos)
@@ -154,7 +154,7 @@ class Fence(NodeMeaning):
         return self._modex.take_in(result, others, "the data of a fence", self._remote) or collective.status
 
     def complete(self, status: int) -> None:
-        """Answer all who have called it."""
+        """Answer the callers."""
         collective = self.collective
         if status == statuses.ERR_PARTIAL_SUCCESS:
             self.name_gone(status)
@@ -170,7 +170,7 @@ class Fence(NodeMeaning):
                 peer.bundle = collective.membership
 
     def _succeed_with_participants(self) -> None:
-        """Answer the callers, and those that ask with the procs that took part."""
+        """Answer the callers, and add the participants for callers that ask for them."""
         collective, said = self.collective, self.collective.said
         asking = {each for each, (_, infos) in said.items() if number(infos, FENCE_PARTICIPANTS) is not None}
         if not asking:

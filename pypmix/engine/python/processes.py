@@ -69,18 +69,18 @@ _NOTHING: dict[str, Value] = {}
 
 
 class Process:
-    """A proc: what it may connect as, and what it has committed, here or on another server.
+    """A proc: its user and group, and its committed data, here or on another server.
 
     Attributes:
-        local: Whether it is this server's: another's is never awaited here.
-        committed: Whether it has committed anything, even nothing.
-        stamp: The number of its last commit, on the server that it is of.
-        size: How many bytes it has committed.
-        unfinished: How many bytes of unfinished messages its connections hold.
-        spent: Seconds of the server that its connections have taken in this turn.
-        internal: What the host has stored of it, for the clients of this server.
-        data: What it has committed, in the order of the commits: a value that is committed again moves to the end.
-        written: How many values it has committed, each as often as it was committed.
+        local: Whether it is a proc of this server; gets do not wait here for other procs.
+        committed: Whether it has called commit, even without data.
+        stamp: The number of its last commit, on its own server.
+        size: The size of its committed data in bytes.
+        unfinished: The bytes of unfinished messages that its connections hold.
+        spent: The seconds of the server that its connections have used in this turn.
+        internal: The values that the host has stored for it, for the clients of this server.
+        data: Its committed values, in the order of the commits: a value that is committed again moves to the end.
+        written: The number of values that it has committed; a value that is committed again counts again.
     """
 
     __slots__ = (
@@ -122,7 +122,7 @@ class Process:
         self._objects: dict[tuple[int, int, int], bytes] = {}
 
     def find(self, key: str, qualifiers: Qualifiers, scope: int) -> tuple[bool, bool]:
-        """Tell whether a value is there that a reader of this scope may see, and whether there is one at all."""
+        """Return whether a reader of this scope may see a value of the key, and whether any value of it exists."""
         if not qualifiers:
             stored = self.data.get(key)
             if key in self.internal:
@@ -136,7 +136,7 @@ class Process:
         return any(scope & other for other in found), bool(found)
 
     def object(self, buffer_type: int, scope: int, rule: int) -> bytes:
-        """Return all that a reader of this scope may see, as an object of a reply; empty if there is nothing."""
+        """Return all values that a reader of this scope may see, as an object of a reply; empty without values."""
         found = self._objects.get((buffer_type, scope, rule))
         if found is None:
             kvals = self.kvals(buffer_type, scope, rule)
@@ -146,7 +146,7 @@ class Process:
         return found
 
     def part(self, buffer_type: int, scope: int, rule: int, key: str, qualifiers: Qualifiers) -> list[bytes]:
-        """Return the packed KVALs of what `find` finds."""
+        """Return the packed KVALs of the values that `find` finds."""
         if not qualifiers:
             value = self.internal.get(key)
             if value is not None:
@@ -207,19 +207,19 @@ class Process:
         return found
 
     def unknown(self, key: str) -> Stored | None:
-        """Return a value of an unknown type, which is sent only on request; None if there is none of that key."""
+        """Return the value of a key if its type is unknown, None otherwise; such a value is sent only on request."""
         stored = self.data.get(key)
         return stored if stored is not None and stored[0] & IS_UNKNOWN else None
 
     def marks(self, key: str) -> int:
-        """Return the marks of the value of a key; 0 if there is none."""
+        """Return the marks of the value of a key; 0 without a value."""
         value = self.internal.get(key)
         if value is not None:
             return marks_of(*value)
         return self.data[key][0] & MARKS if key in self.data else 0
 
     def keep(self, key: str, value: Value) -> None:
-        """Store what the host tells of a proc."""
+        """Store a value of a proc that the host gives."""
         self.internal = {**self.internal, key: value}
         self._objects.clear()
 
@@ -251,7 +251,7 @@ class Process:
                     continue
                 name: Name = key
                 if key.startswith(RESERVED_PREFIX):
-                    # A reserved key that its reader's library does not know makes that library drop all that follows.
+                    # If a library does not know a reserved key, it drops the key and all later values.
                     if key != keys.QUALIFIED_VALUE:
                         continue
                     name = _qualified(raw, buffer_type, release)
@@ -303,14 +303,14 @@ class Process:
         self._objects.clear()
 
     def shared(self) -> list[Stored]:
-        """Return what the readers of other servers may see."""
+        """Return the values that readers on other servers may see."""
         return [stored for stored in self.data.values() if stored[0] & SCOPE_REMOTE]
 
     def replace(self, data: dict[Name, Stored], stamp: int) -> set[Name]:
-        """Take in all that a proc of another server has committed, unless what is known of it is newer.
+        """Store all committed data of a proc of another server, unless the known data is newer.
 
         Returns:
-            The names that it has deleted since.
+            The names that it has deleted since the known data.
         """
         if stamp < self.stamp:
             return set()
@@ -319,7 +319,7 @@ class Process:
         self.written += sum([old.get(name) != stored for name, stored in data.items()])
         self.stamp = stamp
         self.data = data
-        # Of what was too much to be sent along, nothing has come: it is asked for when somebody wants it.
+        # Data that was too much to be sent with a collective is missing here: readers ask for it when they need it.
         self.committed = bool(data)
         self.size = _size(data)
         self._objects.clear()
@@ -353,21 +353,21 @@ class JobPack:
         self._ranks: dict[int, list[tuple[str, bytes]]] = {}
 
     def job(self) -> list[tuple[str, bytes]]:
-        """Return key and KVAL of what holds for the job, its nodes, apps and sessions."""
+        """Return key and KVAL of the values of the job, its nodes, apps and sessions."""
         if self._job is None:
             self._split()
         assert self._job is not None
         return self._job
 
     def rank(self, rank: int) -> list[tuple[str, bytes]]:
-        """Return key and KVAL of what holds for one rank."""
+        """Return key and KVAL of the values of one rank."""
         self.job()
         return self._ranks.get(rank, [])
 
     def job_object(self, key: str = "", name: str = "") -> bytes:
-        """Return the job's values, or those of one key, as an object of a reply, perhaps by another name.
+        """Return the job's values, or only the values of one key, as an object of a reply; empty without values.
 
-        It is empty if there are none.
+        The object has the name of the job, or another one if it is given.
         """
         kvals = [raw for found, raw in self.job() if not key or found == key]
         return object_of(self._buffer_type, Proc(name or self._name, RANK_WILDCARD), kvals) if kvals else b""
@@ -443,7 +443,7 @@ class Namespace:
         return found
 
     def changed(self) -> None:
-        """Pack the job info anew: it has changed."""
+        """Drop the packed job info, because the job info has changed."""
         self._packs.clear()
 
     def keep(self, info: Info) -> None:
@@ -453,10 +453,10 @@ class Namespace:
 
 
 def named(values: Iterable[tuple[str, Stored]]) -> dict[Name, Stored]:
-    """Return the values of another server under the names that they are stored under.
+    """Return the values of another server under the names under which they are stored.
 
     Raises:
-        RemoteProtocolError: A qualified value is none.
+        RemoteProtocolError: A qualified value is not valid.
     """
     found: dict[Name, Stored] = {}
     for key, stored in values:

@@ -1,4 +1,4 @@
-"""Provision of a job: the data that a host gives a server for its processes, and what the server tells of its node."""
+"""Provision of a job: the data that a host gives a server for its processes, and the inventory of the node."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MAX_NODES = 1 << 20
 
 
 def harvested(directives: Iterable[Info]) -> tuple[Info, ...]:
-    """Return what the servers of a job's nodes are to be given: what the host says, and the environment if it asks.
+    """Return the infos for the servers of a job's nodes: the host's directives and, if it asks for it, variables.
 
     Args:
-        directives: What `setup_application` was called with. `SETUP_APP_ENVARS` or `SETUP_APP_ALL` adds the variables
-            of this process that set up PMIx, PRRTE and Open MPI; the changes of variables are passed on, and so is
-            all else, as it has a meaning for the host's other servers only.
+        directives: The directives of `setup_application`. `SETUP_APP_ENVARS` or `SETUP_APP_ALL` adds the variables of
+            this process that set up PMIx, PRRTE and Open MPI. Changes of variables are forwarded, and so are all other
+            directives, which are for the host's other servers only.
     """
     found = []
     wanted = False
@@ -66,9 +66,9 @@ def check_change(info: Info) -> None:
 
 
 def apply(changes: Iterable[Info], env: dict[str, str]) -> None:
-    """Carry out changes of variables on those of a client.
+    """Apply changes of variables to the environment of a client.
 
-    What the client inherits is taken to be this process's environment.
+    The client is assumed to inherit this process's environment.
     """
     for info in changes:
         if info.key == UNSET:
@@ -87,7 +87,7 @@ def apply(changes: Iterable[Info], env: dict[str, str]) -> None:
 
 
 class Provision:
-    """The data that a server was given for jobs, and what it knows of nodes; any thread may call.
+    """The data that a server was given for jobs, and the inventories of nodes; any thread may call.
 
     Args:
         hostname: The name of this node.
@@ -108,12 +108,12 @@ class Provision:
             self._changes[nspace] = self._changes.get(nspace, ()) + changes
 
     def forget(self, nspace: str) -> None:
-        """A job is over."""
+        """Forget the changes of variables of a job that has ended."""
         with self._lock:
             self._changes.pop(nspace, None)
 
     def change(self, nspace: str, env: dict[str, str]) -> None:
-        """Carry out on a client's variables what was given for its job."""
+        """Apply the changes of variables of a client's job to its environment."""
         with self._lock:
             changes = self._changes.get(nspace, ())
         apply(changes, env)

@@ -50,10 +50,10 @@ ENVIRONMENT = {
 
 
 class Rehearsal:
-    """Stands for the server in `ENVIRONMENT` while clients open in this process, one after the other.
+    """Replaces the server in `ENVIRONMENT` while clients open in this process, one after the other.
 
-    What a client is told waits in its socket before it asks: so there is no other process or thread, and the client
-    uses what it uses with a server.
+    The answers wait in a client's socket before its requests. So no other process or thread is needed, and the client
+    uses the same modules as with a server.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Rehearsal:
 
     def _answered(self, env: Mapping[str, str], name: str, address: str) -> Dial:
         self._dialer(env, name, address)
-        # There is none, and that is found out by the calls that find one.
+        # This fails, and uses the same functions as a connection to a server.
         transport.connect_local("/")
 
         def dial(machine: Client) -> Connection:
@@ -93,7 +93,7 @@ class Rehearsal:
 
 
 def _job() -> JobInfo:
-    """Return a job of which there is more to read than of one's own rank."""
+    """Return a job with info about more procs than the caller."""
     job = session.lone_job(_PROC, "localhost")
     ((_, own),) = job.procs
     return JobInfo(job.nspace, job.job, job.nodes, job.apps, (), ((0, own), (1, own)))

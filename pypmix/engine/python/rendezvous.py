@@ -37,19 +37,19 @@ PROBE_SECONDS = 1.0
 
 
 class Contact(Record):
-    """Where a server can be reached, as a rendezvous file or a URI tells it.
+    """The contact information of a server, from a rendezvous file or a URI.
 
     Attributes:
         nspace: The server's nspace.
         rank: Its rank.
         address: Its address, `tcp4://address:port`.
-        release: Its release as it writes it; empty if not known.
+        release: Its release, as a string; empty if not known.
         pid: Its process id; 0 if not known.
         uid: Its user; -1 if not known.
-        pypmix: The version of pypmix where the server is ours.
-        local: The path of its Unix-domain socket; empty where it has none.
-        owner: Whose the file is that tells all this; -1 where there is none.
-        path: The file that tells all this.
+        pypmix: The version of pypmix if the server is ours.
+        local: The path of its Unix-domain socket; empty if it has none.
+        owner: The user that owns the rendezvous file; -1 without a file.
+        path: The rendezvous file.
         written: When the file was written, in seconds of the epoch.
     """
 
@@ -91,7 +91,7 @@ class Contact(Record):
 
 
 def parse_uri(text: str) -> Contact:
-    """Return the contact that a URI (`nspace.rank;tcp4://address:port`) names; `ValueError` if it is none."""
+    """Return the contact of a URI (`nspace.rank;tcp4://address:port`); raise `ValueError` if it is not one."""
     name, _, address = text.strip().partition(";")
     nspace, _, rank = name.rpartition(".")
     number = decimal(rank, RANK_UNDEF)
@@ -107,7 +107,7 @@ class Post:
     """The rendezvous files of one server.
 
     Args:
-        contact: What they tell.
+        contact: The contents of the files.
         hosts: The names of this node.
     """
 
@@ -149,7 +149,7 @@ class Post:
             raise PMIxError(f"{path} belongs to a server that runs", status=statuses.ERR_EXISTS, operation="server")
 
     def remove(self) -> None:
-        """Remove the files that are still those that were written here. May be called twice."""
+        """Remove the files, unless others have replaced them since. May be called twice."""
         files, self._files = self._files, []
         for path, place in files:
             with contextlib.suppress(OSError):
@@ -189,12 +189,12 @@ _OWN: set[str] = set()
 
 
 def _place(found: os.stat_result) -> tuple[int, int, int]:
-    """Return what tells a file from all others; the number of a file that was removed is soon another one's."""
+    """Return the identity of a file; the inode number alone may be used again after the file is removed."""
     return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _text(contact: Contact) -> str:
-    # Natives leave an empty line after the date; those that look into the file read five lines at the most.
+    # Natives write an empty line after the date; natives that read the file read five lines at the most.
     lines = [
         contact.uri,
         contact.release,
@@ -222,7 +222,7 @@ def _publish(fresh: str, path: str) -> bool:
 
 
 def _taken(path: str) -> bool:
-    """Tell whether a file is that of a server that runs, and not what a dead one has left behind."""
+    """Return True if a file belongs to a running server, and is not left over from a dead server."""
     try:
         contact = read(path)
     except FileNotFoundError:
@@ -248,7 +248,7 @@ def _taken(path: str) -> bool:
 
 
 def host_names(host: str = "") -> tuple[str, ...]:
-    """Return the names of a node as they stand in the names of files; by default those of this one.
+    """Return the names of a node that are used in the names of files; by default this node's names.
 
     Releases up to 5.x leave the domain out, later ones do not.
     """
@@ -263,11 +263,11 @@ def temporary_folder(env: Mapping[str, str]) -> str:
 
 
 def read(path: str, owners: Callable[[int], bool] | None = None) -> Contact | None:
-    """Return what a rendezvous file says, None where it says nothing that can be used.
+    """Return the contact in a rendezvous file, None if the file is not valid.
 
     Args:
         path: The file.
-        owners: Tells of a user whether a file of theirs is to be believed; all are by default.
+        owners: Returns True if a file of a user is trusted; by default all are.
 
     Raises:
         OSError: It cannot be read.
@@ -306,10 +306,10 @@ def read(path: str, owners: Callable[[int], bool] | None = None) -> Contact | No
 
 
 def believed(uid: int) -> bool:
-    """Tell whether a file of this user is believed: ours and the system's; root believes everybody.
+    """Return True if a file of this user is trusted: this user's and the system's files; root trusts all.
 
-    Anybody can put files into the folders that are searched, and a tool tells the server that it is led to who it is
-    and what it wants.
+    Any user can put files into the searched folders, and a tool sends its identity and its requests to the server that
+    such a file names.
     """
     return uid == 0 or os.geteuid() == 0 or is_own(uid)
 

@@ -1,26 +1,26 @@
-"""The server of one node as a state machine: messages and answers of the host go in, messages and upcalls go out.
+"""The server of one node as a state machine: it takes messages and answers of the host, and sends messages and upcalls.
 
 **No I/O.** It reads no socket and no clock, so that it runs over TCP as well as over a simulated network on virtual
-time. All of its methods are called on one thread: the reactor's, onto which `ServerSession` posts what hosts call on
-any other.
+time. All of its methods are called on one thread, the reactor's; `ServerSession` posts calls of hosts on other threads
+to it.
 
-**Rooms.** `Node` (`node.py`) is what the rest knows of a server: its data (`serverdata.py`), the connections of its
-procs, and the collective machine. `Handshakes` admits connections. `Modex` and `Fences` are there from the start, since
-every job needs them; a *topic* is made when its first command comes or the host has to do with it, and only this module
-imports topics. They are told of connections that end, procs that depart and nspaces that are forgotten.
+**Parts.** `Node` (`node.py`) is the interface of a server for its parts: its data (`serverdata.py`), the connections of
+its procs, and the collective machine. `Handshakes` admits connections. `Modex` and `Fences` are made at the start,
+since every job needs them. A *topic* is made at its first command or the first call of the host that needs it, and only
+this module imports topics. The server calls each topic when a connection ends, a proc departs or an nspace is removed.
 
 **A request.** `Peer.received` cuts frames, `Peer.handle` takes them in order, and `request` finds the handler of the
 command. A handler answers with `Peer.send` or `Peer.status`, now or when the host has answered; a `PMIxError` that it
-raises is answered with its status. Bytes that do not parse are refused and logged. A fault of ours is logged with its
+raises is answered with its status. Bytes that do not parse are refused and logged. A fault of pypmix is logged with its
 traceback and answered with ERROR; neither ends the connection.
 
-**Fairness.** A connection that has sent more than `TURN` messages, or does not take its answers, is held (`busy`): it
-has a turn after each of the others. So has each connection of a proc that has taken more than `TURN_SECONDS` in a turn
-of the loop: its connections share one turn. In between, the others' messages and all timers have theirs.
+**Fairness.** A connection that has sent more than `TURN` messages, or does not read its answers, is held (`busy`): it
+has a turn after each of the others. The same holds for each connection of a proc that has used more than `TURN_SECONDS`
+in a turn of the loop: its connections share one turn. In between, the others' messages and all timers have their turns.
 
-**The end of a proc.** Its last connection finalizes or is lost, or its nspace is forgotten: `_depart` takes it out of
-all collectives, gets and topics. Hosts may answer at once in the middle of that, and such answers are kept for later
-(`departing`). A proc that is deregistered while it is connected has `LINGER_SECONDS` for what it sent before.
+**The end of a proc.** When its last connection finalizes or is lost, or its nspace is forgotten, `_depart` removes it
+from all collectives, gets and topics. Hosts may answer in the middle of that, and such answers are kept for later
+(`departing`). A proc that is deregistered while it is connected has `LINGER_SECONDS` for the messages that it has sent.
 """
 
 from __future__ import annotations
@@ -74,19 +74,19 @@ class Server(Node):
     """The machine.
 
     Args:
-        clock: Where time comes from.
-        host: Who answers upcalls.
+        clock: The clock.
+        host: The host, which answers upcalls.
         proc: The server's own name.
-        security: The security modules of which clients may use one, of `native` and `munge`; with `unchecked`, clients
-            are believed of which the kernel cannot tell whose they are.
-        limits: What one peer may take.
+        security: The security modules of which clients may use one, of `native` and `munge`; with `unchecked`, a client
+            is also trusted if the kernel cannot report its user.
+        limits: The limits of one peer.
 
     Attributes:
         handshakes: The connections that are not admitted yet.
         fences: The fences.
         modex: The values that procs exchange.
-        topics: The topics that are there; each is made when it is first needed, which takes as long as a small job.
-        departing: How many procs are just being taken out of everything. Answers of the host are kept for later then.
+        topics: The topics made until now; each is made when it is first needed, which takes as long as a small job.
+        departing: The number of procs that are being removed now. Answers of the host are kept for later then.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Server(Node):
 
         return self._begun(Tools(self, self.handshakes))
 
-    # What the host registers.
+    # Registrations of the host.
 
     def register_nspace(self, job: JobInfo, local: Iterable[int] | None = None) -> None:
         """See `ServerSession.register_nspace`."""
@@ -299,7 +299,7 @@ class Server(Node):
             self._next_turn = self.clock.call_later(0.0, self._turns)
 
     def _turns(self) -> None:
-        """Let each of those who have sent a lot have a turn, one connection of a proc after the other."""
+        """Give each busy connection a turn, one connection of a proc after the other."""
         self._next_turn = None
         charged, self._charged = self._charged, []
         for process in charged:
@@ -338,7 +338,7 @@ class Server(Node):
                 peer.link.hold(False)
 
     def drop(self, peer: Peer, reason: str) -> None:
-        """End a connection that cannot be understood any more, as if it had been lost."""
+        """End a connection whose bytes can no longer be parsed, as if it had been lost."""
         peer.link.close()
         self.lost(peer, reason)
 
@@ -379,7 +379,7 @@ class Server(Node):
             peer.status(tag, statuses.ERR_TIMEOUT)
 
     def _depart(self, process: Process, lost: bool) -> None:
-        """A proc takes part in nothing any more, and commits nothing any more."""
+        """Remove a proc from everything that it takes part in; it will commit no further data."""
         process.left = True
         self.departing += 1
         try:

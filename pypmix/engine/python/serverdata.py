@@ -27,14 +27,14 @@ class Group:
     """One group.
 
     Attributes:
-        leader: Its leader, None where it has none.
-        notify: Whether members want events of others that fail.
+        leader: Its leader, None if it has none.
+        notify: Whether members want events of other members that fail.
         ft: Whether its operations continue without members that end.
         context_id: Its context id.
         formed: Its members when it was formed.
         kept: The values of members that are kept under its context id.
-        lost: The members that have ended, and whether a destruct misses them: not those that had left, of which the
-            news may arrive later.
+        lost: The members that have ended, and whether a destruct misses them. It does not miss members that had left,
+            which may be reported later.
         places: The places of members that were admitted; see `membership.Admission`.
     """
 
@@ -62,7 +62,7 @@ class Group:
         return (*[member for member in given if member not in self.places], *[member for _, member in admitted])
 
     def titles(self, name: str) -> tuple[Info, ...]:
-        """Return what an event about it calls it."""
+        """Return the infos that name the group in an event."""
         return (text(keys.GROUP_ID, name.partition("\0")[0]),)
 
     def loses(self, gone: Proc) -> int | None:
@@ -78,9 +78,9 @@ class Connection(Group):
 
     Attributes:
         id: The id that its callers have given the connect; empty if they gave none.
-        each: Whether members want an event of each one that disconnects.
+        each: Whether members want an event of each member that disconnects.
         leaving: Whether all members of this server have called the disconnect.
-        withheld: Members that have ended since: if the disconnect was not decided then, the others are to be told.
+        withheld: Members that have ended since then: the others get an event if that was before the host's decision.
         gone: The members that have ended; their ranks are vacant.
     """
 
@@ -100,7 +100,7 @@ class Connection(Group):
         """Return the proc that has a rank.
 
         Raises:
-            NotFound: There is none, or it has ended.
+            NotFound: No proc has the rank, or the proc has ended.
         """
         if rank < len(self.formed) and self.formed[rank] not in self.gone:
             return self.formed[rank]
@@ -122,7 +122,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MAX_ADDRESSES = 1 << 16
-"""Of how many groups it is remembered which processes their members are."""
+"""Bound of the groups whose members' processes are remembered."""
 
 
 class Cache(dict[K, V]):
@@ -185,7 +185,7 @@ class Store:
         self.resources: dict[str, Info] = {}
         """Information that belongs to no nspace."""
         self.version = 0
-        """Counts the nspaces that have come and gone."""
+        """The number of times that an nspace was added or removed."""
         self._caches: list[Cache[Any, Any]] = []
         self._addresses: Cache[str, tuple[tuple[Proc, ...], tuple[frozenset[Process], frozenset[Proc]]]]
         self._addresses = self.cache(MAX_ADDRESSES)
@@ -200,7 +200,7 @@ class Store:
         return cache
 
     def _changed(self) -> None:
-        """An nspace has come or gone."""
+        """Count an added or removed nspace, and clear the caches."""
         self.version += 1
         for cache in self._caches:
             cache.clear()
@@ -226,7 +226,7 @@ class Store:
         return namespace
 
     def remove(self, name: str) -> Namespace | None:
-        """Forget an nspace; return it, None if there is no such one."""
+        """Forget an nspace; return it, None if it was not known."""
         self._changed()
         if self.aliases:
             self.aliases = {alias: nspace for alias, nspace in self.aliases.items() if nspace != name}
@@ -239,7 +239,7 @@ class Store:
         """Return a proc that is known.
 
         Raises:
-            NotFound: There is no such nspace, or no such rank in it.
+            NotFound: The nspace, or the rank in it, is not known.
         """
         namespace = self._nspaces.get(proc.nspace)
         if namespace is None:
@@ -266,7 +266,7 @@ class Store:
         """See `ServerSession.store_internal`.
 
         Raises:
-            NotFound: There is no such nspace, or no such rank in it.
+            NotFound: The nspace, or the rank in it, is not known.
         """
         namespace = self._nspaces.get(proc.nspace)
         if namespace is not None and proc.rank == RANK_WILDCARD:
@@ -395,7 +395,7 @@ class Store:
         return known[1]
 
     def knows(self, name: str, members: frozenset[Process], others: frozenset[Proc]) -> None:
-        """Note who the members of a group are, where that has been found out already."""
+        """Remember the processes of a group's members, if they have been found already."""
         self._addresses.put(name, (self.groups[name], (members, others)))
 
     def ungrouped(self, procs: Iterable[Proc]) -> Iterator[Proc]:
@@ -418,7 +418,7 @@ class Store:
                 raise NotFound(f"the group {proc.nspace!r} has no rank {proc.rank}", procs=(proc,))
 
     def native(self, infos: tuple[Info, ...], *keys: str) -> tuple[Info, ...]:
-        """Return infos with the procs in place of those that are named by their groups, under some keys.
+        """Return infos in which procs named by a group are replaced by the members, under some keys.
 
         Raises:
             NotFound: A group has no such rank.

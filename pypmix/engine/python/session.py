@@ -1,4 +1,4 @@
-"""Opening a client on the Python engine: what the environment says, the handshake, and the session that results."""
+"""Opening a client on the Python engine: the environment, the handshake, and the session that results."""
 
 from __future__ import annotations
 
@@ -163,15 +163,15 @@ def open_client(
     """Open a client (`PMIx_Init`): connect to the server that the environment names, or be a singleton without one.
 
     Args:
-        env: The environment that the launcher left; this process's own by default.
+        env: The environment from the launcher; by default the environment of this process.
         directives: `attrs.TIMEOUT` bounds the handshake, 60 s by default.
-        dial: Connects a machine, where that is not done by a socket: in a simulation.
+        dial: Connects a machine without a socket, in a simulation.
         now: The clock of time limits.
 
     Raises:
-        Unreachable: There should be a server, and it cannot be reached or refuses this process.
-        NotSupported: Its release, or its security, is none that this engine has.
-        OperationTimeout: It took too long.
+        Unreachable: The environment names a server that cannot be reached or refuses this process.
+        NotSupported: This engine does not support the server's release or security module.
+        OperationTimeout: The handshake took too long.
     """
     env = os.environ if env is None else env
     if "PMIX_NAMESPACE" not in env:
@@ -223,7 +223,7 @@ def dialer(env: Mapping[str, str], name: str, address: str) -> Dial:
 
 
 def singleton(env: Mapping[str, str], proc: Proc | None = None) -> Client:
-    """Return the machine of a process without a server: a job of its own, of one proc."""
+    """Return the machine of a process without a server: a separate job of one proc."""
     hostname = env.get("PMIX_HOSTNAME") or os.uname().nodename
     proc = proc or Proc(f"singleton.{hostname}.{os.getpid()}"[:MAX_NSLEN], 0)
     store = DataStore(proc, hostname, NEWEST)
@@ -370,7 +370,7 @@ def client_hello(env: Mapping[str, str], proc: Proc, server: ServerInfo) -> Hell
 
 
 def adapts(env: Mapping[str, str], nspace: str) -> bool:
-    """Tell whether the environment says of a server that it is one of this engine."""
+    """Return True if a server is of this engine, according to the environment."""
     return env.get("PYPMIX_SERVER", "").partition(" ")[0] == nspace and env.get("PYPMIX_SERVER_ENGINE") == ENGINE
 
 

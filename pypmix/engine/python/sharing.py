@@ -39,8 +39,8 @@ class Sharing:
     """The requests of other servers.
 
     Args:
-        clock: Where time comes from.
-        store: What has been committed.
+        clock: The clock.
+        store: The committed data.
     """
 
     def __init__(self, clock: Clock, store: Store) -> None:
@@ -92,13 +92,13 @@ class Sharing:
         ]
 
     def registered(self, namespace: Namespace) -> None:
-        """An nspace has come of which other servers may have asked already."""
+        """Answer the requests of other servers that arrived before their nspace was registered."""
         for proc in [proc for proc in self._requests if proc.nspace == namespace.name]:
             for request in self._taken(proc):
                 self._take(proc, request)
 
     def committed(self, process: Process) -> None:
-        """A proc has committed something."""
+        """Answer the requests that a commit of a proc satisfies."""
         requests = self._requests.get(process.proc)
         if requests is None:
             return
@@ -109,7 +109,7 @@ class Sharing:
                 request.done(data, None)
 
     def gone(self, process: Process) -> None:
-        """A proc commits nothing any more: what it has committed is all that there will be."""
+        """Answer all requests for a proc that has departed: it will commit no further data."""
         if not process.committed:
             self._refuse(process.proc, f"{process.proc} has gone without a commit")
         elif process.proc in self._requests:
@@ -118,12 +118,12 @@ class Sharing:
                 request.done(data, None)
 
     def over(self, namespace: Namespace) -> None:
-        """A job is over."""
+        """Refuse the requests for procs of a job that has ended."""
         for proc in [proc for proc in self._requests if proc.nspace == namespace.name]:
             self._refuse(proc, f"the job {namespace.name} is over")
 
     def close(self) -> None:
-        """Refuse all requests, those that wait too."""
+        """Refuse all waiting requests."""
         for proc in list(self._requests):
             self._refuse(proc, "the server is closed")
 
@@ -136,7 +136,7 @@ class Sharing:
             request.done(None, NotFound(why, procs=(proc,)))
 
     def _taken(self, proc: Proc, which: list[DataRequest] | None = None) -> list[DataRequest]:
-        """Return the requests for a proc, or some of them, which are answered now."""
+        """Remove the requests for a proc, or some of them, and return them to be answered."""
         requests = self._requests.pop(proc, [])
         if which is None:
             which = requests
@@ -151,10 +151,10 @@ class Sharing:
 
 
 def _has(process: Process, key: str) -> bool:
-    """Tell whether a proc has committed a key, or anything where none is asked for.
+    """Return True if a proc has committed a key or, without a key, any data.
 
-    One that it has not committed for other servers is there as well: it does not come by waiting. Reserved keys are
-    never committed.
+    The result is also True for a key that is not committed for other servers, and for reserved keys, which are never
+    committed: it is useless to wait for them.
     """
     if not process.committed:
         return False
@@ -164,12 +164,12 @@ def _has(process: Process, key: str) -> bool:
 
 
 def data_of(processes: Iterable[Process], most: int = 0) -> bytes:
-    """Return what other servers are told of procs: of those that have committed something.
+    """Return the committed data of procs for other servers.
 
     Args:
         processes: The procs.
-        most: How many bytes they may be told; 0 for all. Of a proc whose values are too much, they are told only that
-            what they know of it is old: they ask when somebody wants it.
+        most: The bound of the data in bytes; 0 for none. A proc whose values do not fit is sent without values, which
+            marks the known values as old; other servers then ask for it when a reader needs it.
     """
     chosen = [process for process in processes if process.committed]
     told = {process: process.shared() for process in chosen}

@@ -60,15 +60,15 @@ FUNCTIONS: dict[tuple[str, str], dict[str, str]] = {
         "PMIx_Resolve_nodes": "",
     },
 }
-"""Operations that each side carries out by itself, with their attributes; all else is passed on as it is."""
+"""Operations that each side carries out without its host, with their attributes; it forwards all others."""
 
 
 def supported(side: tuple[str, str], qualifiers: Iterable[Info]) -> list[Info]:
-    """Return what an answer to `QUERY_ATTRIBUTE_SUPPORT` says of one side.
+    """Return the infos about one side in an answer to `QUERY_ATTRIBUTE_SUPPORT`.
 
     Args:
         side: `CLIENT` or `SERVER`.
-        qualifiers: Those of the query; without any that names a side, all is told.
+        qualifiers: The qualifiers of the query; without a qualifier that names a side, the answer has everything.
     """
     names, listing = side
     asked = {info.key: info.value.data for info in qualifiers}
@@ -98,9 +98,9 @@ def _array(key: str, type: int, items: tuple[object, ...]) -> Info:
 
 
 def elsewhere(qualifiers: tuple[Info, ...]) -> list[tuple[Info, ...]]:
-    """Return the qualifiers of the queries by which a client asks its server for what that and its host support.
+    """Return the qualifiers of the queries by which a client asks its server for its and its host's support.
 
-    There is one for each qualifier, and each is a string, as native servers expect it.
+    There is one query for each qualifier, and each qualifier is a string, as native servers expect it.
     """
     given = {info.key: info.value for info in qualifiers}
     everything = Value.unchecked(codes.STRING, "all")

@@ -1,16 +1,17 @@
-"""A tool on the Python engine: its servers, and which of them carries out an operation.
+"""A tool on the Python engine: its servers, and the choice of the server for an operation.
 
 Theory of operation
 -------------------
-A tool has any number of servers. Each is a `Member`: a client session of its own, with its own machine and transport,
-which differs from that of a launched client in its handshake (`_greet`). One of them is the primary one; it carries out
-all operations but these:
+A tool has any number of servers. Each is a `Member`: a separate client session, with its own machine and transport. It
+differs from the session of a launched client in its handshake (`_greet`). One of them is the primary one; it carries
+out all operations but these:
 
-- The tool's own (`_OWN`): to connect to a server, to choose the primary one, to tell which there are, and to leave one.
-  They block. One that is submitted gets a thread of its own (`_elsewhere`), and `_deliver` reports its end.
-- Operations that take an id which a server's connection has given (`_SPENT`): they go to that connection. The ids that
-  the tool hands out (`_MINTED`) carry its number in their upper bits.
-- `Finalize`: it goes to all.
+- The tool's own (`_OWN`): to connect to a server, to choose the primary one, to list the servers, and to leave a
+  server. They block. If such an operation is submitted, it gets a separate thread (`_elsewhere`), and `_deliver`
+  reports its end.
+- Operations that take an id from a server's connection (`_SPENT`): they go to that connection. The ids that the tool
+  returns (`_MINTED`) carry the connection's number in their upper bits.
+- `Finalize`: it goes to all servers.
 
 Without a server (`alone`), the primary member is a singleton. `_lock` guards the members and which is the primary one;
 it is not held while a server is waited for. A server that is lost stays a member until another one joins: its session
@@ -106,17 +107,17 @@ _SPENT = (DeregisterEventHandler, IOFDeregister, GroupUnwatch)
 """Operations that take such an id."""
 
 _SHIFT = 40
-"""Above these bits of an id stands the number of the connection."""
+"""The number of the lower bits of an id; the number of the connection is above them."""
 
 
 class Member:
-    """One of a tool's servers, or the lack of any.
+    """One of a tool's servers, or a placeholder for a tool without servers.
 
     Attributes:
         session: The connection to it.
-        server: Its name; that of the tool itself where there is no server.
-        contact: Where it was found; None where there is no server.
-        number: Tells it from the others, earlier ones too.
+        server: Its name; the tool's own name if there is no server.
+        contact: Its contact; None if there is no server.
+        number: The number of the member, unique among all members until now.
     """
 
     __slots__ = ("_machine", "contact", "number", "server", "session")
@@ -130,7 +131,7 @@ class Member:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a server, and the connection stands."""
+        """Whether there is a server, and the connection is open."""
         return not self.session.singleton and self._machine.closed is None
 
 
@@ -160,13 +161,13 @@ class ToolSession:
         self._attached = False
         self._lock: Any = _thread.RLock()
         self._arrivals: list[Any] = []
-        """Locks that are released when there is another server, or none any more to come."""
+        """Locks that are released when another server joins, or no further server can join."""
         self._silent: set[str] = set()
         """The URIs of servers that did not finish a handshake in time."""
         self._finished: list[Callable[[], None]] = []
         self._front: Front | None = None
 
-    # What a session is
+    # The interface of a session
 
     @property
     def connected(self) -> bool:
@@ -304,17 +305,17 @@ class ToolSession:
             sleep(sleep_for(wanted.delay))
 
     def _try(self, wanted: Aim) -> PMIxError | None:
-        """Connect to the first server that lets the tool in; return why there is none."""
+        """Connect to the first server that accepts the tool; return an error if no server does."""
         try:
             servers = candidates(wanted, self._env)
         except Unreachable as error:
             return error
         refused: list[PMIxError] = []
-        # Those that said nothing come last: each takes its whole time.
+        # Silent servers are tried last: each takes its whole time limit.
         for contact in sorted(servers, key=lambda each: each.uri in self._silent):
             known = self._by_uri(contact.uri)
             if known is not None:
-                # A search is for another one than those that are there.
+                # A search looks for a server that is not a member yet.
                 if not wanted.explicit:
                     continue
                 member = known
@@ -361,7 +362,7 @@ class ToolSession:
 
         Raises:
             Unreachable: There is no server, or it refuses the tool.
-            NotSupported: It is of a release that this engine does not speak to.
+            NotSupported: This engine does not support its release.
         """
         release = _release(contact)
         own = launched_by(self._env)
@@ -404,7 +405,7 @@ class ToolSession:
         if error is not None and (launched or machine.closed is not None or isinstance(error, Unreachable)):
             connection.close()
             raise error
-        # A server that has no job info of a tool need not send any: the tool knows all that there is.
+        # A server without job info of a tool need not send any: the tool has these values already.
         store.keep(keys.SERVER_NSPACE, Value.unchecked(codes.STRING, reply.server.nspace))
         store.keep(keys.SERVER_RANK, Value.unchecked(codes.PROC_RANK, reply.server.rank))
         store.keep(keys.SERVER_URI, Value.unchecked(codes.STRING, contact.uri))
@@ -592,14 +593,14 @@ def open_tool(env: Mapping[str, str] | None = None, directives: tuple[Info, ...]
     """Open a tool (`PMIx_tool_init`): find a server of this node and connect to it.
 
     Args:
-        env: The environment; this process's own by default.
-        directives: Those of `ToolAttachToServer`, and `attrs.TOOL_NSPACE`, `attrs.TOOL_RANK`,
+        env: The environment; by default the environment of this process.
+        directives: The directives of `ToolAttachToServer`, and `attrs.TOOL_NSPACE`, `attrs.TOOL_RANK`,
             `attrs.TOOL_DO_NOT_CONNECT`, `attrs.TOOL_CONNECT_OPTIONAL` and `attrs.LAUNCHER`.
 
     Raises:
-        Unreachable: There is no such server, or it lets this tool not in.
-        NotSupported: Its release, or its security, is none that this engine has.
-        ValueError, TypeError: The directives make no sense.
+        Unreachable: No such server is found, or it refuses this tool.
+        NotSupported: This engine does not support the server's release or security module.
+        ValueError, TypeError: The directives are not valid.
     """
     env = os.environ if env is None else env
     wanted = aim(directives)
@@ -624,7 +625,7 @@ def open_tool(env: Mapping[str, str] | None = None, directives: tuple[Info, ...]
 def _exchange(
     sock: socket, message: bytes, reader: ToolReplyReader, contact: Contact, deadline: float
 ) -> tuple[ToolReply, bytes]:
-    """Carry out the handshake; return the answer, and what came behind it."""
+    """Carry out the handshake; return the answer, and the bytes received after it."""
     answer: ToolReply | int | None = None
     data = b"more"
     try:
@@ -659,7 +660,7 @@ def _exchange(
 
 
 def _others(wanted: Aim, env: Mapping[str, str]) -> str:
-    """Return which servers there are instead of those that are wanted."""
+    """Return a phrase that lists the other servers of the node, for the error of a server that was not found."""
     if not (wanted.pid or wanted.nspace):
         return ""
     there = [contact for contact in candidates(Aim(host=wanted.host, tmpdir=wanted.tmpdir), env) if contact.alive]

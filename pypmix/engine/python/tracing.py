@@ -1,8 +1,8 @@
-"""The requests of a server's clients with their times, for a trace of a job; nothing of it is there without one.
+"""The requests of a server's clients with their times, for a trace of a job; it is not loaded without a trace.
 
-A connection that is traced is a `TracedPeer` from its handshake on, whose link notes the answers. Of each request three
-numbers are noted, which costs the server little and its collector of garbage nothing. What they mean, `Tracer.drain`
-finds out, once for each kind of request, on a thread that is not the server's.
+A traced connection is a `TracedPeer` from its handshake on, whose link records the answers. For each request three
+numbers are recorded, which costs the server little and its garbage collector nothing. `Tracer.drain` describes them,
+once for each kind of request, on another thread than the server's.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     Answered = tuple["TracedPeer", Said, bytes]
 
 KEPT = 4096
-"""Bytes of a request that are kept until it is described; what a longer one means is found out at once."""
+"""The longest request that is kept until it is described; a longer request is described at once."""
 
 HEAD = 64
-"""The end of what is kept of an answer's frame: a status comes first in the payload."""
+"""The end of the kept part of an answer's frame: the status is the first field of the payload."""
 
 MAX_KNOWN = 4096
 """Descriptions that are remembered."""
@@ -58,12 +58,12 @@ _tag_of = Struct("!4xI").unpack_from
 
 
 class TracedLink:
-    """The link of a traced connection: notes the answers that go out.
+    """The link of a traced connection: it records the answers that are sent.
 
     Args:
         link: The link itself.
         peer: The connection.
-        tracer: Where that is noted.
+        tracer: The tracer that records them.
     """
 
     __slots__ = ("_link", "ended", "full", "hold", "send", "send_now", "uid")
@@ -104,7 +104,7 @@ class TracedLink:
 
 
 def _sending(send: Callable[[bytes], None], peer: TracedPeer, tracer: Tracer) -> Callable[[bytes], None]:
-    """Return a function that sends as another does, and notes which request that answers, if any."""
+    """Return a function that sends like `send`, and records which request the message answers, if any."""
     ended, note, number_of = peer.begun.pop, tracer.noted.extend, tracer.number
     number, last_answer = 0, b""
     last_said: Said = b""
@@ -127,7 +127,7 @@ def _sending(send: Callable[[bytes], None], peer: TracedPeer, tracer: Tracer) ->
 
 
 def _taking(take: Callable[[int, bytes], None], peer: TracedPeer) -> Callable[[int, bytes], None]:
-    """Return a function that takes messages in as another does, and notes when a request has come."""
+    """Return a function that handles messages like `take`, and records the time of each request."""
     begun = peer.begun
 
     def take_noted(tag: int, payload: bytes) -> None:
@@ -139,10 +139,10 @@ def _taking(take: Callable[[int, bytes], None], peer: TracedPeer) -> Callable[[i
 
 
 class TracedPeer(Peer):
-    """A connection whose requests are noted as they come.
+    """A connection whose requests are recorded when they arrive.
 
     Attributes:
-        begun: When a request that is not answered came, in nanoseconds, and what it says, by its tag.
+        begun: The requests that are not answered yet, by tag: the time of arrival in nanoseconds, and the request.
     """
 
     __slots__ = ("_take", "_tracer", "begun")
@@ -155,7 +155,7 @@ class TracedPeer(Peer):
         self.link = TracedLink(link, self, tracer)
 
     def forget(self) -> None:
-        """It has ended: nothing of it is kept, and what it waited for is not answered."""
+        """Forget the connection, which has ended; its waiting requests are recorded as not answered."""
         now = monotonic_ns()
         for begin, said in self.begun.values():
             self._tracer.noted += self._tracer.number(self, said, b""), begin, now
@@ -167,8 +167,8 @@ class Tracer:
     """The requests of the clients of a server, with their times.
 
     Attributes:
-        noted: What has been noted since the last `drain`, three numbers for each request: that of its kind, when it
-            came, and when the answer was sent.
+        noted: The records since the last `drain`, three numbers for each request: the number of its kind, the time of
+            its arrival, and the time of its answer.
     """
 
     def __init__(self) -> None:
@@ -182,7 +182,7 @@ class Tracer:
         return TracedPeer(self, server, link, process, release, hello)
 
     def number(self, peer: TracedPeer, said: Said, answer: bytes) -> int:
-        """Return the number of a kind of request: all with these bytes, and with this beginning of an answer."""
+        """Return the number of a kind of request: all requests with these bytes and this beginning of the answer."""
         numbers, name = self._numbers, (peer, said, answer)
         number = numbers.get(name)
         if number is None:
@@ -208,7 +208,7 @@ class Tracer:
 
 
 def status_of(peer: Peer, answer: bytes) -> int | None:
-    """Return the status of an answer; None where there was none."""
+    """Return the status of an answer; None without an answer."""
     if not answer:
         return None
     try:
@@ -220,7 +220,7 @@ def status_of(peer: Peer, answer: bytes) -> int | None:
 
 
 def described(peer: Peer, payload: bytes) -> Asked:
-    """Return what a request asks: the operation, whom it concerns, and more for a person."""
+    """Return a description of a request: the operation, the procs, and more for a person."""
     try:
         command = peek_command(payload, peer.buffer_type)
     except PMIxError:
@@ -231,7 +231,7 @@ def described(peer: Peer, payload: bytes) -> Asked:
     try:
         if command == Command.FENCENB:
             procs, infos = decode_fence(payload, peer.buffer_type, peer.release)
-            # Behind a library that does not know a group, its name stands beside the procs.
+            # A client behind a library that does not know a group gives its name in addition to the procs.
             groups = [info.value.data for info in infos if info.key == keys.GROUP_ID]
             procs = tuple([Proc.unchecked(str(group), RANK_WILDCARD) for group in groups]) or procs
         elif command == Command.GETNB:
@@ -241,6 +241,6 @@ def described(peer: Peer, payload: bytes) -> Asked:
             fields = fields_of(peer, command, payload)
             procs, more = tuple(fields.get("procs", ())), fields.get("group") or ""
     except PMIxError:
-        # The client is told.
+        # The client gets the error.
         pass
     return name, procs, more

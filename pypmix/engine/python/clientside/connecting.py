@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     Made = tuple[Connected | None, list[JobValues]]
 
 TIMEOUT_KEPT = (4, 2, 0), (6, 0, 0)
-"""Releases, from and before, of servers that are not told of a timeout.
+"""Releases, from and before, of servers to which a timeout is not sent.
 
-Each caller's timeout starts the same timer anew, which ruins their list of timers: they spin for ever after that, or
-hang in their own finalize. The time runs here as well, so the caller sees no difference.
+Each caller's timeout starts the same timer again, which corrupts their list of timers: they spin for ever after that,
+or hang in their own finalize. The client applies the timeout as well, so the caller sees no difference.
 """
 
 _FAILURES = {

@@ -1,4 +1,4 @@
-"""The client's side of events: which codes the server is told of, what arrives, and what this process raises."""
+"""The client's side of events: registrations with the server, received events, and events of this process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOPIC = "events"
 
 
 DEFAULT = -(2**31)
-"""The code that stands for all codes, where a message needs one."""
+"""The code that stands for all codes in a message that needs a code."""
 
 
 NO_CODES_FROM = (7, 0, 0)
@@ -113,7 +113,7 @@ class ClientEvents:
             self._advance(follower)
 
     def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-        """See `Handlers.watch`; the server is told as for a handler, without waiting for its answer."""
+        """See `Handlers.watch`; it is registered with the server like a handler, without waiting for the answer."""
         self.handlers.watch(code, watcher)
         if self._client.server is not None:
             interest = self._interests.setdefault(code, _Interest())
@@ -165,7 +165,7 @@ class ClientEvents:
         self._forget(self._told(handler))
 
     def _forget(self, told: tuple[int, ...]) -> None:
-        """One handler less for these codes; tell the server of those that have none any more."""
+        """Count one handler less for these codes; deregister the codes that have no handler left."""
         client = self._client
         over = []
         for code in told:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 FLOW_CONTROL_FROM = (7, 0, 0)
-"""The first release whose servers tell those who push input to pause."""
+"""The first release whose servers can ask a client that pushes input to pause."""
 
 
 FORWARDED = 0
@@ -44,7 +44,7 @@ class _Pull:
 
 
 class _Readers:
-    """All pulls of a client: what listens to forwarded output."""
+    """All pulls of a client; it is the listener for forwarded output."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -80,12 +80,12 @@ class _Readers:
         return self._pulls.get(number)
 
     def leave(self, number: int) -> None:
-        """Hand nothing more to a pull; what is still on its way to it is dropped until `left`."""
+        """Deliver no further output to a pull; output that still arrives for it is dropped until `left`."""
         if self._pulls.pop(number, None) is not None:
             self._leaving += 1
 
     def left(self) -> None:
-        """The server knows that a pull is over."""
+        """Note that the server has ended a pull."""
         self._leaving -= 1
         if not self._pulls and not self._leaving and not self.showing:
             self._client.listeners.pop(TAG_IOF, None)
@@ -102,7 +102,7 @@ class _Readers:
 
 
 class _Gate:
-    """Take the server's word on the input that this client pushes: to pause, or to go on."""
+    """Pause or continue the input that this client pushes, as the server asks."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -1,8 +1,8 @@
-"""The groups of a client: what they need of its machine, and the operations that go by way of them.
+"""The groups of a client: the port between them and its machine, and their operations at the server.
 
-An operation on groups that a program asks for is begun in `GroupPort.begin` and carried out by `pypmix.engine.groups`,
-which submits operations of its own: a construct, for one, that this server is to carry out. Those come here again by
-`submit`, and go to the server.
+A program's operation on groups is begun in `GroupPort.begin` and carried out by `pypmix.engine.groups`, which submits
+further operations, such as a construct for this server to carry out. These arrive here again by `submit`, and are sent
+to the server.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class GroupPort:
         self.handlers.failed = self._steps.failed
         client.at_loss.append(self._lost)
 
-    # What the machine asks; see `pypmix.engine.python.client.Groups`
+    # Calls of the machine; see `pypmix.engine.python.client.Groups`
 
     def begin(self, call: Call, group: str = "") -> None:
         client, op = self._client, call.op
@@ -140,7 +140,7 @@ class GroupPort:
         for call in list(self._outside):
             client.fail(call, LostConnection("the client was closed meanwhile"))
 
-    # What the groups ask
+    # Calls of the groups
 
     @property
     def handlers(self) -> Handlers:
@@ -172,7 +172,7 @@ class GroupPort:
     def later(self, seconds: float, call: Callable[[], None]) -> ClientTimer:
         return self._client.later(seconds, self._steps.later(call))
 
-    # What the server carries out
+    # Operations that the server carries out
 
     def _construct(self, client: Client, call: Call, op: GroupConstruct) -> None:
         infos = op.directives

@@ -88,7 +88,7 @@ def _query(client: Client, call: Call, op: QueryInfo) -> None:
 
 
 def _known(client: Client, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
-    """Return what is in this process already."""
+    """Return the value that this process has already, None if it has none."""
     nspace, rank = client.proc[0], types.RANK_WILDCARD
     directives = []
     for info in qualifiers:
@@ -113,7 +113,7 @@ def _known(client: Client, key: str, qualifiers: tuple[Info, ...]) -> Value | No
 
 
 def _support(qualifiers: tuple[Info, ...]) -> tuple[Value | None, list[tuple[Info, ...]]]:
-    """Return what this process tells of its own support, and the qualifiers of what the server is to be asked."""
+    """Return this process's own support, and the qualifiers of the queries for the server."""
     from pypmix.engine.python.support import CLIENT, elsewhere, supported
 
     qualifiers = tuple([info for info in qualifiers if info.key != keys.QUERY_REFRESH_CACHE])
@@ -124,7 +124,7 @@ def _support(qualifiers: tuple[Info, ...]) -> tuple[Value | None, list[tuple[Inf
 
 def _read_query(client: Client, call: Call, payload: bytes) -> tuple[int, tuple[Info, ...]]:
     fields = client.decode(Command.QUERY, payload)
-    # Servers tell of a partial success in many ways: with that status, with one for what they lack, or with -1.
+    # Servers report a partial success in many ways: with that status, with a status for a missing value, or with -1.
     return fields["status"], completed(call.infos, fields["infos"])
 
 
@@ -145,7 +145,7 @@ def _answered(client: Client, call: Call, op: QueryInfo, reply: tuple[int, tuple
 
 
 def _resolves(client: Client) -> bool:
-    """Tell whether the server resolves; that of Slurm's later releases knows of no nspace, not even its own."""
+    """Return True if the server resolves; the server of Slurm's later releases knows no nspace, not even its own."""
     return client.server is not None and client.release >= RESOLVING and not client.slurm
 
 
