@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Alone:
-    """Takes the steps of a machine one at a time, and calls in between whom it wants called, on the same thread."""
+    """Takes the steps of a machine one at a time, and calls the functions of ended calls between them."""
 
     def __init__(self, machine: Client) -> None:
         self._machine = machine

@@ -110,7 +110,7 @@ class Aim(Record):
 
     @property
     def explicit(self) -> bool:
-        """Whether it is said which server is meant."""
+        """Whether the directives name a server."""
         return bool(self.file or self.uri or self.pid or self.nspace or self.system_only)
 
     def __str__(self) -> str:
@@ -129,7 +129,7 @@ def aim(directives: tuple[Info, ...]) -> Aim:
     """Read the directives of `PMIx_tool_init` or `PMIx_tool_attach_to_server`.
 
     Raises:
-        ValueError: They contradict each other, or one of them has a value that makes no sense.
+        ValueError: They contradict each other, or a value is not valid.
         TypeError: A value has the wrong type.
     """
     found: dict[str, Any] = {}
@@ -169,10 +169,10 @@ def aim(directives: tuple[Info, ...]) -> Aim:
 
 
 def candidates(wanted: Aim, env: Mapping[str, str]) -> list[Contact]:
-    """Return the servers that are meant, best first; none where nothing tells of one.
+    """Return the servers that the directives allow, best first; empty if none is found.
 
     Raises:
-        Unreachable: It is said where a server is, and nothing useful is there.
+        Unreachable: A file or URI that names the server cannot be read or is not valid.
     """
     if wanted.file:
         return [_read(wanted.file)]

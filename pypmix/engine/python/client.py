@@ -17,17 +17,17 @@ call.
   have another handshake). Until the handshake has ended, all bytes belong to it.
 - Open: an answer belongs to the call of its tag. A message whose tag belongs to no call goes to the listener of the
   tag, or is dropped: it is the late answer to a call that was given up.
-- Finalizing: `Finalize` sends a fence first where one was asked for ("barrier"), then the farewell ("leave"), and waits
-  a moment for the server to close its end ("part").
+- Finalizing: `Finalize` sends a fence first if it was asked for ("barrier"), then the finalize request ("leave"), and
+  waits a moment for the server to close its end ("part").
 - Closed (`closed` is set): by `Finalize`, `close`, the loss of the server, bytes that break the protocol, or `give_up`.
-    All running operations have ended with an error then, and `at_loss` has been called.
+  All running operations have ended with an error then, and `at_loss` has been called.
 
-  Faults: if `read` finds the bytes invalid, the server is at fault, and the connection is closed with a
-  `RemoteProtocolError`. If `act`, a listener, a timer or a step of the groups raises, pypmix is at fault: the exception
-  is logged with its traceback and ends that operation with an internal error that says so. Other operations continue.
+Faults: if `read` finds the bytes invalid, the server is at fault, and the connection is closed with a
+`RemoteProtocolError`. If `act`, a listener, a timer or a step of the groups raises, pypmix is at fault: the exception
+is logged with its traceback and ends that operation with an internal error that says so. Other operations continue.
 
-  An exception of a signal handler can occur between any two steps of Python code. So that no reply is lost, each
-  change that matters is one assignment or one call of a C function, and `resume` repeats a step that was interrupted.
+An exception of a signal handler can occur between any two steps of Python code. So that no reply is lost, each
+change that matters is one assignment or one call of a C function, and `resume` repeats a step that was interrupted.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ TIMEOUT_GRACE = 0.5
 """Seconds that a server gets beyond `PMIX_TIMEOUT` to report it; some releases ignore the directive."""
 
 WITHDRAW_WAIT = 5.0
-"""Seconds that a server of this engine gets to say how a collective has ended that the caller gives up.
+"""Seconds that a server of this engine gets to report the end of a collective that the caller gives up.
 
 Until then the others may count the caller in.
 """
@@ -223,12 +223,12 @@ def _settle(client: Client, call: Call, op: Op[Any], status: int) -> None:
 
 
 class Operation:
-    """The way in which one kind of operation is carried out.
+    """The functions that carry out one kind of operation.
 
     Attributes:
         start: Begins it: sends its request, or ends the call at once.
-        read: Returns what the bytes of the answer say, and has no effect.
-        act: Does what follows from that.
+        read: Returns the decoded answer, and has no effect.
+        act: Applies the decoded answer.
     """
 
     __slots__ = ("act", "read", "start")
@@ -240,7 +240,7 @@ class Operation:
 
 
 class ServerInfo(Record):
-    """The server, as the environment tells of it.
+    """The server, as the environment describes it.
 
     Attributes:
         name: Its `nspace.rank`.
@@ -248,7 +248,7 @@ class ServerInfo(Record):
         buffer_type: The kind of buffer that it wants, 1 plain or 2 described.
         shared_store: Whether native clients of its node leave their data in shared memory that only they can read
             (the stores ds12 and ds21 of 4.x).
-        tool: Whether this process is a tool there, and none that the server's host has launched.
+        tool: Whether this process is a tool there that the server's host has not launched.
         adapts: Whether it is a server of this engine, which knows groups and their addresses.
     """
 
@@ -324,9 +324,9 @@ class Call:
 
 
 class _Intake:
-    """The bytes from the first message that is not whole or not dealt with, and how far they have been read.
+    """The bytes from the first message that is not complete or not handled, and how far they have been read.
 
-    `handled` has an entry for each message that was: to append to a list can be a part of one call of C functions.
+    `handled` has an entry for each handled message: to append to a list can be a part of one call of C functions.
     """
 
     __slots__ = ("chunks", "fed", "handled", "reader")
@@ -356,7 +356,7 @@ class ClientTimer:
             self.call()
 
     def cancel(self) -> None:
-        """Have the call not happen."""
+        """Cancel the call."""
         if self in self._timers:
             self._timers.remove(self)
 
@@ -416,7 +416,7 @@ class Client:
         self.topics: dict[str, object] = {}
         """The state of the modules of `clientside`, each under its own name."""
         self.groups: Groups | None = None
-        """The groups of this process, once it has asked for one."""
+        """The groups of this process, made at its first operation on groups."""
         self.timers: list[ClientTimer] = []
         self.enter: Callable[[Callable[[], None]], None] = lambda step: step()
         """Takes a step of this machine from any thread that is not in it already; the transport sets it."""
@@ -443,7 +443,7 @@ class Client:
         self._set_deadline(call, deadline)
         self._push(encode_hello(hello))
         if self.adapts:
-            # A server of this engine keeps what comes before its answer: one exchange is enough.
+            # A server of this engine keeps messages that arrive before its answer: one exchange is enough.
             self.request(call, self.encode(Command.REQ))
         return call
 
@@ -562,14 +562,14 @@ class Client:
             self._given_up.setdefault(_collective(call), []).append(call)
 
     def give_up_inside(self, op: Op[Any]) -> None:
-        """Give up an operation of the machine's own, which `begin_inside` has started."""
+        """Give up an operation that `begin_inside` has started."""
         for call in list(self._calls.values()):
             if call.op is op:
                 call.inside = None
                 self.abandon(call)
 
     def _keep_answer(self, call: Call, payload: bytes) -> None:
-        """Keep a success for the next call of a collective: the others have been told the same, with this caller."""
+        """Keep a success for the next call of a collective: the others have got the same answer, with this caller."""
         signature = _collective(call)
         left = self._given_up.get(signature, [])
         if call not in left:
@@ -582,14 +582,14 @@ class Client:
             del self._given_up[signature]
 
     def tell(self, function: Callable[[Any], None], argument: object) -> None:
-        """Have the transport call a function, as it calls `done`: without its lock, and in the right thread."""
+        """Let the transport call a function like `done`: without its lock, and in the right thread."""
         self.finished.append(_told(function, argument))
 
     def effect(self, function: Callable[[Any], object], argument: object) -> None:
-        """Call a C function that makes up all the effect of the message which a listener has been given.
+        """Call a C function that is the only effect of a message that a listener has got.
 
-        That the message is dealt with is noted in the same step, so that no exception of a signal handler can have it
-        dealt with twice, or not at all.
+        The message is marked as handled in the same step, so that no exception of a signal handler can cause it to be
+        handled twice, or not at all.
         """
         self.intake.handled.extend(map(function, (argument,)))
 
@@ -643,11 +643,11 @@ class Client:
         self.now = now
 
     def begin_inside(self, op: Op[Any], inside: Done[Any], start: Start | None = None) -> None:
-        """Begin an operation of the machine's own, in a step of it; errors go to `inside`, which is called in one too.
+        """Begin an operation for the machine itself, in a step of it; errors go to `inside`, called in a step too.
 
         Args:
             op: The operation.
-            inside: Told of the end.
+            inside: Called at the end.
             start: How it begins, if not as when it is asked for from outside.
         """
         call = Call(op, None)
@@ -667,7 +667,7 @@ class Client:
         return self.groups
 
     def later(self, seconds: float, call: Callable[[], None]) -> ClientTimer:
-        """Have a function called in a step of the machine after some seconds."""
+        """Schedule a call of a function in a step of the machine after some seconds."""
         return ClientTimer(self.timers, self.now + seconds, call)
 
     # Events
@@ -802,7 +802,7 @@ class Client:
             self.limit(call, timeout_of(call.op))
 
     def encode(self, command: int, **fields: Any) -> bytes:
-        """Return a request; `NotSupported` where a server of this release has no such command."""
+        """Return a request; raise `NotSupported` if a server of this release has no such command."""
         return request_layout(command, self.release).encode(self.buffer_type, self.rule, **fields)
 
     def decode(self, command: int, payload: bytes) -> dict[str, Any]:
@@ -814,7 +814,7 @@ class Client:
         return decode_status(payload, self.buffer_type)
 
     def request(self, call: Call, payload: bytes) -> None:
-        """Send a request, to whose answer the call listens from now on."""
+        """Send a request; its answer belongs to the call."""
         old = call.tag
         most = MAX_SKIPPED if self.adapts else MAX_MESSAGE if self.release >= (6, 0, 0) else LONGEST
         if len(payload) > most:
@@ -869,7 +869,7 @@ class Client:
             self._guarded(f"what follows {call.op.name}", inside, *call.outcome)
 
     def fail(self, call: Call, error: PMIxError) -> None:
-        """End a call with an error, to which the name of the operation is added."""
+        """End a call with an error, to which the operation and its procs are added."""
         self.end(call, error=self.named(error, call.op))
 
     def refuse(self, call: Call, status: int, detail: str = "", hint: str = "") -> None:
@@ -902,7 +902,7 @@ class Client:
             self._set_deadline(call, self.now + seconds + TIMEOUT_GRACE)
 
     def learn(self, objects: Iterable[JobValues]) -> tuple[str, ...]:
-        """Take in job info that came with an answer, as `read_jobs` returns it; return the nspaces."""
+        """Store job info from an answer, as `read_jobs` returns it; return the nspaces."""
         found = []
         for nspace, pairs, procs in objects:
             self.store.add_job_values(nspace, pairs, self.buffer_type, self.release, procs)
@@ -1061,7 +1061,7 @@ class Client:
         return "" if self.server is not None and self.server.tool else self.proc[0]
 
     def named(self, error: PMIxError, op: Op[Any]) -> PMIxError:
-        """Return an error that tells whose it is."""
+        """Return an error with its operation, engine, job and procs filled in."""
         error.operation = op.name
         error.engine = self.engine
         error.job = self.job
@@ -1076,7 +1076,7 @@ class Client:
         return getattr(op, "procs", ()) or getattr(op, "targets", ()) or (self.proc,)
 
     def error(self, call: Call, status: int, detail: str = "", hint: str = "") -> PMIxError:
-        """Return the error of a status: why, in the words of the server's host, or else what it means here."""
+        """Return the error of a status, with the reason from the server's host or the meaning for this operation."""
         kind = error_for(status)
         return self.named(kind(call.reason or detail or "the server refused it", status=status, hint=hint), call.op)
 
@@ -1148,7 +1148,7 @@ class Client:
         self._shut(detail, lambda: Unreachable(detail, hint=hint))
 
     def _read_job(self, call: Call, payload: bytes) -> JobValues | int:
-        # Nearly no job info has this key, and then what it says of this process itself can stay packed.
+        # Nearly no job info has this key, and then the info about this process can stay packed.
         self._may_stop = _STOP in payload
         unpacker = Unpacker(payload, self.buffer_type, self.release)
         try:
@@ -1328,7 +1328,7 @@ class Client:
         return reply
 
     def miss(self, call: Call, reply: Ended, detail: str) -> None:
-        """End a collective that failed; the error names who had not come."""
+        """End a collective that failed; the error names the missing procs."""
         if reply[0] == statuses.ERR_TIMEOUT and call.repeat:
             # That was the limit of the earlier call, which the server has forgotten with this answer.
             payload, call.repeat = call.repeat, b""
@@ -1344,9 +1344,9 @@ class Client:
         wanted = call.wanted = Wanted(op.directives) if op.directives else PLAIN
         proc = op.proc if op.proc[0] else Proc.unchecked(self.proc[0], op.proc[1])
         own = proc == self.proc
-        # The sets and groups that a proc is in come and go, so that nothing is kept of them.
+        # The sets and groups of a proc change, so that they are not kept.
         changing = op.key in datastore.CHANGING and self.server is not None and not wanted.optional
-        # A scope asks for a part of a peer's data, of which what is here tells nothing.
+        # A scope asks for a part of a peer's data, and the values here do not show their scope.
         if not changing and (own or not (wanted.refresh or wanted.scoped)):
             value = self.store.find(proc, op.key, wanted)
             if value is not None:
@@ -1435,7 +1435,7 @@ class Client:
             self._ask(call, op, proc)
 
     def _ask_again(self, call: Call, op: Get, proc: Proc, status: int) -> bool:
-        """Ask once more where a server is known to answer the first question badly."""
+        """Repeat a request if the server is known to answer the first one badly."""
         wanted = call.wanted
         assert self.server is not None
         if call.tried:

@@ -113,7 +113,7 @@ class NodeMeaning(Meaning["Process", "Call"]):
         return data_of(callers, max(1, self.server.limits.collected * here // (everywhere or 1)))
 
     def submit(self, op: Op[Any]) -> None:
-        """Give the host what the callers say together."""
+        """Make the upcall to the host with the callers' joint request."""
         collective = self.collective
         collective.state = _SUBMITS[collective.state]
         self.server.host.upcall(op, self.decided)
@@ -126,7 +126,7 @@ class NodeMeaning(Meaning["Process", "Call"]):
             self.server.host.upcall(op, ignore)
 
     def make_upcall(self, _directives: tuple[Info, ...]) -> Op[Any] | None:
-        """Return the upcall that reports its end here; None if the host learns of it in another way."""
+        """Return the upcall that reports its end here; None if it is reported in another way."""
         return None
 
     # The way down
@@ -202,7 +202,7 @@ def timeout_of(infos: Iterable[Info]) -> float:
     """Return the timeout in seconds that directives give, the largest if there are several; 0 for none.
 
     Raises:
-        PMIxError: It is not a number of seconds (`ERR_BAD_PARAM`).
+        PMIxError: A timeout is not a number of seconds (`ERR_BAD_PARAM`).
     """
     return max([seconds(info) for info in infos if info.key == keys.TIMEOUT], default=0.0)
 

@@ -195,7 +195,7 @@ class Wanted:
 
     @property
     def scoped(self) -> bool:
-        """Whether only a part of a peer's data is asked for, so that what was fetched before tells nothing."""
+        """Whether only a part of a peer's data is asked for, so that values fetched before cannot answer it."""
         return self.scope in (SCOPE_LOCAL, SCOPE_REMOTE)
 
 
@@ -290,7 +290,7 @@ class DataStore:
                     del values[key]
 
     def add_job(self, job: JobInfo) -> None:
-        """Take in the job info of an nspace."""
+        """Store the job info of an nspace."""
         self.add(Proc.unchecked(job.nspace, _WILDCARD), [(key, value) for key, value, _ in job.job])
         for tables, arrays in ((self._nodes, job.nodes), (self._apps, job.apps), (self._sessions, job.sessions)):
             for infos in arrays:
@@ -579,7 +579,7 @@ class DataStore:
         return None
 
     def _count_peers(self, nspace: str, node: Table, key: str) -> Value | None:
-        """Servers that tell each proc's node need not tell each node's procs."""
+        """Return the ranks of a node or their number, derived from the procs, if a server gives only each proc's node."""
         ranks = []
         for proc in self._known(nspace):
             if proc[1] <= _VALID:

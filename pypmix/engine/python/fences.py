@@ -56,11 +56,11 @@ MAX_PLAN = 64 << 10
 class Fences:
     """The fences of a server.
 
-    Fences among procs of this server end here, and the host is not told of them.
+    Fences among procs of this server end here, without an upcall.
 
     Args:
         server: The server.
-        modex: Takes in the data of other servers.
+        modex: Stores the data of other servers.
     """
 
     def __init__(self, server: Node, modex: Modex) -> None:
@@ -69,7 +69,7 @@ class Fences:
         self._plans: Cache[tuple[bytes, int, Release], Plan] = server.store.cache(MAX_PLANS, Plan.forgotten)
 
     def fence(self, peer: Peer, tag: int, payload: bytes) -> None:
-        """Take in that a client has called a fence."""
+        """Join a client to a fence."""
         name = payload, peer.buffer_type, peer.release
         plan = self._plans.get(name)
         if plan is None:
@@ -103,7 +103,7 @@ class Fences:
         membership = server.collectives.membership(self._kind, members, others)
         collect, timeout = any(is_true(info) for info in infos if info.key == keys.COLLECT_DATA), timeout_of(infos)
         if server.collectives.has_group_names() or not store.groups.keys().isdisjoint([proc.nspace for proc in procs]):
-            # Groups are addresses: whom that means, and whom one meets there, may change.
+            # Groups are addresses: their members, and so the participants, may change.
             group = address_of(server, procs)
             if group:
                 # Remembered requests of other callers may now name the same collective as this request.
@@ -112,7 +112,7 @@ class Fences:
             infos = with_ft(server, group, infos)
         elif not any(info.key in (keys.GROUP_FT_COLLECTIVE, keys.GROUP_ID) for info in infos):
             return Plan(payload, membership, collect, timeout, (procs, infos))
-        # A group of that name may yet come, and is meant then: so this is not remembered.
+        # A group of that name may be made later, and then the request names it: so this is not remembered.
         if process not in membership.members:
             raise PMIxError("it is not one of the procs that it names", status=statuses.ERR_BAD_PARAM)
         said = tuple(store.ungrouped(procs)), infos
@@ -148,7 +148,7 @@ class Fence(NodeMeaning):
         return FenceUpcall(self.procs(), directives, b"")
 
     def take(self, result: Any) -> int:
-        """Take in the data of the other servers' procs."""
+        """Store the data of the other servers' procs."""
         collective = self.collective
         others = collective.membership.others
         return self._modex.take_in(result, others, "the data of a fence", self._remote) or collective.status

@@ -73,8 +73,8 @@ class Asked:
 
     Attributes:
         alias: The group's name and the rank in it by which the reader names the proc.
-        scope: The scope that the reader names; 0 where it names none.
-        timeout: Its timeout in seconds; 0 where it gives none.
+        scope: The scope that the reader names; 0 for none.
+        timeout: Its timeout in seconds; 0 for none.
     """
 
     __slots__ = ("alias", "immediate", "infos", "key", "nspace", "qualifiers", "rank", "refresh", "scope", "timeout")
@@ -183,7 +183,7 @@ class Modex:
         return found + self.sharing.pending()
 
     def forsake(self, place: Process | Namespace) -> None:
-        """No more data will come from a proc or an nspace: end the requests that wait for it."""
+        """End the requests that wait for a proc or an nspace that will commit no further data."""
         for waiting in self._waiting.get(place, [])[:]:
             self._give_up(waiting, statuses.ERR_NOT_FOUND)
         if isinstance(place, Process):
@@ -230,7 +230,7 @@ class Modex:
                 peer.send(TAG_DATA_DELETE, packer.pack(codes.SCOPE, scope).pack(codes.STRING, key).bytes())
 
     def get(self, peer: Peer, tag: int, payload: bytes) -> None:
-        """Answer a get, now or when its value comes."""
+        """Answer a get, now or when its value is committed."""
         name = payload, peer.buffer_type, peer.release
         asked = self._asked.get(name)
         if asked is None:
@@ -343,7 +343,7 @@ class Modex:
 
         def answer(data: bytes | None, error: BaseException | None) -> None:
             if self._fetching.get(process, {}).get(asked.key) is not fetch:
-                # Its job is over.
+                # Its job has ended.
                 return
             self._end_fetch(process, asked.key)
             status = status_of(error)
@@ -355,7 +355,7 @@ class Modex:
                 if status == statuses.ERR_TIMEOUT and (
                     waiting.since > fetch.since or waiting.asked.timeout != fetch.timeout
                 ):
-                    # It came later, or may wait for longer, than the one whose time is over.
+                    # It arrived later, or may wait for longer, than the get whose time has passed.
                     self._fetch(process, waiting)
                 else:
                     self._fetched(waiting, process, status, reason_of(error))

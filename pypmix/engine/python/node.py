@@ -45,7 +45,7 @@ if TYPE_CHECKING:
             """A connection that was full has taken what waited for it."""
 
         def lost(self, reason: str = "") -> None:
-            """The other side has closed the connection, or it had to be ended. Nothing more comes after that."""
+            """Handle the end of the connection, closed by the other side or for a fault; no further call follows."""
 
     class Link(Protocol):
         """One connection, as the machine sees it."""
@@ -74,9 +74,9 @@ if TYPE_CHECKING:
         """Whether it belongs to a client: such connections have precedence over unnamed ones."""
 
         def uid(self) -> int | None:
-            """Return the user at the other end as the kernel has it, `UNKNOWN_USER` where it does not say.
+            """Return the user at the other end from the kernel, `UNKNOWN_USER` if it does not know the connection.
 
-            None is for all connections where the kernel does not tell it of any.
+            None is returned for all connections if the kernel does not report users at all.
             """
 
         def ended(self) -> bool:
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
             """Ask the host on behalf of a proc; `answer` is called once, on the machine's thread, now or later."""
 
         def authenticate(self, credential: bytes, answer: Done[tuple[int, int]]) -> None:
-            """Find out whose a munge credential is; `answer` is called like that of an upcall."""
+            """Find the user and group of a munge credential; `answer` is called as for an upcall."""
 
         def log(self, text: str) -> None:
             """Note something that a person who runs the server should know."""
@@ -98,7 +98,7 @@ if TYPE_CHECKING:
         """Events, as other topics see them."""
 
         def notify(self, notification: Notification) -> None:
-            """Bring an event to those of this server whom it concerns."""
+            """Deliver an event to this server's clients in its range."""
 
         def forget(self, over: Callable[[Notification], bool]) -> None:
             """Drop the kept events for which `over` returns True."""
@@ -116,7 +116,7 @@ if TYPE_CHECKING:
             """Ask the host for a context id on behalf of a client."""
 
         def destruct(self, peer: Peer, tag: int, called: str, infos: tuple[Info, ...]) -> object:
-            """Take in that a client destructs a group."""
+            """Join a client to the destruct of a group."""
 
         def formed(self, key: str) -> tuple[Proc, ...]:
             """Return the members of a group at the time when it was formed."""
@@ -168,7 +168,7 @@ PIECE = 1 << 16
 """Bytes of an unfinished message that a connection may always hold."""
 
 TELLING = (7, 0, 0)
-"""The first release whose clients tell their caller the status that a commit has ended with."""
+"""The first release whose clients return the final status of a commit to their caller."""
 
 OLD_READERS = (6, 0, 0)
 """The first release whose clients refuse messages above a limit."""
@@ -206,7 +206,7 @@ class Plan:
         self.valid = True
 
     def forgotten(self) -> None:
-        """It may mean something else from here on."""
+        """Mark the plan as no longer correct."""
         self.valid = False
 
 
@@ -325,7 +325,7 @@ class Peer:
         return False
 
     def forget(self) -> None:
-        """It has ended: nothing of it is kept."""
+        """Forget the data of the connection, which has ended."""
         self.process.unfinished -= self._pending
         self._pending = 0
         self.denied = 0
@@ -335,9 +335,9 @@ class Peer:
         self.plan = self.bundle = None
 
     def handle(self, messages: Sequence[tuple[int, bytes]]) -> None:
-        """Deal with messages for the time of a turn, as long as the answers are taken.
+        """Handle messages for the time of a turn, as long as the client reads its answers.
 
-        What is left comes first in `backlog`.
+        The remaining messages stay at the beginning of `backlog`.
         """
         now = self.server.clock.now
         end = now() + TURN_SECONDS
@@ -394,7 +394,7 @@ class Peer:
 
 
 class Applicant:
-    """A tool that the host is asked about: the name that it brings, and whose it is."""
+    """A tool that the host is asked about: the name that it has chosen, and its user."""
 
     __slots__ = ("gid", "proc", "uid")
 
@@ -452,7 +452,7 @@ class Node:
         return self._forms.setdefault(form, form)
 
     def log(self, who: object, text: str, more: str = "") -> None:
-        """Tell the host, unless it has just been told; all but the first word of the text may be a peer's."""
+        """Log a message to the host, unless it was logged just now; all but its first word may come from a peer."""
         line = printable(f"{who} {text}")
         note = self._lines.take(text.partition(" ")[0], line)
         if note is not None:
@@ -461,7 +461,7 @@ class Node:
     # `Server` carries these out.
 
     def request(self, peer: Peer, tag: int, payload: bytes) -> None:
-        """Carry out a request, or answer it with the status that says why not."""
+        """Carry out a request, or answer it with the status of its refusal."""
         raise NotImplementedError
 
     def charge(self, process: Process, seconds: float) -> None:
@@ -553,7 +553,7 @@ def made(make: Callable[..., Any], *fields: object) -> Any:
     """Return the operation that a client asks for.
 
     Raises:
-        PMIxError: It is not a sound one (`ERR_BAD_PARAM`).
+        PMIxError: It is not valid (`ERR_BAD_PARAM`).
     """
     try:
         return make(*fields)
@@ -567,7 +567,7 @@ def refuse(peer: Peer, tag: int, error: BaseException | None) -> None:
 
 
 def answer_failure(peer: Peer, tag: int, status: int, absent: tuple[Proc, ...] | None, reason: str = "") -> None:
-    """Answer a client with a status; only pypmix's own understand because of whom something has failed, and why."""
+    """Answer a client with a failure; only pypmix's own clients get the procs that caused it, and the reason."""
     if (absent is not None or reason) and peer.pypmix:
         peer.send(tag, encode_late(peer.buffer_type, status, absent, reason))
     else:
@@ -580,7 +580,7 @@ def reason_of(error: BaseException | None) -> str:
 
 
 def status_of(error: BaseException | None) -> int:
-    """Return the status that tells a client how its request ended."""
+    """Return the status that reports the end of a request to a client."""
     if error is None:
         return statuses.SUCCESS
     return (error.code if isinstance(error, PMIxError) else statuses.ERROR) or statuses.ERROR

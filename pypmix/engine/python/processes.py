@@ -1,7 +1,7 @@
 """The procs of a server's nspaces: their job info, and the values that they have committed.
 
-Committed values are kept as the bytes that came, so that values of types that are unknown here reach their reader. Only
-a reader of the other buffer type makes the server take them apart.
+Committed values are kept as the received bytes, so that values of types that are unknown here reach their reader. The
+server unpacks them only for a reader of the other buffer type.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ MAX_PACKS = 32
 
 Qualifiers = frozenset[tuple[str, object]]
 Name = str | tuple[str, Qualifiers]
-"""The name of a stored value: its key, with its qualifiers where it has some."""
+"""The name of a stored value: its key, with its qualifiers if it has some."""
 
 Stored = tuple[int, bytes, int, "Release"]
-"""A committed value: its scope with its marks, its KVAL as it came, and the buffer type and release of who sent it."""
+"""A committed value: its scope with its marks, its KVAL as received, and the sender's buffer type and release."""
 
 
 def _packed(stored: Stored, buffer_type: int, rule: int) -> bytes:
@@ -226,13 +226,13 @@ class Process:
     def commit(
         self, blocks: Iterable[tuple[int, bytes]], buffer_type: int, release: Release, limits: Limits = DEFAULTS
     ) -> list[tuple[int, str]]:
-        """Take in a commit, whole or not at all; return the keys that it deletes, with their scopes.
+        """Store a commit, whole or not at all; return the keys that it deletes, with their scopes.
 
-        A value that comes in several blocks of one commit has all of their scopes; a later commit replaces it.
+        A value in several blocks of one commit has all of their scopes; a later commit replaces it.
 
         Raises:
             RemoteProtocolError: The blocks do not parse.
-            PMIxError: A key or a scope is not sound (`ERR_BAD_PARAM`).
+            PMIxError: A key or a scope is not valid (`ERR_BAD_PARAM`).
             OutOfResources: It would be too much.
         """
         staged: dict[Name, Stored] = {}
@@ -447,7 +447,7 @@ class Namespace:
         self._packs.clear()
 
     def keep(self, info: Info) -> None:
-        """Store what the host tells of it."""
+        """Store a value of the job that the host gives."""
         self.internal[info.key] = info
         self.changed()
 
@@ -476,7 +476,7 @@ def object_of(buffer_type: int, proc: Proc, kvals: Iterable[bytes]) -> bytes:
 
 
 def _merged(blocks: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """Return the blocks of a commit, equal ones as one: where all values are global, the same block comes twice."""
+    """Return the blocks of a commit, equal blocks as one: if all values are global, the same block is sent twice."""
     found: list[tuple[int, bytes]] = []
     for scope, block in blocks:
         if found and found[-1][1] == block and 0 < scope <= SCOPE_GLOBAL and 0 < found[-1][0] <= SCOPE_GLOBAL:

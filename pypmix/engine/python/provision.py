@@ -50,7 +50,7 @@ def harvested(directives: Iterable[Info]) -> tuple[Info, ...]:
 
 
 def check_change(info: Info) -> None:
-    """Raise where an info that changes a variable does not say which.
+    """Check that an info that changes a variable names the variable.
 
     Raises:
         PMIxError: It does not (`ERR_BAD_PARAM`).
@@ -179,7 +179,7 @@ def _cpus() -> int:
 
 
 def _megabytes() -> int:
-    """Return the memory of this node; 0 where the system does not tell."""
+    """Return the memory of this node in megabytes; 0 if the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
     except (ValueError, OSError):

@@ -457,9 +457,9 @@ class Reactor:
         self._epoll.register(listener, _READ)
 
     def watch(self, link: Link, events: int) -> None:
-        """Set what a connection is watched for.
+        """Set the events that a connection is watched for.
 
-        What is watched for nothing is not in the set: there it would be reported again and again once it has ended.
+        A connection that is watched for nothing is not in the epoll set, which would report its end again and again.
         """
         if link.socket is None:
             return
@@ -472,7 +472,7 @@ class Reactor:
         link.watched = events
 
     def watch_guest(self, fd: int, events: int, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever `fd` is ready; it is something else than a connection of a client."""
+        """Call `callback` whenever `fd` is ready; `fd` is not a client's connection."""
         self._epoll.register(fd, events)
         self._guests[fd] = events, callback
 
@@ -498,7 +498,7 @@ class Reactor:
             connection.close()
 
     def broken(self, link: Link, reason: str = "") -> None:
-        """A connection has ended from the other side, or has to end; tell its owner."""
+        """Close a connection that the other side has closed, or that has to end, and call its owner."""
         owner, link.owner = link.owner, None
         self.discard(link)
         if owner is not None:
@@ -585,7 +585,7 @@ class Reactor:
                     self._turned()
 
     def _turned(self) -> None:
-        """A turn has ended: have another one made where there is more to do before the next that will be."""
+        """End a turn: wake the loop if calls wait, and the own thread if a timer is due before its next look."""
         self._ident = None
         if self._calls:
             os.eventfd_write(self._wakeup, 1)
@@ -720,7 +720,7 @@ class Reactor:
                 self._failed(link, error)
 
     def _failed(self, link: Link | None, error: BaseException) -> None:
-        """A fault here costs the connection that it came with, and no other."""
+        """Log a fault, and end the connection that caused it, but no other connection."""
         if link is None:
             self._log(f"the loop goes on after a fault here: {traced(error)}")
             return

@@ -1,7 +1,7 @@
 """Rendezvous files, by which a tool that was not launched finds the servers of its node.
 
-A server writes where it can be reached into files of known names, which only its own user can read; a tool looks for
-them in the folders for temporary files, by the server's pid, by its nspace, or for any server at all.
+A server writes its address into files of known names, which only its own user can read; a tool looks for them in the
+folders for temporary files, by the server's pid, by its nspace, or for any server.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_ENTRIES = 200_000
 
 EMPTY_READS = 4
 EMPTY_PAUSE = 0.01
-"""Natives write into a file that is there already, so that a reader may come too early."""
+"""Natives write into a file that exists already, so that a reader may read it too early."""
 
 PROBE_SECONDS = 1.0
 
@@ -140,10 +140,10 @@ class Post:
             self.file(os.path.join(folder, f"{keys.SYSTEM_FILE}.{host}"))
 
     def file(self, path: str) -> None:
-        """Write a file that somebody asked for by its path.
+        """Write a file whose path was given.
 
         Raises:
-            PMIxError: It is another server's (`ERR_EXISTS`), or it cannot be written.
+            PMIxError: It belongs to another server (`ERR_EXISTS`), or it cannot be written.
         """
         if not self._write(path):
             raise PMIxError(f"{path} belongs to a server that runs", status=statuses.ERR_EXISTS, operation="server")
@@ -185,7 +185,7 @@ class Post:
 
 
 _OWN: set[str] = set()
-"""The files of the servers in this process, which their pid cannot tell from those of an earlier one."""
+"""The files of the servers in this process, since the pid does not distinguish them from an earlier server's files."""
 
 
 def _place(found: os.stat_result) -> tuple[int, int, int]:
@@ -320,7 +320,7 @@ def search(folders: Iterable[str], names: Iterable[str], prefix: bool = False) -
     Args:
         folders: Where to look, with all folders below.
         names: The names of the files.
-        prefix: Whether these are only how the names begin.
+        prefix: Whether `names` are only the beginnings of the names.
     """
     wanted = tuple(names)
     found: dict[str, Contact] = {}

@@ -309,7 +309,7 @@ class Server(Node):
             process = peer.process
             if process.spent > TURN_SECONDS or peer not in self._busy:
                 continue
-            # Those of its proc that have waited longer come first the next time.
+            # Connections of its proc that have waited longer have precedence the next time.
             del self._busy[peer]
             self._busy[peer] = None
             began = now()
@@ -323,7 +323,7 @@ class Server(Node):
     def _turn(self, peer: Peer) -> None:
         backlog = peer.backlog
         if peer.link.full():
-            # It is to take its answers first; it stays held until it has.
+            # It stays held until it has read its answers.
             self._busy.pop(peer, None)
             return
         try:
@@ -393,7 +393,7 @@ class Server(Node):
     # Requests.
 
     def request(self, peer: Peer, tag: int, payload: bytes) -> None:
-        """Carry out a request, or answer it with the status that says why not."""
+        """Carry out a request, or answer it with the status of its refusal."""
         if tag <= TAG_DYNAMIC:
             if tag == TAG_HEARTBEAT and not peer.finalized:
                 try:

@@ -1,7 +1,7 @@
 """The data of a server: its nspaces, groups, connections, process sets and resources.
 
-Everything that depends on which nspaces there are is remembered in a `Cache` of the `Store`, which forgets it when one
-comes or goes.
+Results that depend on the existing nspaces are remembered in a `Cache` of the `Store`, which is cleared when an nspace
+is added or removed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Group:
         return (text(keys.GROUP_ID, name.partition("\0")[0]),)
 
     def loses(self, gone: Proc) -> int | None:
-        """A member has ended without leaving; return the event that tells the others, None where they are not told."""
+        """Record a member that has ended without leaving; return the event code for the others, None for no event."""
         if gone == self.leader:
             self.leader = None
             return statuses.GROUP_LEADER_FAILED
@@ -126,7 +126,7 @@ MAX_ADDRESSES = 1 << 16
 
 
 class Cache(dict[K, V]):
-    """Results that hold as long as no nspace comes or goes; see `Store.cache`.
+    """Results that hold until an nspace is added or removed; see `Store.cache`.
 
     Args:
         size: How many entries it has at most; all are forgotten then.
@@ -194,7 +194,7 @@ class Store:
         return iter(self._nspaces.values())
 
     def cache(self, size: int, forgotten: Callable[[V], None] | None = None) -> Cache[K, V]:
-        """Return a new cache that is emptied when an nspace comes or goes."""
+        """Return a new cache that is cleared when an nspace is added or removed."""
         cache: Cache[K, V] = Cache(size, forgotten)
         self._caches.append(cache)
         return cache
@@ -206,10 +206,10 @@ class Store:
             cache.clear()
 
     def add(self, job: JobInfo, local: Iterable[int] | None = None) -> Namespace:
-        """Take in an nspace, of which some ranks are this server's, or all.
+        """Add an nspace, of which some or all ranks belong to this server.
 
         Raises:
-            PMIxError: It is there already (`ERR_EXISTS`).
+            PMIxError: It exists already (`ERR_EXISTS`).
             ValueError: It has no such ranks.
         """
         if job.nspace in self._nspaces:
@@ -281,15 +281,15 @@ class Store:
         return names_of(self.psets, proc)
 
     def keys_of(self, name: str) -> list[str]:
-        """Return where the groups of a name are in `groups`."""
+        """Return the keys in `groups` of the groups of a name."""
         return [*((name,) if name in self.groups else ()), *self.namesakes.get(name, ())]
 
     def key_of(self, name: str, proc: Proc) -> str | None:
-        """Return where the group of a name is that a proc is in, None where it is in none."""
+        """Return the key of the group of a name that a proc is in, None if it is not in such a group."""
         return next((key for key in self.keys_of(name) if proc in self.groups[key]), None)
 
     def free_key(self, name: str) -> str:
-        """Return where a further group of a name may be."""
+        """Return a free key for a further group of a name."""
         if name not in self.groups:
             return name
         number = next(number for number in range(1, len(self.groups) + 2) if f"{name}\0{number}" not in self.groups)
@@ -298,7 +298,7 @@ class Store:
         return key
 
     def forget_group(self, key: str) -> None:
-        """A group no longer exists."""
+        """Remove a group."""
         self.groups.pop(key, None)
         self.connections.pop(key, None)
         self._addresses.pop(key, None)
@@ -312,7 +312,7 @@ class Store:
                 del self.namesakes[name]
 
     def own(self, procs: Iterable[Proc], caller: Proc) -> tuple[Proc, ...]:
-        """Return procs as a caller means them, who may be in one of several groups of a name, or tell its cluster."""
+        """Return procs as known here: the caller may be in one of several groups of a name, or name its cluster."""
         if self.aliases:
             procs = self.plain(procs)
         if not self.namesakes:

@@ -102,7 +102,7 @@ def _beside(folder: str, port: int) -> tuple[socket.socket | None, str]:
 
 
 class HostUpcall:
-    """One question to the host.
+    """One upcall to the host.
 
     It is made on the reactor's thread.
 
@@ -181,9 +181,9 @@ class ServerSession:
     Args:
         on_upcall: Called with each `Upcall`, on the server's own thread; it must not block, and may answer later from
             any thread. The operations are `ClientConnected` (an error refuses the client), `ClientFinalized`,
-            `ClientAborted`, `ClientLost`, those of publishing, `QueryInfo`, all of `pypmix.standard.ops.control`,
-            `pypmix.standard.ops.fabric` and `pypmix.standard.ops.hosting`, and those of connecting, spawning,
-            forwarding and tools.
+            `ClientAborted`, `ClientLost`, the operations of publishing, `QueryInfo`, all of
+            `pypmix.standard.ops.control`, `pypmix.standard.ops.fabric` and `pypmix.standard.ops.hosting`, and the
+            operations of connecting, spawning, forwarding and tools.
         options: Its options; the defaults if None.
         on_log: Called with messages for the operator of the server, such as a refused client and the reason; by
             default they go to the logger `pypmix.server`.
@@ -261,7 +261,7 @@ class ServerSession:
             raise
 
     def _warn(self, trouble: str) -> None:
-        """Say what follows from a kernel that does not tell whose a connection is."""
+        """Log the consequences of a kernel that does not report the user of a connection."""
         if not trouble or self.security == (MUNGE,):
             return
         if UNCHECKED in self.security:
@@ -289,7 +289,7 @@ class ServerSession:
             upcall.fail(error)
             own = isinstance(self._reactor, Reactor) and self._reactor.ident == get_ident()
             if not own and not isinstance(error, Exception):
-                # The thread is that of somebody's loop, whose business this is.
+                # The thread belongs to another loop, which is responsible for this.
                 raise
         upcall.asking = 0
         outcome = upcall.outcome
@@ -342,7 +342,7 @@ class ServerSession:
         return Guest(self._reactor) if isinstance(self._reactor, Reactor) else None
 
     def register_nspace(self, job: JobInfo, local: tuple[int, ...] | None = None) -> None:
-        """`PMIx_server_register_nspace`: take in the job info of an nspace, so that its clients can connect."""
+        """`PMIx_server_register_nspace`: register the job info of an nspace, so that its clients can connect."""
         ranks = None if local is None else tuple(local)
         self._reactor.call(lambda: self._server.register_nspace(job, ranks))
 
@@ -452,7 +452,7 @@ class ServerSession:
         return tracer.drain
 
     def settle(self) -> bool:
-        """See `ServerSession.settle`: losses may come in any number."""
+        """See `ServerSession.settle`: any number of losses may follow."""
         return False
 
     def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
@@ -510,8 +510,8 @@ class ServerSession:
     def collect_inventory(self, directives: tuple[Info, ...]) -> tuple[Info, ...]:
         """`PMIx_server_collect_inventory`: return the node's name, this process's pid, the CPUs and the memory.
 
-        They come as one array of infos (`NODE_INFO_ARRAY`). With `HOSTNAME` it is what `deliver_inventory` has told of
-        another node.
+        The result is one array of infos (`NODE_INFO_ARRAY`). With the `HOSTNAME` of another node it is that node's
+        inventory from `deliver_inventory`.
 
         Raises:
             NotFound: That node is not known.
@@ -523,7 +523,7 @@ class ServerSession:
         self._provision.deliver(infos)
 
     def register_resources(self, infos: tuple[Info, ...]) -> None:
-        """`PMIx_server_register_resources`: take in info of no nspace; all clients have it with their job info."""
+        """`PMIx_server_register_resources`: add info for all nspaces; all clients get it with their job info."""
         self._reactor.call(lambda: self._server.store.register_resources(infos))
 
     def deregister_resources(self, infos: tuple[Info, ...]) -> None:

@@ -347,7 +347,7 @@ def _credential(offered: str) -> tuple[str, bytes]:
 
 
 def client_hello(env: Mapping[str, str], proc: Proc, server: ServerInfo) -> Hello:
-    """Return how a client introduces itself to the server that the environment tells of."""
+    """Return the hello of a client for the server that the environment names."""
     module, credential = _credential(env.get("PMIX_SECURITY_MODE") or "native")
     # Some servers fit their answers to the release that the client names, others do not: naming theirs suits both.
     version = env["PMIX_VERSION"][:64]
@@ -375,7 +375,7 @@ def adapts(env: Mapping[str, str], nspace: str) -> bool:
 
 
 def local_socket(env: Mapping[str, str], uri: str) -> str:
-    """Return the path of the Unix-domain socket of the server at a URI, empty where the environment names none."""
+    """Return the path of the Unix-domain socket of the server at a URI, empty if the environment names none."""
     ours, _, path = env.get(SOCKET_VARIABLE, "").partition(" ")
     return path if ours == uri else ""
 

@@ -1,4 +1,4 @@
-"""Which functions and attributes this engine supports, as `QUERY_ATTRIBUTE_SUPPORT` tells it."""
+"""The functions and attributes that this engine supports, for answers to `QUERY_ATTRIBUTE_SUPPORT`."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ out all operations but these:
 - `Finalize`: it goes to all servers.
 
 Without a server (`alone`), the primary member is a singleton. `_lock` guards the members and which is the primary one;
-it is not held while a server is waited for. A server that is lost stays a member until another one joins: its session
-says why operations fail.
+it is not held while the tool waits for a server. A lost server stays a member until another one joins: its session
+gives the reason why operations fail.
 """
 
 from __future__ import annotations
@@ -335,7 +335,7 @@ class ToolSession:
         if len(refused) == 1:
             return refused[0]
         if refused:
-            # Dead servers have left files behind, as many as there are: they come last.
+            # Dead servers may have left any number of files: they are tried last.
             refused.sort(key=lambda error: error.status == statuses.ERR_UNREACH)
             details = [error.detail for error in refused[:MAX_TOLD]]
             if len(refused) > MAX_TOLD:
@@ -554,7 +554,7 @@ class ToolSession:
             raise failures[0]
 
     def _spent(self, op: Any) -> tuple[Member | None, Any]:
-        """Return whose id an operation takes, and the operation as that connection knows it."""
+        """Return the member to which an operation's id belongs, and the operation with the id of that connection."""
         number = op.id >> _SHIFT
         owner = next((member for member in self._members if member.number == number), None)
         return owner, op.replace(id=op.id & ((1 << _SHIFT) - 1))

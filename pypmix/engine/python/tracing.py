@@ -49,7 +49,7 @@ NAMES = {
     Command.VALIDATE_CRED: "validate_credential",
     Command.COMPUTE_DEVICE_DISTANCES: "compute_distances",
 }
-"""The names of operations whose commands are called otherwise."""
+"""The names of operations whose commands have other names."""
 
 TOGETHER = (Command.CONNECTNB, Command.DISCONNECTNB, Command.GROUP_CONSTRUCT, Command.GROUP_DESTRUCT)
 """The commands that procs send together, besides fences."""
@@ -215,7 +215,7 @@ def status_of(peer: Peer, answer: bytes) -> int | None:
         # The job info begins with another number.
         return min(0, decode_status(answer, peer.buffer_type))
     except PMIxError:
-        # Its first bytes hold something else, or end in the middle of one.
+        # Its first bytes are not a status, or only a part of one.
         return 0
 
 

@@ -190,7 +190,7 @@ class Front:
         os.eventfd_write(self._bell, 1)
 
     def silence(self) -> None:
-        """Take in that it rang."""
+        """Reset the bell."""
         try:
             os.eventfd_read(self._bell)
         except BlockingIOError:
@@ -214,7 +214,7 @@ class _Waiter:
         self.lock: Any = None
 
     def wake(self) -> None:
-        """Have it look again; it has a lock once it has found another reader."""
+        """Wake the thread to look again; it has a lock after it has found another reader."""
         if self.lock.locked():
             self.lock.release()
 
@@ -544,7 +544,7 @@ class Connection:
         self._arrange()
 
     def _withdraw(self, waiter: _Waiter) -> None:
-        """A call is given up because of an exception; nothing else may be lost by it."""
+        """Give up a call because of an exception, without the loss of anything else."""
         for _ in range(100):
             try:
                 with self.lock:
@@ -612,7 +612,7 @@ class Connection:
             self._settle()
 
     def _settle(self) -> None:
-        """Wake the threads whose calls have ended, and see which thread is needed now."""
+        """Wake the threads whose calls have ended, and arrange the threads that are needed now."""
         if self._machine.half_closing and self._fd >= 0:
             self._machine.half_closing = False
             self._part()
@@ -647,8 +647,8 @@ class Connection:
         """End our side of the connection of a client that the server has finalized, or leave it to the process's end.
 
         A server on a libpmix, up to 6.1 at least, takes a proc for lost when any of its connections ends, and completes
-        the fences of the others without it (openpmix #4113). Where this process has a libpmix as well, as that of an
-        MPI, its proc still has fences to come: `MPI_Finalize` is one.
+        the fences of the others without it (openpmix #4113). If this process has a libpmix as well, such as an MPI's,
+        its proc may still call fences: `MPI_Finalize` does.
         """
         if len(_KEPT) < MOST_KEPT and not self._machine.adapts and has_libpmix():
             self._keeps = True
@@ -657,7 +657,7 @@ class Connection:
             self._shut(_socket.SHUT_WR)
 
     def _hang_up(self) -> None:
-        """Close the socket, or make the thread that is blocked on it wake up and come here."""
+        """Close the socket; if another thread reads from it, only shut it down, and that thread closes it."""
         with self.lock:
             if self._fd < 0:
                 return

@@ -39,10 +39,10 @@ DEFAULT = -(2**31)
 
 
 NO_CODES_FROM = (7, 0, 0)
-"""The first release whose servers take in a registration without codes.
+"""The first release whose servers accept a registration without codes.
 
-Earlier ones answer it with success and forget it; but what they look for when an event comes is `DEFAULT`, which they
-let a client register like any code.
+Earlier ones answer it with success and forget it. But for an event they look for registrations of `DEFAULT`, which a
+client can register like any code.
 """
 
 _FAILURES = {
@@ -55,8 +55,8 @@ class _Interest:
 
     Attributes:
         handlers: How many handlers are for it.
-        leader: The registration that tells the server, as long as that has not answered.
-        known: Whether the server has said yes.
+        leader: The registration that was sent to the server, until the answer.
+        known: Whether the server has accepted it.
     """
 
     __slots__ = ("handlers", "known", "leader")
@@ -189,7 +189,7 @@ class ClientEvents:
         client = self._client
         targets = procs_in(op.infos, keys.EVENT_CUSTOM_RANGE)
         if targets is None or among(client.proc, targets):
-            # The server keeps it for late handlers of this process, unless it was meant for this process alone.
+            # The server keeps it for late handlers of this process, unless its range is this process alone.
             keep = client.server is None or op.range == RANGE_PROC_LOCAL
             if not keep:
                 self._raised.add(op)

@@ -69,7 +69,7 @@ class _Readers:
             self._client.pass_on(_show, output)
 
     def add(self, op: IOFPull) -> int:
-        """Take in a pull; return its id."""
+        """Add a pull; return its id."""
         number = self._last + 1
         self._pulls[number] = _Pull(op)
         self._last = number
@@ -217,7 +217,7 @@ def _deregistered(client: Client, call: Call, op: IOFDeregister, status: int) ->
     readers = client.listeners.get(TAG_IOF)
     if isinstance(readers, _Readers):
         readers.left()
-    # It is over in any case, and native servers answer with an uninitialized status.
+    # It has ended in any case, and native servers answer with an uninitialized status.
     client.end(call)
 
 

@@ -37,14 +37,14 @@ SELECTORS = frozenset(
         keys.JOB_INFO,
     }
 )
-"""Qualifiers that say whose value is wanted; with others the answer is the server's."""
+"""Qualifiers that select the proc or node of a value; with other qualifiers the server answers."""
 
 
 RESOLVING: tuple[int, int, int] = (5, 0, 7)
 """The first release of a server that resolves peers and nodes."""
 
 TELLING: tuple[int, int, int] = (5, 0, 0)
-"""The first release of a server that tells what it supports; earlier ones crash when they are asked."""
+"""The first release whose servers report their support; earlier servers crash at this query."""
 
 _TRUE = Value.unchecked(codes.BOOL, True)
 _NODE_INFO = Info.unchecked(keys.NODE_INFO, _TRUE, 0)
@@ -159,7 +159,7 @@ def _resolve(client: Client, call: Call, op: ResolvePeers | ResolveNodes) -> Non
 
 
 def _resolve_here(client: Client, call: Call, op: ResolvePeers | ResolveNodes) -> None:
-    """Answer from the job info, which has to be fetched first where it is another job's."""
+    """Answer from the job info, which has to be fetched first if it belongs to another job."""
     known = client.store.nspaces()
     if op.nspace is None or op.nspace in known:
         _end_with(client, call, op, [op.nspace] if op.nspace else known)
@@ -194,7 +194,7 @@ def _unknown(client: Client, call: Call, op: ResolvePeers | ResolveNodes) -> Non
 
 
 def _read_resolved(client: Client, call: Call, payload: bytes) -> tuple[int, Any]:
-    """Return the status, and with it the procs or nodes; those of a job whose info was fetched are not known yet."""
+    """Return the status and the procs or nodes; for a job whose info was fetched, they are not known yet."""
     if call.phase:
         return client.read_get(call, payload)
     peers = isinstance(call.op, ResolvePeers)

@@ -1,10 +1,10 @@
-"""Which users may connect to a server, and how much of its time the users take that it refuses.
+"""The users that may connect to a server, and the bound of the time that refused users may take.
 
 Any user of the machine can reach a port of the loopback interface. Only users whose processes are
 expected are admitted, and the connections of a user with many recent refusals are read late.
 
-The owner of a connection is what the kernel says: a user, `UNKNOWN_USER` where it does not know that connection, and
-None where it does not tell it of any connection, which is known when the server starts.
+The owner of a connection is the user that the kernel reports: `UNKNOWN_USER` if it does not know the connection, and
+None if it does not report the user of any connection, which is known when the server starts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Admission:
 
     @staticmethod
     def is_vouched(owner: int | None, module: str, uid: int) -> bool:
-        """Return True if the kernel says that a connection is of a user, whatever its process calls itself.
+        """Return True if the kernel reports that a connection belongs to a user, whatever its process claims.
 
         In a user namespace, like the namespace of a rootless container, a process has another number for the same
         user. If munge is required, the kernel's report does not replace it.
@@ -58,16 +58,16 @@ class Admission:
         return module != MUNGE and owner == uid
 
     def check(self, owner: int | None, module: str, uid: int, named: bool) -> None:
-        """See that a connection is of the user whose it is taken for.
+        """Check that a connection belongs to the expected user.
 
         Args:
-            owner: Whose it is, as the kernel says.
-            module: The security module that its credential is of.
-            uid: Whose it is taken for.
+            owner: The user that the kernel reports.
+            module: The security module of its credential.
+            uid: The expected user.
             named: Whether the connection has named a proc that is expected here.
 
         Raises:
-            PMIxError: It is not, or nothing shows that it is (`ERR_INVALID_CRED`).
+            PMIxError: It belongs to another user, or nothing proves its user (`ERR_INVALID_CRED`).
         """
         if owner is None:
             # A credential of munge has been checked; a credential of `native` is only the client's claim.

@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
 PARTIAL_LOOKUP = (7, 0, 0)
 PARTIAL_QUERY = (5, 0, 7)
-"""The first releases whose clients take in the data of a partial success.
+"""The first releases whose clients read the data of a partial success.
 
-Earlier ones drop it; told of a success, they hand the caller what is there, and it sees which keys are not.
+Earlier clients drop it. If they get a success instead, they return the data, and the caller sees the missing keys.
 """
 
 MAX_KEYS = 512
@@ -112,7 +112,7 @@ def _publish(fields: Fields) -> Publish:
 
 
 QUESTIONS: tuple[tuple[int, Callable[[Fields], Op[Any]], Reply], ...] = (
-    # The user that these three name is ignored: the upcall tells whom the server has admitted.
+    # The user that these three name is ignored: the upcall carries the user that the server has admitted.
     (Command.PUBLISHNB, _publish, _nothing),
     (Command.LOOKUPNB, lambda got: Lookup(tuple(dict.fromkeys(got["keys"])), got["infos"]), _found),
     (Command.UNPUBLISHNB, lambda got: Unpublish(tuple(dict.fromkeys(got["keys"])), got["infos"]), _nothing),
@@ -172,7 +172,7 @@ class Asking(Topic):
         self.knowledge = Knowledge(server)
         self._asked: dict[Peer, set[_Asked]] = {}
         self._beats: dict[Peer, float] = {}
-        """Until when the host is not told of another heartbeat."""
+        """The time until which further heartbeats are not reported to the host."""
         self.handlers = {command: self._handler(command, make, reply) for command, make, reply in QUESTIONS}
         self.handlers[Command.QUERY] = self._query
         self.handlers[Command.RESOLVE_PEERS] = self._resolve_peers
@@ -251,7 +251,7 @@ class Asking(Topic):
         now = self.server.clock.now()
         if now < self._beats.get(peer, 0.0):
             return
-        # One that comes before the host has heard the last one says nothing new.
+        # A heartbeat before the host has got the last one adds nothing.
         self._beats[peer] = now + HEARTBEAT_SECONDS
 
         def heard(_result: object, _error: BaseException | None) -> None:

@@ -77,7 +77,7 @@ class Bootstrap(Construct):
     def procs(self) -> tuple[Proc, ...]:
         return tuple(sorted(self.here))
 
-    # The callers that may still come
+    # The callers that may still join
 
     def count_awaited(self) -> int:
         if self._offered:
@@ -260,10 +260,10 @@ class Bootstrap(Construct):
 
 
 def offer(groups: Constructing, name: str, process: Process, call: Call, plan: Plan) -> None:
-    """A client constructs a group without knowing who else does.
+    """Add a client to the construct of a group whose other callers it does not know.
 
     Raises:
-        PMIxError: It calls for the second time, it names others only, or too many wait already.
+        PMIxError: It has called already, it names others only, or too many callers wait already.
     """
     counts = [info.value.data for info in plan.infos if info.key == keys.GROUP_BOOTSTRAP]
     count = counts[0] if counts else 0

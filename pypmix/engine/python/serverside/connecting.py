@@ -1,4 +1,4 @@
-"""Connect and disconnect: all of the procs come, the host agrees, and all get the job info of the others' nspaces."""
+"""Connect and disconnect: all procs join, the host agrees, and all get the job info of the others' nspaces."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     Title = tuple[str, frozenset[Proc]]
 
 MAX_TOKENS = 64
-"""Bound of the connections of one proc whose names it still has to ask for, because its library returns none."""
+"""Bound of the connections of one proc whose names it still has to query, because its library returns no names."""
 
 MAX_REQUESTED = 1024
 """Bound of the connects that are remembered because their participants were asked to join."""
@@ -271,7 +271,7 @@ class Connecting(Topic):
         return self._awaited.pop(title, self) is None
 
     def _membership_in(self, event: Notification) -> Membership[Process, Call] | None:
-        """Return the participants of the connect that an event is about, None where it does not tell them."""
+        """Return the participants of the connect that an event is about, None if it does not name them."""
         try:
             members, others = self.server.store.expand(listed(event.infos, CONNECT_PROCS), remote=True)
         except PMIxError:
@@ -436,7 +436,7 @@ class _Connect(_Joint):
 
         Raises:
             TypeError: The host's answer is not a `Connected`.
-            ValueError: It makes no sense.
+            ValueError: It is not valid.
             NotFound: It leaves the procs to the server, which does not know all of their jobs.
         """
         if not isinstance(result, Connected):
@@ -481,7 +481,7 @@ class _Connect(_Joint):
             }
         spaces = {name: store.get(name) for name in sorted(names)}
         if None in spaces.values() and not is_set(given, CONNECT_OPTIONAL):
-            # The host has agreed to it, and has not told what there is to be known of those jobs.
+            # The host has agreed to the connect, and has not registered these jobs here.
             self.fail(statuses.ERR_NOT_FOUND)
             return
         records = self.connecting.records() if made.nspace else None
@@ -581,7 +581,7 @@ def _title(membership: Membership[Process, Call]) -> Title:
 
 
 def _note(titles: dict[Title, None], title: Title) -> None:
-    """Remember a connect, and forget the oldest where there are too many."""
+    """Remember a connect, and forget the oldest if there are too many."""
     while len(titles) >= MAX_REQUESTED:
         del titles[next(iter(titles))]
     titles[title] = None

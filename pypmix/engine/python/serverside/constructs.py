@@ -78,7 +78,7 @@ The last is what it has committed, which others get when they ask.
 
 
 TELLS_ABSENT = (7, 0, 0)
-"""The first release whose servers tell of members that a fault tolerant construct lacks."""
+"""The first release whose servers report the missing members of a fault tolerant construct."""
 
 _MAY_ASK = CollectiveState.READY, CollectiveState.REACTING
 _OPEN = CollectiveState.GATHERING, CollectiveState.ADDING
@@ -88,7 +88,7 @@ class Constructing(Forming):
     """The groups of a server, for a construct.
 
     Attributes:
-        under_way: The constructs, by the group's name: several have one name where they have no proc in common.
+        under_way: The constructs, by the group's name: several may have one name if they have no proc in common.
     """
 
     def __init__(self, server: Node) -> None:
@@ -96,12 +96,12 @@ class Constructing(Forming):
         self.under_way: dict[str, list[Construct]] = {}
 
     def bootstraps(self, name: str) -> list[Construct]:
-        """Return those constructs of a group to which callers come that do not know each other."""
+        """Return the constructs of a group whose callers do not know each other."""
         made = self.under_way.get(name, ())
         return [each for each in made if each.is_open and each.collective.state in _OPEN]
 
     def adding(self, name: str) -> list[Construct]:
-        """Return those constructs of a group that wait for procs of this server that they add."""
+        """Return the constructs of a group that wait for added procs of this server."""
         made = self.under_way.get(name, ())
         return [each for each in made if not each.is_open and each.collective.state == CollectiveState.ADDING]
 
@@ -112,7 +112,7 @@ class Constructing(Forming):
         return {process.proc: infos for process, (_, infos) in said if process.proc in wanted and not process.left}
 
     def over(self, construct: Construct, status: int, outcome: Outcome | None) -> None:
-        """A construct is over."""
+        """Forget a construct that has ended, and inform bootstraps of the name that may have been its guests."""
         running = self.under_way[construct.name]
         running.remove(construct)
         if not running:
@@ -130,7 +130,7 @@ class Construct(NodeMeaning):
         plan: The request of all callers, if they are the same; None otherwise.
         flags: The directives of `CONSTRUCT_FT` that any caller has given.
         lacking: The added procs that have not joined.
-        leader: The leader: the first caller that has declared itself, or the one chosen since; of any server.
+        leader: The leader, of any server: the first caller that has declared itself, or the leader chosen since then.
         declared: The caller of this server that has declared itself.
         reacting: The callers whose library sends reactions to failures.
         told: The failed procs of which the callers have got an event.
@@ -206,7 +206,7 @@ class Construct(NodeMeaning):
         return [process.proc for process in self.collective.membership.members]
 
     def called(self, process: Process, plan: Plan) -> None:
-        """A proc is about to come, and says this."""
+        """Apply the request of a proc that is about to join."""
         if self.plan is not plan:
             self.plan = None if self.collective.arrived else plan
         given = plan.given
@@ -258,7 +258,7 @@ class Construct(NodeMeaning):
     # The way up
 
     def ask(self) -> None:
-        """Ask the host, unless callers are still to react, or procs that it adds are to come."""
+        """Ask the host, unless it waits for reactions of callers or for added procs."""
         collective = self.collective
         if collective.state == CollectiveState.ADDING:
             collective.step(CollectiveState.ADDED_CHANGED)
@@ -414,10 +414,10 @@ class Construct(NodeMeaning):
         self.ask()
 
     def _as_before(self, infos: tuple[Info, ...]) -> Outcome | None:
-        """Return the group if the host answers the same as the last time, but for the number.
+        """Return the group if the host's answer equals its last answer except for the context id; None otherwise.
 
         Raises:
-            ValueError: It makes no sense.
+            ValueError: The context id is not valid.
         """
         plan = self.plan
         if plan is None or plan.answer is None or len(infos) != 1 + plan.numbered or infos[0] is not plan.answer[0]:
@@ -569,7 +569,7 @@ class Construct(NodeMeaning):
         if not collective.is_forwarded or self.alone:
             self.give_up(statuses.GROUP_CONSTRUCT_ABORT)
             return
-        # All servers must come to the same end: the host knows whether the group stood before this.
+        # All servers must have the same result: the host knows whether the group was formed before this.
         self.cancelled = True
         collective.step(CollectiveState.GIVEN_UP)
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 DEFAULT = -(2**31)
-"""The code that stands for all codes: natives name it where a default handler goes."""
+"""The code that stands for all codes: natives send it when a default handler is deregistered."""
 
 
 ABOUT_GROUPS = frozenset((*range(statuses.GROUP_MEMBER_FAILED, statuses.GROUP_INVITED + 1), statuses.TALK))
@@ -57,20 +57,20 @@ ENDS = frozenset(
         statuses.PROC_TERMINATED,
     )
 )
-"""The codes by which the host tells that procs have ended."""
+"""The codes by which the host reports that procs have ended."""
 
 MAX_ENDS = 1 << 14
 """Bound of the events of procs that have ended that are kept."""
 
 KEEPING_OWN = (4, 2, 3)
-"""The first release whose clients do not keep for their own late handlers what they have raised to others."""
+"""The first release whose clients do not keep events that they raise for others for their own late handlers."""
 
 MUCH = 4 * MAX_EVENTS
 """Number of facts about delivered events after which the facts that can no longer matter are dropped."""
 
 
 class _Event:
-    """An event, and to whom it goes.
+    """An event and its receivers.
 
     Attributes:
         notification: The event.
@@ -115,7 +115,7 @@ class _Event:
     def concerns(self, proc: Proc) -> bool:
         """Return True if a proc is in the event's range."""
         if self.targets is not None:
-            # It is asked of each client, and there may be as many targets.
+            # This is called for each client, and there may be as many targets.
             return proc in self._named or among(proc, self._wholes)
         if self.nspace is not None:
             return proc[0] == self.nspace
@@ -313,7 +313,7 @@ class Events(Topic):
             self._abandoned(registration.granted, peer.process)
 
     def _interested(self, peer: Peer, wanted: Iterable[int]) -> None:
-        """A registration is complete: bring what came before it."""
+        """Complete a registration: deliver the kept events of its codes."""
         process = peer.process
         others = self._registered(process)
         mine = self._codes.setdefault(peer, {})
@@ -431,7 +431,7 @@ class Events(Topic):
         leaves = op.code == statuses.GROUP_LEFT and not local
 
         def answer(_result: None, error: BaseException | None) -> None:
-            # Those of this node have it, whether or not there is anybody else whom the host could tell.
+            # The procs of this node have it, whether or not the host can forward it to others.
             if error is None or status_of(error) == statuses.ERR_NOT_SUPPORTED:
                 peer.status_now(tag, statuses.SUCCESS)
             else:
@@ -454,7 +454,7 @@ class Events(Topic):
             self.server.host.upcall(op, answer, peer.process)
 
     def notify(self, notification: Notification) -> None:
-        """Bring an event of the host to those of this server whom it concerns; see `ServerSession.notify`."""
+        """Deliver an event of the host to this server's procs in its range; see `ServerSession.notify`."""
         check_code(notification.code)
         if notification.range not in (None, *RANGES):
             raise ValueError(f"{notification.range!r} is not a valid range")

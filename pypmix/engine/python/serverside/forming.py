@@ -103,7 +103,7 @@ def told_as(status: int, peer: Peer) -> int:
 
 
 def _takes_partial(peer: Peer) -> bool:
-    """Return True if a client keeps the group that comes with a partial success.
+    """Return True if a client keeps the group of a reply with a partial success.
 
     Libraries from 6.0 on drop the members with any status but success, and then the group does not exist for them.
     pypmix on a library compares the members instead, as it does with other servers.
@@ -140,7 +140,7 @@ class Forming(Topic):
         raise NotImplementedError
 
     def owe(self, name: str, processes: frozenset[Process] | set[Process], status: int) -> None:
-        """Have procs told, when they call a construct, that it has failed without them."""
+        """Let the next call of a construct by some procs fail, because it has failed without them."""
         due = {process: status for process in processes if process.local and not process.left}
         if not due or len(self.owed) >= MAX_OWED:
             return
@@ -232,7 +232,7 @@ class Forming(Topic):
         return members, context_id, shared
 
     def flat(self, named: tuple[Proc, ...]) -> tuple[Proc, ...]:
-        """Return procs in order, each once, with those of a job for its wildcard where it is known."""
+        """Return procs in order, each once, with each wildcard of a known job replaced by the job's procs."""
         flat: dict[Proc, None] = {}
         for each in named:
             space = self.server.store.get(each.nspace) if each.rank == RANK_WILDCARD else None

@@ -79,7 +79,7 @@ class _Pull:
         self.feed: _Feed | None = None
         self.form: OutputForm | None = None
         self.early: list[Output] | None = None
-        """Pieces for it and others that came before the host had answered."""
+        """Pieces for it and others that arrived before the host had answered."""
 
     def covers(self, output: Output) -> bool:
         """Return True if this pull gets an output; a proc never gets its own output."""
@@ -155,7 +155,7 @@ class Forwarding(Topic):
         self._feeds: dict[object, _Feed] = {}
         self._caches: dict[str, _Cache] = {}
         self._over: dict[str, _Cache] = {}
-        """Those of jobs that are over, oldest first."""
+        """The caches of jobs that have ended, oldest first."""
         self._inputs: dict[Peer, int] = {}
         self._last = 0
 
@@ -363,7 +363,7 @@ class Forwarding(Topic):
             del self._caches[namespace.name]
 
     def _outlive(self, nspace: str, cache: _Cache) -> None:
-        """Keep what a job that is over has written, for a while, and that of some such jobs only."""
+        """Keep the output of a job that has ended, and drop the oldest such output beyond `MANY_OVER` jobs."""
         self._over[nspace] = cache
         while len(self._over) > MANY_OVER:
             oldest = next(iter(self._over))

@@ -241,7 +241,7 @@ class Records:
         if event.code != statuses.TALK or found(event.infos, SAYS, str) != GONE:
             return False
         gone = found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)
-        # Servers say so, and no process does of others.
+        # Only servers report this; a process does not report the end of another one.
         if self._server.store.get(event.source.nspace) is None and gone is not None:
             group = found(event.infos, keys.GROUP_ID, str)
             for name in self._server.store.keys_of(group) if group else list(self._server.store.groups):
@@ -294,7 +294,7 @@ class Records:
             dict.fromkeys(listed(event.infos, keys.GROUP_MEMBERSHIP) or listed(event.infos, keys.EVENT_CUSTOM_RANGE))
         )
         if invitation is None and members == (event.source,):
-            # All whom it was about to invite had ended before.
+            # All procs that it wanted to invite had ended before.
             invitation = _Invitation(event.source, ())
         if invitation is None or event.source not in invitation.procs:
             return
@@ -320,7 +320,7 @@ class Records:
             invitation.procs = rest
         else:
             del self._invitations[name]
-            # Handlers that are registered later must not get an invitation that is over.
+            # Handlers that are registered later must not get an invitation that has ended.
             self._server.events.forget(
                 lambda kept: (
                     (kept.code, kept.source, found(kept.infos, keys.GROUP_ID, str))
@@ -340,7 +340,7 @@ class Records:
         self._is_early(name, event)
 
     def _key(self, name: str, source: Proc) -> str | None:
-        """Return where the group of a name is that a proc is in, or was in when it ended: clients believe both."""
+        """Return the key of the group of a name that a proc is in, or was in when it ended: clients accept both."""
         key = self._server.store.key_of(name, source)
         if key is None:
             key = next((each for each in self._server.store.keys_of(name) if source in self.get(each).lost), None)
@@ -358,7 +358,7 @@ class Records:
         name, known, lost = key, self._server.store.groups[key], self.get(key).lost
         added = listed(event.infos, ADDED)
         if added:
-            # Who else is a member may have changed since: others tell of that.
+            # Other members may have changed since then: separate events report that.
             new = [member for member in added if member not in known and not self._has_ended(member)]
             group, place = self.get(name), number(event.infos, PLACE)
             for member in new:

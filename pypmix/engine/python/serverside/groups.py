@@ -307,7 +307,7 @@ class Groups(Constructing):
     def swallowed(self, event: Notification) -> bool:
         """Handle an event that another server sends to this one alone; return True if it was such an event."""
         if event.code == statuses.TALK and found(event.infos, SAYS, str) == DECLARES:
-            # It is for the host, which has it.
+            # It is for the host, which has got it already.
             return True
         return self.records.swallowed(event)
 

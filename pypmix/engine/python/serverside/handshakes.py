@@ -36,7 +36,7 @@ BFROPS = frozenset({"v4", "v41", "v51", "v61"})
 """The encodings that are equal byte by byte in everything that is used here."""
 
 FLOOR = (4, 1, 0)
-"""The oldest release whose clients speak one of them."""
+"""The oldest release whose clients use one of these encodings."""
 
 STATUS_READERS = (((5, 0, 9), (6, 0, 0)), ((6, 1, 0), (1 << 16, 0, 0)))
 """Releases, from and before, whose clients apply the status of a refusal.
@@ -52,7 +52,7 @@ MAX_EARLY = 1 << 16
 
 
 class Handshake:
-    """A connection that has not said who it is, or whose acceptance the host still considers."""
+    """A connection that has not sent its hello, or that the host has not accepted yet."""
 
     __slots__ = ("_handshakes", "deadline", "early", "held", "link", "reader", "uid")
 
@@ -122,7 +122,7 @@ class Handshakes:
         self._make: Callable[[Node, Link, Process, Release, Hello], Peer] = Peer
 
     def trace(self, make: Callable[[Node, Link, Process, Release, Hello], Peer]) -> None:
-        """Have the connections that are admitted from now on made by a function, which traces them."""
+        """Use a function that makes traced connections for all connections admitted from now on."""
         self._make = make
 
     def opened(self, link: Link) -> None:
@@ -193,7 +193,7 @@ class Handshakes:
         self.refuse(handshake, reason, who, _refusal_status(error, release))
 
     def greeted(self, handshake: Handshake, hello: Hello) -> None:
-        """A connection has said who it is; where its credential has to be checked elsewhere, that comes first."""
+        """Handle the hello of a connection, after its credential was checked by munge's daemon if necessary."""
         if hello.psec != MUNGE or MUNGE not in self.security:
             self._introduced(handshake, hello)
             return
@@ -259,7 +259,7 @@ class Handshakes:
         return process
 
     def credential(self, hello: Hello, release: Release) -> tuple[int, int]:
-        """Return whose process a connection says to be, if its kind can be served."""
+        """Return the user and group in a connection's hello, if its kind can be served."""
         if release < FLOOR or hello.bfrops not in BFROPS:
             detail = f"release {hello.version!r} with encoding {hello.bfrops!r} is not served"
             raise PMIxError(detail, status=statuses.ERR_NOT_SUPPORTED)
@@ -292,5 +292,5 @@ class Handshakes:
 
 
 def _refusal_status(error: BaseException, release: Release) -> int:
-    """Return the status that tells a client of a refusal, 0 if it would ignore one."""
+    """Return the status that reports a refusal to a client, 0 if its release ignores the status."""
     return status_of(error) if any(floor <= release < end for floor, end in STATUS_READERS) else 0

@@ -120,7 +120,7 @@ class Inviting:
         if event.code in (statuses.GROUP_INVITE_ACCEPTED, statuses.GROUP_INVITE_DECLINED) and answered:
             invitation.pending.discard(event.source)
             if event.code == statuses.GROUP_INVITE_DECLINED:
-                # The library tells its program of either in the same way.
+                # The library reports both to its program in the same way.
                 self._fail(invitation, event.source)
             else:
                 self._advance(invitation)

@@ -240,7 +240,7 @@ class Knowledge:
         if members is None:
             return None
         if any(info.key == GROUP_ORDER for info in asked.qualifiers):
-            # Its library has not told it whom it has constructed the group with; some may have left since.
+            # Its library has not returned the members of the construct; some may have left since.
             key = self._server.store.key_of(str(name), asked.process.proc)
             members = (self._server.groups.formed(key) if key is not None else ()) or members
         return _array(codes.PROC, members)

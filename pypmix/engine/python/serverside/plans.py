@@ -40,10 +40,10 @@ WORKED_OUT = frozenset(
         keys.GROUP_LEADER,
     )
 )
-"""Directives with which what the host is asked is not the same each time, or what it answers."""
+"""Directives that make the question to the host, or its answer, different each time."""
 
 GIVEN = CONSTRUCT_FT | {keys.GROUP_LEADER, REACTS}
-"""Directives that say how failures are dealt with."""
+"""Directives about the handling of failures."""
 
 _NO_PROCS: frozenset[Process] = frozenset()
 
@@ -108,11 +108,11 @@ class Plan:
         self._replies: dict[Form, tuple[bytes, Field, bytes]] = {}
 
     def expand(self, store: Store) -> None:
-        """Find the procs that are meant, unless they are known.
+        """Find the procs that the request names, unless they are known.
 
         Raises:
             NotFound: A proc is not known.
-            PMIxError: A rank means nothing here (`ERR_BAD_PARAM`).
+            PMIxError: A rank is not valid here (`ERR_BAD_PARAM`).
         """
         if self.version != store.version:
             self.members, self.others = store.expand(self.named, remote=True)

@@ -39,7 +39,7 @@ LAUNCHED = frozenset({FLAG_TOOL_CLIENT, FLAG_LAUNCHER_CLIENT})
 LAUNCHERS = frozenset({FLAG_LAUNCHER_NEEDS_ID, FLAG_LAUNCHER_GIVEN_ID, FLAG_LAUNCHER_CLIENT})
 
 SINGLETON_AS_CLIENT = (((5, 0, 10), (6, 0, 0)), ((6, 1, 0), (1 << 16, 0, 0)))
-"""Releases, from and before, whose singletons expect the answer that clients get; those of the others a tool's."""
+"""Releases, from and before, whose singletons expect the answer that clients get; others expect a tool's answer."""
 
 MAX_TOOLS = 4096
 """Bound of the names of tools that are known at a time."""
@@ -128,7 +128,7 @@ class Tools(Topic):
             self._known -= len(namespace.processes)
 
     def _user(self, hello: Hello, release: Release, owner: int | None) -> tuple[int, int]:
-        """Return whose tool it is, if it can be served."""
+        """Return the user and group of a tool, if it can be served."""
         if hello.flag in LEGACY:
             raise PMIxError("it is of a release before 4.0", status=statuses.ERR_NOT_SUPPORTED)
         uid, gid = self._handshakes.credential(hello, release)
@@ -151,7 +151,10 @@ class Tools(Topic):
         return Proc.unchecked(hello.nspace, rank)
 
     def _process(self, proc: Proc, hello: Hello, uid: int) -> Process | None:
-        """Return the proc of a job that a tool says to be, None if it is of no job; see that it may have its name."""
+        """Return the proc of a job that a tool claims to be, None if it is not of a job.
+
+        It is checked that the tool may have its name.
+        """
         namespace = self.server.store.get(proc.nspace)
         if namespace is None:
             return None
