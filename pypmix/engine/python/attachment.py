@@ -202,7 +202,7 @@ def folders(wanted: Aim, env: Mapping[str, str]) -> list[str]:
 
 
 def launched_by(env: Mapping[str, str]) -> Contact | None:
-    """Return the server that has launched this process, None where none has."""
+    """Return the server that has launched this process, None if no server has."""
     if "PMIX_NAMESPACE" not in env:
         return None
     uri = next((env[name] for name in URI_VARIABLES if env.get(name)), None)

@@ -142,7 +142,7 @@ if TYPE_CHECKING:
             """Record a connection that has a separate nspace and that the caller is a member of."""
 
         def disconnected(self, procs: tuple[Proc, ...], id: str) -> None:
-            """A connection of the caller has ended."""
+            """Forget a connection of the caller that has ended."""
 
 
 ENGINE = "python"
@@ -553,7 +553,7 @@ class Client:
         self.request(call, payload)
 
     def _note_given_up(self, call: Call) -> None:
-        """Note that a foreign server still counts the caller in a collective that is given up here."""
+        """Remember that a foreign server still counts the caller in a collective that is given up here."""
         if self.adapts or self.closed is not None or call.outcome is not None:
             return
         if call.guided and self.groups is not None:
@@ -699,7 +699,7 @@ class Client:
             self.intake = _Intake(intake.reader)
 
     def resume(self) -> None:
-        """Do over what an exception of a signal handler has cut short in `take`."""
+        """Repeat the step of `take` that an exception of a signal handler has interrupted."""
         for call in self._everyone():
             if call.outcome is not None and (call.done is not None or call.inside is not None):
                 self.end(call)
@@ -730,7 +730,7 @@ class Client:
             self.lost("the server closed the connection")
 
     def tick(self, now: float) -> None:
-        """Give up what has waited too long."""
+        """Give up the calls whose time limits have passed."""
         self.now = now
         for call in list(self._timed):
             if call.deadline is not None and now >= call.deadline:
@@ -1213,7 +1213,7 @@ class Client:
         self.end(call)
 
     def _deleted(self, payload: bytes) -> None:
-        """A proc of this node has deleted a key, which this process may have read."""
+        """Drop a key that a proc of this node has deleted, which this process may have read."""
         unpacker = Unpacker(payload, self.buffer_type, self.release)
         proc = unpacker.one(codes.PROC)
         unpacker.one(codes.SCOPE)
@@ -1228,7 +1228,7 @@ class Client:
         if self.adapts and len(parts) > 1:
             *before, (local, here), (remote, elsewhere) = parts
             if [local, remote] == _BOTH and here == elsewhere:
-                # All may read the same: readers of this node and others have it once, where natives want it twice.
+                # A value is kept once for readers of this node and of others; natives want it twice.
                 parts = [*before, (SCOPE_GLOBAL, here)]
         blocks = [(scope, b"".join(values.values())) for scope, values in parts]
         self.request(call, encode_commit(self.buffer_type, blocks))
@@ -1582,7 +1582,7 @@ def timeout_of(op: Op[Any], wanted: str = keys.TIMEOUT) -> int:
 
 
 def _ends_by_loss(call: Call) -> bool:
-    """A server that ends the job, or that has let this client go, need not answer first."""
+    """Return True if the server may close without an answer: it ends the job, or has finalized this client."""
     return isinstance(call.op, Abort) or (isinstance(call.op, Finalize) and call.phase in ("leave", "part"))
 
 
@@ -1609,7 +1609,7 @@ _FENCE_FAILURES = {
 
 
 def _late(op: Op[Any], client: Client) -> Operation:
-    """Import what carries out operations that not every rank uses."""
+    """Import the module of an operation that not every rank uses."""
     topic = type(op).__module__.rpartition(".")[2]
     if topic in TOPICS:
         OPERATIONS.update(load(f"pypmix.engine.python.clientside.{topic}", "OPERATIONS"))

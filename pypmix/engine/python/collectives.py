@@ -1,4 +1,4 @@
-"""Collective operations of procs of one node: how they put a question to the host, and answer their callers.
+"""Collective operations of procs of one node: their upcalls to the host, and the answers to their callers.
 
 Fence, connect, disconnect, construct and destruct are subclasses of `NodeMeaning`, which see. Each consists of a topic
 that decodes a request and contributes it (`Fences`, `Connecting`, `Groups`), and of the subclass, which combines the
@@ -64,12 +64,12 @@ class NodeMeaning(Meaning["Process", "Call"]):
         self.server = server
         self.collective = collective
 
-    # The way up
+    # Upcalls
 
     def procs(self) -> tuple[Proc, ...]:
         """Return the procs as the first caller names them, in an order that all servers agree on.
 
-        Those of groups have their own names: no host knows groups by theirs.
+        Members of groups have their own names: no host knows groups by name.
         """
         membership = self.collective.membership
         if membership.group:

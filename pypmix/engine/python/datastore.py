@@ -367,7 +367,7 @@ class DataStore:
         self.add(proc, reserved)
 
     def renew(self, procs: tuple[Proc, ...]) -> None:
-        """Drop what was fetched of procs that have exchanged their data, so that it is asked for again.
+        """Drop the fetched values of procs that have exchanged their data, so that they are asked for again.
 
         Args:
             procs: The participants, whole jobs by their wildcards; none means all of the own job. Names of groups and
@@ -383,7 +383,7 @@ class DataStore:
                 del self._fetched[proc]
 
     def forget(self, proc: Proc) -> None:
-        """Drop what was fetched of a peer, so that it is asked for again."""
+        """Drop the fetched values of a peer, so that they are asked for again."""
         if proc != self.proc and proc[1] != _WILDCARD:
             self._fetched.pop(proc, None)
             table = self._procs.get(proc, {})
@@ -399,7 +399,7 @@ class DataStore:
         if value is None:
             return self.find(proc, key, PLAIN)
         if value[0] in _COMPRESSED:
-            # Only what is read: a peer's few bytes may inflate to very many.
+            # Inflate only values that are read: a peer's few bytes may inflate to very many.
             value = table[key] = _inflated(value)
         return value
 
@@ -461,7 +461,7 @@ class DataStore:
             return self._anybody(proc[0], key)
         value = self._of(proc, key)
         if value is None and level:
-            # Servers may send what is about the own node, app or session among the values of the job.
+            # Servers may send values of the own node, app or session among the values of the job.
             value = self._of(Proc.unchecked(proc[0], _WILDCARD), key)
         return value
 
@@ -492,7 +492,7 @@ class DataStore:
         return self._procs.get(proc, _EMPTY)
 
     def _known(self, nspace: str) -> list[Proc]:
-        """Return the procs of an nspace of which anything is known, with all of it unpacked."""
+        """Return the procs of an nspace with known values, all of them unpacked."""
         for rank in list(self._packed.get(nspace, ())):
             self._unpack(Proc.unchecked(nspace, rank))
         return sorted({proc for proc in (*self._procs, *self._fetched) if proc[0] == nspace})
@@ -579,7 +579,7 @@ class DataStore:
         return None
 
     def _count_peers(self, nspace: str, node: Table, key: str) -> Value | None:
-        """Return the ranks of a node or their number, derived from the procs, if a server gives only each proc's node."""
+        """Return the ranks of a node or their number from each proc's node, for servers that give only that."""
         ranks = []
         for proc in self._known(nspace):
             if proc[1] <= _VALID:

@@ -140,7 +140,7 @@ class Fence(NodeMeaning):
         return super().directives(without)
 
     def ask(self) -> None:
-        """All procs of this server have called a fence in which others take part: hand it to the host."""
+        """Make the upcall of a fence with other servers, now that all procs of this server have joined."""
         data = self.committed() if self.collective.collect else b""
         self.submit(FenceUpcall(self.procs(), self.directives_and_gone(), data))
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         def received(self, data: bytes) -> None: ...
 
         def drained(self) -> None:
-            """A connection that was full has taken what waited for it."""
+            """Handle that a full connection has sent its waiting data."""
 
         def lost(self, reason: str = "") -> None:
             """Handle the end of the connection, closed by the other side or for a fault; no further call follows."""
@@ -131,7 +131,7 @@ if TYPE_CHECKING:
             """Handle an event of another server that is for this one alone; return True if it was such an event."""
 
         def happened(self, event: Notification) -> None:
-            """An event about groups has been raised."""
+            """Apply an event about groups that has been raised."""
 
     class ConnectingPort(Protocol):
         """Connects, as other topics see them."""
@@ -149,7 +149,7 @@ if TYPE_CHECKING:
         """Output, as other topics see it."""
 
         def spawned(self, peer: Peer, nspace: str, channels: int, directives: tuple[Info, ...]) -> None:
-            """A client has started a job, and wants its output on these channels without a pull."""
+            """Forward a new job's output on these channels to the client that has started it, without a pull."""
 
     class ToolsPort(Protocol):
         """Tools, as other topics see them."""
@@ -290,7 +290,7 @@ class Peer:
         if size >= 16 and not reader.held and not self.backlog and not crowded:
             _, tag, length, _ = _unpack_header(data)
             if length + 16 == size and not reader.left:
-                # Nearly always: one message, and all of it.
+                # Nearly always the data is exactly one message.
                 self._take(tag, data[16:])
                 return
         try:
@@ -314,7 +314,7 @@ class Peer:
             self.server.busy(self)
 
     def _account(self, pending: int) -> bool:
-        """Count what this connection has sent a part of; end it where its proc has sent too much of that."""
+        """Count the bytes of an unfinished message; end the connection if its proc has too many of them."""
         process, limits = self.process, self.server.limits
         process.unfinished += pending - self._pending
         self._pending = pending
@@ -435,7 +435,7 @@ class Node:
             yield from peers
 
     def joined(self, peer: Peer) -> None:
-        """A connection of a proc is complete."""
+        """Add a complete connection of a proc."""
         process = peer.process
         peers = self._peers.setdefault(process, [])
         if all(other.finalized for other in peers):
@@ -469,7 +469,7 @@ class Node:
         raise NotImplementedError
 
     def busy(self, peer: Peer) -> None:
-        """A connection has sent more than others can be made to wait for: it has turns among theirs."""
+        """Hold a connection that has sent too much at once; it has turns among the others'."""
         raise NotImplementedError
 
     def drop(self, peer: Peer, reason: str) -> None:
@@ -477,7 +477,7 @@ class Node:
         raise NotImplementedError
 
     def lost(self, peer: Peer, reason: str = "") -> None:
-        """A connection has ended, for a reason if it was ended on this side."""
+        """Handle the end of a connection; `reason` is given if this side has ended it."""
         raise NotImplementedError
 
     def failed(self, peer: Peer, what: str, error: Exception) -> None:
@@ -537,7 +537,7 @@ class Topic:
         """Handle the departure of a proc, which has finalized or was lost: it no longer takes part in anything."""
 
     def deregistered(self, namespace: Namespace) -> None:
-        """An nspace is forgotten."""
+        """Forget the data of an nspace that is removed."""
 
     def pending(self) -> list[Pending]:
         """Return the pending operations of this topic."""

@@ -185,7 +185,7 @@ class Process:
         return sum([len(self.data[name][1]) for name in names])
 
     def some(self, names: Iterable[Name], buffer_type: int, scope: int, rule: int) -> list[bytes]:
-        """Return the packed KVALs of those of some committed values that a reader of this scope may see."""
+        """Return the packed KVALs of the given committed values that a reader of this scope may see."""
         left_out = mark_of(rule) | IS_UNKNOWN
         data = self.data
         return [
@@ -373,7 +373,7 @@ class JobPack:
         return object_of(self._buffer_type, Proc(name or self._name, RANK_WILDCARD), kvals) if kvals else b""
 
     def rank_object(self, proc: Proc, key: str, more: Iterable[bytes] = (), name: Proc | None = None) -> bytes:
-        """Return a rank's values, or those of one key, and `more`, as an object of a reply, perhaps by another name."""
+        """Return a rank's values, or only one key's, and `more`, as an object of a reply, under `name` if it is given."""
         kvals = [raw for name, raw in self.rank(proc.rank) if not key or name == key]
         kvals += more
         return object_of(self._buffer_type, name or proc, kvals) if kvals else b""

@@ -70,7 +70,7 @@ ACCEPTS = 16
 """Connections accepted in one turn, so that a burst of them does not delay the others."""
 
 MAX_UNNAMED = 32
-"""Connections without a name that are listened to in one turn, after those of clients."""
+"""The most connections without a name that are read in one turn, after the clients' connections."""
 
 FULL = 1 << 20
 """Bytes that may wait for a reader; with more, nothing is read from it until it has read its answers."""
@@ -157,7 +157,7 @@ class Link:
         return self.socket is None or has_ended(self.socket)
 
     def close(self) -> None:
-        """Close after what was sent, as far as the socket takes it at once. May be called twice."""
+        """Close after the queued data is sent, as far as the socket accepts it at once. May be called twice."""
         if not self._closing:
             self._closing = True
             if not self._out:
@@ -184,7 +184,7 @@ class Link:
             self._reactor.watch(self, events)
 
     def flush(self) -> None:
-        """End a turn: give the socket what it takes, keep the rest."""
+        """End a turn: send as much as the socket accepts, and keep the rest."""
         connection = self.socket
         if connection is None:
             return
@@ -553,7 +553,7 @@ class Reactor:
             alone = alone and visits == self._visits
 
     def in_turn(self, function: Callable[[], T]) -> T:
-        """On the thread that has attached: run a function in a turn, after what has been posted before.
+        """Run a function in a turn on the attached thread, after the functions posted before.
 
         Raises:
             NotInitialized: The loop has ended.
@@ -627,12 +627,12 @@ class Reactor:
                 return
 
     def _rest(self) -> float:
-        """End a turn; return the seconds until the next one, less than 0 where nothing is due."""
+        """End a turn; return the seconds until the next one, less than 0 if no timer is set."""
         if self._calls:
             self._run_calls()
         if self.dirty:
             self._flush()
-        # One that was cancelled may end a sleep for nothing, once.
+        # A cancelled timer may end a sleep once without an effect.
         timers = self._timers
         timeout = timers.due[0][0] - time.monotonic() if timers.due else -1.0
         if timers.due and timeout <= 0:

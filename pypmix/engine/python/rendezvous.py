@@ -117,7 +117,7 @@ class Post:
         self._files: list[tuple[str, tuple[int, int, int]]] = []
 
     def session(self, folder: str) -> None:
-        """Write those by which tools find a server by its pid, by its nspace, or as the only one in its folder.
+        """Write the files by which tools find a server by its pid, by its nspace, or as the only one in its folder.
 
         A name that another living server has stays its own: several of them may share a folder.
 

@@ -253,7 +253,7 @@ class Server(Node):
                 self._depart(process, lost=True)
             return
 
-        # The process has ended, but what it sent before may still be on its way: its own finalize, for one.
+        # The process has ended, but its earlier messages may still arrive, such as its own finalize.
         def linger() -> None:
             if not process.registered:
                 for peer in self._peers.get(process, [])[:]:
@@ -278,7 +278,7 @@ class Server(Node):
     # Connections.
 
     def opened(self, link: Link) -> None:
-        """A process has connected."""
+        """Add a new connection of a process."""
         self.handshakes.opened(link)
 
     def charge(self, process: Process, seconds: float) -> None:
@@ -289,7 +289,7 @@ class Server(Node):
         self._have_turns()
 
     def busy(self, peer: Peer) -> None:
-        """A connection has sent more than others can be made to wait for: it has turns among theirs."""
+        """Hold a connection that has sent too much at once; it has turns among the others'."""
         self._busy[peer] = None
         peer.link.hold(True)
         self._have_turns()
@@ -343,7 +343,7 @@ class Server(Node):
         self.lost(peer, reason)
 
     def lost(self, peer: Peer, reason: str = "") -> None:
-        """A connection has ended, for a reason if it was ended on this side."""
+        """Handle the end of a connection; `reason` is given if this side has ended it."""
         if reason:
             self.log(peer.process.proc, f"dropped: {reason}")
         self._disconnect(peer)
@@ -373,7 +373,7 @@ class Server(Node):
             topic.disconnected(peer)
 
     def _withdraw(self, peer: Peer, _tag: int, payload: bytes) -> None:
-        """A client gives up waiting for a collective; the answer is that of its request, as is the end of any other."""
+        """Withdraw a client from a collective that it gives up; the answer goes to the tag of its first request."""
         tag = decode_withdrawal(payload, peer.buffer_type)
         if self.collectives.retract(peer.process, (peer, tag)):
             peer.status(tag, statuses.ERR_TIMEOUT)

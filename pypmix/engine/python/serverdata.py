@@ -175,9 +175,9 @@ class Store:
         self.groups: dict[str, tuple[Proc, ...]] = {}
         """The members of groups, by group rank; a group's name stands for an nspace."""
         self.aliases: dict[str, str] = {}
-        """The nspaces of this server's own jobs by the names that they have in the eyes of other clusters."""
+        """The nspaces of this server's own jobs by their names in other clusters."""
         self.connections: dict[str, Connection] = {}
-        """Details of those of `groups` that are connections; queries after groups leave these out."""
+        """The connections among `groups`; queries of groups leave them out."""
         self.namesakes: dict[str, list[str]] = {}
         """Where further groups of a name are that have no member in common, as MPI allows them."""
         self.psets: dict[str, dict[Proc, None]] = {}
@@ -320,7 +320,7 @@ class Store:
         return tuple([Proc.unchecked(self.key_of(proc.nspace, caller) or proc.nspace, proc.rank) for proc in procs])
 
     def plain(self, procs: Iterable[Proc]) -> list[Proc]:
-        """Return procs with the names that those of this cluster have in it."""
+        """Return procs with this cluster's own names for its procs."""
         aliases = self.aliases
         return [Proc.unchecked(aliases[proc.nspace], proc.rank) if proc.nspace in aliases else proc for proc in procs]
 
@@ -345,15 +345,15 @@ class Store:
         return process if process is not None and process.local else None
 
     def expand(self, procs: Iterable[Proc], remote: bool = False) -> tuple[frozenset[Process], frozenset[Proc]]:
-        """Return the procs that these name, the wildcard being all of an nspace: those of this server, and the others.
+        """Return the named procs of this server and of others; the wildcard names all procs of an nspace.
 
         Args:
             procs: The procs.
-            remote: Whether unknown nspaces are taken for those of other servers.
+            remote: Whether unknown nspaces are assumed to be of other servers.
 
         Raises:
-            NotFound: One of them is not known.
-            PMIxError: None is named, or one by a special rank that means nothing here (`ERR_BAD_PARAM`).
+            NotFound: A proc is not known.
+            PMIxError: No proc is named, or a special rank that is not valid here (`ERR_BAD_PARAM`).
         """
         members: set[Process] = set()
         others: set[Proc] = set()
@@ -386,7 +386,7 @@ class Store:
         return frozenset(members), frozenset(others)
 
     def address(self, name: str) -> tuple[frozenset[Process], frozenset[Proc]]:
-        """Return the members of a group: those of this server, and the others."""
+        """Return the members of a group that are of this server, and the other members."""
         members = self.groups[name]
         known = self._addresses.get(name)
         if known is None or known[0] is not members:
@@ -399,7 +399,7 @@ class Store:
         self._addresses.put(name, (self.groups[name], (members, others)))
 
     def ungrouped(self, procs: Iterable[Proc]) -> Iterator[Proc]:
-        """Yield the procs, with those of groups under their own names."""
+        """Yield the procs, with procs that are named by a group under their own names."""
         if not self.groups:
             yield from procs
             return

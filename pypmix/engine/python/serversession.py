@@ -332,7 +332,7 @@ class ServerSession:
                 return
 
     def opened(self, link: Link) -> None:
-        """A client has connected by a link of the caller's; on the reactor's thread."""
+        """Add a client that has connected by a link of the caller; on the reactor's thread."""
         self._server.opened(link)
 
     # Calls of hosts, from any thread.
@@ -415,12 +415,12 @@ class ServerSession:
         self._reactor.call(lambda: self._server.events.notify(event))
 
     def expire(self, kind: str, name: str, procs: frozenset[Proc], done: Callable[[], None]) -> None:
-        """End what some procs have begun, since the time of one of them has run out elsewhere; then call `done`.
+        """End a collective of some procs, since the time limit of a proc has passed elsewhere; then call `done`.
 
         Args:
             kind: The kind of operation.
-            name: Its id, or the group that was named; empty for none.
-            procs: Who takes part.
+            name: Its id, or the named group; empty for none.
+            procs: The participants.
             done: Called on the thread of the server.
         """
 
@@ -441,7 +441,7 @@ class ServerSession:
         self._reactor.forked()
 
     def catch_up(self) -> None:
-        """Nothing is answered before the host."""
+        """Do nothing: this engine sends no answer before the host's."""
 
     def trace(self) -> Callable[[], Traced]:
         """See `ServerSession.trace`."""
@@ -452,7 +452,7 @@ class ServerSession:
         return tracer.drain
 
     def settle(self) -> bool:
-        """See `ServerSession.settle`: any number of losses may follow."""
+        """See `ServerSession.settle`: several losses may be processed at once."""
         return False
 
     def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:

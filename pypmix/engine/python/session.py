@@ -324,7 +324,7 @@ def _release(env: Mapping[str, str]) -> Release:
 
 
 def _credential(offered: str) -> tuple[str, bytes]:
-    """Return the first security module of those offered that this process has, and its credential."""
+    """Return the first offered security module that this process has, and its credential."""
     lacking = ""
     for module in offered.split(","):
         if module == "native":

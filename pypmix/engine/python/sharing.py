@@ -1,4 +1,4 @@
-"""Direct modex: the values of this server's procs that other servers ask for, once they are committed."""
+"""Direct modex: other servers' requests for the values of this server's procs, answered after the commit."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class ToolSession:
 
     Args:
         env: The environment.
-        proc: The name that the tool brings; None if it is to be given one.
+        proc: The name that the tool has chosen; None if the server assigns one.
         launcher: Whether it launches jobs.
     """
 

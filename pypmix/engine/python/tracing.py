@@ -100,7 +100,7 @@ class TracedLink:
         self._link.close()
 
 
-# All that these two need is at hand without an attribute: they are called once for each request.
+# These two need no look-up of attributes: they are called once for each request.
 
 
 def _sending(send: Callable[[bytes], None], peer: TracedPeer, tracer: Tracer) -> Callable[[bytes], None]:

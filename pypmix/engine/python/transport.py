@@ -101,7 +101,7 @@ def connect(
 
 
 def connect_local(path: str) -> _socket.socket | None:
-    """Return a connection to a Unix-domain socket, None where this process cannot reach it: in a container, for one."""
+    """Return a connection to a Unix-domain socket, None if this process cannot reach it, such as in a container."""
     try:
         sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     except OSError:
@@ -244,7 +244,7 @@ class Connection:
         self._fd = sock.fileno()
         readable = select.poll()
         readable.register(self._fd, select.POLLIN)
-        # A thread that sleeps in a read of a Unix-domain socket is woken when the server takes what was sent, too.
+        # A thread that sleeps in a read of a Unix-domain socket is also woken when the server reads sent data.
         self._readable = readable.poll
         self._either = select.poll()
         """The socket, and the nudge once there is one."""
@@ -475,7 +475,7 @@ class Connection:
             self._readable()
         if ready:
             try:
-                # One call of C functions: no exception of a signal handler can lose what was received.
+                # One call of C functions: no exception of a signal handler can lose received bytes.
                 chunks.extend(map(self._recv, _SIZES))
             except OSError as error:
                 self._fail(error)
@@ -581,7 +581,7 @@ class Connection:
     # Bytes
 
     def _flush(self) -> None:
-        """Send what can be sent at once."""
+        """Send as much as possible without waiting."""
         machine = self._machine
         while machine.out[0]:
             data, sent = machine.out

@@ -247,7 +247,7 @@ class Asking(Topic):
             peer.send(tag, payload)
 
     def heartbeat(self, peer: Peer) -> None:
-        """Tell the host that a proc is alive."""
+        """Report to the host that a proc is alive."""
         now = self.server.clock.now()
         if now < self._beats.get(peer, 0.0):
             return
@@ -259,7 +259,7 @@ class Asking(Topic):
 
         self.server.host.upcall(Heartbeat(), heard, peer.process)
 
-    # Queries: the host first, which knows what is new; then what is registered here.
+    # Queries: the host is asked first, since its values are newer than the values registered here.
 
     def _query(self, peer: Peer, tag: int, payload: bytes) -> None:
         queries = fields_of(peer, Command.QUERY, payload)["queries"]

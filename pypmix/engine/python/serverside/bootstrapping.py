@@ -167,14 +167,14 @@ class Bootstrap(Construct):
         self.server.host.upcall(GroupUpcall(GROUP_CANCEL, self.name, (process.proc,), infos), ignore)
 
     def _refuse(self, process: Process, status: int, absent: tuple[Proc, ...] | None = None, reason: str = "") -> None:
-        """One caller will not be in the group, as the host knows."""
+        """Answer a caller that will not be in the group, by the host's decision."""
         self._offered.discard(process)
         peer, tag = self.collective.take_back(process)
         answer_failure(peer, tag, told_as(status, peer), absent, reason)
         self.go_on()
 
     def _overdue(self, process: Process) -> None:
-        """The time of a caller has run out."""
+        """Handle the time limit of a caller."""
         if process not in self._offered:
             self.collective.absent = self.missing()
             self.collective.finish(statuses.ERR_TIMEOUT)
@@ -183,7 +183,7 @@ class Bootstrap(Construct):
         def give_up() -> None:
             self._refuse(process, statuses.ERR_TIMEOUT, self.missing())
 
-        # The host may have made the group already, with this caller, and its word be on the way: it is given a moment.
+        # The host may have made the group already, with this caller, and its answer may arrive soon: wait a moment.
         self._timers[process] = self.server.clock.call_later(HOST_GRACE, give_up)
         self._withdraw_offer(process, status_info(statuses.ERR_TIMEOUT))
 

@@ -298,7 +298,7 @@ class Connecting(Topic):
         infos: tuple[Info, ...],
         beyond: tuple[Info, ...] = (),
     ) -> None:
-        """Tell participants of one of them."""
+        """Report a proc to participants."""
         rest = [each for each in to if each != about.proc]
         self._tell(code, about, rest, others, (*infos, proc(keys.EVENT_AFFECTED_PROC, about.proc)), beyond)
 
@@ -324,7 +324,7 @@ class Connecting(Topic):
     # Names of connections that a client's library does not return
 
     def keep(self, process: Process, infos: tuple[Info, ...], made: Connected) -> None:
-        """Keep what a library does not hand on until its program asks for it."""
+        """Keep the name and the procs of a connection, which a library does not return, for a query of its program."""
         token = found(infos, CONNECT_TOKEN, int)
         if token is not None:
             tokens = self._tokens.setdefault(process, {})
@@ -374,7 +374,7 @@ class _Joint(NodeMeaning):
         return True
 
     def submitted(self) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
-        """Return the procs and the directives that the host is given."""
+        """Return the procs and the directives for the host."""
         gone = self.gone_procs()
         directives = self.directives(KEPT_HERE)
         return self.procs(), (*directives, listing(ABSENT, gone)) if gone else directives
@@ -427,7 +427,7 @@ class _Connect(_Joint):
         except (TypeError, ValueError) as problem:
             self.server.host.log(f"the host answered a connect with nonsense: {problem}")
             return statuses.ERROR
-        # Participants elsewhere may have said that it continues without ended ones.
+        # Participants elsewhere may have asked that it continues without ended procs.
         collective.ft = collective.ft or bool(self.made.nspace) or is_set(self.made.directives, CONNECT_OPTIONAL)
         return collective.status
 

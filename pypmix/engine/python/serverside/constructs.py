@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 OWN = frozenset({keys.GROUP_INFO, keys.GROUP_ENDPT_DATA, REACTS, keys.PROC_INFO_ARRAY})
 """Directives that each member gives for itself; the host does not get them, or gets them in another form.
 
-The last is what it has committed, which others get when they ask.
+The last is its committed data, which others get on request.
 """
 
 
@@ -174,7 +174,7 @@ class Construct(NodeMeaning):
     """Whether its callers do not know each other; see `Bootstrap`."""
 
     left_out = OWN | {keys.GROUP_FINAL_MEMBERSHIP_ORDER}
-    """Directives that the host is not given as they are."""
+    """Directives that are not sent to the host unchanged."""
 
     def __init__(self, groups: Constructing, collective: Collective[Process, Call]) -> None:
         self.server = groups.server
@@ -497,7 +497,7 @@ class Construct(NodeMeaning):
             answer_failure(peer, tag, told_as(status, peer), collective.absent, collective.reason)
 
     def _tell_of_absent(self, absent: tuple[Proc, ...]) -> None:
-        """Tell programs on libpmix which members had ended before a fault tolerant construct.
+        """Report to programs on libpmix the members that had ended before a fault tolerant construct.
 
         Servers of libpmix do so from 7.0 on, when the group exists, and programs written for them wait for it.
         """
@@ -546,7 +546,7 @@ class Construct(NodeMeaning):
         self.server.host.upcall(GroupUpcall(GROUP_CONSTRUCT, self.name, self.procs(), infos), ignore)
 
     def _cancel(self, status: int = statuses.SUCCESS) -> None:
-        """Tell the host that this server gives up what it is asked."""
+        """Report to the host that this server gives up the construct."""
         self._groups.cancel(self.name, status)
 
     def abort(self, quiet: bool = False) -> None:

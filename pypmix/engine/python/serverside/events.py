@@ -377,7 +377,7 @@ class Events(Topic):
         self._over(over, peer.process)
 
     def _abandoned(self, granted: Collection[int], process: Process) -> None:
-        """Tell the host of granted codes that no client has or is about to have."""
+        """Report to the host the granted codes that no client has registered or is registering."""
         if granted:
             awaited = {code for asked in self._asking.values() for other in asked for code in other.granted}
             left = dict.fromkeys(granted)

@@ -156,7 +156,7 @@ class Forming(Topic):
         self.server.clock.call_later(OWED_SECONDS, over)
 
     def cancel(self, name: str, status: int = statuses.SUCCESS) -> None:
-        """Tell the host that this server gives up what it is asked, or what other servers wait for."""
+        """Report to the host that this server gives up a construct that the host or other servers wait for."""
         infos = (status_info(status),) if status == statuses.ERR_TIMEOUT else ()
         self.server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (), infos), ignore)
 

@@ -37,7 +37,7 @@ CACHE_SIZE = 1 << 20
 """Bytes of each nspace that are kept for late pulls."""
 
 MAX_CACHE_SIZE = 16 << 20
-"""The most that a directive makes of it."""
+"""The largest cache that a directive can set."""
 
 MANY_OVER = 64
 """Bound of the ended jobs whose output is kept."""
@@ -159,7 +159,7 @@ class Forwarding(Topic):
         self._inputs: dict[Peer, int] = {}
         self._last = 0
 
-    # Output that comes from the host.
+    # Output from the host.
 
     def deliver(self, output: Output) -> None:
         """Forward a piece of output to all pulls that want it, or keep it."""
@@ -298,7 +298,7 @@ class Forwarding(Topic):
         self.server.host.upcall(op, answer, peer.process)
 
     def spawned(self, peer: Peer, nspace: str, channels: int, directives: tuple[Info, ...]) -> None:
-        """A client has started a job, and wants its output on these channels without a pull."""
+        """Forward a new job's output on these channels to the client that has started it, without a pull."""
         cache = _Cache()
         for info in directives:
             if info.key == keys.IOF_CACHE_SIZE and isinstance(info.value.data, int):
@@ -332,7 +332,7 @@ class Forwarding(Topic):
                 self._release(feed, directives)
 
     def _release(self, feed: _Feed, directives: tuple[Info, ...]) -> None:
-        """Tell the host that this output is no longer wanted, if it has given an id."""
+        """Report to the host that this output is no longer wanted, if it has given an id."""
         if self._feeds.get(feed.name) is feed:
             del self._feeds[feed.name]
             if feed.id is not None:

@@ -94,7 +94,7 @@ class Records:
         self._groups[name] = group
 
     def dissolve(self, name: str) -> None:
-        """A group no longer exists."""
+        """Remove a group that no longer exists."""
         self._server.store.forget_group(name)
         group = self._groups.pop(name, None)
         self._server.collectives.forget_group(name)
@@ -387,14 +387,14 @@ class Records:
                 self._leave(key, left)
 
     def _learn(self, name: str, event: Notification, members: tuple[Proc, ...]) -> None:
-        """A group without members here has admitted a proc of this server."""
+        """Record a group without members here that has admitted a proc of this server."""
         added = listed(event.infos, ADDED)
         store = self._server.store
         free = store.get(name) is None and not store.keys_of(name) and len(store.groups) < MAX_GROUPS
         taken_in = added and {*added} <= {*members} and all(map(self._lives, added))
         if free and taken_in and event.source in members and not self._server.store.here(event.source):
             self.form(name, members, Group(context_id=found(event.infos, keys.GROUP_CONTEXT_ID, int)))
-            # One that was admitted before this one may have ended: this server did not know of the group then.
+            # A proc that was admitted earlier may have ended before this server knew the group.
             self.report_ended(name)
 
     def _selected(self, name: str, event: Notification) -> None:

@@ -312,7 +312,7 @@ class Groups(Constructing):
         return self.records.swallowed(event)
 
     def happened(self, event: Notification) -> None:
-        """An event about groups has been raised, and those in its range know of it."""
+        """Apply an event about groups that was raised and delivered to its range."""
         if event.code == statuses.GROUP_CONSTRUCT_ABORT:
             for construct in self.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
                 if self.server.store.find(event.source) in construct.collective.membership.members:

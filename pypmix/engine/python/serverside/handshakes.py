@@ -41,7 +41,7 @@ FLOOR = (4, 1, 0)
 STATUS_READERS = (((5, 0, 9), (6, 0, 0)), ((6, 1, 0), (1 << 16, 0, 0)))
 """Releases, from and before, whose clients apply the status of a refusal.
 
-The others continue as if they were admitted, and may wait for ever; they understand a connection that closes.
+Other clients continue as if they were admitted, and may wait for ever; for them the connection is closed.
 """
 
 MAX_HANDSHAKES = 1024
@@ -89,7 +89,7 @@ class Handshake:
             self.received(early)
 
     def drained(self) -> None:
-        """Nothing waits for that here."""
+        """Do nothing: no data waits here."""
 
     def lost(self, reason: str = "") -> None:
         self._handshakes.incomplete.pop(self, None)
@@ -126,7 +126,7 @@ class Handshakes:
         self._make = make
 
     def opened(self, link: Link) -> None:
-        """A process has connected."""
+        """Begin the handshake of a new connection, or refuse it."""
         uid = link.uid()
         if not self.admission.welcome(uid):
             if self._has_ended(link, uid):
@@ -185,7 +185,7 @@ class Handshakes:
         self._dismiss(handshake)
 
     def refuse_because(self, handshake: Handshake, error: BaseException, who: object, release: Release) -> None:
-        """End a connection that may not be what it wants to be, in the way that its release understands."""
+        """Refuse a connection, in the way that its release understands."""
         if self._has_ended(handshake.link, handshake.link.uid()):
             self._dismiss(handshake)
             return
@@ -210,7 +210,7 @@ class Handshakes:
         self._server.host.authenticate(hello.credential, proven)
 
     def _introduced(self, handshake: Handshake, hello: Hello) -> None:
-        """A connection has said who it is, and its credential holds the user and the group."""
+        """Admit a connection after its hello, whose credential has the user and the group."""
         self.incomplete.pop(handshake, None)
         try:
             release = parse_release(hello.version)

@@ -73,7 +73,7 @@ class Inviting:
             raise OutOfResources(f"there are {MAX_INVITATIONS} invitations")
         order = self._groups.flat(tuple(store.ungrouped(store.own(fields["procs"], leader))))
         if leader not in order:
-            # The members are those it names. Its own library refuses this, too.
+            # The members are the named procs. The caller's library refuses this, too.
             raise PMIxError("the inviting proc is not among the invited", status=statuses.ERR_NOT_A_MEMBER)
         if len(order) < 2 or any(each.rank > RANK_VALID for each in order):
             raise PMIxError("the invited are not known by their ranks", status=statuses.ERR_BAD_PARAM)
@@ -110,7 +110,7 @@ class Inviting:
     # Progress of an invitation
 
     def happened(self, event: Notification) -> None:
-        """An event about groups has been raised, here or on another server."""
+        """Apply an event about groups that was raised here or on another server."""
         invitation = self._under_way.get(found(event.infos, keys.GROUP_ID, str) or "")
         if invitation is None:
             return
@@ -128,10 +128,10 @@ class Inviting:
             self._abort(invitation)
 
     def departed(self, process: Process) -> None:
-        """A proc of this server has ended."""
+        """Handle the end of a proc of this server."""
         for invitation in list(self._under_way.values()):
             if invitation.leader is process:
-                # Those who are invited choose another leader, or give it up.
+                # The invited procs choose another leader, or give it up.
                 self._end(invitation)
             elif process.proc in invitation.order:
                 self._fail(invitation, process.proc)

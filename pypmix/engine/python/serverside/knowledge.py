@@ -125,7 +125,7 @@ class Knowledge:
         return tuple(dict.fromkeys([name for space in self._spaces(nspace) for name in _hosts(space).values()]))
 
     def _home(self, process: Process) -> str | None:
-        """Return the node of a proc; that of a tool is where this server's own procs are."""
+        """Return the node of a proc; the node of a tool is this server's node."""
         name = _hosts(process.namespace).get(process.proc.rank)
         if name is not None:
             return name
@@ -136,7 +136,7 @@ class Knowledge:
         return None
 
     def _jobs(self) -> list[Namespace]:
-        """Return the nspaces that are jobs; those of tools have no job info."""
+        """Return the nspaces of jobs; the nspaces of tools have no job info."""
         return [namespace for namespace in self._server.store if namespace.job.job]
 
     def _spaces(self, nspace: str | None) -> list[Namespace]:
@@ -202,7 +202,7 @@ class Knowledge:
             return None
 
     def _groups(self, asked: _Asked) -> dict[str, tuple[Proc, ...]]:
-        """Return the groups of the range that a query gives, those of the whole session by default."""
+        """Return the groups in the range of a query, by default all groups of the session."""
         given = {info.key: info.value.data for info in asked.qualifiers}
         range = given.get(keys.RANGE, RANGE_SESSION)
         own = asked.process.proc
@@ -322,7 +322,7 @@ def _node(namespace: Namespace, name: object, nodeid: object) -> tuple[Info, ...
 
 
 def _local(node: Iterable[Info]) -> list[int]:
-    """Return the ranks that are registered as those of a node."""
+    """Return the registered ranks of a node."""
     text = _data(node, keys.LOCAL_PEERS)
     found = [decimal(rank) for rank in str(text).split(",")] if text else []
     return sorted([rank for rank in found if rank is not None])

@@ -41,7 +41,7 @@ MAX_HELD = 64 << 10
 
 
 class OutputForm:
-    """One reader's form, and where in a line each source is.
+    """One reader's form, and the position of each source in its line.
 
     Args:
         tag: The format of the text before each line; empty for none.
@@ -65,7 +65,7 @@ class OutputForm:
         return cls(tag, timestamp, xml) if tag or timestamp or xml else None
 
     def apply(self, output: Output) -> bytes:
-        """Return a piece in this form; empty if nothing of it can be shown yet."""
+        """Return a piece in this form; empty if no part of it can be shown yet."""
         return self._elements(output) if self._xml else self._lines(output)
 
     def _lines(self, output: Output) -> bytes:

@@ -149,7 +149,7 @@ class Plans:
     """The requests that are remembered.
 
     Args:
-        store: The nspaces that they are about.
+        store: The store of the server.
     """
 
     def __init__(self, store: Store) -> None:

@@ -63,7 +63,7 @@ class Tools(Topic):
         self._assigned = 0
 
     def greeted(self, handshake: Handshake, hello: Hello, release: Release) -> None:
-        """A connection has said that it is more than a simple client."""
+        """Handle the hello of a connection that is not a simple client."""
         who = f"a tool (kind {hello.flag})" if hello.nspace is None else f"{hello.nspace}:{hello.rank}"[:300]
         try:
             uid, gid = self._user(hello, release, handshake.link.uid())
@@ -135,7 +135,7 @@ class Tools(Topic):
         if hello.uid != uid:
             raise PMIxError(f"it calls itself user {hello.uid} and user {uid}", status=statuses.ERR_INVALID_CRED)
         if uid != self.owner and self._handshakes.admission.is_vouched(owner, hello.psec, self.owner):
-            # In a user namespace where users have other numbers, so have groups.
+            # In a user namespace in which users have other numbers, groups have other numbers too.
             return self.owner, os.getegid()
         return uid, gid
 
