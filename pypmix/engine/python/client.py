@@ -754,7 +754,7 @@ class Client:
         self._shut(failure.detail, lambda: LostConnection(failure.detail, hint=failure.hint))
 
     def close(self) -> None:
-        """End without a word to the server."""
+        """End without a message to the server."""
         self._shut(
             "the client was closed",
             lambda: NotInitialized("the client is closed", hint="open a new one"),

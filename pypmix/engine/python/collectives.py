@@ -129,7 +129,7 @@ class NodeMeaning(Meaning["Process", "Call"]):
         """Return the upcall that reports its end here; None if it is reported in another way."""
         return None
 
-    # The way down
+    # Results
 
     def decided(self, result: Any, error: BaseException | None) -> None:
         """The host has decided."""

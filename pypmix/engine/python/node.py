@@ -92,7 +92,7 @@ if TYPE_CHECKING:
             """Find the user and group of a munge credential; `answer` is called as for an upcall."""
 
         def log(self, text: str) -> None:
-            """Note something that a person who runs the server should know."""
+            """Log a message for the operator of the server."""
 
     class EventsPort(Protocol):
         """Events, as other topics see them."""

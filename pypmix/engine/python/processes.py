@@ -373,7 +373,7 @@ class JobPack:
         return object_of(self._buffer_type, Proc(name or self._name, RANK_WILDCARD), kvals) if kvals else b""
 
     def rank_object(self, proc: Proc, key: str, more: Iterable[bytes] = (), name: Proc | None = None) -> bytes:
-        """Return a rank's values, or only one key's, and `more`, as an object of a reply, under `name` if it is given."""
+        """Return a rank's values, or only one key's, and `more`, as an object of a reply, under `name` if given."""
         kvals = [raw for name, raw in self.rank(proc.rank) if not key or name == key]
         kvals += more
         return object_of(self._buffer_type, name or proc, kvals) if kvals else b""

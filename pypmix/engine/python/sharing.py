@@ -92,7 +92,7 @@ class Sharing:
         ]
 
     def registered(self, namespace: Namespace) -> None:
-        """Answer the requests of other servers that arrived before their nspace was registered."""
+        """Process the requests of other servers that arrived before their nspace was registered."""
         for proc in [proc for proc in self._requests if proc.nspace == namespace.name]:
             for request in self._taken(proc):
                 self._take(proc, request)
@@ -153,8 +153,8 @@ class Sharing:
 def _has(process: Process, key: str) -> bool:
     """Return True if a proc has committed a key or, without a key, any data.
 
-    The result is also True for a key that is not committed for other servers, and for reserved keys, which are never
-    committed: it is useless to wait for them.
+    After a commit, the result is also True for a key that is not committed for other servers, and for reserved keys,
+    which are never committed: it is useless to wait for them.
     """
     if not process.committed:
         return False

@@ -457,7 +457,7 @@ class Connection:
             waiter.lock = _thread.allocate_lock()
             waiter.lock.acquire()
         if self._machine.out[0]:
-            # The reader may be asleep and not know that there is something to send.
+            # The reader may be asleep and not know that data waits to be sent.
             self._stuck = True
             self._arrange()
         return False
@@ -558,7 +558,7 @@ class Connection:
                 if not struck(error):
                     self.give_up("a blocking call of the client", error)
                     return
-                continue  # another signal, while this one is being dealt with
+                continue  # another signal, while this one is handled
             self._deliver()
             return
         self.close()

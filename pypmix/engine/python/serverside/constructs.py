@@ -255,7 +255,7 @@ class Construct(NodeMeaning):
         came = self._groups.guests(self.name, added)
         return tuple([each for each in added if each not in came])
 
-    # The way up
+    # Upcalls
 
     def ask(self) -> None:
         """Ask the host, unless it waits for reactions of callers or for added procs."""
@@ -369,7 +369,7 @@ class Construct(NodeMeaning):
         present = placed(order, {*self.here}.difference(self.gone_procs()))
         return bootstrap_order([present], guests, order), tuple(sorted({*self.procs(), *guests}))
 
-    # The way down
+    # Results
 
     def take(self, result: object) -> int | None:
         """Read the host's answer: the group, or procs of other servers that have ended."""
@@ -451,7 +451,7 @@ class Construct(NodeMeaning):
         elif absent:
             members = tuple([each for each in members if each not in absent])
         inside = frozenset(members)
-        # The host may know of the end of a caller before this server has read its last word.
+        # The host may know of the end of a caller before this server has read its last message.
         missing = [each.proc for each in collective.arrived if each.registered and each.proc not in inside]
         if missing:
             raise ValueError(f"{missing[0]} is not among the members")

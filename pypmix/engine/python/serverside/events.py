@@ -168,7 +168,7 @@ class _Kept:
         return iter(sorted([*self._ends, *self._rest], key=_NUMBER))
 
     def add(self, event: _Event, most: int) -> None:
-        """Keep an event, and drop the oldest events until all kept events have at most `most` bytes."""
+        """Keep an event, and drop the oldest events beyond the bounds of number and of size (`most` bytes)."""
         ends = event.sender is None and event.notification.code in ENDS
         (self._ends if ends else self._rest).append(event)
         self._bytes += event.size
@@ -279,7 +279,7 @@ class Events(Topic):
         self._considered.update({code: [] for code in unheard})
 
         def answer(_result: None, error: BaseException | None) -> None:
-            # Of most codes it is not the host who raises their events, so it need have no opinion.
+            # The host does not raise the events of most codes, so it need not support them.
             refused = error is not None and status_of(error) != statuses.ERR_NOT_SUPPORTED
             waiting = [other for code in unheard for other in self._considered.pop(code)]
             if refused:
@@ -291,10 +291,10 @@ class Events(Topic):
                     other.granted.update(other.wanted.keys() & set(unheard))
                 self._consider(other)
             if not refused:
-                # Their clients may have changed their minds, or be gone.
+                # Their clients may have deregistered them, or disconnected.
                 self._abandoned(unheard, peer.process)
 
-        # To name no codes means all.
+        # A registration without codes is for all codes.
         codes = () if DEFAULT in unheard else unheard
         self.server.host.upcall(RegisterEvents(codes, registration.infos), answer, peer.process)
 

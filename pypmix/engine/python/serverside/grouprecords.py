@@ -115,7 +115,7 @@ class Records:
         invitation = self._invitations.get(name)
         return None if invitation is None else invitation.inviter
 
-    # Who goes
+    # Departures
 
     def remove_ended(self, members: Iterable[Proc]) -> None:
         """Remove members that have ended while their group was under construction."""

@@ -321,7 +321,7 @@ class Groups(Constructing):
         if self._inviting is not None:
             self._inviting.happened(event)
 
-    # Who goes
+    # Departures
 
     def departed(self, process: Process, lost: bool) -> None:
         for construct in [each for made in self.under_way.values() for each in made]:
