@@ -31,7 +31,7 @@ MAX_ENTRIES = 200_000
 
 EMPTY_READS = 4
 EMPTY_PAUSE = 0.01
-"""Natives write into a file that exists already, so that a reader may read it too early."""
+"""Natives write into a file that exists already, so a reader may read it too early."""
 
 PROBE_SECONDS = 1.0
 
