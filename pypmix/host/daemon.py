@@ -1,19 +1,18 @@
-"""The daemon of a node: its PMIx server, and the ranks that a launcher elsewhere has it run there.
+"""The daemon of a node: its PMIx server, and the ranks that a remote launcher runs there.
 
-The daemon is a manager of its own share of each job: it starts, signals, feeds and reads the ranks of its node, and
-answers with the servers of the other nodes what concerns them together. It decides nothing: how a rank has ended, what
-it wrote, and what its server asks beyond that goes to the launcher, whose orders it carries out
-(`pypmix.host.orders`).
+The daemon is a manager of its share of each job: it starts, signals, feeds and reads the ranks of its node, and
+completes collectives together with the servers of the other nodes. It decides nothing: the exits of ranks, their
+output, and all other requests of its server go to the launcher, whose orders it carries out (`pypmix.host.orders`).
 
-States. It reads one line on its standard input (`bootstrap`), opens its server, says on its standard output that it is
-ready (`read_ready`), and dials the launcher. The launcher tells it where the daemons listen that came before; those
-that come later dial it. It leaves where its standard input ends, where the launcher says so or is lost to the exchange,
-and on SIGTERM: ranks get SIGTERM, and SIGKILL after the grace; what has left their process groups too. Where it is
-killed itself, its guard does that. A daemon that a relay has started (`pypmix.host.rosters.tree`) leaves where the
-relay says a word, and goes on where its standard input ends without one, once it has met the launcher.
+States. It reads one line on its standard input (`bootstrap`), opens its server, reports on its standard output that it
+is ready (`read_ready`), and dials the launcher. The launcher sends it the addresses of the daemons that joined earlier;
+later ones dial it. It leaves if its standard input ends, if the launcher orders it or is lost to the exchange, and on
+SIGTERM: ranks get SIGTERM, and SIGKILL after the grace, and so do processes that left their process groups. If the
+daemon itself is killed, its guard does that. A daemon that a relay has started (`pypmix.host.rosters.tree`) leaves if
+the relay sends anything, and continues if its standard input ends without data, once it has met the launcher.
 
-Threads. Requests of the server come on its engine's thread, and so do messages of other servers by TCP, since most of
-them are the answers; all else is on the loop.
+Threads. Requests of the server arrive on its engine's thread, and so do messages of other servers by TCP, since most
+of them are the answers; all else is on the loop.
 """
 
 from __future__ import annotations
@@ -80,16 +79,16 @@ MAX_LINE = 4 << 20
 """The longest first line, in bytes."""
 
 WINDOW = 1 << 20
-"""Bytes of output that may be on their way to the launcher: ranks that write faster than it hands on block."""
+"""Bytes of output that may be on their way to the launcher: ranks that write faster than it passes on block."""
 
 REPORT_SECONDS = 5.0
 """Seconds that the launcher has for a report."""
 
 REACH = 300.0
-"""Seconds to reach the launcher; it has gone where its patience is shorter and it cannot end our standard input."""
+"""Seconds to reach the launcher; it has exited if its patience is shorter and it cannot end our standard input."""
 
 LINGER = 1.0
-"""Seconds for which what is left to be told is sent."""
+"""Seconds for which the last messages are sent."""
 
 ABOUT_FILES = MET | {FILES, FOLDERS}
 """Directives of a job control that concerns files of this node alone."""
@@ -102,22 +101,22 @@ class Orders(Record):
 
     Args:
         node: The daemon's name.
-        session: What the nspaces of the session's jobs begin with.
-        secret: What all servers of the session know.
-        launcher: The launcher's name among them, and where it listens; tried in order.
+        session: The beginning of the nspaces of the session's jobs.
+        secret: The secret that all servers of the session share.
+        launcher: The launcher's name among them, and its addresses, to try in order.
         number: The node's place among the nodes.
-        interface: The network to listen on: a name, an address or a CIDR; empty for the one that leads to the launcher.
-        env: What is added to the environment of ranks.
-        folder: Where its folder is made; empty for TMPDIR.
-        wdir: Where ranks run, if there is such a folder here.
+        interface: The network to listen on: a name, an address or a CIDR; empty for the network to the launcher.
+        env: Variables to add to the environment of ranks.
+        folder: The parent of its folder; empty for TMPDIR.
+        wdir: The folder in which ranks run, if it exists here.
         grace: Seconds that ranks have between SIGTERM and SIGKILL.
         keep_alive: Seconds after which another server that does not answer is lost.
         encrypt: See `TCPCarrier`.
         relayed: Whether a relay has started it, which may be lost without the launcher.
-        warm: The modules that warm ranks have imported already; None where ranks are not warm.
+        warm: The modules that warm ranks have imported already; None if ranks are not warm.
         trace: Whether the launcher writes a trace.
-        switch: The descriptor of a connection to the switch of the session (`pypmix.host.exchange.switch`), which the
-            process that starts the daemon has made; -1 where servers talk to each other by TCP.
+        switch: The descriptor of a connection to the switch of the session (`pypmix.host.exchange.switch`), made by the
+            process that starts the daemon; -1 if servers are connected by TCP.
         mesh: See `TCPCarrier`.
     """
 
@@ -157,7 +156,7 @@ NO_INPUT = (
 
 
 def bootstrap(given: Orders) -> bytes:
-    """Return the line that a daemon is given. It holds a secret: it belongs on no command line and in no file."""
+    """Return the first line for a daemon. It holds a secret: it must not be in a command line or a file."""
     line = {
         "version": __version__,
         "protocol": PROTOCOL,
@@ -181,10 +180,10 @@ def bootstrap(given: Orders) -> bytes:
 
 
 def read_orders(line: bytes) -> Orders:
-    """Return what the first line says.
+    """Parse the first line.
 
     Raises:
-        ValueError: It is nothing that a launcher of this version says; the text is for a person.
+        ValueError: It is not a line of a launcher of this version; the text is for a person.
     """
     if not line.strip():
         raise ValueError(NO_INPUT)
@@ -233,15 +232,15 @@ def _text(value: object) -> str:
 
 
 ECHO = b'"secret"'
-"""Stands in the launcher's line, before the secret."""
+"""Precedes the secret in the launcher's line."""
 
 
 def first_line(said: bytes) -> tuple[bytes, bytes, bytes]:
-    """Divide what comes from a node.
+    """Divide the output of a node.
 
     Returns:
-        Other text before the daemon's first line, as a shell's start-up files print it; the line, empty as long as it
-        has not come; and what follows it.
+        Other text before the daemon's first line, as a shell's start-up files print it; the line, empty until it is
+        complete; and the text after it.
     """
     begin = 0 if said.startswith(b'{"') else said.find(b'\n{"') + 1 or len(said)
     end = said.find(b"\n", begin)
@@ -249,14 +248,14 @@ def first_line(said: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def read_ready(line: bytes, node: str) -> Ready:
-    """Return what a daemon says of itself when it is ready.
+    """Parse the line with which a daemon reports that it is ready.
 
     Args:
-        line: Its first line; empty where it has ended without one.
+        line: Its first line; empty if it has ended without one.
         node: The node, for the error.
 
     Raises:
-        PMIxError: It is not ready, and why.
+        PMIxError: It is not ready; the text gives the reason.
     """
     if not line:
         raise PMIxError(
@@ -290,7 +289,7 @@ def read_ready(line: bytes, node: str) -> Ready:
 
 
 class Uplink(Sink):
-    """Where the output of ranks goes: to the launcher, by the streams' taps; it only says when to wait.
+    """The destination of the output of ranks: the streams' taps send it to the launcher; this only pauses streams.
 
     Nothing is written to a descriptor of this process.
     """
@@ -302,25 +301,25 @@ class Uplink(Sink):
 
     @property
     def empty(self) -> bool:
-        """Whether all that was written has been handed over: it is not kept here."""
+        """Whether all output has been passed on: none is kept here."""
         return True
 
     def write(self, _stream: Stream | None, _data: bytes | bytearray) -> None:
-        """The tap has told it."""
+        """Do nothing: the tap has sent it."""
 
     def is_open(self, _stream: Stream) -> bool:
-        """Tell whether a line is open: the launcher knows."""
+        """Return False: only the launcher knows of open lines."""
         return False
 
     def pause(self, stream: Pausable) -> bool:
-        """Remember a stream that is to wait, if too much is on its way."""
+        """Record a stream that is to wait, if too much output is on its way."""
         if self.outstanding <= WINDOW:
             return False
         self._waiting_streams.append(stream)
         return True
 
     def taken(self, size: int) -> None:
-        """The launcher has handed on so much."""
+        """Count bytes that the launcher has passed on, and resume streams."""
         self.outstanding = max(0, self.outstanding - size)
         if self.outstanding <= WINDOW // 2:
             paused, self._waiting_streams = self._waiting_streams, []
@@ -328,23 +327,23 @@ class Uplink(Sink):
                 stream.resume()
 
     def abandon(self) -> None:
-        """Nothing is kept here."""
+        """Do nothing: nothing is kept here."""
 
 
 class Daemon(ServingManager):
     """The manager of a node's share of the jobs of a launcher.
 
     Args:
-        given: What the launcher has said first.
+        given: The launcher's first line.
         env: The environment of this process.
 
     Raises:
-        OSError: It cannot listen there.
+        OSError: It cannot listen at that address.
     """
 
     def __init__(self, given: Orders, env: Mapping[str, str]) -> None:
         inherited = {**launch.inherited_environment(env), **dict(given.env)}
-        # A shell that ssh starts knows nothing of the virtual environment in which somebody calls `pypmix run`.
+        # A shell that ssh starts does not have the virtual environment in which `pypmix run` was called.
         inherited["PATH"] = launch.with_python(inherited.get("PATH", os.defpath))
         label = "".join([c if c.isascii() and c.isalnum() else "-" for c in given.node.partition(".")[0]])
         folder = given.folder or temporary_folder(inherited)
@@ -435,7 +434,7 @@ class Daemon(ServingManager):
         self._exchange.watch(self._changed)
 
     def run(self) -> None:
-        """Take part until the launcher is gone; nothing is left here when this returns."""
+        """Take part until the launcher is lost or orders the end; nothing is left here when this returns."""
         try:
             self._exchange.start()
             if isinstance(self._carrier, TCPCarrier):
@@ -449,11 +448,11 @@ class Daemon(ServingManager):
             self._close()
 
     def leave(self, reason: str, told: str = "") -> None:
-        """End all ranks, and then this; on the loop.
+        """End all ranks, and then the daemon; on the loop.
 
         Args:
-            reason: Why.
-            told: What the launcher is told of it; nothing where it is gone, or has asked for it.
+            reason: The reason, for the log.
+            told: The reason to send to the launcher; empty if it is lost, or has ordered the end.
         """
         if self._leaving:
             return
@@ -461,7 +460,7 @@ class Daemon(ServingManager):
         if told:
             self._tell(orders.LEAVES, orders.REASON.write((told,)))
         self._unheard()
-        # No other process may end them if the launcher is gone.
+        # No other process may end them if the launcher is lost.
         self._node.reached.clear()
         if any(job.running for job in self.jobs.values()):
             _log.info("%s: %s; ranks are ended", self._node, reason)
@@ -470,9 +469,9 @@ class Daemon(ServingManager):
                 job.end(128 + signal.SIGTERM, reason)
 
     def signalled(self, signum: int) -> None:
-        """Act on a signal: ranks get it from here unless somebody has sent it to all processes; on the loop."""
+        """Act on a signal: pass it on to the ranks unless it was sent to all processes; on the loop."""
         if self.is_sent_to_all(signum):
-            # Ranks may take their time to end, and need their server: the sender kills what is left.
+            # Ranks may take their time to end, and need their server: the sender kills the rest.
             self._tell_reached(signum)
         elif signum == signal.SIGTERM:
             self.leave("SIGTERM", "it was sent SIGTERM")
@@ -485,7 +484,7 @@ class Daemon(ServingManager):
         self._tell(orders.REACHED, orders.COUNT.write((signum,)))
 
     def report(self) -> None:
-        """Write what is pending on all nodes to standard error, as the launcher knows it; on the loop."""
+        """Write the launcher's report of pending operations on all nodes to standard error; on the loop."""
 
         def told(data: bytes | None, error: PMIxError | None) -> None:
             try:
@@ -509,7 +508,7 @@ class Daemon(ServingManager):
             self.leave("the launcher has gone", "what had started it has ended")
 
     def _unheard(self) -> None:
-        """Standard input tells nothing more."""
+        """Stop reading standard input."""
         if self._listening:
             self._listening = False
             self.loop.unwatch(0)
@@ -519,11 +518,11 @@ class Daemon(ServingManager):
             self.leave("the launcher is not reached")
 
     def _changed(self, name: str, here: bool) -> None:
-        """A server has come or gone; on the exchange's thread."""
+        """Handle a server that has joined or was lost; on the exchange's thread."""
         if name != self._launcher:
             return
         if here:
-            # A switch tells all of all others.
+            # A switch introduces all of them to each other.
             places = (self._carrier.address,) if isinstance(self._carrier, TCPCarrier) else ()
             listens = orders.ADDRESSES.write(places)
             self._exchange.request(self._launcher, orders.HERE, listens, self._met)
@@ -573,7 +572,7 @@ class Daemon(ServingManager):
             return
 
     def _ordered(self, handler: Callable[[bytes, OnAnswer], None], sender: str, data: bytes, answer: OnAnswer) -> None:
-        """An order that is answered; orders come from the launcher alone."""
+        """Carry out an order with an answer; only the launcher may give orders."""
         if sender != self._launcher:
             raise NotFound(f"{sender} is not the launcher", operation="exchange")
 
@@ -586,7 +585,7 @@ class Daemon(ServingManager):
         self._post(carry_out)
 
     def _told(self, listener: Callable[[bytes], None], sender: str, data: bytes) -> None:
-        """An order that is not answered."""
+        """Carry out an order without an answer."""
         if sender != self._launcher:
             _log.error("%s: %s gives orders, which is not the launcher", self._node, sender)
             return
@@ -603,13 +602,13 @@ class Daemon(ServingManager):
         self._exchange.tell(self._launcher, topic, data)
 
     def _tell_soon(self, topic: str, data: bytes) -> None:
-        """Tell the launcher something together with what follows at once."""
+        """Send the launcher a message together with messages that follow at once."""
         self._exchange.soon(self._exchange.buffer, self._launcher, topic, lambda: data)
 
     # Orders
 
     def _place(self, sender: str, data: bytes, answer: OnAnswer) -> None:
-        """A job is described: where its procs are counts before anything that is sent later."""
+        """Record the places of a described job's procs, before any later message that needs them."""
         found = orders.DESCRIBE.read(data)
         if sender == self._launcher:
             described, number, *_ = found
@@ -619,11 +618,11 @@ class Daemon(ServingManager):
 
     def _describe(self, found: tuple[Job, int, bool, int | None, bool], answer: OnAnswer) -> None:
         described, number, merged, stdin, indexed = found
-        # A node that has left and is back has the same name, and no ranks of before.
+        # A node that has left and joined again has the same name, and none of its former ranks.
         own = [node.ranks for node in described.nodes if node.number == self._node.number]
         ranks = own[0] if own else ()
         # Nothing is decided here: a rank that fails ends no other.
-        # Output goes through pipes even where there is one rank alone: this process's own is the roster's.
+        # Output goes through pipes even for a single rank: the roster owns this process's output.
         terms = Terms(
             merged=merged, kept=True, stdin=stdin, pushed=True, forwarded=True, keep_going=True, indexed=indexed
         )
@@ -649,7 +648,7 @@ class Daemon(ServingManager):
         answer(orders.FAULT.write(fault), None)
 
     def _prepare(self, job: RunningJob) -> Fault:
-        """Find the programs of a job, and make its folder; return why that cannot be."""
+        """Find the programs of a job, and make its folder; return the fault if that fails."""
         try:
             if job.ranks:
                 self._programs[job.nspace] = tuple([self.program(app) for app in job.job.apps])
@@ -723,7 +722,7 @@ class Daemon(ServingManager):
         answer(orders.PENDING.write(tuple(found)), None)
 
     def _tell_unreached(self, _data: bytes, answer: OnAnswer) -> None:
-        """Answer that this loop runs: the carrier's thread answers for itself alone."""
+        """Report unreached servers; the answer shows that this loop runs: the carrier's thread answers in any case."""
         unreached = self._carrier.unreached if isinstance(self._carrier, TCPCarrier) else ()
         answer(orders.UNREACHED.write(unreached), None)
 
@@ -756,39 +755,39 @@ class Daemon(ServingManager):
     def _delete(self, data: bytes) -> None:
         self._node.delete_process_set(*orders.NAMED.read(data))
 
-    # What differs from other managers: what it sees goes to the launcher
+    # Differences from other managers: its observations go to the launcher
 
     def sink(self, number: int) -> Uplink:
-        """Return what says whether the launcher keeps up."""
+        """Return the sink that pauses streams if the launcher does not keep up."""
         return self._uplink
 
     def delivery(self, proc: Proc, channel: int, also: int = 0) -> Callable[[bytes], None]:
-        """Return what sends a piece of a rank's output to the launcher."""
+        """Return a function that sends a piece of a rank's output to the launcher."""
 
         def deliver(data: bytes) -> None:
             self._uplink.outstanding += len(data)
-            # The end of an output comes with that of the rank.
+            # The end of an output is sent with the end of the rank.
             tell = self._tell if data else self._tell_soon
             tell(orders.WROTE, orders.PIECE.write((proc, channel, data)))
 
         return deliver
 
     def _tell_rank_end(self, _job: RunningJob, rank: Rank) -> None:
-        # Ranks that this daemon ends as it leaves are lost with their node: no end of theirs was asked for.
+        # Ranks that this daemon ends as it leaves are lost with their node: their end was not requested.
         if not self._leaving:
             if rank.blame and self.is_sent_to_all(signal.SIGTERM):
-                # The launcher is not to end the others for it, which have the same signal.
+                # The launcher must not end the other ranks for it, which were sent the same signal.
                 self._tell_reached(signal.SIGTERM)
             self._tell_soon(orders.ENDED, orders.END.write((rank.proc, rank.code, rank.signum, rank.dumped)))
 
     def job_over(self, job: RunningJob) -> None:
-        """Nothing of the ranks here is left: the launcher says when the job can be forgotten."""
+        """Report that nothing of the ranks here is left; the launcher orders when to forget the job."""
         job.finish_output()
         self._tell_trace()
         self._tell(orders.OVER, orders.NAMED.write((job.nspace,)))
 
     def _tell_trace(self, again: bool = False) -> None:
-        """Tell the launcher what was noted for its trace since the last time, where it writes one."""
+        """Send the launcher the latest entries for its trace, if it writes one."""
         if self._trace is None:
             return
         from pypmix.host.tracing.node import EVERY, pieces
@@ -799,7 +798,7 @@ class Daemon(ServingManager):
             self.loop.later(EVERY, lambda: self._tell_trace(again=True))
 
     def define_process_set(self, name: str, members: Procs, *, job: str = "") -> None:
-        """Leave it to the launcher, which tells all nodes."""
+        """Do nothing: the launcher defines it on all nodes."""
 
     def notify(self, event: Notification) -> None:
         """Raise an event of this node's monitors, on all nodes."""
@@ -811,7 +810,7 @@ class Daemon(ServingManager):
         return asked if self._trace is None else self._trace.wrap(asked)
 
     def _asked(self, node: LocalNode, upcall: Upcall) -> None:
-        """The server asks; on its engine's thread."""
+        """Handle an upcall of the server; on its engine's thread."""
         op = upcall.op
         if isinstance(op, LIVES):
             self.note(node, op)
@@ -819,7 +818,7 @@ class Daemon(ServingManager):
         self.upcall(node, upcall)
 
     def upcall(self, node: HostNode, upcall: Upcall) -> None:
-        """Answer here what concerns this node alone, with the other servers what concerns them; relay the rest."""
+        """Answer requests about this node here, and collectives with the other servers; relay all other requests."""
         op = upcall.op
         if self._crossing.answer(upcall):
             return
@@ -831,7 +830,7 @@ class Daemon(ServingManager):
             self._relay(upcall)
 
     def _relay(self, upcall: Upcall) -> None:
-        """Have the launcher answer; what it has ordered before its answer is carried out before that."""
+        """Request the answer of the launcher; carry out the orders that precede its answer first."""
 
         def answered(data: bytes | None, error: PMIxError | None) -> None:
             try:
@@ -888,16 +887,16 @@ def _is_of_this_node(op: object) -> bool:
 
 
 def _fault(error: OSError) -> Fault:
-    """Return an error of the system as it travels."""
+    """Return an error of the system in its transmitted form."""
     return error.errno or errno.EIO, error.strerror or str(error), os.fsdecode(error.filename or "")
 
 
 def main() -> int:
-    """Be the daemon of a node: read the launcher's line on standard input, and serve until that ends."""
+    """Run the daemon of a node: read the launcher's line on standard input, and serve until that ends."""
     outlive()
     line = bytearray()
     while not line.endswith(b"\n") and len(line) <= MAX_LINE:
-        # One byte at a time: what follows the line is not this function's.
+        # Read one byte at a time: later data is for another reader.
         piece = os.read(0, 1)
         if not piece:
             break
@@ -914,7 +913,7 @@ def main() -> int:
         return 1
     hostname = socket.gethostname()
     _say({"ready": given.node, "pid": os.getpid(), "cpus": usable_cpus(), "hostname": hostname, "version": __version__})
-    # What is there by now stays: no search for garbage looks at it.
+    # Objects that exist by now stay: exclude them from garbage collection.
     gc.freeze()
     gc.enable()
     daemon.run()
@@ -922,13 +921,13 @@ def main() -> int:
 
 
 def _take_signals(daemon: Daemon) -> None:
-    """Act on signals; what a terminal sends to all in front of it is the launcher's to pass on."""
+    """Act on signals; ignore signals of a terminal, which the launcher passes on."""
 
     def act(signum: int, _frame: object) -> None:
         daemon.loop.post(lambda: look(signum))
 
     def look(signum: int) -> None:
-        # After this time it shows whether ranks were sent it too.
+        # By then it is known if ranks were sent it too.
         daemon.loop.later(LOOK, lambda: daemon.signalled(signum))
 
     signal.set_wakeup_fd(daemon.loop.wake_fd, warn_on_full_buffer=False)
@@ -945,5 +944,5 @@ def _say(what: Mapping[str, object]) -> None:
         sys.stdout.write(f"\n{json.dumps(what)}\n")
         sys.stdout.flush()
     except OSError:
-        # The launcher has gone; standard input says so too.
+        # The launcher has exited; the end of standard input shows it too.
         return

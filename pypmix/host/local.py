@@ -1,4 +1,4 @@
-"""LocalHost: the embedded resource manager that runs a job, and those that it spawns, on this machine."""
+"""LocalHost: the embedded resource manager that runs a job, and the jobs that it spawns, on this machine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 REFRESH = 2.0
-"""Seconds that daemons have to say what is under way on their nodes."""
+"""Seconds that daemons have to report the pending operations of their nodes."""
 
 HANG = 2.0
 """Seconds after which Ctrl-C names the procs that are missing in a collective."""
@@ -67,52 +67,52 @@ class LocalHost(ServingManager):
 
     The first job is given; its ranks, their children and tools spawn others. A rank that is killed by a signal, exits
     with another code than 0, or exits with 0 after it has initialized and not finalized, ends its job; so does
-    `PMIx_Abort`. A job that fails ends those that it has spawned, unless they were to be separate; it never ends the
-    one that has spawned it. Ending means SIGTERM, and SIGKILL after a grace. Each rank runs in a process group of
-    its own, and what it started ends with its job. All is over when all jobs are.
+    `PMIx_Abort`. A job that fails ends the jobs that it has spawned, except separate ones; it never ends its parent.
+    Ending means SIGTERM, and SIGKILL after a grace. Each rank runs in a separate process group, and the processes that
+    it started end with its job. The host is finished when all jobs are.
 
-    With several nodes it simulates them, for development and tests: each has a name, `node0` and so on, a temporary
-    folder and a server of its own, and the servers know of each other's procs only what they exchange. Ranks are placed
-    in blocks of consecutive ones, as even as can be; a job of fewer ranks than there are nodes takes those that run the
-    fewest. Tools find the server of the first node.
+    With several nodes it simulates them, for development and tests: each has a name, `node0` and so on, a separate
+    temporary folder and a separate server, and the servers know of each other's procs only by their messages. Ranks are
+    placed in blocks of consecutive ranks, as even as possible; a job of fewer ranks than nodes gets the nodes with the
+    fewest running ranks. Tools find the server of the first node.
 
     Args:
-        apps: What to run; ranks are numbered through it.
-        terms: How the first job runs.
+        apps: The applications to run; ranks are numbered through all of them.
+        terms: The terms of the first job.
         engine: The engine of the servers, `python` or `native`.
-        library: The libpmix that a native server runs on; by default that of `PYPMIX_LIBPMIX`, or what is found.
-        nodes: How many nodes there are; more than one on the Python engine only.
-        env: The environment that ranks inherit; this process's by default. Variables of an outer job are left
-            out.
-        timeout: Seconds after which all is ended; the outcome's reason says what was pending then.
+        library: The libpmix that a native server runs on; by default `PYPMIX_LIBPMIX`, or the one that is found.
+        nodes: The number of nodes; more than one on the Python engine only.
+        env: The environment that ranks inherit; by default the environment of this process. Variables of an outer job
+            are removed.
+        timeout: Seconds after which all jobs are ended; the outcome's reason lists the operations pending then.
         grace: Seconds that ranks have between SIGTERM and SIGKILL.
         own_process: This process exists for the jobs only, and this is its main thread: take its signals, and
             become the parent of all processes that the jobs leave behind, so that none survives it.
-        cluster: The name of the cluster that this host is, which its jobs are told (PMIX_CLUSTER_ID).
-        join: A folder by which this host is joined with others that name the same, each a cluster of its own: their
-            jobs connect, and look up what the others have published to `Range.GLOBAL`. It takes a `cluster`, and
-            servers on the Python engine.
-        address: The address that its servers listen on for those of the others.
-        nspace: What the nspaces of its jobs begin with, before `@` and their number; made up by default.
-        wrap: Is given the function that a server calls with upcalls, and the name of its node, and returns the one
-            that it is to call instead, such as `pypmix.host.recording.Recorder.wrap`.
-        limits: What one peer may take; what `PYPMIX_LIMITS` says by default.
+        cluster: The name of the cluster that this host is, which its jobs are given (PMIX_CLUSTER_ID).
+        join: A folder by which this host is joined with others that name the same folder, each a separate cluster:
+            their jobs connect, and look up data that the others have published to `Range.GLOBAL`. It requires a
+            `cluster`, and servers on the Python engine.
+        address: The address that its servers listen on for the servers of the others.
+        nspace: The beginning of the nspaces of its jobs, before `@` and their number; made up by default.
+        wrap: Called with the function that a server calls with upcalls, and the name of its node; returns the function
+            to call instead, such as `pypmix.host.recording.Recorder.wrap`.
+        limits: The resources that one peer may use; read from `PYPMIX_LIMITS` by default.
         remote: The nodes that the jobs run on, by daemons there; this machine by default. Its server is for tools then,
             and ranks are placed by the nodes' slots.
         mapping: How ranks are placed; by default all slots are filled, and then nodes take even shares. This machine
             takes any number.
-        fill: Whether the only application has a rank for each slot of remote nodes, or as many on each node as the
-            mapping says.
+        fill: Whether the only application has a rank for each slot of remote nodes, or the number of ranks on each
+            node that the mapping gives.
         warm: Whether ranks that run Python are forked from a process that has imported pypmix once, which is faster
-            than to start each; or names of modules that this process imports too. They share what these modules have
-            made and the seed of `hash()`; see the how-to on warm ranks. Other programs are started as ever.
-        faults: What happens to the first job, to try how its program takes it.
-        trace: The file that a trace of all that is asked is written to.
+            than starting each; or names of further modules that this process imports. The ranks share the objects of
+            these modules and the seed of `hash()`; see the how-to on warm ranks. Other programs are started as usual.
+        faults: Faults to inject into the first job, to test its program.
+        trace: The file for a trace of all requests.
 
     Attributes:
-        job: The first job; where daemons run it, there is none before they have come.
+        job: The first job; with daemons, it is made once they have joined.
         trace: The file of the trace; None for none.
-        broken: A fault of ours that ends all jobs; None while there is none.
+        broken: An internal fault that ends all jobs; None while there is none.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class LocalHost(ServingManager):
             raise ValueError("jobs run on nodes of a roster, with servers of the python engine, or on simulated ones")
         self._joining = _joining(cluster, join, address, engine)
         hostname = socket.gethostname() or "localhost"
-        # A name of files, and of what the guard looks for by a pattern.
+        # Used in file names, and in a pattern of the guard.
         label = "".join([c if c.isascii() and c.isalnum() else "-" for c in hostname.partition(".")[0]])
         inherited = launch.inherited_environment(os.environ if env is None else env)
         name = f"pypmix-{label}-{os.getpid()}-{os.urandom(3).hex()}"
@@ -206,7 +206,7 @@ class LocalHost(ServingManager):
             self._settle_size()
             self._make_first()
         elif all(node.slots is not None for node in self._fleet.session.nodes):
-            # What does not fit is refused before anything is started.
+            # Refuse a job that does not fit before anything is started.
             self._settle_size()
             self.place([app.np for app in self._given[0]], ANYWHERE)
         elif not fill:
@@ -222,7 +222,7 @@ class LocalHost(ServingManager):
         """Whether SIGINT has been sent."""
         self._asked: set[int] = set()
 
-    # What differs from other managers: all is over when all jobs are
+    # Differences from other managers: the host is finished when all jobs are
 
     @property
     def ending(self) -> bool:
@@ -230,23 +230,23 @@ class LocalHost(ServingManager):
         return self._ended_all
 
     def patience(self) -> Callable[[], bool]:
-        """Return what tells whether the grace that starts now still lasts; a second SIGINT ends it."""
+        """Return a predicate that is true while the grace lasts, which starts now; a second SIGINT ends the grace."""
         return patience(self.grace, lambda: self._impatient)
 
     def unwritable(self, error: OSError) -> None:
-        """Output cannot be written any more: end all."""
+        """End all jobs: output can no longer be written."""
         if isinstance(error, BrokenPipeError):
-            # The reader of our output has gone (`pypmix run ... | head`): what SIGPIPE does to a single program.
+            # The reader of our output has exited (`pypmix run ... | head`): SIGPIPE does the same to a single program.
             self.end(128 + signal.SIGPIPE, "")
         else:
             self.end(1, f"the ranks' output cannot be written: {error.strerror}")
 
     def program(self, app: Application) -> str:
-        """Return the path of the program of an application; of one that daemons run, they know."""
+        """Return the path of the program of an application; with daemons, its name, which they resolve."""
         return super().program(app) if self._fleet is None else app.program or app.argv[0]
 
     def refresh(self, done: Callable[[], None]) -> None:
-        """Learn what is under way on nodes that daemons serve, and call a function then."""
+        """Collect the pending operations of nodes that daemons serve, and call a function then."""
         if self._fleet is None:
             done()
         else:
@@ -254,7 +254,7 @@ class LocalHost(ServingManager):
 
     @property
     def elastic(self) -> Elastic | None:
-        """The means to have nodes join and leave while jobs run; None where the nodes are fixed."""
+        """The object that adds and removes nodes while jobs run; None if the nodes are fixed."""
         return None if self._fleet is None else self._fleet.elastic
 
     @property
@@ -266,11 +266,11 @@ class LocalHost(ServingManager):
 
     @property
     def mapping(self) -> Mapping:
-        """The rules by which the ranks of a job are placed that says nothing else."""
+        """The rules by which ranks are placed for a job that gives none."""
         return self._mapping or super().mapping
 
     def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[int, ...]]]:
-        """Place the ranks of a job: in blocks on nodes that are simulated, by their slots on others.
+        """Place the ranks of a job: in blocks on simulated nodes, by their slots on others.
 
         Raises:
             OverflowError: There is no room for them.
@@ -281,7 +281,7 @@ class LocalHost(ServingManager):
         return placed(sizes, usable, target.slots, target.mapping or self.mapping)
 
     def launch_of(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> Launch:
-        """Return what starts ranks of a job."""
+        """Make a launch of ranks of a job."""
         if self._fleet is None:
             return super().launch_of(job, ranks, terms, held)
         from pypmix.host.remote import RemoteLaunch
@@ -289,13 +289,13 @@ class LocalHost(ServingManager):
         return RemoteLaunch(job, ranks, terms, held)
 
     def broke(self, error: Exception) -> None:
-        """A fault of ours has come between a job and its end, which all would wait for: end all."""
+        """Record an internal fault that keeps a job from ending, and end all jobs."""
         if self.broken is None:
             self.broken = error
         self.loop.wake()
 
     def end(self, code: int, reason: str, signum: int = signal.SIGTERM) -> None:
-        """End all jobs, unless that is under way already."""
+        """End all jobs, unless they are already ending."""
         if self._ended_all:
             return
         self._ended_all = True
@@ -305,7 +305,7 @@ class LocalHost(ServingManager):
             job.end(code, reason, signum)
 
     def job_failed(self, job: RunningJob) -> None:
-        """A job is being ended: take note, and end those that it has spawned."""
+        """Record the outcome of a failed job, and end the jobs that it has spawned."""
         if self._outcome is None and job.terms.counted and not (job.number > 1 and job.unlaunched):
             self._outcome = job.outcome
         super().job_failed(job)
@@ -316,28 +316,28 @@ class LocalHost(ServingManager):
             self._outcome = outcome
 
     def job_over(self, job: RunningJob) -> None:
-        """Nothing of a job is left but its output, perhaps."""
+        """Remove a job of which only output may be left."""
         del self.jobs[job.nspace]
         if self._partial is None and job.terms.counted:
             self._partial = job.partial
         if self.jobs:
             super().job_over(job)
             return
-        # The output of the last one is waited for.
+        # Wait for the output of the last job.
         self._over.append(job)
         self.tell_end(job)
 
     # Running
 
     def lose_node(self, name: str, reason: str) -> bool:
-        """Lose a node that a daemon serves; tell whether this is one."""
+        """Lose a node that a daemon serves; return True if there are such nodes."""
         if self._fleet is None:
             return False
         self._fleet.lose(name, reason)
         return True
 
     def _settle_size(self) -> None:
-        """Fill the nodes, if that is wanted: their slots are known by now."""
+        """Fill the nodes, if requested: their slots are known by now."""
         apps, terms = self._given
         if self._fill:
             self._fill = False
@@ -369,7 +369,7 @@ class LocalHost(ServingManager):
         """Return a job that is placed on nodes, to `begin`.
 
         Raises:
-            OverflowError: There is no room for it, or the nodes are not all there yet.
+            OverflowError: There is no room for it, or not all nodes have joined yet.
         """
         if self._fleet is not None and not self._fleet.complete:
             raise OverflowError("the nodes of this session have not all come yet")
@@ -381,18 +381,18 @@ class LocalHost(ServingManager):
         return self.loop.wake_fd
 
     def interrupt(self, signum: int) -> None:
-        """Take in a signal that this process was sent; from any thread or signal handler.
+        """Handle a signal that this process was sent; from any thread or signal handler.
 
-        SIGUSR1 has all that is pending and the state of each rank written to standard error, and is passed on to ranks
+        SIGUSR1 writes all pending operations and the state of each rank to standard error, and is passed on to ranks
         that have a handler for it. SIGTSTP stops the ranks and this process. SIGINT, SIGTERM, SIGHUP and SIGQUIT are
-        passed on and end the jobs; the outcome of SIGINT names the procs that are missing in what has long been
-        pending. A SIGINT while they end kills what is left at once. All others are passed on to the ranks. What a
-        resource manager has sent to all processes is passed on to none.
+        passed on and end the jobs; the outcome of SIGINT names the procs missing in operations that have long been
+        pending. A SIGINT while jobs end kills all remaining processes at once. All others are passed on to the ranks. A
+        signal that a resource manager has sent to all processes is not passed on.
         """
         self.loop.post(lambda: self._interrupted(signum))
 
     def run(self) -> Outcome:
-        """Run the job and return when nothing of it and of those that it has spawned is left; to be called once.
+        """Run the job and return when it and all jobs that it has spawned have ended; to be called once.
 
         Returns:
             The first failure; code 0 if there was none.
@@ -400,12 +400,12 @@ class LocalHost(ServingManager):
         Raises:
             FileNotFoundError: A program or a working directory does not exist.
             PermissionError: A program cannot be executed.
-            OSError: The system lacks what the job needs.
+            OSError: The system lacks a resource that the job needs.
         """
         signals = Signals(self.wake_fd, self.interrupt) if self._own_process else None
         interval = sys.getswitchinterval()
         if self._own_process:
-            # The servers' threads give the interpreter away with each system call, and get it back this much later
+            # The servers' threads release the interpreter with each system call, and regain it after this interval
             # while the host is busy.
             sys.setswitchinterval(SWITCH)
         try:
@@ -456,7 +456,7 @@ class LocalHost(ServingManager):
             if self._ended_all:
                 return
             if self._fill:
-                # Their daemons have told how many CPUs they have.
+                # Their daemons have reported their numbers of CPUs.
                 try:
                     self._settle_size()
                 except ValueError as error:
@@ -466,7 +466,7 @@ class LocalHost(ServingManager):
         if self._joining is not None:
             from pypmix.host.crossings import Crossings
 
-            # Others see it at once, and may ask.
+            # Other clusters see it at once, and may send requests.
             self._crossings = Crossings(self, joining=self._joining)
         if self._timeout is not None:
             self.due = time.monotonic() + self._timeout
@@ -489,13 +489,13 @@ class LocalHost(ServingManager):
         self._hand_over()
 
     def crossings(self) -> Crossings:
-        """Return what the servers of several simulated nodes carry out together."""
+        """Make the operations that the servers of several simulated nodes carry out together."""
         from pypmix.host.crossings import Crossings
 
         return Crossings(self)
 
     def _feed_input(self) -> None:
-        """Pass this process's own input on, where ranks were not given it as it is."""
+        """Pass on this process's input to ranks that have not inherited it."""
         terms = self._first.terms
         inputs = [rank.input for rank in self._first.ranks if rank.input is not None]
         if terms.pushed or not inputs:
@@ -531,11 +531,11 @@ class LocalHost(ServingManager):
         elif signum == signal.SIGCONT:
             self.pass_on(signum)
         else:
-            # By then it shows whether ranks were sent it too.
+            # By then it is known if ranks were sent it too.
             self.loop.later(LOOK, lambda: self._signalled(signum))
 
     def _signalled(self, signum: int) -> None:
-        """Act on a signal: ranks get it from here unless somebody has sent it to all processes."""
+        """Act on a signal: pass it on to the ranks unless it was sent to all processes."""
         reached = self.is_sent_to_all(signum)
         if signum not in ENDING:
             if not reached:
@@ -544,7 +544,7 @@ class LocalHost(ServingManager):
                     self.refresh(self._report)
             return
         if not reached and signum in (signal.SIGINT, signal.SIGQUIT):
-            # Somebody at a terminal does not wait for a resource manager.
+            # A user at a terminal does not wait for a resource manager.
             for node in self.nodes:
                 node.reached.clear()
         if self._fleet is not None and not self._fleet.complete:
@@ -552,7 +552,7 @@ class LocalHost(ServingManager):
         elif signum == signal.SIGINT and (self._stopping or self._all_end()):
             self._stop_at_once(signum)
         elif signum == signal.SIGINT:
-            # Somebody waits for what does not come, perhaps: say what it is.
+            # The user may be waiting for a pending operation: name it.
             self._stopping = True
             self.refresh(lambda: self._stop(signum))
         elif not self._all_end():
@@ -562,7 +562,7 @@ class LocalHost(ServingManager):
         return all(job.outcome is not None for job in self.jobs.values())
 
     def _stop_at_once(self, signum: int) -> None:
-        """Kill what is left, and wait a moment for its end, but for no answer."""
+        """Kill the remaining processes, and wait a moment for their end, but for no answer."""
         self._impatient = True
         if not self._all_end():
             self._stop(signum)
@@ -592,17 +592,17 @@ class LocalHost(ServingManager):
         self.sink(2).write(None, f"pypmix run: {printable_lines(report(self, self.who))}\n".encode())
 
     def _sweep(self) -> None:
-        """End what has left the jobs' process groups."""
-        # Where daemons run the jobs, the children of this process are the roster's.
+        """End the processes that have left the jobs' process groups."""
+        # With daemons, the children of this process belong to the roster.
         if self._own_process and self._fleet is None:
             end_strays(self.loop, self._strays, self.patience)
 
     def _strays(self, signum: int) -> bool:
-        """Send a signal to what is left behind, 0 for none; tell whether there is anything."""
+        """Send a signal to the processes left behind, 0 for none; return True if there are any."""
         assert self._guard is not None
         strays = orphans.collect(self.servants())
         for pid in strays:
-            # The end of one makes orphans of its children, so there are new ones to ask all the time.
+            # The end of one makes orphans of its children, so new ones may appear at any time.
             os.kill(pid, signum if pid in self._asked else signal.SIGTERM)
         self._asked |= strays
         return bool(strays)
@@ -642,7 +642,7 @@ class LocalHost(ServingManager):
 
 
 def _joining(cluster: str, folder: str, address: str, engine: str) -> Joining | None:
-    """Return with whom a host is joined; raise `ValueError` where it cannot be."""
+    """Return the clusters with which a host is joined; raise `ValueError` if it cannot be joined."""
     if cluster:
         check_cluster(cluster)
     if not folder:
@@ -657,7 +657,7 @@ def _joining(cluster: str, folder: str, address: str, engine: str) -> Joining | 
 
 
 def _check_nspace(nspace: str) -> str:
-    """Return what nspaces begin with, if they can."""
+    """Return the beginning of the nspaces of jobs, if it is valid."""
     if any(c in ":/@" for c in nspace) or len(nspace) > MAX_NSLEN // 2:
         raise ValueError(f"the nspaces of jobs cannot begin with {nspace!r:.80}")
     if nspace:

@@ -1,8 +1,8 @@
-"""Manager: the jobs on the nodes of a host; `pypmix.host.serving` adds the answers to what their procs ask.
+"""Manager: the jobs on the nodes of a host; `pypmix.host.serving` adds the answers to requests of their procs.
 
 Order. A job is registered with the servers before its ranks start. A rank's end reaches the servers first (their
-collectives do not wait for it then), then those who asked for it (`at_rank_end`). A job is over when nothing of it is
-left but its output; the servers know it for some seconds more, since what its ranks sent last may still be on its way.
+collectives stop waiting for it), then the functions in `at_rank_end`. A job is finished when only its output may be
+left; the servers know it for some seconds longer, since the last messages of its ranks may not have arrived.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Notification, Output
 
     class Growing(Protocol):
-        """Has nodes join and leave; see `pypmix.host.elastic.Elastic`."""
+        """Makes nodes join and leave; see `pypmix.host.elastic.Elastic`."""
 
         def grow(self, wanted: Wanted, done: Callable[[str, PMIxError | None], None], request: str = "", /) -> None: ...
 
@@ -101,33 +101,33 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 LINGER = 2.0
-"""Seconds for which the server knows a job that has ended: what its ranks sent last may still be on its way."""
+"""Seconds for which the server knows a job that has ended: the last messages of its ranks may not have arrived."""
 
 FIRST_CONTEXT_ID = 1 << 32
-"""Where the context ids begin that a host gives; a server that completes a group by itself begins at 1."""
+"""The first context id that a host assigns; a server that completes a group alone begins at 1."""
 
 
 class Manager:
     """Runs jobs on nodes.
 
     Args:
-        loop: Where everything happens.
+        loop: The loop on whose thread everything happens.
         env: The environment that ranks inherit.
-        tmpdir: Its folder, which is made by `open_folder`.
-        space: What the nspaces of its jobs begin with, before `@` and their number.
+        tmpdir: Its folder, made by `open_folder`.
+        space: The beginning of the nspaces of its jobs, before `@` and their number.
         grace: Seconds that ranks have between the request to end and SIGKILL.
-        limits: What one peer may take.
-        cluster: The name of the cluster that its jobs are told; empty for none.
+        limits: The resources that one peer may use.
+        cluster: The name of the cluster that its jobs are given; empty for none.
 
     Attributes:
-        turns: What is done on behalf of procs, on the loop's thread.
-        jobs: The jobs that are not over, by nspace.
+        turns: The work done on behalf of procs, on the loop's thread.
+        jobs: The jobs that are not finished, by nspace.
         nodes: The nodes.
-        native: Whether its server is libpmix's.
-        forks: What forks ranks for Python programs; None where each is started by itself.
-        due: When the time of all jobs is over, by `time.monotonic`; None where there is no limit.
-        wdir: Where jobs run that name no other folder.
-        next_context_id: Returns the number of a group, which no other group of the session has; from any thread.
+        native: Whether its server uses libpmix.
+        forks: The fork servers for ranks that run Python programs; None if every rank is started separately.
+        due: The time at which the limit of all jobs ends, by `time.monotonic`; None if there is no limit.
+        wdir: The folder for jobs that name no other folder.
+        next_context_id: Returns a context id that no other group of the session has; from any thread.
         at_rank_end: Called with the job and the rank when a rank has ended.
         at_job_end: Called with a job when nothing of it is left.
         at_departure: Called with a proc, a rank or a tool, that has finalized or lost its connection.
@@ -170,9 +170,9 @@ class Manager:
         self._file_limits: tuple[int, int] | None = None
         self._lingering: dict[str, Cancellable] = {}
         self._psets: dict[str, tuple[str, Procs]] = {}
-        """The process sets that there are: the nspaces of the jobs that they have come with, and their members."""
+        """The process sets: the nspace of the job that each belongs to, and its members."""
 
-    # What answers and jobs use, on the loop's thread.
+    # Used by answers and jobs, on the loop's thread.
 
     @property
     def ending(self) -> bool:
@@ -181,7 +181,7 @@ class Manager:
 
     @property
     def elastic(self) -> Growing | None:
-        """The means to have nodes join and leave while jobs run; None where the nodes are fixed."""
+        """The object that adds and removes nodes while jobs run; None if the nodes are fixed."""
         return None
 
     @property
@@ -205,34 +205,34 @@ class Manager:
         return self.nodes[0].folder(self._last + 1)
 
     def node_of(self, proc: Proc | None) -> HostNode:
-        """Return the node that a proc is on: for a tool the first, and for what has ended perhaps another."""
+        """Return the node that a proc is on: the first node for a tool, and for an ended rank perhaps another node."""
         found = None if proc is None else self.find(proc)
         return self.nodes[0] if found is None else found[1].node
 
     def node_number(self, proc: Proc) -> int:
-        """Return the number of the node that a proc is on: that of the first for a tool."""
+        """Return the number of the node that a proc is on; for a tool, the number of the first node."""
         return self.node_of(proc).number
 
     def pending(self) -> list[Pending]:
-        """Return what is under way, oldest first, as of the last `refresh`; nothing once the servers are closed."""
+        """Return the pending operations, oldest first, as of the last `refresh`; empty once the servers are closed."""
         try:
             return self.server.pending() if self._crossings is None else self._crossings.pending()
         except NotInitialized:
             return []
 
     def refresh(self, done: Callable[[], None]) -> None:
-        """Learn what is under way on nodes that other processes serve, and call a function then."""
+        """Collect the pending operations of nodes that other processes serve, and call a function then."""
         done()
 
     def soon(self, function: Callable[[], None]) -> None:
-        """Have a function called on the loop's thread; from any thread, and for nothing where the host has closed."""
+        """Schedule a call on the loop's thread; callable on any thread, and ignored if the host has closed."""
         try:
             self.loop.post(function)
         except RuntimeError:
             return
 
     def answer_with(self, function: Callable[[Manager, Upcall], None], upcall: Upcall) -> None:
-        """Have a function answer a request; what it raises is the answer too."""
+        """Answer a request with a function; an exception that it raises is also an answer."""
         try:
             function(self, upcall)
         except PMIxError as error:
@@ -247,7 +247,7 @@ class Manager:
         return max(0, usable_cpus() - self.running)
 
     def part(self, kind: Callable[[Manager], P]) -> P:
-        """Return this manager's one object of a class, which is made with the manager when it is first asked for."""
+        """Return this manager's one object of a class; it is made with the manager as its argument on first use."""
         found: P | None = self._parts.get(kind)  # type: ignore[call-overload]
         if found is None:
             # Another thread may have been first.
@@ -255,18 +255,18 @@ class Manager:
         return found
 
     def has_run(self, nspace: str) -> bool:
-        """Tell whether an nspace is that of a job of this host, even one that is over."""
+        """Return True if an nspace belongs to a job of this host, even a finished job."""
         name, _, number = nspace.rpartition("@")
         return name == self._space and (decimal(number, self._last) or 0) >= 1
 
     def find(self, proc: Proc) -> tuple[RunningJob, Rank] | None:
-        """Return the job and the rank that a proc is; None for tools, and for jobs that are over."""
+        """Return the job and the rank of a proc; None for tools, and for finished jobs."""
         job = self.jobs.get(proc.nspace)
         rank = None if job is None else job.rank(proc.rank)
         return None if job is None or rank is None else (job, rank)
 
     def expand(self, procs: Iterable[Proc]) -> list[Rank]:
-        """Return the ranks that procs name, by rank or by wildcard, of the jobs that are not over."""
+        """Return the ranks that procs name, by rank or by wildcard, of the jobs that are not finished."""
         found: dict[Proc, Rank] = {}
         for proc in procs:
             job = self.jobs.get(proc.nspace)
@@ -277,16 +277,16 @@ class Manager:
 
     @property
     def only_job(self) -> str:
-        """The nspace of the job, whose name texts may leave out; empty if there are several."""
+        """The nspace of the only job, which texts may omit; empty if there are several."""
         return common_job(job.job.proc(0) for job in self.jobs.values())
 
     def who(self, proc: Proc) -> str:
-        """Return what a person is told of a proc: the rank with its pid."""
+        """Return the text that names a proc for a person: the rank with its pid."""
         found = self.find(proc)
         return printable(found[1] if found is not None else name_proc(proc, self.only_job))
 
     def send(self, signum: int, ranks: Iterable[Rank]) -> None:
-        """Send a signal to ranks, and to what they have started."""
+        """Send a signal to ranks, and to the processes they have started."""
         for rank in ranks:
             self.jobs[rank.proc.nspace].send(signum, (rank,))
 
@@ -302,17 +302,17 @@ class Manager:
         """Start a further job and return it.
 
         Args:
-            apps: What to run.
-            terms: How.
-            parent: The proc that has asked for it.
-            target: Where; anywhere by default.
-            session_wdir: Whether it runs in its own folder, on the first node.
+            apps: The applications to run.
+            terms: The terms that it runs with.
+            parent: The proc that requested it.
+            target: The nodes to run on; any by default.
+            session_wdir: Whether it runs in its session folder, on the first node.
 
         Raises:
-            OSError: A program or a directory does not exist, or the system lacks what the job needs. Where its ranks
-                could not be started, the job says so itself.
+            OSError: A program or a directory does not exist, or the system lacks a resource that the job needs. If its
+                ranks could not be started, the job reports that itself.
             OverflowError: There are too many ranks for the nodes.
-            PMIxError: There is a process set already that an application names (`ERR_EXISTS`).
+            PMIxError: A process set that an application names already exists (`ERR_EXISTS`).
         """
         folders = [node.folder(self._last + 1) for node in self.nodes if node.here]
         if session_wdir:
@@ -343,7 +343,7 @@ class Manager:
         check_local_size(size)
         placed = self.place([app.np for app in apps], target)
         jobs = [job.job for job in self.jobs.values()]
-        # Nodes without slots of their own share the CPUs of this machine.
+        # Nodes without slots share the CPUs of this machine.
         crowded = size + self.running > usable_cpus()
         number = self._last + 1
         folder = placed[0][0].folder(number)
@@ -368,22 +368,22 @@ class Manager:
         return RunningJob(self, job, number, terms, homes, "" if number == 1 else str(number))
 
     def launch_of(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> Launch:
-        """Return what starts ranks of a job."""
+        """Make a launch of ranks of a job."""
         return Launch(job, ranks, terms, held)
 
     @property
     def mapping(self) -> Mapping:
-        """The rules by which the ranks of a job are placed that says nothing else."""
+        """The rules by which ranks are placed for a job that gives none."""
         return Mapping(crowded=True)
 
     def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[int, ...]]]:
-        """Place the ranks of a job on nodes, and return those that hold any with their ranks.
+        """Place the ranks of a job on nodes, and return the nodes that hold ranks, each with its ranks.
 
         The nodes share the CPUs of this machine: each has as many slots as make the blocks even.
 
         Args:
             sizes: The number of ranks of each of its applications.
-            target: What the job asks for.
+            target: The placement that the job requests.
 
         Raises:
             OverflowError: There is no room for them.
@@ -401,17 +401,17 @@ class Manager:
         return placed(sizes, slots, target.slots, mapping)
 
     def _described(self, node: HostNode, ranks: tuple[int, ...], jobs: Iterable[Job], crowded: bool) -> Node:
-        # Ranks of a node are numbered through all that runs there.
+        # Ranks of a node are numbered through all jobs that run there.
         there = [each for job in jobs for each in job.nodes if each.number == node.number]
         first = max([(each.first or 0) + len(each.ranks) for each in there], default=0)
         if node.slots is not None:
-            # More slots than CPUs do not keep ranks from waiting for each other.
+            # Slots beyond the number of CPUs do not keep ranks from waiting for each other.
             most = min(node.slots, node.cpus or node.slots)
             crowded = node.running + len(ranks) > most
         return Node(node.hostname, ranks, node.number, first, node.running, crowded)
 
     def make_room(self, ranks: int) -> None:
-        """Make room for the descriptors of so many more ranks."""
+        """Make room for the descriptors of this many further ranks."""
         open_files = 0 if not self.jobs else 2 * self.running
         limits = launch.raise_descriptor_limit(self.running + ranks, open_files)
         self._file_limits = self._file_limits or limits
@@ -420,7 +420,7 @@ class Manager:
         """Make a job known to the servers.
 
         Raises:
-            PMIxError: The servers know its nspace, or a process set that it comes with (`ERR_EXISTS`).
+            PMIxError: The servers already know its nspace, or one of its process sets (`ERR_EXISTS`).
         """
         nspace = job.nspace
         if self._crossings is not None:
@@ -446,7 +446,7 @@ class Manager:
             raise
 
     def add_node(self, node: HostNode) -> None:
-        """A node has joined: tell it of the jobs and the process sets that there are."""
+        """Add a node that has joined, and register the existing jobs and process sets with it."""
         for job in self.jobs.values():
             node.register(job.job, job.number, job.terms, ())
         for name, (_, members) in self._psets.items():
@@ -454,7 +454,7 @@ class Manager:
         self.nodes = (self.nodes[0], *sorted((*self.nodes[1:], node), key=lambda each: each.number))
 
     def started(self, job: RunningJob) -> None:
-        """Ranks of a job are about to be started: make it known."""
+        """Register a job whose ranks are about to be started."""
         self.register(job)
 
     def begin(self, job: RunningJob, programs: Sequence[str]) -> None:
@@ -478,9 +478,9 @@ class Manager:
         Args:
             name: Its name.
             members: Its procs.
-            job: The nspace of the job that it ends with; empty for none.
+            job: The nspace of the job with which it is deleted; empty for none.
         """
-        # All servers know the same, so that the first one refuses what another would.
+        # All servers have the same sets, so the first one refuses a set that another would refuse.
         for node in self.nodes:
             node.define_process_set(name, members)
         self._psets[name] = job, members
@@ -498,7 +498,7 @@ class Manager:
                 raise PMIxError(detail, status=statuses.ERR_EXISTS, operation="spawn")
 
     def notify(self, event: Notification) -> None:
-        """Raise an event: on all nodes, or on that of its source where it is for that one only."""
+        """Raise an event on all nodes, or only on the node of its source if its range is local."""
         narrow = len(self.nodes) > 1 and event.range in (RANGE_LOCAL, RANGE_PROC_LOCAL)
         for node in (self.node_of(event.source),) if narrow else self.nodes:
             try:
@@ -507,12 +507,12 @@ class Manager:
                 return
 
     def delivery(self, proc: Proc, channel: int, also: int = 0) -> Callable[[bytes], None]:
-        """Return what gives the servers a piece of a rank's output, and no data at its end.
+        """Return a function that gives the servers a piece of a rank's output, and empty data at its end.
 
         Args:
             proc: The rank.
-            channel: The channel that it is of.
-            also: A channel that has no output of its own, and ends with this one.
+            channel: The channel of the output.
+            also: A channel without output, which ends with this one.
         """
         from pypmix.standard.ops import Output
 
@@ -531,8 +531,8 @@ class Manager:
         return deliver
 
     def catch_up(self) -> None:
-        """Have the servers take in what their clients have sent."""
-        # Those of other nodes, which come behind, do so by themselves; there may be thousands.
+        """Make the servers process the messages that their clients have sent."""
+        # The servers of the other nodes, which follow, do so without a call; there may be thousands.
         for node in takewhile(lambda node: node.here, self.nodes):
             try:
                 node.catch_up()
@@ -540,7 +540,7 @@ class Manager:
                 return
 
     def sink(self, number: int) -> Sink:
-        """Return where output for the host's own stdout (1) or stderr (2) goes."""
+        """Return the sink for output to the host's stdout (1) or stderr (2)."""
         if number not in self._sinks:
             other = self._sinks.get(3 - number)
             # Two sinks on one pipe would write into each other's lines.
@@ -549,22 +549,22 @@ class Manager:
         return self._sinks[number]
 
     def unwritable(self, error: OSError) -> None:
-        """Output cannot be written any more."""
+        """Report that output can no longer be written."""
         get_logger("pypmix.host").error("the output of processes cannot be written any more: %s", error.strerror)
 
     def guard_group(self, group: int) -> None:
-        """Have a process group ended even if this process is killed."""
+        """Make sure that a process group is ended even if this process is killed."""
         assert self._guard is not None
         self._guard.add(group)
 
     def forget_groups(self, groups: Iterable[int]) -> None:
-        """These process groups are empty."""
+        """Stop guarding process groups, which are empty."""
         assert self._guard is not None
         for group in groups:
             self._guard.remove(group)
 
     def patience(self) -> Callable[[], bool]:
-        """Return what tells whether the grace that starts now still lasts."""
+        """Return a predicate that is true while the grace lasts, which starts now."""
         return patience(self.grace, lambda: False)
 
     def is_sent_to_all(self, signum: int) -> bool:
@@ -577,7 +577,7 @@ class Manager:
         return True
 
     def is_being_ended(self) -> bool:
-        """Return True if a resource manager has sent SIGTERM to all processes of a node: it kills them in its time."""
+        """Return True if a resource manager has sent SIGTERM to all processes of a node: it kills them at its pace."""
         return self.is_sent_to_all(signal.SIGTERM) or any(signal.SIGTERM in node.reached for node in self.nodes)
 
     def pass_on(self, signum: int, *, handled: bool = False) -> None:
@@ -586,21 +586,21 @@ class Manager:
             job.send(signum, handled=handled)
 
     def broke(self, error: Exception) -> None:
-        """A fault of ours has come between a job and its end."""
+        """Report an internal fault that keeps a job from ending."""
         fault("a step of a job", error)
 
     def outcome_corrected(self, former: Outcome, outcome: Outcome) -> None:
-        """The request that ended a job has arrived after the end of the rank that sent it."""
+        """Replace an outcome: the request that ended a job arrived after the end of the rank that sent it."""
 
     def job_failed(self, job: RunningJob) -> None:
-        """A job is being ended: end those that it has spawned."""
+        """End the jobs that a failed job has spawned."""
         assert job.outcome is not None
         for child in list(self.jobs.values()):
             if child.job.parent is not None and child.job.parent.nspace == job.nspace and not child.terms.separate:
                 child.end(job.outcome.code, f"{child} was ended because {job} failed, which had spawned it")
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
-        """A rank has ended."""
+        """Deregister a rank that has ended, and call `at_rank_end`."""
         rank.node.deregister_client(rank.proc)
         if self._crossings is not None:
             self._crossings.departed(rank.node, rank.proc)
@@ -608,22 +608,22 @@ class Manager:
             function(job, rank)
 
     def job_over(self, job: RunningJob) -> None:
-        """Nothing of a job is left but its output, perhaps."""
-        # What has left the job's process groups and lives on may still write; that is not waited for.
+        """Close a job of which only output may be left."""
+        # Processes that have left the job's process groups may still write; do not wait for that.
         job.finish_output()
         job.close()
-        # Programs that are told of the end find no set of the job.
+        # Handlers of the end of a job find none of its sets.
         self.drop_psets(job.nspace)
         self._lingering[job.nspace] = self.loop.later(LINGER, lambda: self.forget(job))
         self.tell_end(job)
 
     def tell_end(self, job: RunningJob) -> None:
-        """All ranks of a job have ended: tell those who asked for it."""
+        """Call `at_job_end` after all ranks of a job have ended."""
         for function in self.at_job_end:
             function(job)
 
     def forget(self, job: RunningJob) -> None:
-        """Have the servers forget a job."""
+        """Deregister a job from the servers."""
         nspace = job.nspace
         timer = self._lingering.pop(nspace, None)
         if timer is not None:
@@ -634,22 +634,22 @@ class Manager:
             self._crossings.deregister(nspace)
 
     def drop_psets(self, nspace: str) -> None:
-        """Delete the process sets that a job has come with."""
+        """Delete the process sets of a job."""
         for name in [name for name, (owner, _) in list(self._psets.items()) if owner == nspace]:
             try:
                 self.delete_process_set(name)
             except NotFound:
-                # Another has deleted it.
+                # Another caller has deleted it.
                 continue
 
     def end_ranks(self, named: Collection[Rank], code: int, reason: str, caller: Rank | None = None) -> None:
-        """End ranks: a whole job with this outcome, or some ranks of one that goes on.
+        """End ranks: a whole job with this outcome, or some ranks of a job that continues.
 
         Args:
-            named: Which.
+            named: The ranks to end.
             code: The exit code.
-            reason: Why, for a person.
-            caller: The rank that has asked for it.
+            reason: The reason, for a person.
+            caller: The rank that requested it.
         """
         for job in list(self.jobs.values()):
             chosen = [rank for rank in named if rank.proc.nspace == job.nspace]
@@ -666,17 +666,17 @@ class Manager:
         env: Variables[str, str],
         files: tuple[int, int, int],
     ) -> tuple[ForkServer | None, int]:
-        """Start a process: forked where it can be, and this host has fork servers.
+        """Start a process: fork it if it can be forked and this host has fork servers.
 
         Args:
-            app: The application that it is of.
+            app: The application of the process.
             program: The path of its program.
             argv: Its command line.
             env: Its whole environment.
             files: The descriptors to give it as its standard input, output and error.
 
         Returns:
-            The fork server that is its parent, None where that is this process; and its pid.
+            The fork server that is its parent, or None if this process is; and its pid.
 
         Raises:
             OSError: It cannot be started.
@@ -689,7 +689,7 @@ class Manager:
         return server, server.start(found[0].start(argv, env, app.wdir, server.session), files)
 
     def fork_server(self, app: Application) -> ForkServer | None:
-        """Return the fork server of an application, which is started where it is not yet; None where there is none.
+        """Return the fork server of an application, started if necessary; None if the application has none.
 
         Raises:
             OSError: Its program does not exist, or the fork server cannot be started.
@@ -700,7 +700,7 @@ class Manager:
         return None if found is None else found[1]
 
     def fork_server_ended(self, server: ForkServer) -> None:
-        """A fork server has ended that others still need: end the jobs with ranks of it that run."""
+        """End the jobs with running ranks of a fork server that has ended early."""
         for job in list(self.jobs.values()):
             if any(rank.alive and rank.forked is server for rank in job.ranks):
                 job.end(1, f"{server.end()}{job.others(None)}")
@@ -710,10 +710,10 @@ class Manager:
         found = set() if self._guard is None else {self._guard.pid}
         return found if self.forks is None else found | self.forks.pids
 
-    # The folder, and what guards it
+    # The folder, and its guard
 
     def open_folder(self) -> None:
-        """Make the host's folder, and have it and all jobs ended where this process is killed."""
+        """Make the host's folder, and start the guard that removes it and ends all jobs if this process is killed."""
         try:
             os.mkdir(self.tmpdir, 0o700)
         except OSError as error:
@@ -722,7 +722,7 @@ class Manager:
         self._guard = Guard(self.tmpdir, self.grace)
 
     def close_folder(self) -> None:
-        """Let go of what jobs needed, once the servers are closed."""
+        """Release the resources that jobs needed, once the servers are closed."""
         for sink in self._sinks.values():
             sink.abandon()
         self._sinks.clear()

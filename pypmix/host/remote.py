@@ -1,15 +1,16 @@
-"""Nodes that daemons serve, as their launcher sees them, and the ranks that it has started there.
+"""Proxies of the nodes that daemons serve, for their launcher, and the ranks that it has started there.
 
-The launcher's manager treats such a node as one of its own: it registers jobs, starts and signals ranks, feeds and
-reads them, and answers what their servers ask. Here that becomes messages (`pypmix.host.orders`). What servers do
-together, they do with each other.
+The launcher's manager treats such a node as a local one: it registers jobs, starts and signals ranks, feeds and reads
+them, and answers the requests of their servers. This module turns that into messages (`pypmix.host.orders`). Servers
+complete collectives with each other.
 
-Order. A job is described to all nodes; a node that cannot run it (no such program) says so before any rank starts. Then
-the nodes are told to start their ranks, and answer with the pids. What a rank writes comes before its end, and that
-before the end of all that it has left behind (`OVER`). All of this happens on the launcher's loop; messages between two
-servers stay in order.
+Order. A job is described to all nodes; a node that cannot run it (no such program) reports so before any rank starts.
+Then the nodes get the order to start their ranks, and answer with the pids. The output of a rank arrives before its
+end, and its end before the end of all processes that it left behind (`OVER`). All of this happens on the launcher's
+loop; messages between two servers stay in order.
 
-Output has a window: a daemon reads its ranks on only while the launcher has handed on most of what it was sent.
+Output has a window: a daemon continues to read its ranks only while the launcher has passed on most of the data that it
+was sent.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ if TYPE_CHECKING:
     OnDone = Callable[[bytes, PMIxError | None], None]
 
 UNREACHED_SECONDS = 3.0
-"""Seconds after which a person is told that two nodes have not reached each other."""
+"""Seconds after which a person is shown that two nodes have not reached each other."""
 
 TRY_INTERFACE = "is there a route between them, and no firewall? `--interface` chooses another network"
 
 ACKNOWLEDGED = 1 << 16
-"""After so many bytes of output a daemon is told that they have been handed on."""
+"""Bytes of passed-on output after which the daemon gets an acknowledgement."""
 
 
 class RelayedUpcall(Forwarded):
@@ -81,15 +82,14 @@ class RemoteNode(HostNode):
     Args:
         host: The launcher.
         number: Its place among the nodes (PMIX_NODEID).
-        node: What is known of it.
+        node: The roster's description of it.
 
     Attributes:
-        known: What is known of it.
-        lost: Why it is lost, or has left; empty while it is there.
-        leaves: That its daemon leaves on its own, and why, as it has said; empty where it has not.
-        listens: Whether somebody there reads what ranks write: clients that spawn jobs or pull output.
-        refresh: What is under way there, as it was told last.
-        unreached: The servers that its daemon has not reached: name, where, why, and for how many seconds.
+        known: The roster's description of it.
+        lost: Why it is lost, or has left; empty while it is in the session.
+        leaves: The reason that its daemon sent before it left unasked; empty if it sent none.
+        listens: Whether a client there reads the output of ranks: clients that spawn jobs or pull output.
+        unreached: The servers that its daemon has not reached: name, address, reason, and for how many seconds.
         abandon: Counts the node as lost, for the given reason.
     """
 
@@ -126,7 +126,7 @@ class RemoteNode(HostNode):
         self.abandon = abandon
 
     def has_cpus(self, cpus: int) -> None:
-        """Take in how many CPUs it has: as many slots, where none were given."""
+        """Record its number of CPUs; it is also the number of slots if none was given."""
         self.cpus = cpus
         if self._counts_cpus:
             self.slots = cpus
@@ -134,7 +134,7 @@ class RemoteNode(HostNode):
     # Messages
 
     def ask(self, topic: str, data: bytes, done: OnDone, timeout: float = 0.0) -> None:
-        """Ask the daemon; `done` is called on the host's loop."""
+        """Send the daemon a request; `done` is called on the host's loop."""
         assert self._exchange is not None
 
         def answered(found: bytes | None, error: PMIxError | None) -> None:
@@ -146,7 +146,7 @@ class RemoteNode(HostNode):
         if self._exchange is not None and not self.lost:
             self._exchange.tell(self.hostname, topic, data)
 
-    # What the host has it do
+    # Orders of the host
 
     def register(self, job: Job, number: int, terms: Terms, ranks: Sequence[int]) -> None:
         """Describe a job to the daemon."""
@@ -173,13 +173,13 @@ class RemoteNode(HostNode):
             done(fault)
 
     def deregister(self, nspace: str) -> None:
-        """Have the daemon forget a job."""
+        """Order the daemon to forget a job."""
         self._described.pop(nspace, None)
         self._awaited.pop(nspace, None)
         self._tell(orders.FORGET_JOB, orders.NAMED.write((nspace,)))
 
     def deregister_client(self, proc: Proc) -> None:
-        """A rank of it has ended: its server was the first to know."""
+        """Do nothing: the node's server was the first to know that the rank has ended."""
 
     def define_process_set(self, name: str, members: Procs) -> None:
         """Define a process set."""
@@ -194,19 +194,19 @@ class RemoteNode(HostNode):
         self._tell(orders.RAISE, orders.VALUE.write(event))
 
     def deliver_output(self, output: Output) -> None:
-        """Give the server what a proc wrote, where somebody there may want it."""
+        """Send the server the output of a proc, if a client there may read it."""
         if self.listens:
             self._tell(orders.DELIVER, orders.PIECE.write((output.source, output.channel, output.data)))
 
     def catch_up(self) -> None:
-        """Do not wait: what the server has been asked comes when it comes."""
+        """Do nothing: messages to the server are not waited for."""
 
     def pending(self) -> list[Pending]:
-        """Return what is under way at the server, as of the last `refresh`."""
+        """Return the pending operations of the server, as of the last `refresh`."""
         return self._pending
 
     def refresh(self, done: Callable[[], None], timeout: float) -> None:
-        """Learn what is under way at the server, and call a function then."""
+        """Collect the pending operations of the server, and call a function then."""
 
         def told(data: bytes, error: PMIxError | None) -> None:
             now = time.monotonic()
@@ -226,10 +226,10 @@ class RemoteNode(HostNode):
         self.ask(orders.ASK_PENDING, b"", told, timeout)
 
     def probe(self) -> int:
-        """Ask whether the daemon's loop answers, unless that is being asked.
+        """Probe the daemon's loop, unless a probe is pending.
 
         Returns:
-            How many times in a row the last probe was found unanswered.
+            The number of times in a row that the last probe was found unanswered.
         """
         if self._probing:
             self._silent += 1
@@ -251,7 +251,7 @@ class RemoteNode(HostNode):
         return 0
 
     def troubles(self) -> list[str]:
-        """Return what keeps the node from its work, a line each: no answer of its daemon, servers it does not reach."""
+        """Return the node's troubles, a line each: no answer of its daemon, servers that it does not reach."""
         lines = []
         if self._silent or self._mute:
             seconds = time.monotonic() - self._answered
@@ -270,12 +270,12 @@ class RemoteNode(HostNode):
             self._tell(orders.SEND_SIGNAL, orders.SIGNAL.write((nspace, numbers, signum, handled)))
 
     def remove_folder(self, job: int) -> None:
-        """Leave the folder of a job to the daemon, which removes it itself."""
+        """Do nothing: the daemon removes the folder of a job."""
 
-    # What the daemon asks and tells, on the loop
+    # Requests and reports of the daemon, on the loop
 
     def asked(self, data: bytes, answer: OnAnswer) -> None:
-        """The server asks what it cannot answer.
+        """Handle a request that the daemon's server cannot answer.
 
         Raises:
             RemoteProtocolError: It does not parse.
@@ -289,11 +289,11 @@ class RemoteNode(HostNode):
         self._host.upcall(self, RelayedUpcall(self.hostname, op, requestor, uid, gid, answer))
 
     def lived(self, data: bytes) -> None:
-        """A client has come, has finalized, or has lost its connection."""
+        """Record that a client has connected, has finalized, or has lost its connection."""
         self._host.note(self, orders.VALUE.read(data))
 
     def wrote(self, data: bytes) -> None:
-        """A rank has written something."""
+        """Pass on a piece of a rank's output."""
         proc, kind, piece = orders.PIECE.read(data)
         rank = self._rank(proc)
         stream = None if rank is None else rank.streams.get(kind)
@@ -328,7 +328,7 @@ class RemoteNode(HostNode):
     _unacknowledged = 0
 
     def ended(self, data: bytes) -> None:
-        """A rank has ended."""
+        """Record the end of a rank."""
         proc, code, signum, dumped = orders.END.read(data)
         rank = self._rank(proc)
         if rank is not None and rank.alive:
@@ -336,16 +336,16 @@ class RemoteNode(HostNode):
             self._host.jobs[proc.nspace].ended_there([rank])
 
     def will_leave(self, data: bytes) -> None:
-        """Its daemon leaves on its own."""
+        """Record the reason for which its daemon leaves unasked."""
         (why,) = orders.REASON.read(data)
         self.leaves = f"its daemon has left: {why}"
 
     def was_reached(self, data: bytes) -> None:
-        """A resource manager has sent a signal to all processes there."""
+        """Record a signal that a resource manager has sent to all processes there."""
         self.reached.add(orders.COUNT.read(data)[0])
 
     def over(self, data: bytes) -> None:
-        """Nothing is left of a job's ranks here, nor of what they have left behind."""
+        """Record that nothing is left here of a job's ranks, nor of the processes that they left behind."""
         (nspace,) = orders.NAMED.read(data)
         job = self._host.jobs.get(nspace)
         for launch in () if job is None else list(job.launches):
@@ -354,12 +354,12 @@ class RemoteNode(HostNode):
         self.check_idle()
 
     def when_idle(self, done: Callable[[], None]) -> None:
-        """Call a function once nothing is left of any job's ranks here, now or later."""
+        """Call a function as soon as nothing is left here of any job's ranks, perhaps at once."""
         self._at_idle = done
         self.check_idle()
 
     def check_idle(self) -> None:
-        """See whether something is left of a job's ranks here, where somebody waits for that."""
+        """Call the waiting function, if any, if nothing is left here of any job's ranks."""
         if self._at_idle is None:
             return
         launches = [launch for job in self._host.jobs.values() for launch in job.launches]
@@ -381,12 +381,12 @@ class RemoteNode(HostNode):
         )
 
     def dismiss(self) -> None:
-        """Tell the daemon to leave: nothing is left of any job's ranks here."""
+        """Order the daemon to leave: nothing is left of any job's ranks here."""
         self._tell(orders.LEAVE, b"")
         self.lose("it has left the session")
 
     def lose(self, reason: str) -> None:
-        """The node is lost, and its ranks with it."""
+        """Mark the node as lost, and its ranks with it."""
         if self.lost:
             return
         self.lost = reason
@@ -418,11 +418,11 @@ class RemoteInput(Input):
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more."""
+        """Whether it accepts no further data."""
         return self._over
 
     def open(self) -> None:
-        """The rank has been started."""
+        """Send the data of a rank that has been started."""
         early, self._early = self._early or [], None
         for data, done in early:
             self._send(data, done)
@@ -462,7 +462,7 @@ class RemoteLaunch(Launch):
     Args:
         job: The job.
         ranks: Its ranks, none of which runs.
-        terms: How their output and input go.
+        terms: The terms of their output and input.
         held: See `Launch`.
     """
 
@@ -479,10 +479,10 @@ class RemoteLaunch(Launch):
         self._fault: Fault = FINE
         self._reason = ""
         self._busy: set[RemoteNode] = set()
-        """The nodes that were told to start ranks and have not said that nothing is left of them."""
+        """The nodes that were ordered to start ranks and have not reported that nothing is left of them."""
 
     def start(self, apps: Sequence[Application], programs: Sequence[str], limits: tuple[int, int] | None) -> None:
-        """Have the ranks started, once all nodes know the job."""
+        """Start the ranks, once all nodes have the description of the job."""
         for node in self._nodes:
             node.when_described(self.job.nspace, lambda fault, node=node: self._described(node, fault))  # type: ignore[misc]
 
@@ -508,7 +508,7 @@ class RemoteLaunch(Launch):
             self._started(node, ranks, data, error)
 
         for rank in ranks:
-            # What is sent to them from here on comes after this order.
+            # Later messages to them follow this order.
             rank.alive = True
             self._count(node, 1)
         numbers = [rank.proc.rank for rank in ranks]
@@ -524,7 +524,7 @@ class RemoteLaunch(Launch):
 
     @vital
     def _started(self, node: RemoteNode, ranks: list[Rank], data: bytes, error: PMIxError | None) -> None:
-        """A node has started its ranks, or some of them, or has gone, which is the end of those that it had."""
+        """Record the pids of the ranks that a node has started; the ranks of a lost node end."""
         try:
             pids, fault, reason = orders.STARTED.read(data) if error is None else ((), FINE, "")
         except RemoteProtocolError as problem:
@@ -559,7 +559,7 @@ class RemoteLaunch(Launch):
         self._begun()
 
     def _begun(self) -> None:
-        """All that is to run of it runs."""
+        """End the start: all ranks that are to run are running."""
         self.unstarted = False
         if not self._running:
             self._last_ended()
@@ -568,11 +568,11 @@ class RemoteLaunch(Launch):
             node.check_idle()
 
     def holds(self, node: RemoteNode) -> bool:
-        """Tell whether something of it is on a node, or is about to be."""
+        """Return True if a part of it is on a node, or is about to be."""
         return node in self._busy or (self.unstarted and node in self._nodes)
 
     def awaited(self) -> str:
-        """Return what the launch waits for although no rank of it runs, for a person; empty if there is nothing."""
+        """Return the things that the launch waits for although none of its ranks runs, as a text; empty for nothing."""
         names = listed([node.hostname for node in self._nodes if self.holds(node)])
         if not names or (self._running and not self.unstarted):
             return ""
@@ -581,19 +581,19 @@ class RemoteLaunch(Launch):
         )
 
     def give_up(self) -> None:
-        """Stop waiting for nodes that have not reported the end of what was killed there."""
+        """Stop waiting for nodes that have not reported the end of processes killed there."""
         for node in [node for node in self._nodes if self.holds(node)]:
             node.abandon("it has not reported that its ranks have ended")
 
     def over_on(self, node: RemoteNode) -> None:
-        """Nothing of it is left on a node."""
+        """Record that nothing of it is left on a node."""
         self._busy.discard(node)
         if not self._busy and self._swept:
             self._sweep()
 
     @vital
     def _sweep(self) -> None:
-        """All ranks have ended: the launch is over when all nodes say that nothing is left."""
+        """Finish the launch, whose ranks have all ended, when all nodes have reported that nothing is left."""
         if not self._busy and not self.over:
             self.over = True
             self.job.launch_over(self)
@@ -601,7 +601,7 @@ class RemoteLaunch(Launch):
 
 
 def _lost_with(job: RunningJob, node: RemoteNode, reason: str) -> None:
-    """The ranks of a job on a node are lost."""
+    """End the ranks of a job on a lost node."""
     ranks = [rank for rank in job.ranks if rank.node is node and rank.alive]
     for rank in ranks:
         rank.signum = signal.SIGKILL
@@ -616,12 +616,12 @@ def apart(node: str, other: str, where: str, reason: str) -> str:
 
 
 def _from_elsewhere(_kind: int, _sink: Sink | None) -> int:
-    """Nothing is read here: the daemon sends it."""
+    """Return -1: the daemon sends the output."""
     return -1
 
 
 def _read(field: Field[Fault], data: bytes, error: PMIxError | None, node: str) -> Fault:
-    """Return what a daemon has answered, or why it has not."""
+    """Return a daemon's answer, or the error instead of it."""
     if error is None:
         try:
             return field.read(data)
@@ -631,7 +631,7 @@ def _read(field: Field[Fault], data: bytes, error: PMIxError | None, node: str) 
 
 
 def _told(fault: Fault, node: str) -> str:
-    """Say why a node cannot run a job."""
+    """Return a text with the reason why a node cannot run a job."""
     number, text, path = fault
     if not number:
         return path

@@ -1,18 +1,18 @@
-"""A job while it runs: its processes, from their start to the last of what they left behind.
+"""A job while it runs: its processes, from their start until the last process that they left behind has ended.
 
-A `RunningJob` is what a host knows of one of its jobs; a `Launch` is what was started of it at once. `pypmix run` has
-one launch for each job. A `Host` may start the ranks of a job in several, and leave some to be started by others.
+A `RunningJob` is the state that a host keeps of one of its jobs; a `Launch` is a set of its ranks started together.
+`pypmix run` has one launch for each job. A `Host` may start the ranks of a job in several, and leave some to others.
 
 All of it happens on the thread of the host's loop:
 
-1. `Launch.start` starts the ranks, each in a process group of its own.
-2. The kernel tells the end of a rank by its pidfd (`_ready`); where there are none the job polls. The rank stays a
-   zombie, so that neither its pid nor its process group is given to another process.
-3. A rank that has failed is judged (`_judge`): by the terms of the job it ends the job, or is only remembered.
-4. When the last rank of a launch has ended, and the launch is not held, it is swept: what its ranks have left in their
-   process groups gets SIGTERM, and SIGKILL after the grace. The kernel does not tell when a process group is empty, so
-   this is polled. A `Host` holds a launch until its `async with` block is left.
-5. With its last launch the job is over (`job_over` of the host).
+1. `Launch.start` starts the ranks, each in a separate process group.
+2. The kernel reports the end of a rank by its pidfd (`_ready`); without pidfds the job polls. The rank stays a zombie,
+   so that neither its pid nor its process group is given to another process.
+3. A rank that has failed is judged (`_judge`): depending on the terms of the job it ends the job, or is only recorded.
+4. When the last rank of a launch has ended, and the launch is not held, it is swept: the processes that its ranks left
+   in their process groups get SIGTERM, and SIGKILL after the grace. The kernel does not report that a process group is
+   empty, so this is polled. A `Host` holds a launch until its `async with` block is left.
+5. With its last launch the job is finished (`job_over` of the host).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pypmix.server import Server
 
     class Keeper(Protocol):
-        """The manager of a job, as the job knows it."""
+        """The interface of a job's manager that the job uses."""
 
         env: Mapping[str, str]
         grace: float
@@ -99,20 +99,20 @@ if TYPE_CHECKING:
 
 
 KILLED_SECONDS = 5.0
-"""Seconds that processes have to end after SIGKILL, and nodes to report that nothing is left: the kernel may hold a
-process in a system call for ever, and a daemon may be such a process."""
+"""Seconds that processes have to end after SIGKILL, and nodes to report that nothing is left: the kernel may block a
+process in a system call forever, and a daemon may be such a process."""
 
 INTERRUPT_GRACE = 1.0
-"""Seconds after which a forwarded SIGINT, which a rank inside of a C call never sees, becomes SIGTERM."""
+"""Seconds after which a forwarded SIGINT, which a rank inside a C call never handles, becomes SIGTERM."""
 
 SPREAD = 1.0
 """Seconds that a resource manager has to send SIGTERM to all nodes of a job that it ends."""
 
 POLL = 0.01
-"""Seconds between looks at what the kernel does not tell of."""
+"""Seconds between polls of states that the kernel does not report."""
 
 DYING = 10
-"""The number of looks whether a rank has ended whose connection has."""
+"""The number of polls for the end of a rank whose connection has ended."""
 
 UNKNOWN = 255
 """The exit code of a process that other code of this program has collected."""
@@ -127,7 +127,7 @@ _log = get_logger("pypmix.host")
 
 
 def vital(step: Callable[..., None]) -> Callable[..., None]:
-    """Have a fault in a step end the host: without the step its job would never be over, and all wait for it."""
+    """Make a fault in a step end the host: without the step its job would never finish, and all would wait for it."""
 
     def guarded(self: RunningJob | Launch, *arguments: object) -> None:
         try:
@@ -143,22 +143,22 @@ class RunningJob:
 
     Args:
         host: The host; all of a job belongs to its loop.
-        job: What runs.
-        number: Which of the host's jobs this is, from 1.
-        terms: How it runs.
+        job: The description of the job.
+        number: The job's number among the host's jobs, from 1.
+        terms: The terms that it runs with.
         homes: The ranks that this host has, and the nodes that they run on.
-        mark: What tells it from the host's other jobs, for a person; empty for the one that needs nothing.
+        mark: A mark that distinguishes it from the host's other jobs in texts; empty for the first.
 
     Attributes:
         nodes: The nodes that it runs on.
-        launches: What has been started of it and is not over.
+        launches: Its launches that are not finished.
         bare: Whether its applications have names and no programs.
-        running: How many of its ranks run.
-        outcome: How it ended, once that is decided; None while it is to go on.
+        running: The number of its ranks that run.
+        outcome: Its outcome, once decided; None while it is to continue.
         partial: The first failure that did not end it.
         failed_at: The time of its first failure, in seconds since 1970; 0 for none.
-        unlaunched: Why it could not be started.
-        due: When its time is over, by `time.monotonic`; None where it has no limit.
+        unlaunched: The error because of which it could not be started.
+        due: The time at which its limit ends, by `time.monotonic`; None without a limit.
     """
 
     def __init__(
@@ -173,20 +173,20 @@ class RunningJob:
         self._homes = homes
         self._ranks: dict[int, Rank] = {}
         self._former: list[Rank] = []
-        """Ranks that have begun anew, while others of their launch have not ended."""
+        """Ranks that have been started again, while others of their launch have not ended."""
         self.launches: list[Launch] = []
         self.bare = False
         self._awaited: list[Callable[[], None]] = []
         self.renew(homes)
         self._unjudged = False
         self._leaving: Rank | None = None
-        """A rank that seems to end, for which a judgement waits."""
+        """A rank that seems to end; the judgement waits for it."""
         self._suspect: Rank | None = None
-        """The one that was to blame when it began to wait, where that counts."""
+        """The rank to blame when that wait began, if it matters."""
         self._open_files: list[Copy] = []
 
     def renew(self, ranks: Iterable[int]) -> None:
-        """Have ranks, none of which runs, begin anew; where nothing else is left of the job, it begins anew."""
+        """Renew ranks, none of which runs, for another start; renew the whole job if nothing else is left of it."""
         of = f" of job {self.mark}" if self.mark else ""
         for rank in ranks:
             former = self._ranks.get(rank)
@@ -200,9 +200,9 @@ class RunningJob:
         self.outcome: Outcome | None = None
         self._culprit: Rank | None = None
         self._blamed: Rank | None = None
-        """The rank whose end was judged, whether it has ended the job or not."""
+        """The rank whose end was judged, whether or not it has ended the job."""
         self._awaits_cause = False
-        """Whether a time is set up to which the cause of a failure is waited for."""
+        """Whether a wait with a limit has begun for the cause of a failure."""
         self.partial: Outcome | None = None
         self.failed_at = 0.0
         self.unlaunched: OSError | None = None
@@ -215,11 +215,11 @@ class RunningJob:
 
     @property
     def ranks(self) -> list[Rank]:
-        """Its processes here, by rank; those that have ended too."""
+        """Its processes here, by rank, including ended ones."""
         return list(self._ranks.values())
 
     def rank(self, number: int) -> Rank | None:
-        """Return a process of it; None for one that this host does not have."""
+        """Return one of its processes; None for a rank that this host does not have."""
         return self._ranks.get(number)
 
     def __str__(self) -> str:
@@ -228,12 +228,12 @@ class RunningJob:
     # Starting
 
     def launch(self, ranks: Iterable[int], terms: Terms | None = None, *, held: bool = False) -> Launch:
-        """Return what starts some of its ranks.
+        """Make the launch that starts some of its ranks.
 
         Args:
-            ranks: Which.
-            terms: How their output and input go, where that is not as the terms of the job have it.
-            held: Whether what they leave behind stays until the launch is released.
+            ranks: The ranks to start.
+            terms: The terms of their output and input, if they differ from the job's.
+            held: Whether the processes that they leave behind stay until the launch is released.
         """
         made = self.host.launch_of(self, [self._ranks[rank] for rank in ranks], terms or self.terms, held)
         self.launches.append(made)
@@ -243,7 +243,7 @@ class RunningJob:
         return made
 
     def open_copy(self, path: str) -> Copy:
-        """Return a file that holds what ranks write; it is closed with the job."""
+        """Open a file for the output of ranks; it is closed with the job."""
         copy = Copy(path, self.host.unwritable)
         self._open_files.append(copy)
         return copy
@@ -252,7 +252,7 @@ class RunningJob:
 
     @vital
     def watch_without_pidfds(self) -> None:
-        """Look whether ranks have ended that the kernel has given no pidfd for."""
+        """Poll the ranks without a pidfd for their end."""
         for rank in self.ranks:
             if rank.alive and rank.pidfd < 0:
                 self.look(rank)
@@ -261,12 +261,12 @@ class RunningJob:
 
     @vital
     def look(self, rank: Rank) -> None:
-        """Look whether a rank has ended, and what that means to the job."""
+        """Check if a rank has ended, and judge its end."""
         if self._collect(rank):
             self._consider((rank,))
 
     def ended_elsewhere(self, rank: Rank, code: int) -> None:
-        """Take in the end of a rank that this host has not started; a negative code is that of a signal."""
+        """Record the end of a rank that this host has not started; a negative code is the number of a signal."""
         rank.signum, rank.code = (-code, None) if code < 0 else (0, code)
         rank.over = True
         self.host.rank_ended(self, rank)
@@ -276,11 +276,11 @@ class RunningJob:
             self.host.tell_end(self)
 
     def _is_judged(self) -> bool:
-        """Tell whether no further end makes a difference."""
+        """Return True if no further end makes a difference."""
         return self.outcome is not None or (self.terms.keep_going and self.partial is not None)
 
     def _consider(self, ended: Sequence[Rank]) -> None:
-        """Ranks have ended: judge, unless that would wait for the same others as before.
+        """Judge the job after ranks have ended, unless that would wait for the same ranks as before.
 
         Thousands may end at once, and each judgement looks at all of them.
         """
@@ -294,13 +294,13 @@ class RunningJob:
 
     @vital
     def _judge(self, chances: int) -> None:
-        """A rank has failed: end the job, in the name of the one that began.
+        """End the job after a rank has failed, and name the rank that failed first.
 
         Args:
-            chances: How often ranks are looked at that seem to end; below 0 no other end is waited for.
+            chances: The polls left for ranks that seem to end; below 0 it waits for no further end.
         """
-        # A rank that asked for an abort may have exited since, and one that died a moment ago may have taken others
-        # with it: look at all of them before one is named.
+        # A rank that requested an abort may have exited since, and a rank that died a moment ago may have taken others
+        # with it: look at all of them before naming one.
         self.host.loop.run_posted()
         for other in self.ranks:
             self._collect(other)
@@ -309,7 +309,7 @@ class RunningJob:
         self._leaving = self._suspect = None
         dying = [other for other in self.ranks if other.alive and other.lost] if chances > 0 else []
         if dying:
-            # The others have heard that its connection is gone before the system tells that it is.
+            # The others have seen its connection end before the system reports its exit.
             self._unjudged = True
             self._wait_for(dying)
             self.host.loop.later(POLL, lambda: self._judge(chances - 1))
@@ -318,7 +318,7 @@ class RunningJob:
         leaving = [other for other in self.ranks if other.leaves] if chances >= 0 and culprit.follows else []
         self._unjudged = bool(leaving)
         if leaving:
-            # It has missed one that has left, and may be about to tell why; the end of that one is judged again.
+            # It missed a rank that has left and may be about to report a cause; the end of that rank is judged again.
             self._wait_for(leaving, culprit)
             if not self._awaits_cause:
                 self._awaits_cause = True
@@ -337,11 +337,11 @@ class RunningJob:
             self.decide(code, f"{culprit.end()}; the others went on")
 
     def _wait_for(self, ranks: Sequence[Rank], suspect: Rank | None = None) -> None:
-        # Of many that end one after the other, in either direction, this one is among the last.
+        # Of many ranks that end one after the other, in either direction, this one is among the last.
         self._leaving, self._suspect = ranks[len(ranks) // 2], suspect
 
     def _collect(self, rank: Rank) -> bool:
-        """Take in the end of a rank; its pid stays taken until the job is over, so that its group has no other."""
+        """Read the end of a rank; it keeps its pid until the job is finished, so that its group stays unique."""
         if not rank.alive or not rank.node.here:
             return False
         # A host that adopts orphans is the parent of the ranks of an exited fork server.
@@ -368,26 +368,26 @@ class RunningJob:
 
     @vital
     def ended_there(self, ranks: Sequence[Rank]) -> None:
-        """Take in the end of ranks that another process has started for this one: they say already how they ended."""
+        """Record the end of ranks started by another process for this one; they already hold their exit status."""
         for rank in ranks:
             self._ended(rank)
         self._consider(ranks)
 
     def when_started(self, done: Callable[[], None]) -> None:
-        """Have a function called once its ranks have been started, or could not be: now where they have."""
+        """Call `done` once its ranks have been started or could not be; at once if nothing is left to start."""
         if any(each.unstarted for each in self.launches):
             self._awaited.append(done)
         else:
             done()
 
     def started(self) -> None:
-        """The ranks of a launch have been started, or cannot be."""
+        """Call the functions that wait for a launch: its ranks have been started, or cannot be."""
         awaited, self._awaited = self._awaited, []
         for done in awaited:
             done()
 
     def release(self, rank: Rank) -> None:
-        """Watch a rank no more, which has ended."""
+        """Stop watching a rank, which has ended."""
         rank.alive = False
         rank.over = True
         if rank.pidfd >= 0:
@@ -396,7 +396,7 @@ class RunningJob:
             rank.pidfd = -1
 
     def others(self, culprit: Rank | None) -> str:
-        """Say how many others are ended because of one."""
+        """Return a text with the number of other ranks that are ended because of `culprit`."""
         alive = sum([rank.alive for rank in self.ranks if rank is not culprit])
         if not alive:
             return ""
@@ -410,11 +410,11 @@ class RunningJob:
     # Ending
 
     def end(self, code: int, reason: str, signum: int = signal.SIGTERM) -> None:
-        """End the job, unless that is under way already: whatever was first is the outcome.
+        """End the job, unless it is already ending: the first reason is the outcome.
 
         Args:
             code: Its exit code.
-            reason: Why, for a person.
+            reason: The reason, for a person.
             signum: The signal to begin with.
         """
         if self.outcome is not None:
@@ -430,30 +430,30 @@ class RunningJob:
 
     @vital
     def _ask_to_end(self, signum: int) -> None:
-        """Signal all ranks that a resource manager is not ending itself, and kill them after the grace."""
+        """Signal all ranks that a resource manager does not end, and kill them after the grace."""
         self._send_first(signum)
         if signum != signal.SIGTERM:
             self.host.loop.later(INTERRUPT_GRACE, lambda: self._send_first(signal.SIGTERM))
         self.host.loop.later(self.host.grace, lambda: self._send_first(signal.SIGKILL))
-        # Ranks have the grace, and then what they leave behind has it.
+        # Ranks have the grace, and then the processes that they leave behind have it.
         launches = list(self.launches)
         self.host.loop.later(2 * self.host.grace + KILLED_SECONDS, lambda: self.give_up(launches))
 
     def _send_first(self, signum: int) -> None:
-        """Send a signal to ranks that a resource manager has sent neither that nor SIGTERM."""
-        # It may have been slow, and be found out only now.
+        """Send a signal to the ranks to which a resource manager has sent neither this signal nor SIGTERM."""
+        # It may have been slow: check again.
         self.host.is_sent_to_all(signal.SIGTERM)
         self.send(signum, [rank for rank in self.ranks if rank.node.reached.isdisjoint((signum, signal.SIGTERM))])
 
     def give_up(self, launches: Sequence[Launch]) -> None:
-        """Stop waiting for what was killed and has not ended, and for nodes that do not answer.
+        """Stop waiting for processes that were killed and have not ended, and for nodes that do not answer.
 
         Args:
-            launches: The launches of the job to finish; those that are over are left alone.
+            launches: The launches of the job to finish; finished ones are skipped.
         """
         left = [rank for each in launches if not each.over for rank in each.ranks if rank.alive]
         if any(signal.SIGTERM in rank.node.reached for rank in left):
-            # A resource manager ends them, in its own time.
+            # A resource manager ends them, at its pace.
             self.host.loop.later(KILLED_SECONDS, lambda: self.give_up(launches))
             return
         for each in launches:
@@ -461,7 +461,7 @@ class RunningJob:
                 each.give_up()
 
     def abort(self, ranks: Sequence[Rank], code: int, reason: str, caller: Rank | None) -> None:
-        """End some ranks, or all, with the outcome that a request gives; see `Manager.end_ranks`."""
+        """End some ranks, or all, with the requested outcome; see `Manager.end_ranks`."""
         whole = {rank for rank in self.ranks if rank.alive}.issubset(ranks)
         reason += self.others(caller) if whole else f"; it ended {listed([str(rank) for rank in ranks])}"
         # The request was sent before the end of its caller, and has arrived after it.
@@ -477,7 +477,7 @@ class RunningJob:
             self.host.outcome_corrected(former, self.outcome)
 
     def end_ranks(self, ranks: Sequence[Rank], code: int, reason: str) -> None:
-        """End some ranks, while the others go on."""
+        """End some ranks, while the others continue."""
         for rank in ranks:
             rank.excused = True
         self.send(signal.SIGTERM, ranks)
@@ -485,13 +485,13 @@ class RunningJob:
         self.host.loop.later(self.host.grace, lambda: self.send(signal.SIGKILL, ranks))
 
     def decide(self, code: int, reason: str) -> None:
-        """The job ends so, unless something else has failed before; it goes on."""
+        """Record the outcome of a job that continues, unless an earlier failure has set it."""
         if self.partial is None:
             self.partial = Outcome(code, reason)
             self.failed_at = self.failed_at or time.time()
 
     def send(self, signum: int, ranks: Sequence[Rank] | None = None, *, handled: bool = False) -> None:
-        """Send a signal to ranks, all by default, and to what they have started; see `HostNode.signal`."""
+        """Send a signal to ranks, by default to all, and to the processes they started; see `HostNode.signal`."""
         by_node: dict[HostNode, list[Rank]] = {}
         for rank in self.ranks if ranks is None else ranks:
             if rank.alive:
@@ -500,7 +500,7 @@ class RunningJob:
             node.signal(those, signum, handled)
 
     def launch_over(self, ended: Launch) -> None:
-        """Nothing of a launch is left but its output, perhaps."""
+        """Remove a launch of which nothing is left except output, perhaps."""
         self.launches.remove(ended)
         if self.launches:
             _finish_output(ended.ranks)
@@ -508,7 +508,7 @@ class RunningJob:
             self.host.job_over(self)
 
     def finish_output(self) -> None:
-        """Pass on the last of the output and read no more."""
+        """Pass on the last of the output and stop reading."""
         ranks = (*self._former, *self.ranks)
         for rank in ranks:
             for stream in rank.streams.values():
@@ -517,12 +517,12 @@ class RunningJob:
         _finish_output(ranks)
 
     def is_cascade(self, rank: Rank) -> bool:
-        """Tell whether a rank has failed since another one had, or was ended with the job."""
+        """Return True if a rank failed because another one had failed, or was ended with the job."""
         ended = self.outcome is not None and rank.signum in (signal.SIGTERM, signal.SIGKILL)
         return bool(rank.blame) and (rank.follows or ended)
 
     def _fold(self, ranks: Sequence[Rank]) -> None:
-        """Show a line instead of the tracebacks that are held of ranks; all of one where nothing else tells why."""
+        """Show one line for the held tracebacks of ranks; show all of one rank if nothing else shows the cause."""
         first = self._culprit or next(iter(ranks), None)
         rest = [rank for rank in ranks if rank is not first]
         if first is None or not rest:
@@ -537,7 +537,7 @@ class RunningJob:
                 stream.drop()
 
     def close(self) -> None:
-        """Let go of all that the job holds; processes that are left only after an error of our own are killed."""
+        """Release all resources of the job; processes that are left only after an internal error are killed."""
         for rank in (*self._former, *self.ranks):
             if rank.alive:
                 rank.node.signal([rank], signal.SIGKILL)
@@ -560,18 +560,18 @@ class RunningJob:
 
 
 class Launch:
-    """Ranks of a job that are started together, and end together with what they leave behind.
+    """Ranks of a job that are started together, and end together with the processes they leave behind.
 
     Args:
         job: The job.
         ranks: Its ranks, none of which runs.
-        terms: How their output and input go.
-        held: Whether what they leave behind stays until `release`.
+        terms: The terms of their output and input.
+        held: Whether the processes that they leave behind stay until `release`.
 
     Attributes:
         unstarted: Whether its ranks are still to be started.
-        over: Whether nothing of it is left but its output, perhaps.
-        changed: Called when a rank has ended, and when the launch is over.
+        over: Whether nothing of it is left except output, perhaps.
+        changed: Called when a rank has ended, and when the launch is finished.
     """
 
     def __init__(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> None:
@@ -597,9 +597,9 @@ class Launch:
         """Start the ranks; one that cannot be started ends the job.
 
         Args:
-            apps: What the ranks of each application of the job run.
+            apps: The applications of the job, which the ranks run.
             programs: The program of each.
-            limits: The limits of open files to give the ranks, where they are not this process's own.
+            limits: The limits of open files to give the ranks, if they differ from the limits of this process.
         """
         for _ in self.starting(apps, programs, limits):
             pass
@@ -637,21 +637,21 @@ class Launch:
             job.watch_without_pidfds()
 
     def failed(self, error: OSError, reason: str, of_program: bool) -> None:
-        """End the job, whose ranks, or one of them, cannot be started.
+        """End the job because its ranks, or one of them, cannot be started.
 
         Args:
             error: The error.
-            reason: Why, for a person.
+            reason: The reason, for a person.
             of_program: Whether the error is about the program, and not about a folder or the system.
         """
         self.unstarted = False
         self.job.unlaunched = error
-        # One without a number comes from a node that has gone, or a fork server, and not from the system.
+        # An error without a number comes from a lost node or a fork server, and not from the system.
         code = CANNOT_EXECUTE if of_program and error.errno else 1
         self.job.end(NOT_FOUND if launch.is_missing(error) else code, reason)
 
     def _register(self) -> None:
-        """Have the servers expect the ranks: all at once, as each time waits for a server's thread."""
+        """Register the ranks with the servers: all at once, as each call waits for a server's thread."""
         expected: dict[Server, list[Proc]] = {}
         for rank in self.ranks:
             expected.setdefault(rank.node.server, []).append(rank.proc)
@@ -667,7 +667,7 @@ class Launch:
         except FileNotFoundError:
             os.makedirs(folder, 0o700, exist_ok=True)
         except FileExistsError:
-            # A rank that is started again has it.
+            # A rank that is started again has one.
             pass
         env = {**app.environment(host.env), **server.client_env(rank.proc)}
         if app.wdir:
@@ -693,7 +693,7 @@ class Launch:
             host.loop.watch(rank.pidfd, READ, lambda: self.job.look(rank))
 
     def _input(self, rank: Rank, null: int, ours: list[int]) -> int:
-        """Return what a rank reads; what has to be closed here goes into `ours`."""
+        """Return the descriptor that a rank reads; append the descriptors to close here to `ours`."""
         terms = self.terms
         if terms.stdin not in (RANK_WILDCARD, rank.proc.rank):
             return null
@@ -708,11 +708,11 @@ class Launch:
         return reader
 
     def _outputs(self, rank: Rank, ours: list[int]) -> tuple[int, int]:
-        """Return what a rank writes to; what has to be closed here goes into `ours`."""
+        """Return the descriptors that a rank writes to; append the descriptors to close here to `ours`."""
         terms, job = self.terms, self.job
         piped = job.number > 1 or job.job.size > 1 or terms.tagged or terms.stamped or terms.forwarded
         if not piped and not terms.directory and not terms.file:
-            # A lone rank needs no forwarding: it has this process's own output, a terminal where that is one.
+            # A lone rank needs no forwarding: it inherits this process's output, perhaps a terminal.
             return 1, 1 if terms.merged else 2
         found: list[int] = []
 
@@ -726,11 +726,12 @@ class Launch:
         return found[0], found[-1]
 
     def connect_outputs(self, rank: Rank, read: Callable[[int, Sink | None], int]) -> None:
-        """Make what the outputs of a rank go through.
+        """Make the streams that carry the output of a rank.
 
         Args:
             rank: The rank.
-            read: Returns what a channel of it, whose lines go to a sink, is read from; -1 where others bring it.
+            read: Returns the descriptor to read one of its channels from, given the sink of its lines; -1 if another
+                process delivers the output.
         """
         terms, job = self.terms, self.job
         copy = job.open_copy(f"{terms.file}.{rank.proc.rank}") if terms.file else None
@@ -761,7 +762,7 @@ class Launch:
     # Ending
 
     def rank_ended(self, rank: Rank) -> None:
-        """A rank of it has ended: take in the last that it wrote."""
+        """Read the last output of a rank that has ended, and close its input."""
         self._running -= 1
         for stream in rank.streams.values():
             stream.finish()
@@ -780,13 +781,13 @@ class Launch:
             self.host.loop.later(0, self._sweep)
 
     def release(self) -> None:
-        """Have what the ranks leave behind ended as soon as they have ended."""
+        """Release the launch: end the processes that its ranks leave behind once the ranks have ended."""
         self._held = False
         if not self._running:
             self._last_ended()
 
     def awaited(self) -> str:
-        """Return what the launch waits for although no rank of it runs, for a person; empty if there is nothing."""
+        """Return the things that the launch waits for although none of its ranks runs, as a text; empty for nothing."""
         groups = sorted(self._groups or ())
         return f"left behind by ranks: {listed([f'process group {group}' for group in groups])}" if groups else ""
 
@@ -803,7 +804,7 @@ class Launch:
 
     @vital
     def _sweep(self) -> None:
-        """All ranks have ended: end what they started and left behind, and then the launch."""
+        """End the processes that the ranks, all ended, left behind, and then the launch."""
         if self._groups is None:
             self._groups = {rank.pid for rank in self.ranks if rank.pid and rank.over}
             for parent in {rank.forked for rank in self.ranks if rank.forked is not None}:
@@ -823,7 +824,7 @@ class Launch:
         if self._groups:
             if self._patience is None:
                 self._patience = self.host.patience()
-            # The kernel does not tell of the end of a process group.
+            # The kernel does not report the end of a process group.
             self.host.loop.later(POLL, self._sweep)
             return
         self.over = True
@@ -832,7 +833,7 @@ class Launch:
 
 
 def _guilt(rank: Rank) -> tuple[int, bool]:
-    """Return what is the greater the likelier a rank is the cause of others' ends."""
+    """Return a key that is greater the more likely a rank is the cause of others' ends."""
     return rank.blame, not rank.follows
 
 
@@ -845,13 +846,13 @@ def _finish_output(ranks: Iterable[Rank]) -> None:
 
 
 def patience(grace: float, spent: Callable[[], bool]) -> Callable[[], bool]:
-    """Return what tells whether the grace that starts now still lasts."""
+    """Return a predicate that is true while the grace lasts, which starts now."""
     end = time.monotonic() + grace
     return lambda: not spent() and time.monotonic() < end
 
 
 def end_strays(loop: Loop, strays: Callable[[int], bool], patience: Callable[[], Callable[[], bool]]) -> None:
-    """End what has left the jobs' process groups: SIGTERM, and SIGKILL after the grace.
+    """End the processes that have left the jobs' process groups: SIGTERM, and SIGKILL after the grace.
 
     Args:
         loop: The loop, which runs meanwhile.
@@ -871,14 +872,14 @@ def end_strays(loop: Loop, strays: Callable[[int], bool], patience: Callable[[],
             return True
         return bool(killed) and time.monotonic() - killed > KILLED_SECONDS
 
-    # The kernel does not tell of the end of a process that is not our child.
+    # The kernel does not report the end of a process that is not our child.
     loop.run(are_gone, every=POLL)
 
 
 def readable_here(fd: int) -> bool:
-    """Tell whether a rank may be given this descriptor to read.
+    """Return True if a rank may be given this descriptor to read.
 
-    A terminal that another process group owns must not be read: a background job would take what is typed to
+    A terminal that another process group owns must not be read: a background job would take the input typed to
     the shell.
     """
     try:
@@ -888,5 +889,5 @@ def readable_here(fd: int) -> bool:
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
-        # No terminal, or not the one that controls this session: the input is ours.
+        # Not a terminal, or not the controlling terminal of this session: the input is ours.
         return True

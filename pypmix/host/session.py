@@ -1,16 +1,16 @@
-"""A session of daemons: started by a roster's word, joined with the launcher by an exchange, ended with it.
+"""A session of daemons: started by a roster, joined with the launcher by an exchange, ended with it.
 
-`NodeSession` is what a roster makes: the nodes, and how to start a process on one. `LocalHost` is given it and runs its
-jobs there. The launcher listens for its daemons, hands each its line on standard input, and waits until all have said
-that they are ready and take part in the exchange. From then on a node is lost where its daemon's connection, its
-standard output or the daemon itself ends, or where the roster says so: its ranks are lost with it. The connection of a
-daemon that no longer answers ends after `keep_alive` seconds (`pypmix.host.exchange.keepalive`).
+`NodeSession` is made by a roster: the nodes, and a function that starts a process on a node. `LocalHost` is given it
+and runs its jobs there. The launcher listens for its daemons, writes each its line on standard input, and waits until
+all have reported that they are ready and take part in the exchange. From then on a node is lost if its daemon's
+connection, its standard output or the daemon itself ends, or if the roster reports it: its ranks are lost with it. The
+connection of a daemon that no longer answers ends after `keep_alive` seconds (`pypmix.host.exchange.keepalive`).
 
-A daemon leaves where its standard input ends, so nothing outlives the launcher, however that ends.
+A daemon leaves if its standard input ends, so it never outlives the launcher, however that ends.
 
-Nodes join later, and leave while the session goes on, as `pypmix.host.elastic` decides. A daemon that comes late is
-started and met as the others, but its failure is that of its joining alone. It is told of the jobs that there are, and
-of the procs that have gone with nodes that are not there any more; all else the other servers tell it.
+Nodes join later, and leave while the session continues, as `pypmix.host.elastic` decides. A late daemon is started and
+met as the others, but its failure only fails its joining. The launcher sends it the existing jobs, and the procs lost
+with former nodes; the other servers send it all else.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         """A process that is to become a daemon.
 
         Attributes:
-            stdin: The descriptor that writes to its standard input; `NOT_OURS` where the roster passes the line on.
+            stdin: The descriptor that writes to its standard input; `NOT_OURS` if the roster passes the line on.
             stdout: The descriptor that reads its standard output.
         """
 
@@ -73,13 +73,13 @@ if TYPE_CHECKING:
             """Return its exit code if it has ended; does not block."""
 
         def trouble(self) -> str:
-            """Return why it has ended before it was ready, and what to try; empty if that is not known."""
+            """Return why it has ended before it was ready, and a remedy; empty if that is not known."""
 
     Start = Callable[[Node, bytes], StartedDaemon]
     Word = Callable[["Fleet"], None]
 
 LAUNCHER = "!launcher"
-"""The launcher's name in the exchange: the first of all, so that what a session keeps once is kept there."""
+"""The launcher's name in the exchange: the first of all, so that data that a session keeps once is kept there."""
 
 NOT_OURS = -1
 """The `stdin` of a daemon whose standard input is not the launcher's: the roster has passed its line on."""
@@ -91,45 +91,45 @@ LEAVING = 4.0
 """Seconds that daemons have to leave."""
 
 LAST_WORDS = 0.5
-"""Seconds after the end of a daemon's process in which its connection may still bring what it has said."""
+"""Seconds after the end of a daemon's process in which its last messages may still arrive."""
 
 PROBES = 6
 """The probes of a daemon's loop within the time of the keep-alive, and the unanswered ones by which it is lost:
-one more than the keep-alive of connections needs, whose reason says more where a whole process is stopped."""
+one more than the keep-alive of connections needs, whose reason is more exact if a whole process is stopped."""
 
 MAX_LINE = 1 << 16
-"""Bytes that a daemon may say before it is ready."""
+"""Bytes that a daemon may print before it is ready."""
 
 POLL = 0.02
 
 SLOW = 4.0
-"""Seconds after which a person at a terminal is told which nodes have not come."""
+"""Seconds after which a person at a terminal is shown the nodes that have not joined."""
 
 _log = get_logger("pypmix.host")
 
 
 class NodeSession:
-    """The nodes of a session, and how to start their daemons.
+    """The nodes of a session, and the function that starts their daemons.
 
     Args:
         nodes: The nodes.
         start: Starts `[python, "-m", "pypmix", "node"]` on a node, and returns at once; called with the node and the
             line that the session writes to its standard input.
         listen: The address that the launcher listens on.
-        addresses: What daemons dial to reach the launcher, in order; by default the address that it listens on, or
-            this machine's name where that is a wildcard.
-        interface: What daemons listen on: the name of an interface, an address or a CIDR; what leads to the launcher by
-            default.
-        env: What is added to the environment that ranks have of their daemon.
-        folder: Where daemons make their folders; TMPDIR there by default.
+        addresses: The addresses that daemons dial to reach the launcher, in order; by default the address that it
+            listens on, or this machine's name if that is a wildcard.
+        interface: The network that daemons listen on: the name of an interface, an address or a CIDR; by default the
+            network to the launcher.
+        env: Variables to add to the environment that ranks inherit from their daemon.
+        folder: The parent of the daemons' folders; TMPDIR there by default.
         patience: Seconds that they have to be ready.
         keep_alive: Seconds after which a node whose daemon does not answer is lost, and a launcher to its daemons.
-        obtain: Obtains further nodes while the session runs; None where the nodes are fixed.
-        release: Told of a node that has left.
-        encrypt: Whether launcher and daemons talk to each other encrypted; where that leaves a machine by default.
-        switch: Passes on the messages of launcher and daemons, where these do not reach each other; `start` gives each
+        obtain: Obtains further nodes while the session runs; None if the nodes are fixed.
+        release: Called with a node that has left.
+        encrypt: Whether launcher and daemons encrypt their messages; by default if these leave a machine.
+        switch: Passes on the messages of launcher and daemons if these do not reach each other; `start` gives each
             daemon a stream to it.
-        mesh: How many servers, the launcher included, are all connected with each other (`TCPCarrier`).
+        mesh: The number of servers, including the launcher, that are all connected with each other (`TCPCarrier`).
     """
 
     def __init__(
@@ -175,18 +175,18 @@ class NodeSession:
         self._words: Queue[Word] = Queue()
         self._heard: Callable[[], None] = lambda: None
 
-    # The roster's word, from any thread; what comes before the session runs is kept
+    # Reports of the roster, from any thread; reports before the session runs are kept
 
     def join(self, node: Node) -> None:
-        """The roster has one more node: start its daemon, and have it join."""
+        """Add a node of the roster: start its daemon, which joins the session."""
         self._say(lambda fleet: fleet.elastic.when_begun(lambda: fleet.elastic.join((node,))))
 
     def leave(self, name: str, reason: str = "") -> None:
-        """The roster takes a node back: its ranks are ended, and its daemon leaves."""
+        """Return a node to the roster: its ranks are ended, and its daemon leaves."""
         self._say(lambda fleet: fleet.elastic.when_begun(lambda: fleet.elastic.leave(name, reason)))
 
     def lost(self, name: str, reason: str) -> None:
-        """The roster knows that a node is lost."""
+        """Report that a node is lost."""
         self._say(lambda fleet: fleet.lose(name, reason))
 
     def _say(self, word: Word) -> None:
@@ -194,22 +194,22 @@ class NodeSession:
         self._heard()
 
     def follow(self, heard: Callable[[], None]) -> None:
-        """Have a function called when there are words, and now."""
+        """Call a function for each new report, and once now."""
         self._heard = heard
         heard()
 
     def carry_out(self, fleet: Fleet) -> None:
-        """Carry out the words that there are, on the loop."""
+        """Carry out the reports that are queued, on the loop."""
         while not self._words.empty():
             self._words.get()(fleet)
 
 
 class _Daemon:
-    """A daemon on its way, or there.
+    """A daemon that was started.
 
     Attributes:
-        joining: What it is started for, while it is on its way into a session that runs.
-        present: Whether it takes part in the exchange, and the launcher has told it of the others.
+        joining: The joining that it belongs to, until it has joined a session that runs.
+        present: Whether it takes part in the exchange, and the launcher has sent it the addresses of the others.
     """
 
     def __init__(self, node: RemoteNode, started: StartedDaemon, joining: _Joining | None) -> None:
@@ -222,18 +222,18 @@ class _Daemon:
         self.open = True
 
     def dismiss(self) -> None:
-        """End its standard input, with which it leaves."""
+        """Close its standard input; it leaves then."""
         if self.started.stdin >= 0:
             os.close(self.started.stdin)
             self.started.stdin = NOT_OURS
 
 
 class _Joining:
-    """Nodes that are on their way into a session that runs.
+    """Nodes that are joining a session that runs.
 
     Args:
         names: Their names.
-        done: Called with the reasons why some cannot join, by their names, when all others are there.
+        done: Called when all others have joined, with the reasons why some cannot join, by their names.
     """
 
     def __init__(self, names: Iterable[str], done: Callable[[Mapping[str, str]], None]) -> None:
@@ -243,7 +243,7 @@ class _Joining:
         self._over = False
 
     def settle(self, name: str, reason: str = "") -> None:
-        """A node is there, or cannot join: one that was there may be lost before the others are."""
+        """Record that a node has joined or cannot join; a joined node may be lost before the others have joined."""
         self.awaited.pop(name, None)
         if reason:
             self._failed.setdefault(name, reason)
@@ -257,13 +257,13 @@ class Fleet:
 
     Args:
         host: The launcher.
-        session: What the roster says.
-        space: What the nspaces of the session's jobs begin with.
+        session: The session that the roster made.
+        space: The beginning of the nspaces of the session's jobs.
         loop: The launcher's loop.
-        trace: The file of the trace, for which the daemons note what their servers are asked.
+        trace: The file of the trace, for which the daemons record the requests to their servers.
 
     Attributes:
-        complete: Whether all daemons have come.
+        complete: Whether all daemons have joined.
     """
 
     complete = False
@@ -279,7 +279,7 @@ class Fleet:
         self.nodes = tuple([RemoteNode(host, number, node) for number, node in enumerate(session.nodes)])
         self._by_name = {node.hostname: node for node in self.nodes}
         self._last = len(self.nodes)
-        """The last number of a node; the launcher has the one after those that were there first."""
+        """The last number of a node; the launcher has the number after the first nodes."""
         self.elastic = Elastic(host, self, session.obtain, session.release)
         self._daemons: dict[str, _Daemon] = {}
         self._leaving: list[_Daemon] = []
@@ -293,11 +293,11 @@ class Fleet:
         self._closing = False
 
     def open(self) -> Launching:
-        """Start the daemons, and return what the servers do together, once all are there or the host is to end.
+        """Start the daemons, and return the crossing of the servers once all have joined or the host is to end.
 
         Raises:
-            PMIxError: One of them cannot be started, or does not come in time.
-            OSError: The launcher cannot listen there.
+            PMIxError: One of them cannot be started, or does not join in time.
+            OSError: The launcher cannot listen at its address.
         """
         session = self.session
         self._secret = os.urandom(32)
@@ -326,7 +326,7 @@ class Fleet:
         return Launching(self._host, crossing, self)
 
     def _probe(self) -> None:
-        """Look whether the loops of all daemons answer: the threads of their connections answer in any case."""
+        """Probe the loops of all daemons: the threads of their connections answer in any case."""
         if self._closing:
             return
         every = self.session.keep_alive / PROBES
@@ -338,7 +338,7 @@ class Fleet:
         self._loop.later(every, self._probe)
 
     def _lose_apart(self) -> None:
-        """Lose a node that others have not reached in time: of two, the one that most do not reach, or the later."""
+        """Lose a node that others have not reached in time: of two, the one unreached by most, or the later."""
         there = {node.hostname: node for node in self.nodes}
         pairs = [
             (node, there[name], where, reason, seconds)
@@ -370,7 +370,7 @@ class Fleet:
         return carrier
 
     def _tell_progress(self, after: float) -> None:
-        """Say at a terminal which nodes have not come, and again after twice the time."""
+        """Show at a terminal which nodes have not joined, and again after twice the time."""
         missing = [name for name, daemon in self._daemons.items() if not daemon.present]
         sink = self._host.sink(2)
         if self.complete or not missing or not sink.terminal:
@@ -381,7 +381,7 @@ class Fleet:
         self._loop.later(after, lambda: self._tell_progress(2 * after))
 
     def _advice(self, late: Sequence[_Daemon]) -> str:
-        """Say what may keep daemons from joining: first of those of which nothing was heard, which have not begun."""
+        """Return what may keep daemons from joining: first the trouble of daemons that are not ready."""
         for daemon in late:
             if not daemon.ready and (trouble := daemon.started.trouble()):
                 printed = daemon.said.decode(errors="replace").strip().rpartition("\n")[2]
@@ -414,7 +414,7 @@ class Fleet:
                 while line:
                     line = line[os.write(started.stdin, line) :]
             except OSError:
-                # It has ended already, and its output says so.
+                # It has ended already; its output shows the reason.
                 return
 
     def _read(self, daemon: _Daemon) -> None:
@@ -431,10 +431,10 @@ class Fleet:
                 return
             if not daemon.ready:
                 self._refuse(daemon)
-            # What the roster has said of it before tells more.
+            # A former report of the roster may give a better reason.
             self.session.carry_out(self)
             if daemon.present:
-                # Its connection brings its last words, and then its end: pipe and connection are in no order.
+                # Its last messages may follow, and then the end of its connection: pipe and connection are not ordered.
                 self._loop.later(LAST_WORDS, lambda: self._ended(daemon, "its daemon has ended"))
             else:
                 self._ended(daemon, "its daemon has ended")
@@ -446,13 +446,13 @@ class Fleet:
                 self._refuse(daemon)
 
     def _ended(self, daemon: _Daemon, reason: str) -> None:
-        """A daemon has ended, as its output or its connection says; what it has said itself tells more."""
+        """Lose the node of a daemon that has ended; prefer the reason that the daemon itself sent."""
         name = daemon.node.hostname
         if self._daemons.get(name) is daemon:
             self.lose(name, daemon.node.leaves or reason)
 
     def _refuse(self, daemon: _Daemon) -> None:
-        """Take in what a daemon has said first: that it is ready, or why it is not."""
+        """Handle the first output of a daemon: it is ready, or the reason why it is not."""
         printed, line, rest = first_line(daemon.said)
         if ECHO in printed:
             # It holds the secret, and is neither logged nor shown.
@@ -482,10 +482,10 @@ class Fleet:
     def _come(self) -> bool:
         return self._failed is not None or all(each.ready and each.present for each in self._daemons.values())
 
-    # Nodes that join later, and that leave
+    # Nodes that join later, and nodes that leave
 
     def add(self, nodes: Sequence[Node], done: Callable[[Mapping[str, str]], None]) -> None:
-        """Start the daemons of further nodes, and have all of them join, or give all back.
+        """Start the daemons of further nodes; all of them join, or all are given back.
 
         Args:
             nodes: The nodes.
@@ -542,7 +542,7 @@ class Fleet:
                 self._give_up(daemon, f"{text}: {self._advice([daemon])}")
 
     def _give_up(self, daemon: _Daemon, reason: str) -> None:
-        """A daemon does not get into a session that runs."""
+        """Give up a daemon that does not join a session that runs."""
         joining, daemon.joining = daemon.joining, None
         daemon.node.lose(reason)
         del self._daemons[daemon.node.hostname]
@@ -552,12 +552,12 @@ class Fleet:
             joining.settle(daemon.node.hostname, reason)
 
     def _settle(self, daemon: _Daemon) -> None:
-        """A daemon that comes late is there once it is ready, and takes part in the exchange."""
+        """Record that a late daemon has joined once it is ready and takes part in the exchange."""
         if daemon.joining is not None and daemon.ready and daemon.present:
             daemon.joining.settle(daemon.node.hostname)
 
     def dismiss(self, node: RemoteNode, done: Callable[[], None]) -> None:
-        """Have the daemon of a node leave, on which nothing is left of any job.
+        """Dismiss the daemon of a node on which nothing is left of any job.
 
         Args:
             node: The node.
@@ -574,7 +574,7 @@ class Fleet:
         self._part(daemon, done)
 
     def _stop(self, daemon: _Daemon, reason: str) -> None:
-        """End a daemon by force, and what it has with the other servers, even if its process does not end."""
+        """End a daemon by force, and its connections with the other servers, even if its process does not end."""
         daemon.started.stop()
         switch, carrier = self.session.switch, self._carrier
         if daemon.present and switch is not None:
@@ -642,7 +642,7 @@ class Fleet:
         return node
 
     def _met(self, sender: str, data: bytes, answer: OnAnswer) -> None:
-        """A daemon says where it listens: tell it of those that have come before, which it dials."""
+        """Record a daemon's addresses, and answer with the addresses of earlier daemons, which it dials."""
         node = self._of(sender)
         before = tuple(self._there.items())
         self._there[sender] = orders.ADDRESSES.read(data)
@@ -669,7 +669,7 @@ class Fleet:
 
     def _fetch(self, nspace: str, name: str, offset: int, answer: OnAnswer) -> None:
         job = self._host.jobs.get(nspace)
-        # One that is being ended needs no files.
+        # A job that is being ended needs no files.
         path = None if job is None or job.outcome is not None else files_of(job.job.apps).get(name)
         if path is None:
             answer(None, NotFound(f"{name!r:.80} is not a file of {nspace}", operation="preload"))
@@ -702,7 +702,7 @@ class Fleet:
         self._post(tell)
 
     def _traced(self, node: RemoteNode, data: bytes) -> None:
-        """A daemon tells what its server was asked."""
+        """Add the requests that a daemon's server received to the trace."""
         if self._trace is not None:
             from pypmix.host.tracing.node import unpack
 
@@ -723,7 +723,7 @@ class Fleet:
             daemon.present = False
 
     def lose(self, name: str, reason: str) -> None:
-        """A node is lost."""
+        """Remove a node that is lost, and end its daemon by force."""
         daemon = self._daemons.get(name)
         if daemon is None or self._closing:
             return
@@ -736,14 +736,14 @@ class Fleet:
         self._forget(daemon.node)
         self._stop(daemon, reason)
         if daemon.present and not daemon.node.ends_a_job():
-            # Otherwise the end of the job tells of it.
+            # Otherwise the end of the job reports it.
             self._host.sink(2).write(None, f"pypmix run: node {name} is lost: {printable(reason)}\n".encode())
         daemon.node.lose(reason)
         self._host.notify(node_event(self._host, EventCode.EVENT_NODE_DOWN, attrs.HOSTNAME(name)))
         self._part(daemon, lambda: None)
 
     def refresh(self, done: Callable[[], None], timeout: float) -> None:
-        """Learn from all daemons what is under way there, and call a function then."""
+        """Collect the pending operations of all daemons, and call a function then."""
         asked = [node for node in self.nodes if not node.lost]
         left = len(asked)
 
@@ -759,7 +759,7 @@ class Fleet:
             done()
 
     def away(self, going: bool) -> None:
-        """Tell the daemons that this process stops itself, or is back: they do not count it as lost meanwhile.
+        """Report to the daemons that this process stops itself, or is back: they do not count it as lost meanwhile.
 
         A switch cannot pass it on: it stops with this process.
         """
@@ -769,18 +769,18 @@ class Fleet:
     # The end
 
     def close(self) -> None:
-        """Have all daemons leave; those that do not are stopped."""
+        """Dismiss all daemons, and stop those left after `LEAVING` seconds."""
         self._closing = True
-        # A roster may have more to say after the loop has closed.
+        # A roster may report more after the loop has closed.
         self.session.follow(lambda: None)
         self._leaving += self._daemons.values()
         for daemon in self._leaving:
             if daemon.started.stdin == NOT_OURS and daemon.present and self._exchange is not None:
-                # Its standard input is the roster's.
+                # The roster owns its standard input.
                 self._exchange.tell(daemon.node.hostname, orders.LEAVE, b"")
             daemon.dismiss()
             if not daemon.ready:
-                # It has no ranks to end, and what is to start it may hang.
+                # It has no ranks to end, and the process that starts it may hang.
                 daemon.started.stop()
         deadline = time.monotonic() + LEAVING
         self._loop.run(lambda: self._left() or time.monotonic() > deadline, every=POLL)
@@ -797,11 +797,11 @@ class Fleet:
 
 
 class Launching(Exchanging):
-    """The crossing of the launcher's own server in a session; the daemons have those of theirs.
+    """The crossing of the launcher's server in a session; the daemons have the crossings of their servers.
 
     Args:
         host: The launcher.
-        crossing: What answers for its server.
+        crossing: Answers the upcalls of its server.
         fleet: The daemons.
     """
 
@@ -812,30 +812,30 @@ class Launching(Exchanging):
         self._fleet = fleet
 
     def answer(self, node: HostNode, upcall: Upcall) -> bool:
-        """Answer an upcall of the launcher's own server; tell whether it is one that is answered here."""
+        """Answer an upcall of the launcher's server; return True if it is answered here."""
         return node.here and super().answer(node, upcall)
 
     def register(self, job: RunningJob) -> None:
-        """Take in the places of a job's procs before the daemons get its description."""
+        """Record the places of a job's procs before the daemons get its description."""
         places = {rank: node.hostname for node in job.job.nodes for rank in node.ranks}
         self._own.place(job.job, places, job.number)
 
     def connected(self, node: HostNode, proc: Proc) -> None:
-        """A proc of the launcher's server has connected."""
+        """Pass on that a proc of the launcher's server has connected."""
         if node.here:
             super().connected(node, proc)
 
     def finalized(self, node: HostNode, proc: Proc) -> None:
-        """A proc of the launcher's server has finalized."""
+        """Pass on that a proc of the launcher's server has finalized."""
         if node.here:
             super().finalized(node, proc)
 
     def departed(self, node: HostNode, proc: Proc) -> None:
-        """A proc of the launcher's server has ended or was lost."""
+        """Pass on that a proc of the launcher's server has ended or was lost."""
         if node.here:
             super().departed(node, proc)
 
     def pending(self) -> list[Pending]:
-        """Return what is under way, oldest first; that of daemons as they have told it last."""
+        """Return the pending operations, oldest first; those of daemons as of their last report."""
         found: Iterable[Pending] = [item for node in self._launcher.nodes for item in node.pending()]
         return merged(found)
