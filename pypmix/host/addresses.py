@@ -1,4 +1,4 @@
-"""Addresses: where to listen, and by which this machine is reached."""
+"""Addresses: to listen on, and to reach this machine by."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def listen(address: Address, reuse_port: bool = False) -> socket.socket:
         reuse_port: Share the port with sockets of this user that have `SO_REUSEPORT` set.
 
     Raises:
-        OSError: It cannot.
+        OSError: The address cannot be used.
     """
     host, port = address
     if host == ANYWHERE and not socket.has_dualstack_ipv6():
@@ -50,11 +50,11 @@ def listen(address: Address, reuse_port: bool = False) -> socket.socket:
 
 
 def connections(listener: socket.socket, seconds: float | None = None) -> Iterator[socket.socket]:
-    """Return the connections that come, on a thread of their own, until `hang_up` or the time ends that.
+    """Yield the connections that arrive, on the caller's thread, until `hang_up` or the end of the time.
 
     Args:
         listener: The socket that listens.
-        seconds: How long it listens; for ever by default.
+        seconds: How long it listens; forever by default.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     while True:
@@ -65,16 +65,16 @@ def connections(listener: socket.socket, seconds: float | None = None) -> Iterat
         except OSError as error:
             if error.errno not in LACKING:
                 return
-            # The connection waits on: what this process lacks may be there again soon.
+            # The connection stays queued: the resource that this process lacks may be available again soon.
             time.sleep(AGAIN_SECONDS)
             continue
         yield connection
 
 
 def hang_up(connection: socket.socket) -> None:
-    """Have both ends of a connection, and each thread that waits there, know that nothing more comes.
+    """Shut a connection down: both ends, and each thread that waits there, see its end.
 
-    A thread that waits for connections is told in the same way.
+    A thread that waits for connections is woken in the same way.
     """
     try:
         connection.shutdown(socket.SHUT_RDWR)
@@ -84,7 +84,7 @@ def hang_up(connection: socket.socket) -> None:
 
 
 def resolved(host: str, port: int, kind: int, flags: int = 0) -> list[tuple[Any, ...]]:
-    """Return what `socket.getaddrinfo` finds for a name or an address."""
+    """Return the results of `socket.getaddrinfo` for a name or an address."""
     # For a str, Python imports the tables of IDNA, which takes as long as a small program runs.
     name = host.encode("ascii") if host.isascii() else host
     return list(socket.getaddrinfo(name, port, type=kind, flags=flags))
@@ -94,15 +94,15 @@ def listening_address(interface: str, launcher: Sequence[Address]) -> str:
     """Return the address to listen on.
 
     Args:
-        interface: The name of a network interface, an address, or a CIDR; empty for what leads to the launcher.
-        launcher: Where the launcher listens.
+        interface: The name of a network interface, an address, or a CIDR; empty for the network to the launcher.
+        launcher: The launcher's addresses.
 
     Raises:
-        OSError: There is none.
+        OSError: No such address exists.
     """
     if interface:
         return _address_of(interface)
-    # By the launcher's address: this machine's own, from which there is a route to it.
+    # By the launcher's address: the address of this machine from which there is a route to it.
     own = {place: found for place in launcher if (found := _source(*place))}
     if len(set(own.values())) > 1:
         for place in own:
@@ -118,7 +118,7 @@ def listening_address(interface: str, launcher: Sequence[Address]) -> str:
 
 
 def _source(host: str, port: int) -> str:
-    """Return from which address of this machine another one is reached; empty if there is no route."""
+    """Return the address of this machine from which another one is reached; empty if there is no route."""
     try:
         found = resolved(host, port, socket.SOCK_DGRAM)
     except OSError:
@@ -173,7 +173,7 @@ def _addresses() -> list[tuple[str, str]]:
         with open("/proc/net/if_inet6", encoding="utf-8") as file:
             for line in file:
                 digits, _, _, scope, _, name = line.split()
-                # Those of one link need a scope, which no other node knows.
+                # Link-local addresses need a scope, which is valid on this node only.
                 if scope != "20":
                     found.append((name, str(ipaddress.IPv6Address(int(digits, 16)))))
     except (OSError, ValueError):
@@ -182,15 +182,15 @@ def _addresses() -> list[tuple[str, str]]:
 
 
 def all_addresses() -> list[str]:
-    """Return the addresses of this machine, those of loopback last."""
+    """Return the addresses of this machine, with loopback last."""
     return sorted([address for _, address in _addresses()], key=is_loopback)
 
 
 def offered_addresses(interface: str = "") -> list[str]:
-    """Return by which addresses the other nodes of a job may reach this one, the likeliest first.
+    """Return the addresses by which the other nodes of a job may reach this one, the likeliest first.
 
     Args:
-        interface: The name of a network interface, an address, or a CIDR: then its address alone.
+        interface: The name of a network interface, an address, or a CIDR: then only its address.
 
     Raises:
         OSError: This node has no such interface or address.
@@ -202,21 +202,21 @@ def offered_addresses(interface: str = "") -> list[str]:
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether what is sent to an address stays on this machine."""
+    """Return True if messages to an address stay on this machine."""
     return address == "::1" or address.startswith("127.")
 
 
 def with_port(host: str, port: object) -> str:
-    """Return an address as it stands in a URL."""
+    """Return an address in the form of a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def own_addresses(other: str) -> list[str]:
-    """Return by which addresses this machine may be reached from another, the likeliest first."""
+    """Return the addresses by which this machine may be reached from another, the likeliest first."""
     found = _source(other, 9)
     return list(dict.fromkeys([*([found] if found else []), socket.gethostname(), _loopback()]))
 
 
 def _loopback() -> str:
-    """Return this machine's address of loopback: that of IPv4, unless it has that of IPv6 alone."""
+    """Return this machine's loopback address: IPv4, unless it has only IPv6."""
     return "::1" if {address for address in all_addresses() if is_loopback(address)} == {"::1"} else "127.0.0.1"

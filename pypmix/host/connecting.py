@@ -1,4 +1,4 @@
-"""Connect and disconnect on one node: all who live and take part have come already, and the host knows them.
+"""Connect and disconnect on one node: all live participants have arrived already, and the host knows them.
 
 Fences with procs of other nodes and direct modexes fail: there is no other node.
 """
@@ -33,7 +33,7 @@ class Connections:
         self._numbers = count(1)
 
     def take(self) -> str:
-        """Return one that no job and no other connection has."""
+        """Return an nspace that no job and no other connection has."""
         return f"{self._host.server.proc.nspace.rpartition('@')[0]}@connection-{next(self._numbers)}"
 
 
@@ -46,7 +46,7 @@ def _agree(host: Manager, upcall: Upcall) -> None:
         raise NotFound("these names belong to no job and no tool of this host", operation=op.name, procs=unknown)
     infos = op.directives
     if isinstance(op, Connect) and host.native and (gone := _departed(host, op.procs)):
-        # The server counts those who have come, and does not say that others have ended before.
+        # The server counts the participants that have arrived, and does not report that others ended before.
         detail = "a participant has ended without coming"
         raise PartialSuccess(
             detail, status=statuses.ERR_PARTIAL_SUCCESS, operation=op.name, procs=op.procs, missing=gone
@@ -54,12 +54,12 @@ def _agree(host: Manager, upcall: Upcall) -> None:
     if isinstance(op, Disconnect) or not is_set(infos, CONNECT_ASSIGN) or is_set(infos, CONNECT_XCHG_ONLY):
         upcall.reply()
         return
-    # All of them belong to this server, which knows the procs that have come.
+    # All of them belong to this server, which knows the procs that have arrived.
     upcall.reply(Connected(host.part(Connections).take()))
 
 
 def _departed(host: Manager, procs: tuple[Proc, ...]) -> list[Proc]:
-    """Return which of some procs have finalized or ended; those of jobs that are over as they were named."""
+    """Return the procs that have finalized or ended; procs of finished jobs are returned unexpanded."""
     over = [proc for proc in procs if proc.nspace not in host.jobs and host.has_run(proc.nspace)]
     return over + [rank.proc for rank in host.expand(procs) if rank.over or rank.lost or rank.stage == FINALIZED]
 

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 WITH_HOST = ", with the host"
+"""The end of the label of an operation that all procs of a server have called."""
 
 REQUESTS = ("get", "dmodex_request")
-"""The operations of one proc, which others of the same name do not join."""
-"""The end of the label of an operation that all procs of a server have called."""
+"""The operations of one proc, which other procs do not join."""
 
 
 class Exchanging:
-    """The crossing of a host that has one node, and an exchange with hosts of others.
+    """The crossing of a host that has one node, and an exchange with the hosts of other nodes.
 
     Args:
         host: The host.
-        crossing: What answers for its server.
+        crossing: Answers the upcalls of its server.
     """
 
     prompt = True
@@ -49,11 +49,11 @@ class Exchanging:
         return self._crossing
 
     def answer(self, node: HostNode, upcall: Upcall) -> bool:
-        """Answer an upcall of a node's server; tell whether it is one that is answered here."""
+        """Answer an upcall of a node's server; return True if it is answered here."""
         return self._of(node).answer(upcall)
 
     def register(self, job: RunningJob) -> None:
-        """Make a job known before the server knows it."""
+        """Register a job before the server knows it."""
         places = {rank: node.hostname for node in job.job.nodes for rank in node.ranks}
         self._crossing.register(job.job, places)
 
@@ -62,34 +62,34 @@ class Exchanging:
         self._crossing.deregister(nspace)
 
     def connected(self, node: HostNode, proc: Proc) -> None:
-        """A proc has connected, for the first time or again."""
+        """Record that a proc has connected, for the first time or again."""
         self._of(node).connected(proc)
 
     def finalized(self, node: HostNode, proc: Proc) -> None:
-        """A proc has finalized: it may open again, and those who have not wait for it no more."""
+        """Record that a proc has finalized: it may reconnect; collectives it has not joined stop waiting."""
         self._of(node).finalized(proc)
 
     def departed(self, node: HostNode, proc: Proc) -> None:
-        """A proc has ended or was lost: no collective waits for it."""
+        """Record that a proc has ended or was lost: collectives do not wait for it."""
         self._of(node).departed(proc)
 
     def pending(self) -> list[Pending]:
-        """Return what is under way, oldest first."""
+        """Return the pending operations, oldest first."""
         return merged(self._host.server.pending(), self._crossing.pending())
 
     def close(self) -> None:
-        """End nothing: the exchange is not the manager's."""
+        """Do nothing: the exchange does not belong to the manager."""
 
 
 class Crossings(Exchanging):
-    """The crossings of a host with several nodes, or of one whose server leaves groups to its host.
+    """The crossings of a host with several nodes, or of a host whose server leaves groups to it.
 
     Args:
         host: The host.
-        only: Tells which operations are answered; all that crossings can answer by default. The others stay with the
-            server, and with what else the host answers.
+        only: Returns True for operations to answer here; by default all that crossings can answer. The server and the
+            other answers of the host handle the rest.
         joining: The other clusters that it is joined with; None for none.
-        hub: Where the exchanges of its nodes meet, without other clusters; by default one on the host's loop.
+        hub: Connects the exchanges of its nodes, without other clusters; by default a hub on the host's loop.
         now: The clock of that loop.
     """
 
@@ -134,7 +134,7 @@ class Crossings(Exchanging):
             Shared(host, self._exchanges[0], borders[0].names)
         for exchange in self._exchanges:
             exchange.start()
-        # The jobs that have begun before.
+        # Catch up with the jobs that were started before.
         for job in host.jobs.values():
             self._catch_up(job)
 
@@ -164,7 +164,7 @@ class Crossings(Exchanging):
             crossing.deregister(nspace)
 
     def pending(self) -> list[Pending]:
-        """Return what is under way on any of the nodes, oldest first, each once."""
+        """Return the pending operations of all nodes, oldest first, each once."""
         return merged(
             [item for node in self._host.nodes for item in node.server.pending()],
             [item for crossing in self._crossings for item in crossing.pending()],
@@ -179,11 +179,11 @@ class Crossings(Exchanging):
 
 
 def merged(found: Iterable[Pending], crossing: Iterable[Pending] = ()) -> list[Pending]:
-    """Return what several servers have under way, with one item for what they do together.
+    """Merge the pending operations of several servers, with one item for each operation that they share.
 
     Args:
-        found: What each server has.
-        crossing: What the crossings know of it: the procs missing on other servers, too.
+        found: The pending operations of the servers.
+        crossing: The pending operations of the crossings: with the procs missing on other servers, too.
     """
     one: dict[tuple[str, str], Pending] = {}
     for item in found:
@@ -201,13 +201,13 @@ def merged(found: Iterable[Pending], crossing: Iterable[Pending] = ()) -> list[P
             one[item.operation, label] = Pending(item.operation, label, *named, since)
     for item in crossing:
         for key, known in one.items():
-            # A server that has not begun it shows nothing of its own.
+            # A server that has not begun it reports nothing.
             if key[0] == item.operation and {*known.arrived} <= {*item.arrived, *item.missing}:
                 absent = {*known.missing, *item.missing} - {*known.arrived}
                 one[key] = known.replace(missing=tuple(sorted(absent)))
                 break
         else:
             if item.missing:
-                # Its server coordinates what none of its own has called yet.
+                # Its server coordinates an operation that none of its procs has called yet.
                 one[item.operation, item.label] = item
     return sorted(one.values(), key=lambda item: item.since)

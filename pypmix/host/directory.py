@@ -1,6 +1,6 @@
-"""The directory of a host: what procs have published, who may look it up, and until when it stays.
+"""The directory of a host: published values, with their access rights and persistence.
 
-It is of one session. All calls belong to one thread, that of the loop which `later` is of.
+It belongs to one session. All calls belong to one thread, the thread of the loop of `later`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ NARROWEST_FIRST = (
     Range.GLOBAL,
     Range.RM,
 )
-"""Where a key is published to several ranges that a proc is in, it gets the value that is meant for the fewest."""
+"""A lookup of a key published to several ranges of a proc finds the value of the first of these."""
 
 COST = 64
-"""Bytes that a published value counts besides its own."""
+"""Bytes that a published value counts in addition to its size."""
 
 
 class Who(Record):
-    """A proc, with the user and the group that the server knows it to be of, and the number of its node."""
+    """A proc, with its user and group as the server knows them, and the number of its node."""
 
     proc: Proc
     uid: int
@@ -52,7 +52,7 @@ class Who(Record):
 
 
 class Entry(Record):
-    """A published value, and who may look it up."""
+    """A published value, with its range and access rights."""
 
     owner: Who
     info: Info
@@ -64,25 +64,25 @@ class Entry(Record):
     size: int = 0
 
     def permissions(self) -> tuple[Info, ...]:
-        """Return the directive that lets in those who may look it up besides its owner's own user."""
+        """Return the directive with the users and groups that may look it up besides its owner's user."""
         given = [(keys.ACCESS_USERIDS, self.users), (keys.ACCESS_GRPIDS, self.groups)]
         items = [Info(key, _array(codes.UINT32, sorted(ids))) for key, ids in given if ids]
         return (Info(keys.ACCESS_PERMISSIONS, _array(codes.INFO, items)),) if items else ()
 
     @property
     def place(self) -> tuple[object, ...]:
-        """The key that a value has alone, within one range of one user."""
+        """The key under which a value is unique, within one range of one user."""
         return self.info.key, self.owner.uid, self.range, _extent(self.range, self.owner, self.procs)
 
     def open_to(self, who: Who) -> bool:
-        """Tell whether a proc may look the value up."""
+        """Return True if a proc may look the value up."""
         if not _within(self.range, self.owner, who, self.procs):
             return False
         return who.uid == self.owner.uid or who.uid in self.users or who.gid in self.groups
 
 
 class _Share:
-    """All that a proc has published: the values by their places, and their bytes."""
+    """All values that a proc has published, by their places, and their bytes."""
 
     __slots__ = ("bytes", "entries")
 
@@ -92,7 +92,7 @@ class _Share:
 
 
 class Search:
-    """A lookup under way."""
+    """A pending lookup."""
 
     def __init__(self, who: Who, op: Lookup, answer: Answer) -> None:
         self.who = who
@@ -107,19 +107,19 @@ class Search:
         self.count = min(count, len(op.keys)) if count > 0 else len(op.keys)
 
     def admits(self, entry: Entry) -> bool:
-        """Tell whether a value is one that is looked for."""
+        """Return True if the lookup may find this value."""
         return entry.open_to(self.who) and _within(self.range, self.who, entry.owner, self.procs)
 
 
 class Directory:
-    """The published values, and the lookups that wait for some.
+    """The published values, and the pending lookups.
 
     Args:
         later: Calls a function after some seconds.
-        limits: How much procs may publish.
+        limits: The amounts that procs may publish.
 
     Attributes:
-        watcher: Told of each value that is published (True) or removed (False).
+        watcher: Called with each value that is published (True) or removed (False).
     """
 
     def __init__(self, later: Later, limits: Limits = DEFAULTS) -> None:
@@ -136,11 +136,11 @@ class Directory:
         return self._size
 
     def publish(self, who: Who, op: Publish) -> None:
-        """Publish all values or, where that fails, none.
+        """Publish all values or, if that fails, none.
 
         Raises:
-            PMIxError: A key is there already in this range, or the directory is full.
-            NotSupported: A directive asks for what is not offered.
+            PMIxError: A key is already published to this range, or the directory is full.
+            NotSupported: A directive requests a feature that is not offered.
         """
         procs = _procs(op.directives) if op.range == Range.CUSTOM else frozenset()
         if op.range == Range.CUSTOM and not procs:
@@ -166,7 +166,7 @@ class Directory:
                 self._try(search)
 
     def _check_room(self, proc: Proc, number: int, size: int) -> None:
-        """Raise a `PMIxError` where a proc cannot publish so much more."""
+        """Raise a `PMIxError` if a proc cannot publish this much more."""
         share = self._shares.get(proc)
         own, own_bytes = (0, 0) if share is None else (len(share.entries), share.bytes)
         counts = (
@@ -180,7 +180,7 @@ class Directory:
                 raise self._limits.reached(name, what, "publish")
 
     def lookup(self, who: Who, op: Lookup, answer: Answer) -> None:
-        """Look keys up; `answer` is called once, now or when what is waited for has come or the time is over."""
+        """Look keys up; `answer` is called once, now, or when enough values are published or the time has run out."""
         search = Search(who, op, answer)
         if self._try(search):
             return
@@ -193,11 +193,11 @@ class Directory:
             search.timer = self._later(float(limit), lambda: self._expire(search))
 
     def unpublish(self, who: Who, op: Unpublish) -> None:
-        """Take back values of the proc itself: those under the keys, or all.
+        """Remove values of the proc itself: the values of the keys, or all.
 
         Raises:
             NotFound: It has published none of these.
-            PermissionDenied: Another proc has.
+            PermissionDenied: Another proc has published them.
         """
         wanted = _data(op.directives, keys.RANGE, None)
         there = self._all(op.keys) if op.keys else self._own((who.proc,))
@@ -212,23 +212,23 @@ class Directory:
         raise NotFound("this proc has published none of these keys", operation="unpublish", procs=(who.proc,))
 
     def forget(self, procs: Collection[Proc], persistence: int) -> None:
-        """Remove what these procs have published for so long."""
+        """Remove the values that these procs have published with this persistence."""
         for entry in self._own(procs):
             if entry.persistence == persistence:
                 self._remove(entry)
 
     def published(self, range: int) -> list[Entry]:
-        """Return what is published to a range."""
+        """Return the values that are published to a range."""
         return [entry for entry in self._all(self._entries) if entry.range == range]
 
     def remove_all(self, range: int, meant: Callable[[Entry], bool]) -> None:
-        """Remove what is published to a range, as far as it is meant."""
+        """Remove the values of a range for which `meant` returns True."""
         for entry in self.published(range):
             if meant(entry):
                 self._remove(entry)
 
     def leave(self, proc: Proc) -> None:
-        """A proc has ended: what it has published to last as long as itself goes, and its lookups end."""
+        """Remove the values of an ended proc that last as long as the proc, and end its lookups."""
         self.forget((proc,), Persist.PROC)
         for search in [search for search in self._searches if search.who.proc == proc]:
             self._drop(search)
@@ -238,7 +238,7 @@ class Directory:
             yield from self._entries.get(key, {}).values()
 
     def _own(self, procs: Collection[Proc]) -> list[Entry]:
-        """Return what procs have published; not by a look at all values, since this is done for each proc that ends."""
+        """Return the values of procs; without a search of all values, since this is called for each proc that ends."""
         if len(procs) > len(self._shares):
             procs = [proc for proc in self._shares if proc in procs]
         shares = [self._shares[proc] for proc in procs if proc in self._shares]
@@ -276,7 +276,7 @@ class Directory:
         return found
 
     def _try(self, search: Search) -> bool:
-        """Answer a lookup if it has what it looks for."""
+        """Answer a lookup if enough of its values are published."""
         found = self._found(search)
         if len(found) < search.count:
             return False
@@ -294,7 +294,7 @@ class Directory:
         self._end(search, OperationTimeout("it was not published in time", operation="lookup"))
 
     def _end(self, search: Search, error: PMIxError | None = None) -> None:
-        """End a lookup with what there is."""
+        """End a lookup with the values found so far."""
         found = self._found(search)
         if found:
             self._deliver(search, found)
@@ -309,7 +309,7 @@ class Directory:
 
 
 def _within(range: int, center: Who, other: Who, procs: frozenset[Proc]) -> bool:
-    """Tell whether `other` is in the range of `center`; in one session, some of them are everybody."""
+    """Return True if `other` is in the range of `center`; in one session, some ranges contain all procs."""
     if range == Range.PROC_LOCAL:
         return center.proc == other.proc
     if range == Range.NAMESPACE:
@@ -323,7 +323,7 @@ def _within(range: int, center: Who, other: Who, procs: frozenset[Proc]) -> bool
 
 
 def _extent(range: int, owner: Who, procs: frozenset[Proc]) -> object:
-    """Return what tells two ranges of the same kind apart."""
+    """Return the key that distinguishes two ranges of the same kind."""
     if range == Range.PROC_LOCAL:
         return owner.proc
     if range == Range.NAMESPACE:
@@ -332,7 +332,7 @@ def _extent(range: int, owner: Who, procs: frozenset[Proc]) -> object:
 
 
 def _bytes_of(value: object) -> int:
-    """Return about how many bytes a value takes."""
+    """Return the approximate size of a value in bytes."""
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, DataArray):
@@ -372,7 +372,7 @@ def _procs(infos: Iterable[Info]) -> frozenset[Proc]:
 
 
 def _permissions(infos: Iterable[Info]) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the users and the groups that may look a value up besides its owner's own user."""
+    """Return the users and the groups that may look a value up besides its owner's user."""
     found: dict[str, set[int]] = {keys.ACCESS_USERIDS: set(), keys.ACCESS_GRPIDS: set()}
     for info in infos:
         if info.key == keys.ACCESS_PERMISSIONS:

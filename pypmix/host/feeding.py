@@ -1,4 +1,4 @@
-"""Standard input: what is written to ranks, without ever blocking for one that does not read."""
+"""Standard input: data for ranks, written without ever blocking for a rank that does not read."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Input:
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more: its end was written, or its reader has gone."""
+        """Whether it accepts no further data: its end was written, or its reader has exited."""
         return self._fd < 0 or self._ending
 
     def write(self, data: bytes, done: Callable[[], None] = lambda: None) -> None:
-        """Give data to the rank; no data ends its input.
+        """Give data to the rank; empty data ends its input.
 
         Args:
-            data: The data; dropped where the input is closed.
-            done: Called once the pipe has taken it, or its reader has gone.
+            data: The data; dropped if the input is closed.
+            done: Called once the pipe has accepted it, or its reader has exited.
         """
         if self.closed:
             done()
@@ -59,7 +59,7 @@ class Input:
             done()
 
     def _flush(self) -> None:
-        # Callbacks may write more; all of it goes through the same queue.
+        # Callbacks may write more; all data uses the same queue.
         try:
             while self._rest:
                 data, done = self._rest[0]
@@ -85,7 +85,7 @@ class Input:
             self.close()
 
     def close(self) -> None:
-        """End the input at once; what was not taken is dropped. May be called twice."""
+        """End the input at once, and drop unwritten data. May be called twice."""
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
@@ -100,12 +100,12 @@ class Input:
 
 
 class Feed:
-    """This process's own standard input, passed on to several ranks as fast as the slowest of them reads.
+    """This process's standard input, passed on to several ranks as fast as the slowest of them reads.
 
     Args:
         loop: The loop to read in.
-        fd: What to read.
-        inputs: Where it goes.
+        fd: The descriptor to read.
+        inputs: The inputs that get the data.
     """
 
     def __init__(self, loop: HostLoop, fd: int, inputs: Sequence[Input]) -> None:
@@ -147,6 +147,6 @@ class Feed:
             self._resume()
 
     def close(self) -> None:
-        """Read no more; may be called twice."""
+        """Stop reading; may be called twice."""
         self._busy = -1
         self._rest()

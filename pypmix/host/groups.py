@@ -25,7 +25,7 @@ CONTEXT_ID = attrs.GROUP_CONTEXT_ID.key
 ASSIGN_CONTEXT_ID = attrs.GROUP_ASSIGN_CONTEXT_ID.key
 ADDED = attrs.GROUP_ADD_MEMBERS.key
 TOLD = frozenset({attrs.GROUP_INFO.key, attrs.GROUP_INFO_ARRAY.key, attrs.GROUP_ENDPT_DATA.key})
-"""The keys of what members give to each other."""
+"""The keys of the data that members exchange."""
 
 LOCAL_STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
 QUERIES = frozenset((attrs.QUERY_NUM_GROUPS.key, attrs.QUERY_GROUP_NAMES.key, attrs.QUERY_GROUP_MEMBERSHIP.key))
@@ -36,18 +36,18 @@ EVENTS = frozenset(
 
 
 class Memberships:
-    """The members of groups, with a memo for the last ones, who may go on to construct others. For any thread."""
+    """The members of groups, with a cache of the last ones, which may construct further groups. For any thread."""
 
     def __init__(self, _host: Manager) -> None:
         self._last: tuple[tuple[Proc, ...], tuple[Info, ...], tuple[Info, ...], bool] = (), (), (), False
 
     def of(self, host: Manager, op: GroupUpcall) -> tuple[tuple[Info, ...], bool]:
-        """Return the members in the order of their group ranks, and what they tell; and whether they want a number."""
+        """Return the members in the order of their group ranks, their data, and whether they request a context id."""
         asked, directives = op.procs, op.directives
         procs, before, told, numbered = self._last
         if asked is not procs or directives is not before:
             if any(info.key == GROUP_GUEST for info in directives):
-                # All who may come are this server's: it brings them together itself.
+                # All possible guests are clients of this server, which admits them itself.
                 raise NotSupported("a host of one node has no guests from other nodes", operation=op.name)
             absent = procs_in(directives, GROUP_ABSENT) or ()
             named = (*asked, *(procs_in(directives, ADDED) or ()))
@@ -56,13 +56,13 @@ class Memberships:
             told = attrs.GROUP_MEMBERSHIP(members), *[info for info in directives if info.key in TOLD]
             numbered = is_set(directives, ASSIGN_CONTEXT_ID)
             if all(proc.rank != RANK_WILDCARD for proc in named):
-                # What a wildcard stands for may change.
+                # The procs of a wildcard may change.
                 self._last = asked, directives, told, numbered
         return told, numbered
 
 
 def is_about_groups(op: Op[Any]) -> bool:
-    """Tell whether an upcall is about groups."""
+    """Return True if an upcall is about groups."""
     if isinstance(op, NotifyEvent):
         return op.code in EVENTS
     if isinstance(op, QueryInfo):
@@ -71,7 +71,7 @@ def is_about_groups(op: Op[Any]) -> bool:
 
 
 def was_broken(op: Op[Any]) -> bool:
-    """Tell whether a server says that members of its own have ended before all had come; it does not say which."""
+    """Return True if a server reports that some of its members ended before all had arrived; it does not name them."""
     return isinstance(op, GroupUpcall) and any(
         info.key == LOCAL_STATUS and info.value.data in (statuses.ERR_LOST_CONNECTION, statuses.ERR_PARTIAL_SUCCESS)
         for info in op.directives
@@ -79,7 +79,7 @@ def was_broken(op: Op[Any]) -> bool:
 
 
 def members_of(host: Manager, procs: Iterable[Proc]) -> list[Proc]:
-    """Return procs in the order of their group ranks, each once, with those of a job for its wildcard."""
+    """Return procs in the order of their group ranks, each once, with the procs of a job for its wildcard."""
     found: set[Proc] = set()
     for proc in procs:
         job = host.jobs.get(proc.nspace) if proc.rank == RANK_WILDCARD else None
@@ -95,7 +95,7 @@ def _group(host: Manager, upcall: Upcall) -> None:
         return
     told, numbered = host.part(Memberships).of(host, op)
     if numbered:
-        # It is sound, and to find that out again takes a good part of the time of a construct.
+        # It is valid, and a second check takes a good part of the time of a construct.
         number = Info.unchecked(CONTEXT_ID, Value.unchecked(SIZE, host.next_context_id()), 0)
         told = told[0], number, *told[1:]
     upcall.reply(told)

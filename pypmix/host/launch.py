@@ -1,4 +1,4 @@
-"""Starting processes on this node: their environment, their program, their place among other processes."""
+"""Start processes on this node: their environment, their program, their place among other processes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _OUTER = ("PMIX_", "OMPI_", "PRTE_")
 _PARAMETERS = ("PMIX_MCA_", "OMPI_MCA_", "PRTE_MCA_")
 _JOB_MARKS = ("PMIX_NAMESPACE", "PRTE_LAUNCHED", "OMPI_COMM_WORLD_RANK")
 
-# Open MPI 4 looks for its own launcher before it looks for PMIx, and takes itself for a singleton where it finds none.
-# This leaves out who looks; nothing of other releases has this name.
+# Open MPI 4 looks for its own launcher before it looks for PMIx, and runs as a singleton if it finds none.
+# This disables that search; other releases have no component of this name.
 _OPEN_MPI_4 = ("OMPI_MCA_schizo", "^orte")
 
 # Python ignores these; a child would inherit that.
 _DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ)
 
-# What process-wide state each rank takes here: two pipes, its pidfd, its connection.
+# The descriptors that each rank uses here: two pipes, its pidfd, its connection.
 DESCRIPTORS_PER_RANK = 4
 
 
 def inherited_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Return what a rank inherits: all but what belongs to an outer job.
+    """Return the environment that a rank inherits: all variables except those of an outer job.
 
-    Inside an outer job everything under `PMIX_`, `OMPI_` and `PRTE_` is that job's, MCA parameters too, since
-    launchers set their own there. Outside of one the MCA parameters are the user's and stay.
+    Inside an outer job everything under `PMIX_`, `OMPI_` and `PRTE_` belongs to that job, MCA parameters too, since
+    launchers set their own there. Outside of a job the MCA parameters are the user's and stay.
     """
     inside = any(mark in env for mark in _JOB_MARKS)
     kept = {
@@ -45,11 +45,11 @@ def inherited_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 NO_PROGRAM = "program not found"
 NO_FOLDER = "no such working directory"
-"""The texts of errors about what was to be run; all others of the system are about something else."""
+"""The texts of errors about the program to run; other errors of the system have other causes."""
 
 
 class NotExecutable(PermissionError):
-    """There is a program, and it cannot be executed."""
+    """The program exists, but cannot be executed."""
 
 
 def is_missing(error: OSError) -> bool:
@@ -69,11 +69,11 @@ def with_python(path: str) -> str:
 
 
 def find_program(name: str, env: Mapping[str, str], wdir: str = "") -> str:
-    """Return the path of the program that `name` stands for, as a shell in `wdir` would find it.
+    """Return the path of the program `name`, as a shell in `wdir` would find it.
 
     Raises:
-        FileNotFoundError: There is none.
-        NotExecutable: There is one, but it cannot be executed.
+        FileNotFoundError: The program does not exist.
+        NotExecutable: It exists, but cannot be executed.
     """
     # Not shutil.which: importing shutil takes longer than starting a rank.
     if "/" in name:
@@ -102,11 +102,11 @@ def spawn(
     wdir: str = "",
     mask: Collection[int] = (),
 ) -> int:
-    """Start a process in a process group of its own and return its pid, which names the group.
+    """Start a process in a separate process group and return its pid, which names the group.
 
     Without a terminal it stays in the session of this process: Linux shares CPU time between sessions first
-    (`sched_autogroup`), so that a rank that spins and yields would never yield to another one in a session of its own.
-    With one it gets a session of its own, where it is not stopped as a job in the background is that reads the
+    (`sched_autogroup`), so a rank that spins and yields in a separate session would never yield to another one.
+    With a terminal it gets a separate session, in which it is not stopped, as a background job would be that reads the
     terminal or sets its modes.
 
     Args:
@@ -114,7 +114,7 @@ def spawn(
         argv: Its command line, the name first.
         env: Its whole environment.
         files: The descriptors to give it as its standard input, output and error.
-        wdir: Its working directory; empty for this process's own.
+        wdir: Its working directory; empty for the directory of this process.
         mask: The signals that it blocks from the start.
 
     Raises:
@@ -134,7 +134,7 @@ def spawn(
             )  # fmt: skip
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        # Its end is noticed and collected here, as for all others; say so, or it warns of a child without a waiter.
+        # Its end is noticed and collected here, as for all others; without this, Popen warns of a running child.
         process.returncode = 0
         return process.pid
     actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(files)]
@@ -143,7 +143,7 @@ def spawn(
 
 
 def read_exit(pid: int) -> tuple[int | None, int, bool] | None:
-    """Return how a child has ended: exit code, signal, and whether it dumped core; None while it runs.
+    """Return the exit code of a child that has ended, its signal, and whether it dumped core; None while it runs.
 
     The child stays a zombie: its pid is not reused.
 
@@ -159,7 +159,7 @@ def read_exit(pid: int) -> tuple[int | None, int, bool] | None:
 
 
 def has_terminal() -> bool:
-    """Tell whether a terminal controls this process's session; True where that cannot be found out."""
+    """Return True if a terminal controls this process's session, or if that is unknown."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError as error:
@@ -168,7 +168,7 @@ def has_terminal() -> bool:
 
 
 def open_pidfd(pid: int) -> int:
-    """Return a descriptor that becomes readable when a process ends, or -1 where the kernel (before 5.3) has none."""
+    """Return a descriptor that becomes readable when a process ends, or -1 if the kernel (before 5.3) has none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -176,7 +176,7 @@ def open_pidfd(pid: int) -> int:
 
 
 def wait_for_end(pid: int, seconds: float) -> None:
-    """Wait for the end of a process, or for so long; not at all where the kernel does not tell."""
+    """Wait for the end of a process for at most `seconds`; return at once if the kernel does not report it."""
     pidfd = open_pidfd(pid)
     if pidfd >= 0:
         try:
@@ -188,7 +188,7 @@ def wait_for_end(pid: int, seconds: float) -> None:
 
 
 def explain(error: OSError, path: str) -> str:
-    """Say why a program that exists could not be executed."""
+    """Return the reason why a program that exists could not be executed."""
     if error.errno is None:
         return str(error)
     if error.errno == errno.ENOENT and error.filename in (None, path) and os.path.isfile(path):
@@ -199,13 +199,13 @@ def explain(error: OSError, path: str) -> str:
 
 
 def signal_group(group: int, signum: int) -> bool:
-    """Send a signal to a process group; tell whether the group has a process."""
+    """Send a signal to a process group; return True if the group has a process."""
     try:
         os.killpg(group, signum)
     except ProcessLookupError:
         return False
     except PermissionError:
-        # There is one, of another user by now.
+        # It has one, which belongs to another user by now.
         return True
     return True
 
@@ -221,11 +221,11 @@ def handles(pid: int, signum: int) -> bool:
 
 
 def raise_descriptor_limit(ranks: int, files: int = 0) -> tuple[int, int] | None:
-    """Make room for the descriptors of large jobs; return the former limits where they had to be changed.
+    """Make room for the descriptors of large jobs; return the former limits if they were changed.
 
     Args:
-        ranks: How many ranks there will be.
-        files: How many descriptors there will be besides those of each rank.
+        ranks: The number of ranks.
+        files: The number of other descriptors.
 
     Raises:
         OSError: The hard limit does not allow so many.
@@ -243,7 +243,7 @@ def raise_descriptor_limit(ranks: int, files: int = 0) -> tuple[int, int] | None
 
 
 def restore_descriptor_limit(pid: int, limits: tuple[int, int]) -> None:
-    """Give a process, 0 for this one, the limits that this one had."""
+    """Set the limits of a process, 0 for this one, to the former limits of this process."""
     import resource
 
     try:

@@ -1,8 +1,8 @@
-"""Logs: what procs have written down, on the host's own output, in the system's log, and in the logger `pypmix.log`.
+"""Logs: entries of procs, on the host's own output, in the system's log, and in the logger `pypmix.log`.
 
 The logger gets a record of each entry that is written anywhere: `record.source` is the proc, `record.channel` the
-Standard's name of the channel, and `record.created` the time that the proc has named, if it has. It is where a job
-record goes. A host without handlers for it writes nothing more than the channels that were asked for.
+Standard's name of the channel, and `record.created` the time that the proc gave, if any. Job records go to it. A host
+without handlers for it writes only to the requested channels.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Info
 
 logger = logging.getLogger("pypmix.log")
-# Without any handler, the logging module would write warnings to standard error, where some of them are already.
+# Without any handler, the logging module would write warnings to standard error, which may contain them already.
 logger.addHandler(logging.NullHandler())
 
 STREAMS = {attrs.LOG_STDOUT.key: (1, "stdout"), attrs.LOG_STDERR.key: (2, "stderr")}
 SYSLOG = frozenset((attrs.LOG_SYSLOG.key, attrs.LOG_LOCAL_SYSLOG.key, attrs.LOG_GLOBAL_SYSLOG.key))
-"""On one node there is one log of the system."""
+"""One node has one system log."""
 
 RECORD = attrs.LOG_JOB_RECORD.key
 TEXTS = frozenset((attrs.LOG_MSG.key, attrs.LOG_KEY.key, attrs.LOG_VAL.key))
@@ -52,14 +52,14 @@ LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)
 """The levels of the logging module for the priorities of syslog."""
 
 LAST_SECOND = 253402300800
-"""The end of the year 9999; no clock of a client is taken for right beyond it."""
+"""The end of the year 9999; later times of clients are not believed."""
 
 MAX_WAITING = 16 << 20
 """The limit of bytes of logs that wait for a slow reader of the host's output."""
 
 
 class _Entry:
-    """A log of one proc, and what stands before each of its lines."""
+    """A log entry of one proc, and the prefix of its lines."""
 
     def __init__(self, host: Manager, op: Log, requestor: Proc | None) -> None:
         given = {info.key: info.value.data for info in op.directives}
@@ -80,7 +80,7 @@ class _Entry:
         return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(self.time))
 
     def lines(self, text: str, channel: str) -> bytes:
-        """Return a text as it is written: whole lines, each with what was asked for before it."""
+        """Return a text in its written form: whole lines, each with the requested prefix."""
         lines = (text[:-1] if text.endswith("\n") else text).split("\n")
         if self.xml:
             lines = [self._element(line, channel) for line in lines]
@@ -105,7 +105,7 @@ class Logs:
         self._waiting = 0
 
     def write(self, number: int, data: bytes, written: Callable[[], None]) -> None:
-        """Write lines to the host's stdout (1) or stderr (2), once its reader has taken most of what came before.
+        """Write lines to the host's stdout (1) or stderr (2), once its reader has read most of the earlier output.
 
         Raises:
             PMIxError: Too much waits for a reader that does not read.
@@ -119,12 +119,12 @@ class Logs:
             line.resume()
 
     def done(self, size: int) -> None:
-        """So many bytes wait no more."""
+        """Count bytes that no longer wait."""
         self._waiting -= size
 
 
 class _Line:
-    """Lines that a sink takes now or later."""
+    """Lines that are written to a sink now or later."""
 
     def __init__(self, logs: Logs, sink: Sink, data: bytes, written: Callable[[], None]) -> None:
         self._logs = logs
@@ -180,7 +180,7 @@ def _stream(logs: Logs, entry: _Entry, info: Info, written: Callable[[], None]) 
 
 
 def _write(entry: _Entry, op: Log, info: Info, priority: int) -> None:
-    """Write to a channel that takes it at once."""
+    """Write to a channel that accepts it at once."""
     if info.key in SYSLOG:
         text = _text(info)
         _syslog(entry, text, priority)
@@ -242,7 +242,7 @@ def _log(host: Manager, upcall: Upcall) -> None:
 
 
 def _record_text(op: Log) -> str:
-    """Return what a job record is to hold: the messages, keys and values among the data."""
+    """Return the contents of a job record: the messages, keys and values among the data."""
     return " ".join([_text(info) for info in op.data if info.key in TEXTS])
 
 

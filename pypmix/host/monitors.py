@@ -1,8 +1,8 @@
-"""Monitors: an event is raised where a proc's heartbeats, or the signs of life of a file, do not come.
+"""Monitors: they raise an event if a proc's heartbeats, or the signs of life of a file, are missing.
 
-A monitor looks after each period. After more periods in a row than may be dropped without a sign it raises its event
-once, and again only after a sign has come in between. It ends with the proc that has asked for it, and where that
-finalizes. What is done about it is up to those who hear the event.
+A monitor looks after each period. After more periods in a row without a sign than may be dropped it raises its event
+once, and again only after a new sign. It ends with the proc that requested it, and if that proc finalizes. The handlers
+of the event decide what to do.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ READS: dict[str, Callable[[os.stat_result], object]] = {
 
 
 class Monitor:
-    """One thing that is looked after.
+    """A heartbeat or a file that is watched.
 
     Args:
         period: Seconds between looks.
         drops: How many looks in a row may see no sign of life before the event is raised.
-        look: Returns what there is to see; it is a sign of life where it differs from what was seen last.
-        event: What is raised.
+        look: Returns the observed state; it is a sign of life if it differs from the last one.
+        event: The event to raise.
     """
 
     def __init__(self, period: int, drops: int, look: Callable[[], Sign], event: Notification) -> None:
@@ -92,7 +92,7 @@ class Monitor:
         self._missed = 0
 
     def check(self) -> bool:
-        """Look, and tell whether the event is due now."""
+        """Look, and return True if the event is due now."""
         seen = self._look()
         if seen is not None and seen != self._last:
             self._last = seen
@@ -113,19 +113,19 @@ class Monitors:
         host.at_departure.append(self.leave)
 
     def beat(self, proc: Proc) -> None:
-        """A heartbeat of a proc has come."""
+        """Record a heartbeat of a proc."""
         if proc in self._monitors:
             self._beats[proc] = time.monotonic()
 
     def beats(self, proc: Proc) -> Sign:
-        """Return what changes with each heartbeat of a proc."""
+        """Return a value that changes with each heartbeat of a proc."""
         return (self._beats.get(proc),)
 
     def add(self, proc: Proc, name: str, monitor: Monitor) -> None:
-        """Take a monitor in.
+        """Add a monitor and start it.
 
         Raises:
-            PMIxError: The proc has one of this name, or too many.
+            PMIxError: The proc has a monitor of this name, or too many monitors.
         """
         own = self._monitors.setdefault(proc, {})
         if name in own:
@@ -146,7 +146,7 @@ class Monitors:
             except Exception:
                 from pypmix.standard.logtext import get_logger
 
-                # No caller waits for it, and one odd event must not end the jobs.
+                # A caller does not wait for it, and one odd event must not end the jobs.
                 get_logger("pypmix.host").exception("the event of a monitor could not be raised")
 
     def cancel(self, proc: Proc, name: str | None) -> None:
@@ -167,7 +167,7 @@ class Monitors:
             self._beats.pop(proc, None)
 
     def leave(self, proc: Proc) -> None:
-        """A proc has gone, or will send no heartbeats any more."""
+        """Cancel the monitors of a proc that has ended, or will send no further heartbeats."""
         self.cancel(proc, None)
 
     def _rank_ended(self, _job: RunningJob, rank: Rank) -> None:
@@ -187,7 +187,7 @@ def _file(op: ProcessMonitor, base: str) -> Callable[[], Sign]:
         try:
             found = os.stat(full)
         except OSError:
-            # A file that is not there shows no life.
+            # A file that does not exist shows no life.
             return None
         return tuple([read(found) for read in reads])
 

@@ -1,4 +1,4 @@
-"""The nodes of a host: this machine or, for development and tests, several that are simulated on it."""
+"""The nodes of a host: this machine or, for development and tests, several simulated nodes on it."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
 MAX_NODES = 256
 
 PACE = 0.25
-"""Seconds that a rank which was told to end is waited for where the losses of clients come one at a time."""
+"""Seconds to wait for a rank that was signalled to end, if the server takes losses of clients one at a time."""
 
 MOST_PACED = 1.5
-"""Seconds after which the rest of the ranks is ended at once."""
+"""Seconds after which the remaining ranks are ended at once."""
 
 CGROUPS = "/sys/fs/cgroup"
 
 
 class HostNode:
-    """A node of a host: its name, its folder, and what the host has its server and its processes do.
+    """A node of a host: its name, its folder, and the operations of its server and its processes.
 
     Args:
         number: Its place among the nodes (PMIX_NODEID).
         hostname: Its name.
         tmpdir: Its temporary folder, which is made with the first job on it.
-        slots: How many ranks are placed on it before it counts as crowded; None where it shares this machine's CPUs.
+        slots: How many ranks are placed on it before it counts as crowded; None if it shares this machine's CPUs.
 
     Attributes:
-        running: How many ranks run on it, of all jobs.
-        cpus: How many CPUs ranks may use there; 0 where that is not known.
-        most: How many ranks are placed on it at most where it is crowded; 0 for any number.
-        reached: The signals that a resource manager has sent to all processes there, ranks too. One that has sent
-            SIGTERM will kill them itself.
+        running: The number of ranks that run on it, of all jobs.
+        cpus: The number of CPUs that ranks may use there; 0 if it is unknown.
+        most: The largest number of ranks that are placed on it if it is crowded; 0 for any number.
+        reached: The signals that a resource manager has sent to all processes there, including ranks. After SIGTERM it
+            will also kill them.
     """
 
     cpus = 0
@@ -75,7 +75,7 @@ class HostNode:
 
     @property
     def server(self) -> Server:
-        """Its server, where that is in this process."""
+        """Its server, if it is in this process."""
         raise NotSupported(f"the server of {self.hostname} is in another process")
 
     @property
@@ -90,25 +90,25 @@ class HostNode:
     def __str__(self) -> str:
         return self.hostname
 
-    # What the host has it do
+    # Operations that the host requests
 
     def register(self, job: Job, number: int, terms: Terms, ranks: Sequence[int]) -> None:
-        """Make a job known to the server.
+        """Register a job with the server.
 
         Args:
             job: The job, with its folder on the first of its nodes.
-            number: Which of the host's jobs it is.
-            terms: How it runs.
-            ranks: Those of its ranks that are on this node.
+            number: The job's number among the host's jobs.
+            terms: The terms that it runs with.
+            ranks: The ranks of the job that are on this node.
         """
         raise NotImplementedError
 
     def deregister(self, nspace: str) -> None:
-        """Have the server forget a job."""
+        """Deregister a job from the server."""
         raise NotImplementedError
 
     def deregister_client(self, proc: Proc) -> None:
-        """A rank of it has ended."""
+        """Deregister a rank of it that has ended."""
         raise NotImplementedError
 
     def define_process_set(self, name: str, members: Procs) -> None:
@@ -124,38 +124,38 @@ class HostNode:
         raise NotImplementedError
 
     def deliver_output(self, output: Output) -> None:
-        """Give the server what a proc wrote."""
+        """Give the server the output of a proc."""
         raise NotImplementedError
 
     def catch_up(self) -> None:
-        """Have the server put to the host what its clients have asked so far."""
+        """Make the server pass all former requests of its clients to the host."""
         raise NotImplementedError
 
     def pending(self) -> list[Pending]:
-        """Return what is under way at the server."""
+        """Return the pending operations of the server."""
         raise NotImplementedError
 
     def troubles(self) -> list[str]:
-        """Return what keeps it from its work, a line each, for a person."""
+        """Return its troubles, a line each, for a person."""
         return []
 
     def signal(self, ranks: Sequence[Process], signum: int, handled: bool = False) -> None:
-        """Send a signal to ranks that run on it, and to what they have started.
+        """Send a signal to ranks that run on it, and to the processes that they have started.
 
         Args:
             ranks: The ranks.
             signum: The signal.
-            handled: Leave out ranks that have no handler for it, which it might end.
+            handled: Skip ranks that have no handler for it, which it might end.
         """
         raise NotImplementedError
 
     def remove_folder(self, job: int) -> None:
-        """Remove the folder of a job that is over."""
+        """Remove the folder of a finished job."""
         raise NotImplementedError
 
 
 class LocalNode(HostNode):
-    """A node whose server and processes are this process's own.
+    """A node whose server and processes belong to this process.
 
     Args:
         number: Its place among the nodes (PMIX_NODEID).
@@ -187,18 +187,18 @@ class LocalNode(HostNode):
         return True
 
     def register(self, job: Job, number: int, terms: Terms, ranks: Sequence[int]) -> None:
-        """Make a job known to the server."""
+        """Register a job with the server."""
         if len(ranks) == job.size:
             self.server.register_nspace(job.info())
         else:
             self.server.register_nspace(job.replace(tmpdir=self.folder(number)).info(), ranks)
 
     def deregister(self, nspace: str) -> None:
-        """Have the server forget a job."""
+        """Deregister a job from the server."""
         self.server.deregister_nspace(nspace)
 
     def deregister_client(self, proc: Proc) -> None:
-        """A rank has ended."""
+        """Deregister a rank that has ended."""
         self.server.deregister_client(proc)
 
     def define_process_set(self, name: str, members: Procs) -> None:
@@ -214,21 +214,21 @@ class LocalNode(HostNode):
         self.server.notify(event)
 
     def deliver_output(self, output: Output) -> None:
-        """Give the server what a proc wrote."""
+        """Give the server the output of a proc."""
         self.server.deliver_output(output)
 
     def catch_up(self) -> None:
-        """Have the server put to the host what its clients have asked so far."""
+        """Make the server pass all former requests of its clients to the host."""
         self.server.session.catch_up()
 
     def pending(self) -> list[Pending]:
-        """Return what is under way at the server."""
+        """Return the pending operations of the server."""
         return self.server.pending()
 
     def signal(self, ranks: Sequence[Process], signum: int, handled: bool = False) -> None:
         """Send a signal to the process groups of ranks.
 
-        Where the server takes losses of clients one at a time only, each rank gets a moment to end before the next one.
+        If the server takes losses of clients one at a time only, each rank gets a moment to end before the next one.
         """
         ending = signum in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
         end = time.monotonic() + MOST_PACED
@@ -238,21 +238,21 @@ class LocalNode(HostNode):
             paced = ending and time.monotonic() < end and self.server.session.settle()
             launch.signal_group(rank.pid, signum)
             if signum in (signal.SIGTERM, signal.SIGINT):
-                # A stopped process does not see it before it goes on.
+                # A stopped process does not handle it before it continues.
                 launch.signal_group(rank.pid, signal.SIGCONT)
             if paced:
                 launch.wait_for_end(rank.pid, PACE)
 
     def remove_folder(self, job: int) -> None:
-        """Remove the folder of a job that is over."""
+        """Remove the folder of a finished job."""
         remove_job(self.folder(job))
 
 
 def usable_cpus() -> int:
-    """Return how many CPUs this process and its children may use at a time, by affinity and by control groups."""
+    """Return the number of CPUs that this process and its children may use, by affinity and by control groups."""
     found = float(len(os.sched_getaffinity(0)))
     for folder in _control_groups():
-        # A limit of each group above holds too; inside a container the path may begin somewhere above its root.
+        # The limits of all parent groups apply too; inside a container the path may begin above its root.
         while folder.startswith(CGROUPS):
             found = min(found, _quota(folder))
             folder = os.path.dirname(folder)
@@ -272,7 +272,7 @@ def _control_groups() -> list[str]:
 
 
 def _quota(folder: str) -> float:
-    """Return how many CPUs a control group's bandwidth is worth; infinity where it has no limit."""
+    """Return the number of CPUs that a control group's bandwidth allows; infinity if it has no limit."""
     words: list[str] = []
     try:
         for name in ("cpu.max",) if os.path.exists(f"{folder}/cpu.max") else ("cpu.cfs_quota_us", "cpu.cfs_period_us"):
@@ -280,7 +280,7 @@ def _quota(folder: str) -> float:
                 words += file.read().split()
         quota, period = map(int, words)
     except (OSError, ValueError):
-        # There is no such file, or it says `max`.
+        # The file does not exist, or contains `max`.
         return math.inf
     return quota / period if quota > 0 and period > 0 else math.inf
 
@@ -297,9 +297,9 @@ def check_nodes(count: int, engine: str) -> None:
 
 
 def in_blocks(size: int, nodes: Sequence[HostNode]) -> list[tuple[HostNode, tuple[int, ...]]]:
-    """Place ranks on nodes, a block of consecutive ones on each, and return those that hold any with their ranks.
+    """Place ranks on nodes, a block of consecutive ranks on each, and return the nodes that hold any with their ranks.
 
-    Of more nodes than ranks, those are taken that run the fewest.
+    If there are more nodes than ranks, use the nodes with the fewest running ranks.
     """
     if size < len(nodes):
         nodes = sorted(sorted(nodes, key=lambda node: node.running)[:size], key=lambda node: node.number)

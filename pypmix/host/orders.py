@@ -1,9 +1,9 @@
 """The messages between a launcher and the daemons of its nodes, each declared once.
 
-The launcher asks a daemon to describe a job (`DESCRIBE`) and, once all daemons have, to start its ranks (`START`); it
-tells of signals, events, process sets, output that somebody there reads, and of jobs to forget. A daemon asks the
-launcher what its server cannot answer (`UPCALL`), and tells what its ranks do: what they write, how far they have come,
-how they end. Bytes that do not parse raise `RemoteProtocolError`.
+The launcher requests a daemon to describe a job (`DESCRIBE`) and, once all daemons have answered, to start its ranks
+(`START`); it sends signals, events, process sets, output that clients there read, and the names of jobs to forget. A
+daemon relays the requests that its server cannot answer (`UPCALL`), and reports the output of its ranks, their stages
+and their ends. Bytes that do not parse raise `RemoteProtocolError`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     Fault = tuple[int, str, str]
 
 PROTOCOL = 5
-"""The number of what launchers and daemons say to each other; both have the same."""
+"""The version of the messages of launchers and daemons; both must have the same."""
 
 
 def _read_value(data: bytes) -> Any:
@@ -60,22 +60,22 @@ _APP: Field[Application] = record(Application, TEXTS, NUMBER, _PAIRS, TEXT, TEXT
 _NODE: Field[Node] = record(Node, NAME, RANKS, optional(NUMBER), optional(NUMBER), optional(NUMBER), FLAG)
 JOB: Field[Job] = record(Job, NAME, many(_APP), many(_NODE), NUMBER, TEXT, TEXT, optional(PROC), NUMBER, NUMBER, TEXT)
 
-# What the launcher asks, with its answers.
+# Requests of the launcher, with their answers.
 
 HERE = "pypmix.node.here"
 _ADDRESS: Field[tuple[str, int]] = message(NAME, NUMBER)
 ADDRESSES: Field[tuple[tuple[str, int], ...]] = many(_ADDRESS)
-"""Where a daemon listens, which it tells first; the answer is where those listen that have come before."""
+"""The addresses of a daemon, its first message; the answer contains the addresses of earlier daemons."""
 PEERS: Field[tuple[tuple[str, tuple[tuple[str, int], ...]], ...]] = many(message(NAME, ADDRESSES))
 
 DESCRIBE_JOB = "pypmix.node.describe"
 DESCRIBE: Field[tuple[Job, int, bool, int | None, bool]] = compressed(
     message(JOB, NUMBER, FLAG, optional(NUMBER), FLAG)
 )
-"""A job, its number, whether both outputs are one, who reads its input, whether argv[0] ends with the rank."""
+"""A job, its number, whether both outputs are one, the rank that reads its input, whether argv[0] has the rank."""
 
 FAULT: Field[Fault] = message(NUMBER, TEXT, TEXT)
-"""An error of the system, its text and the file that it is about; 0 for none."""
+"""An error of the system, its text and its file; 0 for none."""
 FINE: Fault = (0, "", "")
 
 START_RANKS = "pypmix.node.start"
@@ -83,57 +83,57 @@ START: Field[tuple[str, Sequence[int]]] = message(NAME, RANKS)
 STARTED: Field[tuple[tuple[tuple[int, int], ...], tuple[int, str, str], str]] = message(
     many(message(NUMBER, NUMBER)), FAULT, TEXT
 )
-"""The pids of ranks that were started, why not all of them were, and what a person is told of that."""
+"""The pids of ranks that were started, the error if others were not, and its text for a person."""
 
 PUSH = "pypmix.node.input"
 INPUT: Field[tuple[Proc, bytes]] = message(PROC, BYTES)
-"""Input of a rank; nothing ends it. Answered once the rank's pipe has taken it."""
+"""Input of a rank; empty data ends it. Answered once the rank's pipe has accepted it."""
 
 ASK_PENDING = "pypmix.node.pending"
 PENDING: Field[tuple[tuple[str, str, tuple[Proc, ...], tuple[Proc, ...], float], ...]] = many(
     message(TEXT, TEXT, PROCS, PROCS, SECONDS)
 )
-"""Operations under way: operation, label, arrived and missing procs, and for how many seconds."""
+"""Pending operations: operation, label, arrived and missing procs, and for how many seconds."""
 
 PROBE = "pypmix.node.probe"
 UNREACHED: Field[tuple[tuple[str, str, str, float], ...]] = many(message(NAME, TEXT, TEXT, SECONDS))
-"""The answer of a daemon's loop: the servers that it has not reached, where, why, and for how many seconds."""
+"""The answer of a daemon's loop: the servers that it has not reached, address, reason, and for how many seconds."""
 
-# What the launcher tells.
+# Messages of the launcher without an answer.
 
 SEND_SIGNAL = "pypmix.node.signal"
 SIGNAL: Field[tuple[str, Sequence[int], int, bool]] = message(NAME, RANKS, NUMBER, FLAG)
-"""A signal for ranks of a job; perhaps only for those that have a handler for it."""
+"""A signal for ranks of a job; the flag restricts it to ranks that have a handler for it."""
 LEAVE = "pypmix.node.leave"
 FORGET_JOB = "pypmix.node.forget"
 NAMED: Field[tuple[str]] = message(NAME)
 RAISE = "pypmix.node.notify"
 DELIVER = "pypmix.node.deliver"
 PIECE: Field[tuple[Proc, int, bytes]] = message(PROC, NUMBER, BYTES)
-"""Output of a rank, by channel; nothing is its end."""
+"""Output of a rank, by channel; empty data is its end."""
 DEFINE = "pypmix.node.pset"
 PSET: Field[tuple[str, tuple[Proc, ...]]] = message(NAME, PROCS)
 DELETE = "pypmix.node.unpset"
 TAKEN = "pypmix.node.taken"
 COUNT: Field[tuple[int]] = message(NUMBER)
-"""A number of bytes of output that have been handed on."""
+"""A number of bytes of output that have been passed on."""
 
-# What a daemon asks and tells.
+# Requests and reports of a daemon.
 
 REPORT = "pypmix.node.report"
 REPORTED: Field[tuple[str]] = message(TEXT)
-"""A report of all that is pending on all nodes, and of the state of each rank, for a person at a daemon's node."""
+"""A report of all pending operations on all nodes, and of the state of each rank, for a person at a daemon's node."""
 ASK = "pypmix.node.upcall"
 UPCALL: Field[tuple[bytes, Proc | None, int | None, int | None]] = message(
     BYTES, optional(PROC), optional(NUMBER), optional(NUMBER)
 )
-"""An upcall, its requestor, and the user and group of that; the answer is a `VALUE`."""
+"""An upcall, its requestor, and the requestor's user and group; the answer is a `VALUE`."""
 LIFE = "pypmix.node.life"
 FETCH_FILE = "pypmix.node.file"
 FETCH: Field[tuple[str, str, int]] = message(NAME, TEXT, NUMBER)
-"""A piece of a file of a job: the job, the file's name, and where the piece begins."""
+"""A piece of a file of a job: the job, the file's name, and the offset of the piece."""
 FETCHED: Field[tuple[int, int, int, bytes]] = message(NUMBER, NUMBER, NUMBER, BYTES)
-"""The file's permissions, its size, when it was changed, and the piece; nothing is its end."""
+"""The file's permissions, its size, its modification time, and the piece; empty data is its end."""
 ENDED = "pypmix.node.ended"
 END: Field[tuple[Proc, int | None, int, bool]] = message(PROC, optional(NUMBER), NUMBER, FLAG)
 """A rank that has ended, its exit code, the signal that has ended it, and whether it left a core."""
@@ -142,7 +142,7 @@ TRACED = "pypmix.node.traced"
 """Requests and upcalls for the trace of the run; see `pypmix.host.tracing.node`."""
 LEAVES = "pypmix.node.leaves"
 REASON: Field[tuple[str]] = message(TEXT)
-"""Why a daemon leaves on its own."""
+"""The reason why a daemon leaves unasked."""
 REACHED = "pypmix.node.reached"
 """A signal that a resource manager has sent to all processes of the node's step, a `COUNT`."""
 OVER = "pypmix.node.over"

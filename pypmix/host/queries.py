@@ -1,8 +1,8 @@
-"""Queries: what a host knows of its jobs, procs and node beyond what the server was told of them.
+"""Queries: answers about a host's jobs, procs and node beyond the data that the server was given of them.
 
-A table is one function for each key. None stands for no answer, so that the server may know one; where all keys of a
-query are without an answer from either, the query fails. Keys of our own start with `pypmix.`: `pypmix.pending` (see
-`pending`), and in the answer to `PMIX_QUERY_MEMORY_USAGE` the memory of single procs, in an array for each.
+A table has one function for each key. None stands for no answer, so that the server may answer instead; a query fails
+if neither has an answer for any of its keys. Keys of our own start with `pypmix.`: `pypmix.pending` (see `pending`),
+and in the answer to `PMIX_QUERY_MEMORY_USAGE` the memory of single procs, in an array for each.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 MEMORY = "pypmix.memory"
 MEMORY_MIN = "pypmix.memory.min"
 MEMORY_MAX = "pypmix.memory.max"
-"""Resident memory in megabytes, floats as the Standard's own figures."""
+"""Resident memory in megabytes, floats like the Standard's figures."""
 
 
 class Asked:
-    """A key of a query: whom it is about.
+    """A key of a query: the jobs and ranks that it is about.
 
     Args:
         host: The host.
@@ -50,7 +50,7 @@ class Asked:
         qualifiers: The query's qualifiers.
 
     Attributes:
-        nspace: The nspace that it is about; None where the requestor is of no job and names none.
+        nspace: The nspace that it is about; None if the requestor is not in a job and names none.
         rank: The rank that it is about, None for all.
     """
 
@@ -69,7 +69,7 @@ class Asked:
 
     @property
     def jobs(self) -> list[RunningJob]:
-        """The jobs that it is about: all where no nspace was named and the requestor is of none, as tools are."""
+        """The jobs that it is about: all if no nspace was named and the requestor, such as a tool, is not in a job."""
         if self.nspace is None:
             return list(self.host.jobs.values())
         job = self.host.jobs.get(self.nspace)
@@ -115,7 +115,7 @@ def state_of(job: RunningJob, rank: Rank) -> int:
 
 
 def table(host: Manager, ranks: Iterable[tuple[RunningJob, Rank]]) -> list[ProcInfo]:
-    """Return what there is to say of ranks, in the form of the Standard's process tables."""
+    """Return the state of ranks, in the form of the Standard's process tables."""
     programs: dict[str, list[str]] = {}
     found = []
     for job, rank in ranks:
@@ -134,7 +134,7 @@ def _program(host: Manager, job: RunningJob, number: int) -> str:
     try:
         return find_program(name, app.environment(host.env), app.wdir)
     except OSError:
-        # It was there when the job began.
+        # It existed when the job was started.
         return name
 
 
@@ -150,14 +150,14 @@ def _local_table(asked: Asked) -> Value | None:
 
 
 def _one(asked: Asked) -> tuple[RunningJob, Rank] | None:
-    """Return the rank that is asked about, None where that is none or more than one."""
+    """Return the rank of the query; None if there is none or more than one."""
     ranks = asked.ranks
     return ranks[0] if asked.rank is not None and len(ranks) == 1 else None
 
 
 def _exit_code(asked: Asked) -> Value | None:
     found = _one(asked)
-    # The process tables that travel have no place for it.
+    # The process tables that are sent have no field for it.
     return None if found is None or found[1].alive else Value.unchecked(codes.INT, found[1].exit_code)
 
 
@@ -186,16 +186,16 @@ def _time_remaining(asked: Asked) -> Value | None:
     return Value.unchecked(codes.UINT32, max(0, int(min(dues) - time.monotonic())))
 
 
-# What is under way.
+# Pending operations.
 
 
 def _mine(asked: Asked, item: Pending) -> bool:
-    """Tell whether this is the very question that is being answered."""
+    """Return True if this is the query that is being answered."""
     return item.operation == "query_info" and item.arrived == (asked.requestor,)
 
 
 def entries(host: Manager) -> list[tuple[Pending, pending.Entry]]:
-    """Return what is pending, as the server has it and with all that the host knows of the procs."""
+    """Return the pending operations of the server, with all details that the host has of the procs."""
     now = time.monotonic()
     return [(item, _entry(host, item, now)) for item in host.pending()]
 
@@ -230,7 +230,7 @@ def _pending(asked: Asked) -> Value:
 
 
 def _resident(pid: int) -> float:
-    """Return the resident memory of a process in megabytes, 0 where it has ended."""
+    """Return the resident memory of a process in megabytes, 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/statm") as file:
             pages = int(file.read().split()[1])
@@ -260,7 +260,7 @@ def _memory(asked: Asked) -> Value | None:
     return array(codes.INFO, found)
 
 
-# The node, and what a resource manager of one node has nothing of.
+# The node, and features that a resource manager of one node lacks.
 
 
 def _physical(_asked: Asked) -> Value:
@@ -280,7 +280,7 @@ def _spawning(_asked: Asked) -> Value:
 # What is supported.
 
 OF_THE_NODE = frozenset((attrs.QUERY_MEMORY_USAGE.key, attrs.AVAIL_PHYS_MEMORY.key))
-"""Keys that are asked of the requestor's own node."""
+"""Keys that are answered by the requestor's node."""
 
 SIDES = (
     keys.HOST_ATTRIBUTES,
@@ -313,7 +313,7 @@ FUNCTIONS = {
     "PMIx_Get_credential": "CRED_TYPE",
     "PMIx_Validate_credential": "CRED_TYPE",
 }
-"""The functions that a host of this kind carries out, and the attributes that it understands with each."""
+"""The functions that a host of this kind carries out, and the attributes that it supports with each."""
 
 
 def _functions() -> dict[str, list[str]]:
@@ -357,11 +357,11 @@ KEYS: dict[str, Answer] = {
     attrs.PROC_STATE_STATUS.key: _state,
     attrs.QUERY_MEMORY_USAGE.key: _memory,
     attrs.QUERY_SPAWN_SUPPORT.key: _spawning,
-    # There is none: a debugger attaches to a pid of the table.
+    # Not offered: a debugger attaches to a pid of the table.
     attrs.QUERY_DEBUG_SUPPORT.key: lambda _asked: _string(""),
     attrs.QUERY_QUEUE_LIST.key: lambda _asked: _string(""),
     attrs.QUERY_QUEUE_STATUS.key: lambda _asked: array(codes.INFO, ()),
-    # The server knows those that it was told of.
+    # The server answers for the sets that are registered with it.
     attrs.QUERY_NUM_PSETS.key: lambda _asked: None,
     attrs.QUERY_PSET_NAMES.key: lambda _asked: None,
     attrs.QUERY_PSET_MEMBERSHIP.key: lambda _asked: None,
@@ -403,7 +403,7 @@ def _answer(host: Manager, upcall: Upcall) -> None:
             if value is not None:
                 found.append(Info(key, value))
             elif answer is not None and often[key] > 1:
-                # It holds the place, so that the answer to another query is not taken for that to this one.
+                # A placeholder, so that the answer to another query is not taken as the answer to this one.
                 found.append(Info(key, Value.unchecked(codes.UNDEF, None)))
     if not known:
         raise NotFound("this host has no answer", operation=op.name)

@@ -1,10 +1,10 @@
-"""ServingManager: a manager that answers what procs ask; what `pypmix run` and a user's `Host` have in common.
+"""ServingManager: a manager that answers the requests of procs; the common base of `pypmix run` and a user's `Host`.
 
-Threads. A server calls `upcall` on its engine's thread, which must not wait. What an upcall says of a client's life is
-noted there (`note`), before the client has its answer and can exit. Upcalls of groups and of events need no more than a
-number, and are answered there too, where one Python server is all there is. All else takes turns on the thread of the
-manager's loop, where every other method is called: those of one requestor in their order, and no requestor waits for
-all of another's. Answers (`pypmix.host.answers`) therefore need no locks, and must not block.
+Threads. A server calls `upcall` on its engine's thread, which must not wait. An upcall about a client's life is
+recorded there (`note`), before the client has its answer and can exit. Upcalls of groups and of events need at most a
+number, and are answered there too, if there is only one Python server. All else takes turns on the thread of the
+manager's loop, on which every other method is called: the requests of one requestor in their order, and no requestor
+waits for all requests of another. Answers (`pypmix.host.answers`) therefore need no locks, and must not block.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
 
 ENDING = 0.1
-"""Seconds within which the end of a rank is known whose connection has ended."""
+"""Seconds within which the end of a rank is known after its connection has ended."""
 
 PULL = "IOFPull"
 GROUP = "GroupUpcall"
 QUERY = "QueryInfo"
 NOTIFY = "NotifyEvent"
-"""The classes of operations that are loaded only where there is one."""
+"""The classes of operations that are loaded only if one of them arrives."""
 
 INLINE = frozenset((GROUP, NOTIFY))
-"""Those that one server, on the Python engine, has answered on its own thread."""
+"""The operations that a single server, on the Python engine, answers on its own thread."""
 
 LIVES = (ClientConnected, ClientFinalized, ClientLost)
-"""Upcalls that say that a client has come or gone."""
+"""Upcalls about the connection or the end of a client."""
 
 
 class WaitingPulls:
@@ -58,10 +58,10 @@ class WaitingPulls:
 
 
 class ServingManager(Manager):
-    """Runs jobs on nodes, and answers what their procs ask."""
+    """Runs jobs on nodes, and answers the requests of their procs."""
 
     offered: Collection[str] | None = None
-    """The modules of answers that it has; None for all (see `pypmix.host.answers`)."""
+    """The modules of answers that it offers; None for all (see `pypmix.host.answers`)."""
 
     @property
     def notices(self) -> Notices:
@@ -71,9 +71,9 @@ class ServingManager(Manager):
         return self.part(Notices)
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
-        """A rank has ended."""
+        """Make sure that there are notices to report the failure of a rank, and proceed as `Manager` does."""
         if rank.blame or rank.excused:
-            # There are none before there is something to tell.
+            # They are made only if there is something to report.
             _ = self.notices
         super().rank_ended(job, rank)
 
@@ -89,7 +89,7 @@ class ServingManager(Manager):
         if crossings is not None and crossings.prompt and crossings.answer(node, upcall):
             return
         if kind in INLINE and crossings is None and not self.native:
-            # Nothing but a number is asked for, if anything, which two threads more would make late.
+            # At most a number is requested, and two more thread switches would delay it.
             function = answers.found.get(type(op))
             if function is None:
                 self.answer(node, upcall)
@@ -110,7 +110,7 @@ class ServingManager(Manager):
             upcall.fail(LostConnection("the host has closed", operation=op.name))
 
     def note(self, node: HostNode, op: Op[Any]) -> None:
-        """Take in what a server says of the life of a client, on the engine's thread, before the client is answered."""
+        """Record an upcall about the life of a client, on the engine's thread, before the client is answered."""
         crossings = self._crossings
         match op:
             case ClientConnected():
@@ -119,7 +119,7 @@ class ServingManager(Manager):
                     self._cross(crossings.connected, node, op.proc)
             case ClientFinalized():
                 self._note(op.proc, FINALIZED)
-                # Behind what it has asked for.
+                # After its former requests.
                 if crossings is not None:
                     self._cross(crossings.finalized, node, op.proc)
                 self.turns.add(op.proc, lambda: gone(self, op.proc))
@@ -143,19 +143,19 @@ class ServingManager(Manager):
             self.answer(*pulls.popleft())
 
     def catch_up(self) -> None:
-        """Have all pulls answered whose clients count on what was written since: their server did not wait for that."""
+        """Answer all pulls, whose clients rely on output written since: their server did not wait for it."""
         super().catch_up()
         self._answer_pulls()
 
     def offers(self, op: Op[Any]) -> bool:
-        """Tell whether an upcall of this operation has an answer here."""
+        """Return True if an upcall of this operation has an answer here."""
         if isinstance(op, LIVES):
             return True
         module = answers.module_of(type(op))
         return module is not None and (self.offered is None or module in self.offered)
 
     def answer(self, node: HostNode, upcall: Upcall) -> None:
-        """Have a request answered; one thread for all of them, so that nothing in them can meet."""
+        """Answer a request; one thread answers all of them, so that they never interfere."""
         op = upcall.op
         try:
             if self.native and self._crossings is None and type(op).__name__ in (GROUP, QUERY, NOTIFY):
@@ -173,14 +173,14 @@ class ServingManager(Manager):
         from pypmix.host.groups import was_broken
 
         if was_broken(upcall.op):
-            # The server says that a member has ended before the host hears which one.
+            # The server reports the end of a member before the host knows which one.
             self.loop.later(ENDING, partial(self.answer, node, upcall))
         else:
-            # Now: a timer would come behind what is asked after it.
+            # At once: a timer would fire after later requests.
             self.answer(node, upcall)
 
     def _cross_groups(self, op: Op[Any]) -> None:
-        """Deal with groups as servers of several nodes do: a native server gathers and remembers nothing of them."""
+        """Handle groups as servers of several nodes do: a native server neither gathers nor stores them."""
         from pypmix.host.groups import is_about_groups
 
         if is_about_groups(op):
@@ -194,9 +194,9 @@ class ServingManager(Manager):
             found[1].stage = stage
 
     def _aborted(self, op: ClientAborted, upcall: Upcall) -> None:
-        """End what a client wants ended.
+        """End the ranks that a client's abort names.
 
-        It is answered last: otherwise it could end before, and the whole job would end with the ranks that it names.
+        It is answered last: otherwise the client could exit before, and the whole job would end with the named ranks.
         """
         found = self.find(op.proc)
         caller = found[1] if found is not None else None
