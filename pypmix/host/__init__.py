@@ -1,6 +1,6 @@
-"""Hosts: the resource manager's side of PMIx, of one's own or the embedded one behind `pypmix run`.
+"""Hosts: the resource manager's side of PMIx, either a user's host or the embedded one behind `pypmix run`.
 
-What one of them needs is not imported for the other.
+Neither imports the modules that only the other needs.
 """
 
 from __future__ import annotations

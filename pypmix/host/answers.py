@@ -1,9 +1,9 @@
-"""Where the requests of clients and tools are answered: by operation, by a function.
+"""The table of answers to the requests of clients and tools: a function for each operation.
 
 A module that answers some has a table `ANSWERS` of operations and functions, which get the manager and the upcall. It
-is imported when the first of them is asked, on the thread of the host's loop, where all answers are made: they must not
-block. What a function raises is the answer; what it does not answer at once it answers later. A module keeps its state
-in an object that `Manager.part` makes.
+is imported at the first request, on the thread of the host's loop, where all answers are made: they must not block. An
+exception that a function raises is the answer; a function may also answer later. A module keeps its state in an object
+that `Manager.part` makes.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ MODULES = {
     "spawning": "Spawn",
     "tools": "ToolConnected",
 }
-"""The modules beside this one, and the operations that they answer."""
+"""The modules in this package, and the operations that they answer."""
 
 _HOME = {name: module for module, names in MODULES.items() for name in names.split()}
 
 found: dict[type, Answer] = {}
-"""The functions for the operations that have been asked for."""
+"""The functions of the modules imported so far, by operation."""
 
 
 def module_of(kind: type) -> str | None:
-    """Return the name of the module that answers an operation, None where there is none."""
+    """Return the name of the module that answers an operation, None for an unknown operation."""
     return _HOME.get(kind.__name__)
 
 
 def find(kind: type) -> Answer | None:
-    """Return what answers an operation, None where nothing does."""
+    """Return the function that answers an operation, None for an unknown operation."""
     answer = found.get(kind)
     module = _HOME.get(kind.__name__) if answer is None else None
     if module is not None:

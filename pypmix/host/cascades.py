@@ -1,20 +1,20 @@
-"""Cascades: of ranks that fail since another one has failed, one line is shown instead of a traceback of each.
+"""Cascades: one line is shown instead of the tracebacks of ranks that fail because another one has failed.
 
 When a rank raises, and leaves its client, a fence of the others ends with `PartialSuccess` in each of them. Their
-tracebacks tell nothing that the first one does not, and there may be thousands.
+tracebacks contain nothing that the first one does not, and there may be thousands.
 
 A `Reader` looks at the standard error of one rank:
 
 1. Output without a traceback passes through at once.
-2. From the head of a traceback on it holds the output, so that the tracebacks of several ranks stay whole, with all
-   that is chained to them. It is let go when the rank ends, or `LIVE` seconds later if the rank goes on, or when it has
-   grown to `MOST` bytes, or when another traceback begins that is not chained to it.
+2. From the head of a traceback it holds the output, so that the tracebacks of several ranks stay whole, with all
+   tracebacks chained to them. It passes them on when the rank ends, or `LIVE` seconds later if the rank continues, or
+   when they have grown to `MOST` bytes, or when another traceback begins that is not chained.
 3. If the first error of the chain follows from the end of another rank, it is held for `HOLD` seconds; if its rank has
-   failed, until the job is over.
+   failed, until the job is finished.
 
 The order in which ranks are seen to end is chance. Their errors are not: a rank whose error follows from another's end
-is not blamed while one that it may have missed has yet to end (`RunningJob`). When the job is over, `summary` tells of
-what is still held: by then also of tracebacks that the end of the job has cut off.
+is not blamed while a rank that it may have missed has yet to end (`RunningJob`). When the job is finished, `summary`
+describes the tracebacks that are still held, including tracebacks that the end of the job has cut off.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LIVE = 1.0
-"""Seconds for which output from a traceback on is held while its rank goes on."""
+"""Seconds for which output from a traceback on is held while its rank continues."""
 
 HOLD = 5.0
 """Seconds for which a traceback that follows from another rank's end is held while its rank has not ended."""
@@ -38,7 +38,7 @@ MOST = 1 << 16
 """Bytes that are held; a traceback that follows from another rank's end has some 2,000."""
 
 CAUSE = 10.0
-"""Seconds for which the end of a rank is waited for, which others that have failed had missed."""
+"""Seconds to wait for the end of a rank that failed ranks had missed."""
 
 HEAD = b"Traceback (most recent call last):\n"
 
@@ -50,7 +50,7 @@ CHAINS = (
 COLOUR = rb"\x1b\[[\d;]*m"
 
 COLLECTIVES = "fence|allgather|gather|bcast|scatter|barrier|connect|disconnect|group_"
-"""The starts of the operations that end partly only where a participant has gone; lookups have other reasons."""
+"""The beginnings of operations that end partly only if a participant has left; lookups have other reasons."""
 
 MISSED = (
     rf"{PartialSuccess.__module__}\.({PartialSuccess.__name__}: ({COLLECTIVES})|"
@@ -75,7 +75,7 @@ class Reader:
         self.follows = False
 
     def take(self, data: bytearray) -> bytearray:
-        """Take in lines, the last of which may be unfinished; return the output that can be passed on."""
+        """Process lines, the last of which may be unfinished; return the output that can be passed on."""
         shown = bytearray()
         for part in BEGIN.split(data):
             if part.startswith(HEAD):
@@ -95,13 +95,13 @@ class Reader:
         return shown
 
     def let_go(self) -> bytearray:
-        """Return the output that is held, and hold it no longer."""
+        """Return the output that is held, and stop holding it."""
         held, self.held = self.held, bytearray()
         return held
 
 
 def _follows(held: bytearray) -> bool:
-    """Return True if a traceback, the first of those that are chained, follows from the end of another rank."""
+    """Return True if a traceback, the first of a chain, follows from the end of another rank."""
     text = re.sub(COLOUR, b"", held)
     found = FIRST_MISSED.search(text)
     if found is None or text.count(HEAD, 0, found.start()) > 1:
@@ -114,9 +114,9 @@ def summary(ranks: Sequence[int], first: int, *, caused: bool) -> str:
     """Return the line about ranks whose tracebacks are not shown.
 
     Args:
-        ranks: Which.
+        ranks: The ranks.
         first: The rank whose failure is shown.
-        caused: Whether that one has not failed for the same reason.
+        caused: Whether `first` has failed for another reason.
     """
     plural = "s" if len(ranks) > 1 else ""
     how = "failed after rank" if caused else "failed like rank"

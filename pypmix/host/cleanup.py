@@ -1,8 +1,8 @@
-"""Files and folders that are removed when procs have ended, as `PMIX_REGISTER_CLEANUP` asks for it.
+"""Files and folders that are removed when procs have ended, as `PMIX_REGISTER_CLEANUP` requests it.
 
-Only files of the requesting user are removed, no symbolic link is ever followed on the way there, and nothing on
-another file system than the folder that was named. The root, its folders, home, the working directory and all that
-lies above of them or of the host's own files are refused from the start.
+Only files of the requesting user are removed, no symbolic link is ever followed to them, and nothing on another file
+system than the named folder's. The root, its folders, home, the working directory, and all folders that contain them or
+the host's own files are refused from the start.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILES = attrs.REGISTER_CLEANUP.key
 FOLDERS = attrs.REGISTER_CLEANUP_DIR.key
 
 MAX_WAITING = 1 << 17
-"""The limit of paths, and of procs whose end they wait for, at a time."""
+"""The limit of pending paths, and of procs whose end they wait for."""
 
 PATH_MAX = 4096
 
@@ -47,10 +47,10 @@ class Wish(Record):
         files: Files, without symbolic links in the path.
         folders: Folders, likewise.
         ignored: Names and paths of files to leave alone.
-        recursive: What lies in folders of the folders is removed too.
+        recursive: The contents of folders in the folders are removed too.
         empty: Only empty folders are removed.
         keep_top: The folders themselves stay.
-        uid: Whose all that has to be.
+        uid: The user to whom all of it must belong.
     """
 
     files: tuple[str, ...]
@@ -82,10 +82,10 @@ class Cleanups:
         host.at_job_end.append(self._job_ended)
 
     def add(self, wish: Wish, ends: Iterable[str | Proc]) -> None:
-        """Have something removed when all of these procs and jobs have ended.
+        """Schedule a removal for when all of these procs and jobs have ended.
 
         Raises:
-            PMIxError: There is too much to remember.
+            PMIxError: Too many removals are pending.
         """
         waiting = _Waiting(wish, set(ends))
         if self._size + waiting.size > MAX_WAITING:
@@ -109,15 +109,15 @@ class Cleanups:
 
 
 def read(host: Manager, directives: Iterable[Info], uid: int) -> Wish | None:
-    """Return what directives want to be removed, None if that is nothing.
+    """Return the removal that directives request, None if there is none.
 
     Args:
         host: The host.
-        directives: Those of a job control request.
+        directives: The directives of a job control request.
         uid: The requesting user.
 
     Raises:
-        PMIxError: A path is none (`ERR_BAD_PARAM`), or must not be removed (`ERR_NO_PERMISSIONS`).
+        PMIxError: A path is invalid (`ERR_BAD_PARAM`), or must not be removed (`ERR_NO_PERMISSIONS`).
     """
     directives = tuple(directives)
     files = [_checked(path, uid) for path in _listed(directives, FILES)]
@@ -156,7 +156,7 @@ def _checked(path: str, uid: int) -> str:
     if not path.startswith(os.sep) or ".." in parts or "\0" in path or len(path) >= PATH_MAX:
         raise PMIxError(f"an absolute path without '..' is wanted, not {path!r:.200}", status=statuses.ERR_BAD_PARAM)
     folder, name = os.path.split(os.path.normpath(path).replace("//", "/"))
-    # As it is now: a link that somebody puts there later leads nowhere.
+    # Resolved now: a link that another process makes later is not followed.
     found = os.path.join(os.path.realpath(folder), name)
     try:
         owner = os.lstat(found).st_uid
@@ -168,7 +168,7 @@ def _checked(path: str, uid: int) -> str:
 
 
 def _kept(host: Manager) -> list[str]:
-    """Return the folders that are not removed, nor any that holds one of them."""
+    """Return the folders that are never removed, nor any folder that contains one of them."""
     found = [os.path.expanduser("~"), host.env.get("HOME", ""), host.tmpdir, host.wdir]
     found += [app.wdir for job in host.jobs.values() for app in job.job.apps]
     return [os.path.realpath(path) for path in found if path.startswith(os.sep)]
@@ -178,7 +178,7 @@ def _kept(host: Manager) -> list[str]:
 
 
 def carry_out(wish: Wish) -> None:
-    """Remove what was wished; what is gone, is not the user's, or cannot be removed is passed over."""
+    """Remove the paths of a wish; skip paths that do not exist, belong to others, or cannot be removed."""
     for path in wish.files:
         if not _ignored(wish, path):
             _within(path, partial(_unlink, wish))
@@ -187,7 +187,7 @@ def carry_out(wish: Wish) -> None:
 
 
 def _within(path: str, act: Callable[[int, str], None]) -> None:
-    """Do something in the folder of a path, which is reached without following a link."""
+    """Call a function in the folder of a path, which is reached without following a link."""
     *folders, name = path.split(os.sep)[1:]
     try:
         here = os.open(os.sep, _WALK)

@@ -1,8 +1,8 @@
 """Job control: signals for ranks, their end, their pauses; files that are removed after them; context ids of groups.
 
-Who may steer ranks is the user who runs them, and root. What kills a rank counts as any other death of it: the rank has
-failed, and ends its job unless that goes on without those that fail. An end that was asked for the whole job ends it
-as an abort does. Termination is SIGTERM, and SIGKILL after the host's grace.
+Only the user who runs the ranks, and root, may control them. A killed rank counts as failed, as after any other death,
+and ends its job unless the job continues without failed ranks. An end that was requested for the whole job ends it like
+an abort. Termination is SIGTERM, and SIGKILL after the host's grace.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONTEXT_ID = attrs.GROUP_ASSIGN_CONTEXT_ID.key
 DEFINE_PSET = attrs.JOB_CTRL_DEFINE_PSET.key
 
 STEPS = (SIGNAL, PAUSE, RESUME, TERMINATE, KILL)
-"""The steps that ranks are taken through, in their order."""
+"""The steps for ranks, in the order in which they are carried out."""
 
 REFUSED = frozenset(
     attribute.key
@@ -56,7 +56,7 @@ REFUSED = frozenset(
         attrs.JOB_CTRL_SEP,
     )
 )
-"""Steps that are not taken here; none of a request is where one of them is asked for."""
+"""Steps that are not offered; a request with one of them is refused as a whole."""
 
 MET = frozenset(
     attribute.key

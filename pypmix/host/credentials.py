@@ -1,8 +1,8 @@
-"""Credentials: a token that says who its owner is, signed with a key that only this host has, valid for some minutes.
+"""Credentials: a token that names its owner, signed with a key that only this host has, valid for some minutes.
 
-It is `pypmix1.`, the claims as JSON and their HMAC-SHA256, both in base64. The host that has issued it is the only one
-that can tell whether it is genuine. A holder of a token can show it until it expires, so that it is to be kept like a
-password; the nonce makes each of them another one.
+It is `pypmix1.`, the claims as JSON and their HMAC-SHA256, both in base64. Only the host that has issued it can check
+that it is genuine. The holder of a token can show it until it expires, so it must be kept like a password; the nonce
+makes each token unique.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LIFETIME = 300.0
 
 
 class Seal:
-    """Signs claims and takes them back.
+    """Signs claims and verifies them.
 
     Args:
         clock: Returns the time in seconds since 1970.
@@ -67,7 +67,7 @@ class Seal:
         """Return the claims of a token.
 
         Raises:
-            PermissionDenied: It was altered, has expired, or is another host's (`ERR_INVALID_CRED`).
+            PermissionDenied: It was altered, has expired, or was issued by another host (`ERR_INVALID_CRED`).
         """
         body, _, signature = token.rpartition(b".")
         if not hmac.compare_digest(signature, self._sign(body)):
@@ -96,7 +96,7 @@ def _invalid(detail: str) -> PermissionDenied:
 
 
 def _check_type(directives: tuple[Info, ...], operation: str) -> None:
-    """Raise `NotSupported` where only credentials of other kinds are wanted."""
+    """Raise `NotSupported` if only credentials of other types are accepted."""
     wanted = next((info.value.data for info in directives if info.key == attrs.CRED_TYPE.key), None)
     if wanted and TYPE not in [name.strip() for name in str(wanted).split(",")]:
         raise NotSupported(f"this host has credentials of the type {TYPE}, not {wanted}", operation=operation)

@@ -1,6 +1,6 @@
-"""The directives of a spawn, as far as they have a meaning on one node: read into applications and terms.
+"""The directives of a spawn, as far as they apply to one node: parsed into applications and terms.
 
-A directive that is not understood is passed over, as the Standard has it, and refused by its name where it is required.
+An unknown directive is ignored, as the Standard says, and refused by its name if it is required.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 OPERATION = "spawn"
 
 WITHIN = ("core", "hwthread", "package", "socket", "numa", "l1cache", "l2cache", "l3cache", "fill")
-"""Policies about the place of a proc within its node: between nodes they are that by slot."""
+"""Policies about the place of a proc within its node: between nodes they are the same as by slot."""
 
 
 def refused(status: int, detail: str) -> PMIxError:
@@ -38,26 +38,26 @@ def refused(status: int, detail: str) -> PMIxError:
 
 
 class Wish:
-    """The wishes of directives: those of the job, or those of the job and then of one application.
+    """The wishes of directives: of the job, or of the job and then of one application.
 
     Attributes:
         terms: Fields of `Terms`.
-        changes: What is done to the environment, in order.
-        wdir: The working directory; empty where none was named.
+        changes: The changes to the environment, in order.
+        wdir: The working directory; empty if none was named.
         session_wdir: Whether the working directory is the job's own folder.
         hosts: The nodes that were named, perhaps with slots, as in `n1:2`.
-        added: Those of them that are to join where they are not there, as a list such as `n3:4,n4` has them.
-        target: The allocation whose nodes are meant; empty where none was named.
+        added: The nodes of `hosts` that are to join if they have not, as a list such as `n3:4,n4`.
+        target: The allocation whose nodes to use; empty if none was named.
         hostfiles: Files that name nodes.
-        added_files: Those of them whose nodes are to join where they are not there.
-        parent: On whose behalf it is asked for.
+        added_files: The files of `hostfiles` whose nodes are to join if they have not.
+        parent: The proc on whose behalf the job is spawned.
         crowded: Whether there may be more procs than CPUs.
         forwarded: Whether the caller wants stdout and stderr.
-        pset: The process set that the procs are to be; empty where none was named.
-        preload: Files that the nodes are to have.
+        pset: The process set of the procs; empty if none was named.
+        preload: Files to carry to the nodes.
         preload_program: Whether the program is one of them.
-        map_by: How procs are mapped to nodes, as `Mapping.read` has it; empty where that was not said.
-        rank_by: How they are ranked then; empty where that was not said.
+        map_by: The mapping of procs to nodes, in the form of `Mapping.read`; empty if none was given.
+        rank_by: The ranking of the mapped procs; empty if none was given.
     """
 
     def __init__(self) -> None:
@@ -82,17 +82,17 @@ class Wish:
         self.forwards_env = False
 
     def of_app(self) -> Wish:
-        """Return a wish that begins with this one; what concerns no application alone is shared with it."""
+        """Return a wish that begins with this one, and shares with it all that does not concern only an application."""
         wish = Wish()
         wish.__dict__.update(self.__dict__)
         wish.changes = list(self.changes)
         return wish
 
     def read(self, infos: Iterable[Info]) -> None:
-        """Take in directives.
+        """Read directives.
 
         Raises:
-            NotSupported: A required one is not offered here.
+            NotSupported: A required directive is not offered here.
             PMIxError: A value is of another type than the directive has.
         """
         for info in infos:
@@ -104,7 +104,7 @@ class Wish:
 
 
 def name_of(key: str) -> str:
-    """Return the Standard's name of a key, or the key itself where it has none."""
+    """Return the Standard's name of a key, or the key itself if it has none."""
     attribute = attrs.by_key(key)
     return f"PMIX_{attribute.name}" if attribute is not None else repr(key)
 
@@ -114,7 +114,7 @@ def _data(info: Info) -> Any:
     if attribute is None or info.value.type in attribute.types:
         return info.value.data
     if codes.BOOL in attribute.types and info.value.type == codes.UNDEF:
-        # A flag that is there is set.
+        # A flag without a value is set.
         return True
     raise refused(statuses.ERR_BAD_PARAM, f"the value of {name_of(info.key)} is of another type than the Standard says")
 
@@ -211,7 +211,7 @@ def _target(wish: Wish, data: object) -> None:
 
 
 INHERIT, NOINHERIT = "inherit", "noinherit"
-"""Qualifiers of a mapping: whether procs have the variables that were set for the application of their parent."""
+"""Qualifiers of a mapping: whether procs inherit the variables that were set for their parent's application."""
 
 
 def _map_by(wish: Wish, data: str | None) -> None:
@@ -272,7 +272,7 @@ def _stop(attribute: Attr[object]) -> Reader:
 
 def _no_launch(_wish: Wish, data: bool) -> None:
     if data:
-        # To pass this over would start what must not be started.
+        # Ignoring it would start procs that must not be started.
         raise NotSupported("PMIX_DO_NOT_LAUNCH is not offered on this host", operation=OPERATION)
 
 
@@ -387,20 +387,20 @@ MET = frozenset(
         attrs.ABORT_NON_ZERO_TERM,
     )
 )
-"""Directives that ask for nothing which is not so anyway: all is on this node, and a spawn takes hardly any time."""
+"""Directives that hold here in any case: all is on this node, and a spawn takes hardly any time."""
 
 
 def read(
     op: Spawn, env: Mapping[str, str], base: str, folder: str, parent: Application | None = None
 ) -> tuple[Wish, tuple[Application, ...]]:
-    """Return what a spawn asks for, and its applications.
+    """Return the wish of a spawn, and its applications.
 
     Args:
         op: The spawn.
         env: The environment that ranks inherit.
         base: The working directory of applications that name none.
         folder: The job's own folder.
-        parent: The application of the proc that asks, whose variables the job inherits.
+        parent: The application of the requesting proc, whose variables the job inherits.
 
     Raises:
         PMIxError: It cannot be carried out.
@@ -430,7 +430,7 @@ def _application(
 ) -> Application:
     program = app.cmd or app.argv[0]
     argv = app.argv
-    # The name of the program may be left out of its arguments; libraries put it there too.
+    # The name of the program may be missing from its arguments; libraries put it there too.
     if not argv or os.path.basename(argv[0]) != os.path.basename(program):
         argv = (os.path.basename(program), *argv)
     wdir = os.path.normpath(os.path.join(base, app.cwd or "", wish.wdir))
@@ -440,7 +440,7 @@ def _application(
     if wish.session_wdir:
         wdir = folder
     elif wdir == base:
-        # Where ranks start anyway: that is the faster way.
+        # Ranks start there anyway; without a folder, starting is faster.
         wdir = ""
     before = _environment(inherited, parent)
     for setting in app.env:
@@ -451,7 +451,7 @@ def _application(
     after = dict(before)
     for change in wish.changes:
         change(after)
-    # Daemons have environments of their own.
+    # The environments of daemons differ.
     known = {} if wish.forwards_env else inherited
     added = tuple([(name, value) for name, value in after.items() if known.get(name) != value])
     unset = tuple([name for name in inherited if name not in after])
@@ -462,11 +462,11 @@ def _application(
 
 
 def _environment(inherited: Mapping[str, str], parent: Application | None) -> dict[str, str]:
-    """Return the environment that ranks begin with: their host's, with the settings of the parent's application."""
+    """Return the initial environment of ranks: the host's, with the settings of the parent's application."""
     if parent is None:
         return dict(inherited)
     found = parent.environment(inherited)
-    # The folder of the parent's job goes with that.
+    # The folder of the parent's job is removed with that job.
     if PRELOAD in found and PRELOAD not in inherited:
         del found[PRELOAD]
     return found
@@ -476,9 +476,9 @@ def terms_of(wish: Wish, tool: bool) -> Terms:
     """Return the terms of a spawned job.
 
     Args:
-        wish: What was asked for.
-        tool: Whether a tool has asked: what is forwarded to one it shows itself, and then it is not shown here. Ranks
-            show nothing; libpmix hands it to their handlers, if they have any.
+        wish: The wish of the spawn.
+        tool: Whether a tool has requested it: a tool shows forwarded output itself, so it is not shown here. Ranks show
+            nothing; libpmix passes it to their handlers, if they have any.
     """
     fields = dict(wish.terms)
     if tool:

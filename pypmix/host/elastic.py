@@ -1,17 +1,17 @@
 """Nodes that join a running session, and nodes that leave it in order.
 
-A request comes from a roster, by its own word (`NodeSession.join`, `NodeSession.leave`); from `pypmix grow`, `pypmix
-shrink` or a rank, by an allocation request; or from a spawn that adds hosts. All of it happens on the launcher's loop.
+A request comes from a roster (`NodeSession.join`, `NodeSession.leave`); from `pypmix grow`, `pypmix shrink` or a rank,
+by an allocation request; or from a spawn that adds hosts. All of it happens on the launcher's loop.
 
-A node joins. The roster obtains it, now or later. Its daemon is started as the first ones were, tells that it is ready,
-and takes part in the exchange. It is told of the jobs and the process sets that there are. From then on ranks can be
+A node joins. The roster obtains it, now or later. Its daemon is started like the first ones, reports that it is ready,
+and takes part in the exchange. The existing jobs and process sets are registered with it. From then on ranks can be
 placed on it: `PMIX_DVM_IS_READY` is raised, and the request is answered. Of the nodes of one request, all join or none.
 
-A node leaves. No rank is placed on it any more. Where ranks run on it, the request is refused, unless it has them
-ended: they get SIGTERM, and SIGKILL after the grace. When nothing is left of them, the daemon is told to leave. Once it
-has ended, `PMIX_EVENT_NODE_OFFLINE` and `PMIX_DVM_IS_READY` are raised, and the request is answered. A request that
-comes from the node itself is answered before its daemon leaves, by which the answer goes. A node that is lost is not
-this module's: see `pypmix.host.session`.
+A node leaves. No further rank is placed on it. If ranks run on it, the request is refused, unless it asks to end them:
+they get SIGTERM, and SIGKILL after the grace. When nothing is left of them, the daemon is ordered to leave. Once it has
+ended, `PMIX_EVENT_NODE_OFFLINE` and `PMIX_DVM_IS_READY` are raised, and the request is answered. A request from the
+node itself is answered before its daemon leaves, since that daemon passes the answer on. Lost nodes are handled by
+`pypmix.host.session`.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ END_RANKS = attrs.JOB_CTRL_TERMINATE.key
 
 MAX_NODES = 1 << 16
 MAX_CPUS = 1 << 20
-"""The most that a request is for: a roster may be asked to start as many."""
+"""The limits of nodes and of CPUs of a request: a roster may have to start as many."""
 
 PASSED_ON = 10.0
-"""Seconds that the daemon of a node that leaves has to pass on the answer to one there who has asked for that."""
+"""Seconds that the daemon of a leaving node has to pass on the answer to a requestor there."""
 
 KNOWN = frozenset((NODES, NUMBER, CPUS, ID, REQUEST, END_RANKS, attrs.TIMEOUT.key))
 
@@ -78,13 +78,13 @@ EXIT_CODE = 128 + signal.SIGTERM
 
 
 class Elastic:
-    """Has nodes join and leave the session of a launcher.
+    """Adds nodes to the session of a launcher, and removes them.
 
     Args:
         host: The launcher.
         fleet: Its daemons.
-        obtain: Obtains nodes of the roster; None where its nodes are fixed.
-        release: Gives one back.
+        obtain: Obtains nodes of the roster; None if its nodes are fixed.
+        release: Gives a node back.
     """
 
     def __init__(
@@ -97,23 +97,23 @@ class Elastic:
         self._granted: dict[str, tuple[str, ...]] = {}
         """The nodes of each allocation, by its id."""
         self._coming: set[str] = set()
-        """The names of nodes that the roster was asked for, and that are not there yet."""
+        """The names of nodes that were requested from the roster and have not joined yet."""
         self._leaving: dict[RemoteNode, list[Callable[[], None]]] = {}
-        """The nodes on their way out, with the calls that are due when they have left."""
+        """The nodes that are leaving, with the calls that are due when they have left."""
         self._asked_there: dict[RemoteNode, list[Callable[[], None]]] = {}
         """The answers that are due on such a node before its daemon leaves."""
         self._last = 0
         self._held: list[Callable[[], None]] | None = []
-        """The requests that have come before the first nodes are there; None from then on."""
+        """The requests from before the first nodes have joined; None from then on."""
 
     def begin(self) -> None:
-        """The first nodes are there, and the first job is about to run."""
+        """Carry out the requests that wait: the first nodes have joined, and the first job is about to run."""
         held, self._held = self._held or [], None
         for call in held:
             call()
 
     def when_begun(self, call: Callable[[], None]) -> None:
-        """Have a request carried out, once the first nodes are there."""
+        """Carry out a request as soon as the first nodes have joined, perhaps at once."""
         if self._held is None:
             call()
         else:
@@ -122,12 +122,12 @@ class Elastic:
     # Joining
 
     def grow(self, wanted: Wanted, done: OnDone, request: str = "") -> None:
-        """Have nodes of the roster join.
+        """Add nodes of the roster.
 
         Args:
-            wanted: Which, or how many.
-            done: Called with the id of the allocation that they are, or with the error.
-            request: The asker's name for the request.
+            wanted: The nodes, or their number.
+            done: Called with the id of the allocation that they form, or with the error.
+            request: The requestor's name for the request.
 
         Raises:
             NotSupported: The nodes of the session are fixed.
@@ -161,7 +161,7 @@ class Elastic:
             self._refuse(reason or "the roster has no such nodes", done, request)
 
     def join(self, nodes: tuple[Node, ...], done: OnDone | None = None, request: str = "") -> None:
-        """Have nodes join, whose daemons can be started; an error is logged where `done` is not given."""
+        """Add nodes whose daemons can be started; an error is logged if `done` is not given."""
         done = done or _logged
         self._fleet.add(nodes, lambda failed: self._joined(nodes, failed, done, request))
 
@@ -184,14 +184,14 @@ class Elastic:
     def shrink(
         self, names: Sequence[str], end_ranks: bool, done: Callable[[], None], request: str = "", asker: str = ""
     ) -> None:
-        """Have nodes leave.
+        """Remove nodes.
 
         Args:
             names: Their names.
             end_ranks: Whether ranks that run on them are ended.
-            done: Called when they have left; if the asker is on one of them, when that is all but gone.
-            request: The asker's name for the request.
-            asker: The node that it asks from, empty if it is the launcher's.
+            done: Called when they have left; if the requestor is on one of them, just before that node leaves.
+            request: The requestor's name for the request.
+            asker: The node of the requestor, empty for the launcher's.
 
         Raises:
             NotFound: The session has no such node.
@@ -224,12 +224,12 @@ class Elastic:
         done: Callable[[], None],
         ready: Callable[[], None],
     ) -> None:
-        """Have nodes leave, the asker's own last: it has its answer before its daemon goes."""
+        """Remove nodes, the requestor's last: it has its answer before its daemon leaves."""
         elsewhere = [node for node in leaving if node is not there]
         left = len(elsewhere)
 
         def left_elsewhere() -> None:
-            # Another request may have had it leave meanwhile.
+            # Another request may have removed it meanwhile.
             if there is None or there not in leaving or not (there in self._fleet.nodes or there in self._leaving):
                 ready()
                 done()
@@ -250,7 +250,7 @@ class Elastic:
             left_elsewhere()
 
     def leave(self, name: str, reason: str) -> None:
-        """The roster takes a node back."""
+        """Remove a node that the roster takes back."""
         node = self._named(name)
         if node is not None:
             why = f": {reason}" if reason else ""
@@ -275,7 +275,7 @@ class Elastic:
         for job in list(self._host.jobs.values()):
             # Ranks that are being started cannot be ended before they run.
             job.when_started(end)
-        # It may be asked for twice.
+        # There may be several requests.
         waiting = self._leaving.setdefault(node, [])
         waiting.append(done)
         if len(waiting) == 1:
@@ -286,7 +286,7 @@ class Elastic:
         return [rank for job in self._host.jobs.values() for rank in job.ranks if rank.node is node and not rank.over]
 
     def _answer_there(self, node: RemoteNode) -> None:
-        """Dismiss a node on which nothing is left, once those there who have asked for that have their answer."""
+        """Dismiss a node on which nothing is left, once the requestors there have their answers."""
         answers = self._asked_there.pop(node, None)
         if answers is None or node.lost:
             self._dismiss(node)
@@ -312,17 +312,17 @@ class Elastic:
                 del self._granted[granted]
         self._fleet.dismiss(node, gone)
 
-    # What there is
+    # Existing nodes
 
     def nodes_of(self, granted: str) -> tuple[str, ...]:
-        """Return the nodes of an allocation, by its id; none where there is no such allocation."""
+        """Return the nodes of an allocation, by its id; empty for an unknown allocation."""
         return self._granted.get(granted, ())
 
     def idle(self, number: int) -> list[str]:
-        """Return nodes on which no rank runs, as many as that, those that have joined last first.
+        """Return `number` nodes on which no rank runs, the last to have joined first.
 
         Raises:
-            PMIxError: There are not as many.
+            PMIxError: There are fewer.
         """
         found = [node.hostname for node in reversed(self._fleet.nodes) if node.slots and not self._ranks_on(node)]
         if len(found) < number:
@@ -345,7 +345,7 @@ class Elastic:
 
 
 def _bare(name: str) -> str:
-    """Return the name of a node without that of a user."""
+    """Return the name of a node without the name of a user."""
     return name.rpartition("@")[2]
 
 
@@ -429,7 +429,7 @@ def _hosts(given: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
 
 
 def hosts(text: str) -> tuple[tuple[str, int], ...]:
-    """Return the nodes of a list such as `n3:4,n4` with their slots, 0 where none were said.
+    """Return the nodes of a list such as `n3:4,n4` with their slots, 0 if none were given.
 
     Raises:
         PMIxError: It cannot be read.

@@ -1,4 +1,4 @@
-"""The folders of a job: where it is started, and where its files are until it ends."""
+"""The folders of a job: its working directory, and the folder of its files until it ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def temporary_folder(env: Mapping[str, str]) -> str:
-    """Return where temporary files go: TMPDIR if it can be used, the system's folders otherwise."""
+    """Return the folder for temporary files: TMPDIR if it can be used, the system's folders otherwise."""
     for folder in (env.get("TMPDIR"), "/tmp", "/var/tmp"):
         if folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
             return os.path.abspath(folder)
@@ -19,17 +19,17 @@ def temporary_folder(env: Mapping[str, str]) -> str:
 
 
 def open_private(path: str) -> int:
-    """Return a descriptor to write to a file, emptied, that only its owner can read from here on.
+    """Return a descriptor to write to a file, emptied, that only its owner can read from then on.
 
     Raises:
-        OSError: It cannot be opened, or is another user's.
+        OSError: It cannot be opened, or belongs to another user.
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         found = os.fstat(fd)
         if stat.S_ISREG(found.st_mode):
             if found.st_mode & 0o077:
-                # One that was there keeps its mode.
+                # An existing file keeps its mode.
                 os.fchmod(fd, 0o600)
             os.ftruncate(fd, 0)
     except BaseException:
@@ -39,29 +39,29 @@ def open_private(path: str) -> int:
 
 
 def working_directory() -> str:
-    """Return this process's working directory, empty if it has none any more."""
+    """Return this process's working directory, empty if it was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:
-        # It has been removed; programs can run in it all the same.
+        # Programs can run in a removed folder all the same.
         return ""
 
 
 def remove_job(folder: str) -> None:
-    """Remove a job's directory, but for what later jobs of the session need.
+    """Remove a job's directory, except files that later jobs of the session need.
 
-    What all jobs of a session share, libpmix 7 keeps in files in the folder of the job that came first, and in further
-    ones in those of later jobs: clients of all jobs open them. They go with the host's own folder.
+    libpmix 7 keeps data that all jobs of a session share in files in the folder of the first job, and in further files
+    in the folders of later jobs: clients of all jobs open them. They are removed with the host's own folder.
     """
     remove(folder, lambda name: name.startswith("pmix-gds-") and ".session." in name)
 
 
 def remove(folder: str, kept: Callable[[str], bool] | None = None) -> None:
-    """Remove a directory with all that is in it, but for those files directly in it whose name is to be kept."""
+    """Remove a directory with its contents, except files directly in it whose name is to be kept."""
     try:
         entries = list(os.scandir(folder))
     except OSError:
-        # An empty one can be removed even where there is no descriptor to look into it.
+        # An empty folder can be removed even if there is no descriptor to list it.
         entries = []
     for entry in entries:
         if kept is not None and kept(entry.name):
@@ -72,7 +72,7 @@ def remove(folder: str, kept: Callable[[str], bool] | None = None) -> None:
         try:
             os.unlink(entry.path)
         except OSError:
-            # What cannot be removed keeps its folders; the host is about to end.
+            # Files that cannot be removed keep their folders; the host is about to end.
             continue
     try:
         os.rmdir(folder)

@@ -24,7 +24,7 @@ HINT = "`pypmix run --forward` gives it pipes"
 
 
 class Pulls:
-    """Whose output the server is to be given, on top of that of spawned jobs, of which it gets all."""
+    """The procs whose output the server is to be given, in addition to spawned jobs, whose output it gets in full."""
 
     def __init__(self, host: Manager) -> None:
         self._host = host
@@ -32,10 +32,10 @@ class Pulls:
         self._last = 0
 
     def add(self, op: IOFPull) -> int:
-        """Take in a pull and return its id.
+        """Record a pull and return its id.
 
         Raises:
-            NotFound: There are no such procs.
+            NotFound: No such procs exist.
             NotSupported: Their output does not pass through this host.
         """
         ranks = _named(self._host, op.procs)
@@ -54,14 +54,14 @@ class Pulls:
         """Forget a pull.
 
         Raises:
-            NotFound: There is no such pull.
+            NotFound: No pull has this id.
         """
         if self._pulls.pop(number, None) is None:
             raise NotFound(f"there is no pull with the id {number}", operation="iof_deregister")
         self.apply()
 
     def apply(self) -> None:
-        """Have each stream deliver what is pulled now."""
+        """Make each stream deliver exactly the output that is pulled now."""
         for rank, kind, stream in self._streams():
             wanted = any(op.channels & kind and names_proc(op.procs, rank.proc) for op in self._pulls.values())
             if wanted and stream.tap is None:
@@ -81,7 +81,7 @@ class Pulls:
 
 
 def _named(host: Manager, procs: Iterable[Proc]) -> list[Rank]:
-    """Return the ranks that procs name, an empty nspace all jobs'; none for jobs that have ended."""
+    """Return the ranks that procs name; an empty nspace stands for all jobs; finished jobs have none."""
     found: list[Rank] = []
     for proc in procs:
         if proc.nspace and not host.has_run(proc.nspace):
@@ -98,7 +98,7 @@ def _pull(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, IOFPull)
     pulls = host.part(Pulls)
-    # The server knows whose it is by the time at which something is delivered.
+    # The server must know the pull before data is delivered.
     upcall.reply(pulls.add(op))
     pulls.apply()
 
@@ -111,11 +111,11 @@ def _deregister(host: Manager, upcall: Upcall) -> None:
 
 
 def _push(host: Manager, upcall: Upcall) -> None:
-    """Answer when the ranks' pipes have taken it: a caller that waits for that is slowed down, not refused."""
+    """Answer when the ranks' pipes have accepted the data: a caller that waits for it is slowed down, not refused."""
     op = upcall.op
     assert isinstance(op, IOFPush)
     ranks = _named(host, op.procs)
-    # Of a wildcard, those are meant that read anything.
+    # A wildcard stands for the ranks that read any input.
     inputs = [rank.input for rank in ranks if rank.input is not None]
     if ranks and not inputs:
         raise NotSupported(

@@ -9,13 +9,13 @@ from pypmix.host.signals import BLOCKED
 from pypmix.host.terms import GRACE
 
 # A shell that sleeps in `read` costs a third of a millisecond to start and a megabyte to keep. Its input ends
-# when the host is gone, however it went. It finds what is left by the process groups that it was told, and by
-# the host's folder in the environment, which also finds what has moved to another session: nspaces are what
-# somebody chooses, and another host may have the same ones. Nothing of it stands on a command line, which all
-# users can read.
+# when the host has exited, however it did. It finds the remaining processes by the process groups that it was given,
+# and by the host's folder in the environment, which also finds processes that moved to another session: nspaces are
+# chosen by users, and another host may have the same ones. None of its data is on a command line, which all users can
+# read.
 # A resource manager sends signals to all processes of a job, of which the guard has to be the last: it blocks them from
 # the start, and ignores them once it acts, since shells unblock signals when they wait for a child.
-# Each group is a variable: a list would be copied for each rank that comes or goes, which grows with their square.
+# Each group is a variable: a list would be copied for each rank that starts or ends, at a quadratic cost.
 _SCRIPT = r"""
 while read -r line; do
   case $line in
@@ -47,11 +47,11 @@ _SHELL = "/bin/sh"
 
 
 class Guard:
-    """A small process that outlives the host, ends what is left of its jobs and removes their directory.
+    """A small process that outlives the host, ends the remaining processes of its jobs and removes their directory.
 
     Args:
-        tmpdir: The host's directory, which is removed. Its own name is unique among hosts, and of a-z, A-Z, 0-9, `-`
-            and `_` only; those of its servers are it, or `node0` and so on in it.
+        tmpdir: The host's directory, which is removed. Its name is unique among hosts, and of a-z, A-Z, 0-9, `-` and
+            `_` only; the directories of its servers are itself, or `node0` and so on in it.
         grace: Seconds that processes have between SIGTERM and SIGKILL.
     """
 
@@ -85,25 +85,25 @@ class Guard:
             os.close(null)
 
     def add(self, group: int) -> None:
-        """Have the guard know a process group of a job."""
+        """Make the guard watch a process group of a job."""
         self._tell(b"%d\n" % group)
 
     def remove(self, group: int) -> None:
-        """Have the guard forget a process group that has ended: its number may be used again."""
+        """Make the guard forget a process group that has ended: its number may be used again."""
         self._tell(b"over%d\n" % group)
 
     def _tell(self, line: bytes) -> None:
         try:
             os.write(self._writer, line)
         except BrokenPipeError:
-            # There is no guard.
+            # The guard does not run.
             return
 
     def was_sent(self, signum: int) -> bool:
         """Return True if the guard was sent a signal: then all processes of the same step or service were, ranks too.
 
-        The guard has a session of its own, and its pid is not told: a signal reaches it only with all others. It stays
-        pending there, so all further ones of the same number count as sent to all.
+        The guard has a separate session, and its pid is not published: a signal reaches it only with all others. It
+        stays pending there, so all further signals of the same number count as sent to all.
         """
         try:
             with open(f"/proc/{self.pid}/status", encoding="utf-8", errors="surrogateescape") as file:
@@ -113,7 +113,7 @@ class Guard:
         return any(int(mask, 16) >> (signum - 1) & 1 for mask in masks)
 
     def dismiss(self) -> None:
-        """The host has cleaned up itself: end the guard."""
+        """End the guard after the host has cleaned up."""
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)
             try:

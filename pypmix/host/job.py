@@ -1,4 +1,4 @@
-"""A job as its resource manager describes it: which applications, how many ranks of each, on which nodes."""
+"""The description of a job: its applications, the number of ranks of each, and their nodes."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ RANDOM = 8
 cannot be asked for all of them."""
 
 RANDOM_ALONE = 20
-"""Those of an nspace that is the only proof of its ranks: too many also for fast guesses that know a hash of it."""
+"""The random characters if the nspace is the only proof of its ranks: too many also for fast guesses with a hash."""
 
 
 def new_nspace(alone: bool) -> str:
-    """Return the nspace of a session that has not been given any; those of its jobs begin with it.
+    """Return an nspace for a session without a given one; the nspaces of its jobs begin with it.
 
-    An nspace is what a client of any release shows its server that came in its environment, where other users cannot
-    look. It must not stand where they can: in names of files and in command lines.
+    A client of any release shows its nspace to its server as proof that it came in its environment, which other users
+    cannot read. So it must not be used in names of files or on command lines, which they can read.
 
     Args:
-        alone: Whether the server has no other proof of who a rank is than the nspace.
+        alone: Whether the server has no other proof of a rank's identity than the nspace.
     """
     random = [ALPHABET[byte & 31] for byte in os.urandom(RANDOM_ALONE if alone else RANDOM)]
     return f"pypmix-{os.getpid()}-{''.join(random)}"
 
 
 def is_sole_proof(engine: str | None) -> bool:
-    """Return True if servers of an engine let in who knows the nspace: the native one does, and `unchecked` says so."""
+    """Return True if servers of an engine admit clients by the nspace alone: native ones, or with `unchecked`."""
     return engine == NATIVE or UNCHECKED in {name.strip() for name in os.environ.get("PYPMIX_SECURITY", "").split(",")}
 
 
@@ -56,12 +56,12 @@ class Application(Record):
         np: The number of ranks, at least 1.
         env: Pairs of name and value that are added to the ranks' environment.
         wdir: The ranks' working directory; empty means the launcher's own.
-        program: The program to run where it is another than the first word of `argv`, which is only its name then.
-        unset: Names of variables that are taken out of the ranks' environment.
-        pset: The process set that the ranks are, together with those of other applications of the job that name the
-            same; empty for none.
-        preload: Files that each of its nodes is to have, see `pypmix.host.preload`: as its words name them, and where
-            they are here; its program, where no path is given.
+        program: The program to run if it is not the first word of `argv`, which is only its name then.
+        unset: Names of variables that are removed from the ranks' environment.
+        pset: The process set of the ranks, together with the ranks of other applications of the job that name the same
+            set; empty for none.
+        preload: Files that each of its nodes is to have, see `pypmix.host.preload`: their words in `argv`, and their
+            paths here; an empty path for its program.
     """
 
     argv: tuple[str, ...]
@@ -95,7 +95,7 @@ class Application(Record):
             raise ValueError(f"the name of a process set holds no comma: {self.pset!r:.80}")
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of its ranks, less what makes them clients."""
+        """Return the environment of its ranks, without the variables that make them clients."""
         env = {**inherited, **dict(self.env)}
         for name in self.unset:
             env.pop(name, None)
@@ -114,9 +114,9 @@ class Node(Record):
     Args:
         hostname: The node's name, the same string wherever it is named.
         ranks: The ranks that run there.
-        number: Its place among the nodes of the session (PMIX_NODEID); that among those of the job by default.
-        first: The node rank (PMIX_NODE_RANK) of the first of them; by default what the job says for all nodes.
-        others: How many procs of other jobs run there; by default what the job says for all nodes.
+        number: Its place among the nodes of the session (PMIX_NODEID); by default its place among the nodes of the job.
+        first: The node rank (PMIX_NODE_RANK) of the first of them; by default the job's value for all nodes.
+        others: The number of procs of other jobs there; by default the job's value for all nodes.
         oversubscribed: There are more procs than CPUs for them (PMIX_NODE_OVERSUBSCRIBED): MPI libraries then yield
             while they wait.
     """
@@ -140,7 +140,7 @@ class Node(Record):
 
 
 class Slot(Record):
-    """Where one rank of a job stands: its application, its place in it, its node, its place there."""
+    """The place of one rank of a job: its application, its rank in it, its node, its rank there."""
 
     rank: int
     app: int
@@ -160,12 +160,12 @@ class Job(Record):
         nodes: The nodes with their ranks; together they hold every rank exactly once.
         session: PMIX_SESSION_ID.
         tmpdir: The job's directory on each node, which the host makes and removes; empty for none.
-        wdir: The launcher's working directory, where applications run that name no other.
+        wdir: The launcher's working directory, in which applications run that name no other.
         parent: The proc that has spawned the job; None for a job that no proc has spawned.
-        first: The node rank (PMIX_NODE_RANK) and the rank in the session (PMIX_GLOBAL_RANK) of the job's first rank,
-            where other jobs of the session run on its node.
-        others: How many procs of other jobs there are.
-        cluster: The name of its cluster (PMIX_CLUSTER_ID); empty where it has none.
+        first: The node rank (PMIX_NODE_RANK) and the rank in the session (PMIX_GLOBAL_RANK) of the job's first rank, if
+            other jobs of the session run on its node.
+        others: The number of procs of other jobs.
+        cluster: The name of its cluster (PMIX_CLUSTER_ID); empty if it has none.
     """
 
     nspace: str
@@ -211,7 +211,7 @@ class Job(Record):
         return Proc.unchecked(self.nspace, rank)
 
     def slots(self) -> list[Slot]:
-        """Return where each rank stands, by rank."""
+        """Return the place of each rank, by rank."""
         places = {
             rank: (number, local)
             for number, node in enumerate(self.nodes)
@@ -283,7 +283,7 @@ class Job(Record):
         if ranks:
             found.append(attrs.LOCALLDR(ranks[0]))
         if node.oversubscribed:
-            # Only where it is so: Open MPI looks whether the key is there, and not at its value.
+            # Set only if true: Open MPI tests for the key, and not its value.
             found.append(attrs.NODE_OVERSUBSCRIBED(True))
         return found
 
@@ -310,7 +310,7 @@ class Job(Record):
         return found
 
     def _procs(self) -> tuple[tuple[int, tuple[Info, ...]], ...]:
-        # There may be 100,000 of them: what is the same for several is made once, and takes memory once.
+        # There may be 100,000 of them: values that several share are made once, and take memory once.
         apps = [attrs.APPNUM(number) for number in range(len(self.apps))]
         nodes = [
             (attrs.NODEID(number if node.number is None else node.number), attrs.HOSTNAME(node.hostname))
@@ -318,7 +318,7 @@ class Job(Record):
         ]
         firsts = [self.first if node.first is None else node.first for node in self.nodes]
         local_rank, node_rank = cache(attrs.LOCAL_RANK), cache(attrs.NODE_RANK)
-        # Of a proc by the Standard, of a job to those who look there: both find it.
+        # The Standard defines it for a proc, some clients look it up for the job: both find it.
         spawned = () if self.parent is None else (attrs.PARENT_ID(self.parent), attrs.SPAWNED(True))
         found: list[tuple[int, tuple[Info, ...]]] = []
         for slot in self.slots():

@@ -1,4 +1,4 @@
-"""Several runs that are joined, each a cluster of its own: how their servers meet, and what all of them may look up."""
+"""Joined runs, each a separate cluster: the connection of their servers, and the values that all of them look up."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ PUBLISHED = "pypmix.cluster.published"
 TAKEN_BACK = "pypmix.cluster.unpublished"
 
 CLAIM = "cluster."
-"""Begins the name of the file that a cluster's run holds locked in the folder."""
+"""The prefix of the file in the folder that a cluster's run keeps locked."""
 
 ELSEWHERE = -1
-"""The number of all nodes of other clusters: that of none of this one."""
+"""The number of all nodes of other clusters: no node of this one has it."""
 
 
 class Joining(Record):
-    """That a host is one of several clusters.
+    """The membership of a host in a set of clusters.
 
     Args:
-        cluster: Its name, which no other one has.
-        folder: Where the clusters find each other: a folder that all of them see, of this user alone.
+        cluster: Its name, unique among the clusters.
+        folder: The folder in which the clusters find each other: all of them see it, and only this user may.
         address: The address that its servers listen on, by which the others reach them.
     """
 
@@ -58,9 +58,9 @@ class Joining(Record):
             raise ValueError("clusters are joined by a folder, and listen on an address")
 
     def claim(self) -> int:
-        """Take the cluster's name in the folder; return a descriptor that holds it until it is closed.
+        """Lock the cluster's name in the folder; return a descriptor that holds it until it is closed.
 
-        A process that is killed holds nothing any more.
+        A process that is killed releases it.
 
         Raises:
             PMIxError: Another run has that name (`ERR_EXISTS`), or the folder cannot be used.
@@ -91,10 +91,10 @@ class Joining(Record):
         return fd
 
     def carrier(self, hostname: str, loop: HostLoop) -> LoopCarrier:
-        """Return what carries the messages of a node's server.
+        """Return the carrier of the messages of a node's server.
 
         Raises:
-            PMIxError: The folder cannot be used (`PermissionDenied` where it is not this user's alone), or the
+            PMIxError: The folder cannot be used (`PermissionDenied` if other users may read it), or the
                 address cannot be listened on.
         """
         name = f"{self.cluster}:{hostname}"
@@ -107,10 +107,10 @@ class Joining(Record):
 
 
 class LoopCarrier:
-    """A carrier whose callbacks come on a host's loop, with all else that the host does.
+    """A carrier whose callbacks are called on a host's loop, like all other work of the host.
 
     Args:
-        carrier: What carries.
+        carrier: The carrier.
         loop: The loop.
     """
 
@@ -123,7 +123,7 @@ class LoopCarrier:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The servers that are there, as far as the loop has been told."""
+        """The servers that are connected, as far as the loop has been informed."""
         return tuple(sorted(self._present))
 
     def send(self, to: str, message: bytes) -> None:
@@ -131,7 +131,7 @@ class LoopCarrier:
         self._carrier.send(to, message)
 
     def listen(self, on_message: OnMessage, on_change: OnChange) -> None:
-        """Begin to call these."""
+        """Start to call the callbacks."""
 
         def changed(name: str, here: bool) -> None:
             if not self._closed:
@@ -148,20 +148,19 @@ class LoopCarrier:
         )
 
     def close(self) -> None:
-        """Leave."""
+        """Close the carrier."""
         self._closed = True
         self._carrier.close()
 
 
 class Shared:
-    """The values that are published to all clusters (`Range.GLOBAL`): each cluster has a copy of those of the others.
+    """The values that are published to all clusters (`Range.GLOBAL`): each cluster has copies of the others' values.
 
-    The cluster of the publisher decides what becomes of a value. The first node of each cluster tells those of the
-    others.
+    The cluster of the publisher decides about a value. The first node of each cluster sends its changes to the others.
 
     Args:
         host: The host.
-        exchange: That of its first node.
+        exchange: The exchange of its first node.
         names: The names of jobs on both sides of the border.
     """
 
@@ -184,13 +183,13 @@ class Shared:
         return [name for cluster, name in firsts.items() if cluster != self._names.cluster]
 
     def _changed(self, entry: Entry, here: bool) -> None:
-        """A value has been published in this cluster, or removed."""
+        """Send the others a value that was published in this cluster, or its removal."""
         if entry.range != Range.GLOBAL or not self._telling:
             return
         cluster = split_nspace(entry.owner.proc.nspace)[0]
         topic, data = (PUBLISHED, self._published(entry)) if here else (TAKEN_BACK, self._taken_back(entry))
         for name in self._others():
-            # Of a copy that has been read, and may be read once only, its own cluster tells the rest.
+            # If a copy that may be read once only was read, only its cluster is informed, which informs the rest.
             if cluster in (None, split_nspace(name)[0]):
                 self._exchange.tell(name, topic, data)
 
@@ -238,13 +237,13 @@ class Shared:
             return entry.owner.proc == owner and entry.info.key in keys
 
         if own:
-            # A proc there has read what may be read once.
+            # A proc there has read a value that may be read once.
             self._directory.remove_all(Range.GLOBAL, meant)
         else:
             self._quietly(meant)
 
     def _quietly(self, meant: Callable[[Entry], bool]) -> None:
-        """Remove copies without telling the other clusters."""
+        """Remove copies without informing the other clusters."""
         self._telling = False
         try:
             self._directory.remove_all(Range.GLOBAL, meant)

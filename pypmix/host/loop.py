@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     Callback = Callable[[], None]
 
     class Cancellable(Protocol):
-        """A call that is due later."""
+        """A scheduled call."""
 
         def cancel(self) -> None: ...
 
     class HostLoop(Protocol):
-        """A loop that a host lives in; only `post` may be called on other threads."""
+        """A loop that a host runs on; only `post` may be called on other threads."""
 
         def watch(self, fd: int, events: int, callback: Callback, /) -> None:
             """Call `callback` whenever `fd` is ready."""
@@ -38,32 +38,32 @@ if TYPE_CHECKING:
             """Call `callback` after `delay` seconds."""
 
         def post(self, callback: Callback, /) -> None:
-            """Call `callback` soon; from any thread. Raises `RuntimeError` where the loop has ended."""
+            """Call `callback` soon; from any thread. Raises `RuntimeError` if the loop has ended."""
 
         def soon(self, callback: Callback, /) -> None:
             """Call `callback` soon, from the loop's thread."""
 
         def run_posted(self) -> None:
-            """Carry out what has been posted by now."""
+            """Carry out the calls that have been posted so far."""
 
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
 
 ROUND = 64
-"""The number of posted calls that are carried out before descriptors and timers have their turn."""
+"""The number of posted calls that are carried out before descriptors and timers get a turn."""
 
 PAUSE = 0.1
 """Seconds without watching a descriptor whose callback has failed: it may be ready again at once, and fail again."""
 
 
 class Turns:
-    """Calls on behalf of several who are not to wait for one of them: each has a turn after the others.
+    """Calls on behalf of several callers that must not wait for one of them: each has a turn after the others.
 
-    Those of one are made in their order.
+    The calls of one caller are made in their order.
 
     Args:
-        soon: Has a function called on the thread of all calls; from any thread.
+        soon: Schedules a function on the thread of all calls; from any thread.
     """
 
     def __init__(self, soon: Callable[[Callback], object]) -> None:
@@ -72,13 +72,13 @@ class Turns:
         self._waiting: dict[object, deque[Callback]] = {}
 
     def add(self, whose: object, callback: Callback) -> None:
-        """Have a call made; from any thread."""
+        """Schedule a call; from any thread."""
         self._new.append((whose, callback))
-        # As many turns as calls: each is for the caller that is next then.
+        # There are as many turns as calls: each serves the next caller at that time.
         self._soon(self.next)
 
     def next(self) -> None:
-        """Make the call of the one whose turn it is."""
+        """Make the call of the next caller."""
         new, waiting = self._new, self._waiting
         while new:
             whose, callback = new.popleft()
@@ -94,7 +94,7 @@ class Turns:
 class Loop:
     """Runs callbacks on the thread that calls `run`; only `post` may be used from others.
 
-    A fault in a callback is logged, and the loop goes on: a callback must report faults itself that affect others.
+    A fault in a callback is logged, and the loop continues: a callback must itself report faults that affect others.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Loop:
         self._posted: deque[Callback] = deque()
         self._paused: dict[int, tuple[int, Callback]] = {}
         self._awake = False
-        """Whether the loop has been woken for what is posted, and has not looked yet."""
+        """Whether the loop has been woken for posted calls, and has not looked yet."""
         self._wake_read, self.wake_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.watch(self._wake_read, READ, self._woken)
 
@@ -120,7 +120,7 @@ class Loop:
             try:
                 self._epoll.unregister(fd)
             except OSError:
-                # It has been closed all the same, and watches nothing any more.
+                # It was closed nevertheless, and is not watched.
                 return
 
     def later(self, delay: float, callback: Callback) -> Alarm:
@@ -147,10 +147,10 @@ class Loop:
             return
 
     def run_posted(self, most: int = 1 << 31) -> None:
-        """Carry out what has been posted by now; not what that posts."""
+        """Carry out the calls that have been posted so far; not calls that these post."""
         for _ in range(min(len(self._posted), most)):
             if not self._posted:
-                # One of them has called this itself, and had the others carried out.
+                # One of them has called this method, which has carried out the others.
                 return
             self._call(self._posted.popleft())
 
@@ -176,7 +176,7 @@ class Loop:
             self.watch(fd, *watched)
 
     def run(self, until: Callable[[], bool], every: float | None = None) -> None:
-        """Run until the condition holds; it is asked after each round, and at least each `every` seconds."""
+        """Run until the condition holds; it is checked after each round, and at least each `every` seconds."""
         ready = self._watched.get
         while not until():
             found = [(fd, ready(fd)) for fd, _ in self._epoll.poll(self._wait(every))]
@@ -202,8 +202,8 @@ class Loop:
         return wait if longest is None else min(wait, longest)
 
     def _woken(self) -> None:
-        # In this order: what was posted until now is carried out next, and what is posted from now on wakes the loop
-        # again. The other way round a wake-up that came in between would be read, and the flag stay set without one.
+        # In this order: calls posted until now are carried out next, and later ones wake the loop again. The other way
+        # round a wake-up in between would be read, and the flag would stay set without one.
         os.read(self._wake_read, 4096)
         self._awake = False
 

@@ -1,8 +1,8 @@
-"""Placing ranks on nodes: `--map-by` decides how many of an application each node takes, `--rank-by` which these are.
+"""Placing ranks on nodes: `--map-by` sets the number of ranks of an application on each node, `--rank-by` their order.
 
-A node has slots, as many ranks as it is meant to run. Applications are placed one after the other: each takes what the
-ones before it have left. Ranks that exceed the slots are refused unless oversubscription is allowed; then the slots are
-filled first, and the rest is dealt out over the nodes, up to what a node takes at most.
+A node has slots, the number of ranks that it is meant to run. Applications are placed one after the other, in the slots
+that the earlier ones have left. Ranks that exceed the slots are refused unless oversubscription is allowed; then the
+slots are filled first, and the rest is dealt out over the nodes, up to each node's maximum.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ MORE = "allow more ranks than slots with --oversubscribe, or ':oversubscribe' be
 
 
 class Room(Record):
-    """The room that a node has.
+    """The room on a node.
 
     Attributes:
         name: The node's name, for errors.
-        slots: How many ranks it is meant to run.
-        most: How many it takes at most where it is oversubscribed; 0 for any number.
-        used: How many run there already.
+        slots: The number of ranks it is meant to run.
+        most: The largest number that it accepts if it is oversubscribed; 0 for any number.
+        used: The number of ranks that run there already.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Mapping(Record):
 
     Attributes:
         by: `slot` fills one node after the other, `node` deals out ranks one by one; empty for `each` of every node.
-        each: How many ranks of an application each node takes, for `ppr:N:node`; 0 for as many as there are.
+        each: The number of ranks of an application on each node, for `ppr:N:node`; 0 for as many as there are.
         rank_by: Whether consecutive ranks share a node (`slot`) or are on different ones (`node`).
         crowded: Whether nodes may run more ranks than they have slots.
     """
@@ -53,15 +53,15 @@ class Mapping(Record):
 
     @classmethod
     def read(cls, text: str, rank_by: str = "", crowded: bool = False) -> Mapping:
-        """Read `slot`, `node` or `ppr:N:node`, with `:oversubscribe` or `:nooversubscribe` behind it.
+        """Parse `slot`, `node` or `ppr:N:node`, optionally followed by `:oversubscribe` or `:nooversubscribe`.
 
         Args:
-            text: What is read.
+            text: The text.
             rank_by: See `Mapping`.
-            crowded: Whether nodes may be oversubscribed where the text does not say.
+            crowded: Whether nodes may be oversubscribed if the text does not say.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: The text is not a mapping.
         """
         words = text.lower().split(":")
         said = [word for word in words if word in OVERSUBSCRIPTION]
@@ -79,7 +79,7 @@ class Mapping(Record):
 
     @property
     def deals(self) -> bool:
-        """Whether consecutive ranks are on different nodes: as they are mapped, if nothing else was said."""
+        """Whether consecutive ranks are on different nodes: by default, like the mapping."""
         return (self.rank_by or self.by) == "node"
 
 
@@ -89,10 +89,10 @@ def place(rooms: Sequence[Room], sizes: Sequence[int], mapping: Mapping) -> list
     Args:
         rooms: The nodes.
         sizes: The number of ranks of each application.
-        mapping: How they are placed.
+        mapping: The rules of the placement.
 
     Raises:
-        ValueError: There is no room for them; the text says what to try.
+        ValueError: There is no room for them; the text contains a remedy.
     """
     used = [room.used for room in rooms]
     placed: list[list[int]] = [[] for _ in rooms]
@@ -107,7 +107,7 @@ def place(rooms: Sequence[Room], sizes: Sequence[int], mapping: Mapping) -> list
 
 
 def _counts(rooms: Sequence[Room], used: list[int], size: int, mapping: Mapping) -> list[int]:
-    """Return how many ranks of an application each node takes."""
+    """Return the number of ranks of an application for each node."""
     free = [max(0, room.slots - taken) for room, taken in zip(rooms, used, strict=True)]
     if mapping.each:
         return _each(rooms, used, size, mapping)
@@ -116,7 +116,7 @@ def _counts(rooms: Sequence[Room], used: list[int], size: int, mapping: Mapping)
     counts = _dealt(free, size) if mapping.by == "node" else _filled(free, size)
     rest = size - sum(counts)
     if rest:
-        # What each still takes above its slots; without a limit, a node takes all of the rest.
+        # The room of each above its slots; a node without a limit accepts all of the rest.
         above = [
             max(0, room.most - max(room.slots, taken)) if room.most else rest
             for room, taken in zip(rooms, used, strict=True)
@@ -158,13 +158,13 @@ def _filled(free: Sequence[int], size: int) -> list[int]:
 
 
 def _dealt(free: Sequence[int], size: int) -> list[int]:
-    """Return how many each takes where one goes to each that has room, again and again."""
+    """Return the number for each node if ranks are dealt to the nodes that have room, one each, repeatedly."""
     counts = [0] * len(free)
     while size:
         open_nodes = [node for node, room in enumerate(free) if counts[node] < room]
         if not open_nodes:
             break
-        # As many whole rounds as all of them have room for, or else what is left of one.
+        # As many whole rounds as all of them have room for, or else a partial round.
         rounds = min(size // len(open_nodes), min([free[node] - counts[node] for node in open_nodes]))
         taking = open_nodes if rounds else open_nodes[:size]
         for node in taking:

@@ -1,4 +1,4 @@
-"""The names of servers and nodes; apart from the exchange, which rosters need not import."""
+"""The names of servers and nodes; separate from the exchange, which rosters need not import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ MAX_NAME = 255
 
 
 def check_name(name: str) -> str:
-    """Return the name of a server if it can be one, of a file too.
+    """Return the name of a server if it is valid, also as the name of a file.
 
     Raises:
         TypeError: It is not a str.

@@ -1,13 +1,13 @@
 """The events that a host raises: procs that end and fail, jobs that start and end; and the codes that clients want.
 
-They go to all of the session: its jobs come from each other by spawns, which connect them, and tools belong to none.
-They never go to default handlers, since libraries take what these get for a failure of their own job. A failure is
-raised in any case, since a client may ask for it later.
+They are sent to all of the session: its jobs come from each other by spawns, which connect them, and tools are outside
+of jobs. They are never sent to default handlers, since libraries take any event of these as a failure of their own job.
+A failure is raised in any case, since a client may register for it later.
 
-The Standard has the end of a proc that ends well raised where its spawn asks for that (`NOTIFY_PROC_TERMINATION`), and
-so do other launchers. Beyond that, clients that run pypmix receive it if they have registered for it: not programs on
-libpmix, which react to the event in their own library, some while they finalize, and not through servers of libpmix,
-which cannot tell the two apart.
+By the Standard, the end of a proc that ends well is raised if its spawn requests it (`NOTIFY_PROC_TERMINATION`), and
+other launchers do the same. In addition, clients that run pypmix receive it if they have registered for it: not
+programs on libpmix, which react to the event in their own library, some while they finalize, and not through servers of
+libpmix, which cannot distinguish the two.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pypmix.host.running import RunningJob
 
 ENDS = (EventCode.PROC_TERMINATED, EventCode.EVENT_PROC_TERMINATED)
-"""The same news under its older and its newer code; each is raised where a client has asked for it."""
+"""Two codes of the same event, an older and a newer one; each is raised if a client has registered for it."""
 
 RAISED = frozenset(
     (
@@ -50,11 +50,11 @@ OF_JOB: dict[int, int] = {
     Status.ERR_EXIT_NONZERO_TERM: Status.ERR_JOB_NON_ZERO_TERM,
     Status.ERR_PROC_TERM_WO_SYNC: Status.ERR_JOB_TERM_WO_SYNC,
 }
-"""The status of a job that has ended as one of its procs did, by the status of the proc."""
+"""The status of a job that has ended like one of its procs, by the status of the proc."""
 
 
 def proc_status(rank: Rank) -> int:
-    """Return the status that says how a rank has ended."""
+    """Return the status of the end of a rank."""
     if rank.signum:
         return Status.ERR_PROC_ABORTED_BY_SIG
     if rank.code:
@@ -63,7 +63,7 @@ def proc_status(rank: Rank) -> int:
 
 
 def job_status(job: RunningJob, code: int) -> int:
-    """Return the status that says how a job has ended."""
+    """Return the status of the end of a job."""
     if job.unlaunched is not None:
         return Status.ERR_JOB_FAILED_TO_LAUNCH
     if not code:
@@ -75,31 +75,31 @@ def job_status(job: RunningJob, code: int) -> int:
 
 
 class Notices:
-    """Raises the events of a host, as the terms of its jobs say.
+    """Raises the events of a host, according to the terms of its jobs.
 
     Attributes:
-        asked: The codes that clients want; those that are not raised here are not kept.
+        asked: The codes that clients want, limited to the codes that are raised here.
     """
 
     def __init__(self, host: Manager) -> None:
         self._host = host
-        # A server of libpmix does not tell the codes that its clients want.
+        # A server of libpmix does not report the codes that its clients want.
         self.asked: set[int] = set(RAISED if host.native else ())
         host.at_rank_end.append(self._rank_ended)
         host.at_job_end.append(self._job_ended)
 
     def add(self, wanted: Iterable[int]) -> None:
-        """A client wants events of these codes."""
+        """Record that a client wants events of these codes."""
         self.asked.update(RAISED.intersection(wanted))
 
     def remove(self, unwanted: Iterable[int]) -> None:
-        """No client of a server wants events of these codes any more."""
-        # Those of the other nodes may.
+        """Record that the clients of a server no longer want events of these codes."""
+        # Clients of the other nodes may.
         if len(self._host.nodes) == 1:
             self.asked.difference_update(unwanted)
 
     def job_started(self, job: RunningJob) -> None:
-        """All ranks of a spawned job have been started."""
+        """Raise the start of a spawned job, whose ranks have all been started."""
         for code in (EventCode.EVENT_JOB_START, EventCode.LAUNCH_COMPLETE):
             if job.terms.tell_job or code in self.asked:
                 self._host.notify(self._event(code, Proc.unchecked(job.nspace, RANK_WILDCARD), ()))
@@ -131,7 +131,7 @@ class Notices:
             self._tell_end(job.nspace, code, job_status(job, code), terms.tell_end or terms.tell_job)
 
     def _tell_end(self, nspace: str, code: int, status: int, told: bool) -> None:
-        """Raise the end of a job, where it is told in any case, or a client has asked."""
+        """Raise the end of a job, if `told` or if a client wants it."""
         if told or EventCode.EVENT_JOB_END in self.asked:
             details = (attrs.EXIT_CODE(code), attrs.JOB_TERM_STATUS(status))
             self._host.notify(self._event(EventCode.EVENT_JOB_END, Proc.unchecked(nspace, RANK_WILDCARD), details))
@@ -162,7 +162,7 @@ def _deregister(host: Manager, upcall: Upcall) -> None:
 
 
 def _notify(_host: Manager, upcall: Upcall) -> None:
-    # The server has told its clients, and there is no other server that this host could tell.
+    # The server has passed it to its clients, and there is no other server to inform.
     assert isinstance(upcall.op, NotifyEvent)
     upcall.reply()
 

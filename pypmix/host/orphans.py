@@ -8,7 +8,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt() -> bool:
-    """Make this process the parent of its descendants that lose theirs; tell whether that is possible here."""
+    """Make this process the parent of its descendants that lose theirs; return True if that is possible here."""
     # Costs 2 ms to import, so it is done while the ranks start.
     import ctypes
 
@@ -19,12 +19,12 @@ def adopt() -> bool:
 
 
 def children() -> set[int]:
-    """Return the pids of this process's children, dead ones that were not collected included."""
+    """Return the pids of this process's children, including dead ones that were not collected."""
     found: set[int] = set()
     try:
         threads = os.listdir("/proc/self/task")
     except FileNotFoundError:
-        # There is no /proc here, as in a chroot.
+        # There may be no /proc, as in a chroot.
         return found
     for thread in threads:
         try:
@@ -37,7 +37,7 @@ def children() -> set[int]:
 
 
 def reap(group: int) -> None:
-    """Collect this process's dead children in a process group, which would keep it in being."""
+    """Collect this process's dead children in a process group, which would keep the group alive."""
     try:
         while os.waitpid(-group, os.WNOHANG)[0]:
             pass
@@ -60,4 +60,4 @@ def collect(keep: set[int]) -> set[int]:
                 pass
         if not ended:
             return living
-        # One that ended after it was listed has left its own children to this process: only another look shows them.
+        # A child that ended after it was listed has left its children to this process: only another look shows them.

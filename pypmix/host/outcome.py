@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 TIMED_OUT = 124
-"""The exit code of a job that ran out of time, the one of timeout(1)."""
+"""The exit code of a job that ran out of time, as that of timeout(1)."""
 
 CANNOT_EXECUTE = 126
 NOT_FOUND = 127
@@ -27,9 +27,9 @@ class Outcome(Record):
     """The end of a job.
 
     Args:
-        code: The exit code: 0 if all ranks exited with 0, otherwise that of the rank or cause that ended the
+        code: The exit code: 0 if all ranks exited with 0, otherwise the code of the rank or cause that ended the
             job, and 128 + n for signal n.
-        reason: Why the job was ended before its time; empty if it was not.
+        reason: The reason if the job was ended early; else empty.
     """
 
     code: int
@@ -42,8 +42,8 @@ def exit_code(status: int) -> int:
 
 
 def signal_text(signum: int) -> str:
-    """Return a signal as people know it, `signal 11 (SIGSEGV)`."""
-    # Not at the top: a fork server, each page of which costs its ranks time, has no use for it, nor for the next.
+    """Return a signal in the usual form, `signal 11 (SIGSEGV)`."""
+    # Not at the top: a fork server, each page of which costs its ranks time, does not use it, nor the next one.
     import signal
 
     try:
@@ -63,7 +63,7 @@ def pending_text(pending: Sequence[Pending], who: Callable[[Proc], str], job: st
 
     Args:
         pending: The operations.
-        who: What to call a proc.
+        who: Returns the name of a proc for a person.
         job: The nspace of the only job that the reader has, which need not be named; empty if there are several.
     """
     from pypmix.standard.logtext import printable

@@ -28,24 +28,24 @@ LINE_LIMIT = 1 << 20
 """A longer line is passed on in pieces, so that a rank that never ends its line cannot fill the memory."""
 
 BACKLOG_LIMIT = 1 << 20
-"""With more than this waiting for a slow reader, ranks are no longer read and block in their own writes."""
+"""If more than this waits for a slow reader, ranks are not read and block in their writes."""
 
 READ_SIZE = 1 << 16
 
 PIPE_MAX = 1 << 20
-"""No pipe of an ordinary user holds more."""
+"""A pipe of an ordinary user does not hold more."""
 
 PROMPT_DELAY = 0.1
-"""Seconds after which a terminal is shown a line that has not been ended: it may be a question."""
+"""Seconds after which a terminal is shown an unfinished line: it may be a question."""
 
 
 class Sink:
-    """Where lines go: a descriptor of this process, which is never allowed to block the loop.
+    """The destination of lines: a descriptor of this process, which never blocks the loop.
 
     Args:
         loop: The loop to wait in while the reader of `fd` is slow.
         fd: The descriptor.
-        on_broken: Called once, with the error, when it takes nothing any more.
+        on_broken: Called once, with the error, when it accepts no further data.
     """
 
     def __init__(self, loop: HostLoop, fd: int, on_broken: Callable[[OSError], None]) -> None:
@@ -66,11 +66,11 @@ class Sink:
 
     @property
     def empty(self) -> bool:
-        """Whether all that was written has been handed over."""
+        """Whether all data has been written to the descriptor."""
         return not self._backlog
 
     def write(self, stream: Stream | None, data: bytes | bytearray) -> None:
-        """Take data of a stream; another stream's line that is still open is ended first."""
+        """Write data of a stream; an unfinished line of another stream is ended first."""
         if self.broken or not data:
             return
         if self._open is not None and self._open is not stream:
@@ -80,11 +80,11 @@ class Sink:
         self._flush()
 
     def is_open(self, stream: Stream) -> bool:
-        """Tell whether the last thing written was an unfinished line of this stream."""
+        """Return True if the last data written was an unfinished line of this stream."""
         return self._open is stream
 
     def pause(self, stream: Pausable) -> bool:
-        """Remember a stream that is to wait, if there is too much to hand over; it is resumed later."""
+        """Record a stream that is to wait, if too much is buffered; it is resumed later."""
         if len(self._backlog) <= BACKLOG_LIMIT:
             return False
         self._paused.append(stream)
@@ -93,7 +93,7 @@ class Sink:
     def _flush(self) -> None:
         try:
             while self._backlog and (not self._blocks or self._poll.poll(0)):
-                # A pipe that is ready takes PIPE_BUF bytes without blocking, and only so many.
+                # A pipe that is ready accepts PIPE_BUF bytes without blocking, and no more.
                 piece = self._backlog[: select.PIPE_BUF] if self._blocks else self._backlog
                 del self._backlog[: os.write(self.fd, piece)]
         except BlockingIOError:
@@ -114,7 +114,7 @@ class Sink:
                 stream.resume()
 
     def abandon(self) -> None:
-        """Give up what has not been read yet."""
+        """Discard buffered data."""
         self._backlog.clear()
         if self._waiting:
             self._waiting = False
@@ -122,11 +122,11 @@ class Sink:
 
 
 class Copy:
-    """A file that holds what ranks wrote, as they wrote it.
+    """A file that holds the output of ranks, unchanged.
 
     Args:
-        path: The file; folders that are missing are made, and what it held before is dropped.
-        on_broken: Called once, with the error, when it takes nothing any more.
+        path: The file; missing folders are made, and an existing file is emptied.
+        on_broken: Called once, with the error, when it accepts no further data.
     """
 
     def __init__(self, path: str, on_broken: Callable[[OSError], None]) -> None:
@@ -152,21 +152,21 @@ class Copy:
 
 
 class Stream:
-    """One output of one rank: passed on line by line, and piece by piece to those who want it as it comes.
+    """One output of one rank: passed on line by line, and piece by piece to its tap.
 
     Args:
         loop: The loop to read in.
-        fd: What to read from, made by `channel`; closed by the stream. -1 where others bring what is written by `take`.
-        sink: Where the lines go; None for nowhere.
-        tag: What each line starts with; empty for nothing.
-        stamped: Whether the time when it was read comes before that.
+        fd: The descriptor to read, made by `channel`; closed by the stream. -1 if others deliver output with `take`.
+        sink: The sink of the lines; None for none.
+        tag: The text before each line; empty for none.
+        stamped: Whether the time at which it was read precedes that.
         copy: The file that holds all of it; closed by the stream.
-        reader: Tells whether a rank's failure follows from the end of another rank; None where that does not matter.
+        reader: Finds out if a rank's failure follows from the end of another rank; None if that does not matter.
         folds: Whether the traceback of such a failure is held back.
 
     Attributes:
-        tap: Called with each piece that was read, and at the end with none.
-        untapped: Called when a piece was read that there is no tap for; it may set one.
+        tap: Called with each piece that was read, and at the end with empty data.
+        untapped: Called when a piece was read and there is no tap; it may set a tap.
     """
 
     def __init__(
@@ -194,9 +194,9 @@ class Stream:
         self._watched = False
         self._prompt = False
         self.ended = False
-        """Whether nothing more can come."""
+        """Whether the output has ended."""
         self.resumed: Callable[[], None] | None = None
-        """Called where a stream without a descriptor, whose sink is full, may be given more."""
+        """Called when a stream without a descriptor, whose sink was full, accepts data again."""
         self.tap: Callable[[bytes], None] | None = None
         self.untapped: Callable[[], None] | None = None
         self.resume()
@@ -215,7 +215,7 @@ class Stream:
             self._loop.unwatch(self._fd)
 
     def _read(self) -> int:
-        """Take in one read; return its size, 0 if there is nothing to read now."""
+        """Read once; return the size of the data, 0 if there is none now."""
         if self._fd < 0:
             return 0
         try:
@@ -223,7 +223,7 @@ class Stream:
         except BlockingIOError:
             return 0
         except OSError:
-            # What a terminal says when its other side is gone.
+            # A terminal reports an error if its other side is closed.
             data = b""
         if data:
             self.take(data)
@@ -232,11 +232,11 @@ class Stream:
         return len(data)
 
     def paused(self) -> bool:
-        """Tell whether there is more than its sink hands over: `resumed` is called then when it may go on."""
+        """Return True if the sink has too much data; `resumed` is called when the stream may continue."""
         return self._sink is not None and self._sink.pause(self)
 
     def take(self, data: bytes) -> None:
-        """Take in a piece of what was written."""
+        """Process a piece of the output."""
         if self.tap is None and self.untapped is not None:
             self.untapped()
         if self.tap is not None:
@@ -258,7 +258,7 @@ class Stream:
             self._loop.later(PROMPT_DELAY, self._show)
 
     def _show(self) -> None:
-        """Pass on a line that has not been ended."""
+        """Pass on an unfinished line."""
         self._prompt = False
         if self.holds and len(self._held) <= LINE_LIMIT:
             # The middle of a traceback is not a question.
@@ -291,24 +291,24 @@ class Stream:
 
     @property
     def follows(self) -> bool:
-        """Whether the last that was written is a traceback that follows from the end of another rank."""
+        """Whether the last output is a traceback that follows from the end of another rank."""
         return self._reader is not None and self._reader.follows
 
     def keep(self) -> None:
-        """Hold what is held until `let_go` or `drop`, for any time."""
+        """Hold back the traceback until `let_go` or `drop`, without a limit of time."""
         if self._letting_go is not None:
             self._letting_go.cancel()
             self._letting_go = None
 
     def _lapse(self) -> None:
-        """The rank goes on: pass on its traceback, later if another rank's end explains that."""
+        """Pass on the traceback of a rank that continues, later if another rank's end explains it."""
         if self.follows:
             self._letting_go = self._loop.later(HOLD - LIVE, self.let_go)
         else:
             self.let_go()
 
     def let_go(self) -> None:
-        """Pass on what is held."""
+        """Pass on the data that is held back."""
         self.keep()
         if self._reader is not None and self.holds:
             self._write(self._reader.let_go())
@@ -316,7 +316,7 @@ class Stream:
                 self._show()
 
     def drop(self) -> None:
-        """Forget what is held."""
+        """Discard the data that is held back."""
         self.keep()
         if self._reader is not None:
             self._reader.let_go()
@@ -331,21 +331,21 @@ class Stream:
         return lines + b"\n" if whole else lines
 
     def finish(self) -> None:
-        """The rank has ended: pass on all that it wrote, its unfinished last line too."""
-        # What it started may still write; what it wrote itself is in the pipe.
+        """Pass on all output of a rank that has ended, including an unfinished last line."""
+        # Its children may still write; all output of the rank itself is in the pipe.
         taken = 0
         while taken < PIPE_MAX and (size := self._read()):
             taken += size
         if self._sink is not None and (self._held or self._sink.is_open(self)):
             held, self._held = self._held, bytearray()
-            # Tagged output is lines by definition. Untagged output stays as it was written; the sink ends the
+            # Tagged output is lines by definition. Untagged output stays unchanged; the sink ends the
             # line when another rank's follows.
             if self._tag or self._stamped:
                 held += b"\n"
             self._pass_on(held)
 
     def close(self) -> None:
-        """Stop reading; what is held is passed on."""
+        """Stop reading, and pass on the data that is held back."""
         if self.ended:
             return
         self.ended = True
@@ -363,17 +363,17 @@ class Stream:
 
 
 def _stamp() -> bytes:
-    """Return the local time as ISO 8601 has it, with milliseconds and a blank."""
+    """Return the local time in ISO 8601, with milliseconds and a blank."""
     now = time.time()
     text = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
     return f"{text}.{int(now % 1 * 1000):03} ".encode()
 
 
 def channel(fd: int) -> tuple[int, int]:
-    """Return a read end for a `Stream` and a write end for a rank whose output goes to `fd` in the end.
+    """Return a read end for a `Stream` and a write end for a rank whose output finally goes to `fd`.
 
-    A rank whose output will be shown on a terminal is given one: programs write each line at once there, and in blocks
-    into a pipe. Its settings change no byte.
+    A rank whose output will be shown on a terminal is given a terminal: programs write each line at once to it, and in
+    blocks to a pipe. Its settings change no byte.
     """
     if os.isatty(fd):
         import termios

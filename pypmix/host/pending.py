@@ -1,8 +1,8 @@
 """Pending operations of a host as a query returns them: the procs that have arrived, the missing ones, since when.
 
 `pypmix.pending` is a key of our own. Its answer is an array of infos under that key, oldest first, one for each
-operation that is under way; each of them is an array of infos with the keys below. A proc that the host does not run
-has the pid 0.
+pending operation; each of them is an array of infos with the keys below. A proc that the host does not run has the
+pid 0.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ OPERATION = "pypmix.pending.operation"
 """A string: the operation as the Standard spells it, such as `fence`."""
 
 LABEL = "pypmix.pending.label"
-"""A string: which one, such as the name of a group; may be empty."""
+"""A string: further details, such as the name of a group; may be empty."""
 
 SECONDS = "pypmix.pending.seconds"
-"""A double: how long ago the first participant arrived."""
+"""A double: the seconds since the first participant arrived."""
 
 ARRIVED = "pypmix.pending.arrived"
-"""An array of PROC_INFO: the procs that have come, or the caller."""
+"""An array of PROC_INFO: the procs that have arrived, or the caller."""
 
 MISSING = "pypmix.pending.missing"
-"""An array of PROC_INFO: the missing procs; empty where the host itself has to answer."""
+"""An array of PROC_INFO: the missing procs; empty if the host itself has to answer."""
 
 
 class Entry(Record):
-    """An operation that is under way.
+    """A pending operation.
 
     Args:
         operation: Its name.
-        label: Which one; may be empty.
-        seconds: How long it has been under way.
-        arrived: The procs that have come.
+        label: Further details; may be empty.
+        seconds: The seconds since it began.
+        arrived: The procs that have arrived.
         missing: The procs that have not.
     """
 
@@ -74,7 +74,7 @@ def unpack(infos: Iterable[Info]) -> list[Entry]:
         infos: The answer as the array's items.
 
     Raises:
-        ValueError: Its layout is another.
+        ValueError: It has another layout.
     """
     found = []
     for info in infos:

@@ -1,4 +1,4 @@
-"""The nodes that somebody else names, and where ranks go on them."""
+"""The nodes of rosters and requests, and the placement of ranks on them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Node(Record):
-    """A node as a roster knows it.
+    """A node in a roster.
 
     Args:
-        name: Its name, which no other node of the session has; ranks are told it as PMIX_HOSTNAME.
-        slots: How many ranks it is for; 0 for none, None for as many as it has CPUs, which its daemon says.
-        addresses: Other names of it, by which a spawn may mean it too.
-        cpus: How many CPUs it has; 0 where its daemon is to say.
-        most: How many ranks it takes at most where it is oversubscribed; 0 for any number.
+        name: Its name, unique in the session; ranks get it as PMIX_HOSTNAME.
+        slots: The number of ranks it is for; 0 for none, None for its number of CPUs, which its daemon reports.
+        addresses: Other names of it, which a spawn may use too.
+        cpus: Its number of CPUs; 0 if its daemon is to report it.
+        most: The largest number of ranks that it accepts if it is oversubscribed; 0 for any number.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Node(Record):
 
 
 class Target(Record):
-    """The nodes that a job is placed on, and how.
+    """The nodes for a job, and the rules of its placement.
 
     Args:
-        nodes: The nodes; all of the host where there are none.
-        slots: How many slots of a node the job takes at most, by the node's name; all that are free without an entry.
-        mapping: How ranks are placed; as the host places them where that is None.
+        nodes: The nodes; empty for all of the host.
+        slots: The largest number of slots of a node for the job, by the node's name; by default all free ones.
+        mapping: The rules of the placement; None for the host's.
     """
 
     nodes: tuple[HostNode, ...] = ()
@@ -58,12 +58,12 @@ class Target(Record):
 
 
 class Wanted(Record):
-    """Nodes that a roster is asked for, while a session runs.
+    """Nodes that are requested from a roster, while a session runs.
 
     Args:
-        hosts: Their names, and how many slots each has, 0 where that was not said; empty where any will do.
-        nodes: How many; 0 where that was not said.
-        cpus: How many CPUs they have together; 0 where that was not said.
+        hosts: Their names, and the slots of each, 0 if not given; empty for any nodes.
+        nodes: Their number; 0 if not given.
+        cpus: The number of CPUs that they have together; 0 if not given.
     """
 
     hosts: tuple[tuple[str, int], ...] = ()
@@ -81,12 +81,12 @@ def placed(
 
     Args:
         sizes: The number of ranks of each of its applications.
-        nodes: The nodes with their slots, those that are taken too.
-        limits: How many slots of a node the job takes at most, by the node's name.
-        mapping: How ranks are placed.
+        nodes: The nodes with their slots, including taken ones.
+        limits: The largest number of slots of a node for the job, by the node's name.
+        mapping: The rules of the placement.
 
     Raises:
-        OverflowError: There is no room for them; the text says what to try.
+        OverflowError: There is no room for them; the text contains a remedy.
     """
     rooms = []
     for node, slots in nodes:

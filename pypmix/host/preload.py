@@ -1,13 +1,13 @@
-"""Files that are carried to the nodes of a job before its ranks start, where nodes share no file system.
+"""Files that are carried to the nodes of a job before its ranks start, if nodes share no file system.
 
-An application names them, each by the word that its command line has for it. A daemon fetches the files of a job, piece
-by piece, from the launcher, which reads them when they are asked for: neither keeps more than a piece. They lie in a
-folder of the job's own, which `PYPMIX_PRELOAD` names to its ranks and which goes with the job. Words of the application
-that name such a file become the path of the copy; permissions are kept. On the launcher's own machine the folder has
-links to the files, and the words stay.
+An application names them, each by its word on the command line. A daemon fetches the files of a job, piece by piece,
+from the launcher, which reads them on request: neither keeps more than a piece. They are in a folder of the job, which
+`PYPMIX_PRELOAD` names to its ranks and which is removed with the job. Words of the application that name such a file
+become the path of the copy; permissions are kept. On the launcher's own machine the folder has links to the files, and
+the words stay.
 
-The job is registered with the node's server before its files come, as other servers tell of it meanwhile. Ranks start
-once all nodes have all files. A file that changes meanwhile is refused. Everything here is on the loop.
+The job is registered with the node's server before its files arrive, as other servers refer to it meanwhile. Ranks
+start once all nodes have all files. A file that changes meanwhile is refused. Everything here is on the loop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Ask = Callable[[str, int, Came], None]
 
     Piece = tuple[int, int, int, bytes]
-    """Permissions of a file, its size, when it was changed, and some of its bytes."""
+    """Permissions of a file, its size, its modification time, and some of its bytes."""
 
 VARIABLE = "PYPMIX_PRELOAD"
 """The variable by which ranks find the folder."""
@@ -56,12 +56,12 @@ def files_of(apps: Iterable[Application]) -> dict[str, str]:
 
 
 def resolved(apps: Sequence[Application], env: Mapping[str, str], wdir: str) -> tuple[Application, ...]:
-    """Return applications whose files are there; a program without a path is looked for.
+    """Return applications whose files exist; a program without a path is looked up.
 
     Args:
         apps: The applications.
         env: The environment that ranks inherit.
-        wdir: Where programs run that name no other folder.
+        wdir: The folder of programs that name no other folder.
 
     Raises:
         OSError: A file does not exist, cannot be read, or is a folder.
@@ -84,14 +84,14 @@ def read(path: str, offset: int, size: int = PIECE) -> Piece:
     Raises:
         OSError: It cannot be read, or is not a file.
     """
-    # Others than files may make the one who opens them wait.
+    # Opening another kind of file may block.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         state = os.fstat(fd)
         if not stat.S_ISREG(state.st_mode):
             folder = stat.S_ISDIR(state.st_mode)
             raise OSError(errno.EISDIR if folder else errno.EINVAL, "a folder" if folder else "not a file", path)
-        # It is only compared; files of the year 2300 would not fit into a message.
+        # It is only compared; times after the year 2262 would not fit into a message.
         changed = state.st_mtime_ns % (1 << 63)
         return state.st_mode & 0o777, state.st_size, changed, os.pread(fd, size, offset)
     finally:
@@ -116,13 +116,13 @@ def link(apps: Sequence[Application], job: str) -> None:
 
 
 def told(apps: Sequence[Application], job: str) -> tuple[Application, ...]:
-    """Return applications whose ranks are told of the folder."""
+    """Return applications with the variable that names the folder to their ranks."""
     setting = VARIABLE, folder_of(job)
     return tuple([app.replace(env=(*app.env, setting)) for app in apps])
 
 
 def moved(apps: Sequence[Application], job: str) -> tuple[Application, ...]:
-    """Return applications as they run on a node that has copies of their files."""
+    """Return applications in the form for a node that has copies of their files."""
     return tuple([_moved(app, folder_of(job)) for app in told(apps, job)])
 
 
@@ -135,13 +135,13 @@ def _moved(app: Application, folder: str) -> Application:
 
 
 class Arrival:
-    """The files of a job on their way to this node.
+    """The files of a job that are being fetched to this node.
 
     Args:
         names: Their names.
         job: The job's own folder.
-        ask: Asks for a piece of a file, from an offset on; answers later, on the loop.
-        done: Called once, with the reason why not all have come or with None.
+        ask: Requests a piece of a file, from an offset on; answers later, on the loop.
+        done: Called once, with the error if not all have arrived, or with None.
     """
 
     def __init__(self, names: Iterable[str], job: str, ask: Ask, done: Callable[[Exception | None], None]) -> None:

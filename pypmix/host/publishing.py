@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class Publications:
-    """The values that procs have published on a host; of an exchange, one host keeps those of all."""
+    """The values that procs have published on a host; in an exchange, one host keeps the values of all."""
 
     def __init__(self, host: Manager) -> None:
         self._host = host
         self.directory = Directory(host.loop.later, host.limits)
         self._last: dict[tuple[str, int], Rank] = {}
-        """Of each application with ranks that run, by the first of them: one that ran when it was looked at last."""
+        """A running rank of each application, by its job and first rank; perhaps ended since the last look."""
         host.at_rank_end.append(self.retire)
 
     # On the loop's thread
 
     def leave(self, tool: Proc) -> None:
-        """Remove what was published for as long as a tool lives."""
+        """Remove the values that a tool published for its lifetime."""
         self.directory.leave(tool)
         self.directory.forget({tool}, PERSIST_APP)
 
     def retire(self, job: RunningJob, rank: Rank) -> None:
-        """Remove what was published for as long as a rank, or the application that it was the last of, has lived."""
+        """Remove the values published for the lifetime of an ended rank, or of its application if it was the last."""
         self.directory.leave(rank.proc)
         if not self.directory:
             self._last.clear()
@@ -51,11 +51,11 @@ class Publications:
         same = [job.rank(number) for number in range(first, first + app.np)]
         running = [other for other in same if other is not None and other.alive]
         if running:
-            # Of many that end one after the other, in either direction, this one is among the last.
+            # Of many ranks that end one after the other, in either direction, this one is among the last.
             self._last[job.nspace, first] = running[len(running) // 2]
             return
         self._last.pop((job.nspace, first), None)
-        # Of ranks on other hosts it is told there when they have ended (`job_over`).
+        # Ranks on other hosts are reported when they have ended (`job_over`).
         if None not in same:
             self.directory.forget({job.job.proc(first + number) for number in range(app.np)}, PERSIST_APP)
 
@@ -79,16 +79,16 @@ class Publications:
             self.directory.publish(who, op)
             owner = self._host.find(who.proc)
             if owner is not None and owner[1].over:
-                # It did not wait for the answer, and what lasts as long as itself is over.
+                # It did not wait for the answer, and values for its lifetime have expired.
                 self.retire(*owner)
         elif isinstance(op, Unpublish):
             self.directory.unpublish(who, op)
         upcall.reply()
 
-    # On any thread, as an exchange calls it; all of it is done later, in the order in which it comes
+    # On any thread, as an exchange calls it; all of it is done later, in the order of the calls
 
     def post(self, upcall: Upcall) -> None:
-        """Have an upcall answered."""
+        """Schedule the answer of an upcall."""
 
         def attempt() -> None:
             try:
@@ -102,11 +102,11 @@ class Publications:
             upcall.fail(LostConnection("the host has closed", operation=upcall.op.name))
 
     def ended(self, proc: Proc) -> None:
-        """Remove what was published for as long as a proc lives."""
+        """Remove the values that a proc published for its lifetime."""
         self._host.soon(lambda: self.directory.leave(proc))
 
     def job_over(self, procs: tuple[Proc, ...]) -> None:
-        """Remove what was published for as long as the application lives."""
+        """Remove the values that procs published for the lifetime of their application."""
         self._host.soon(lambda: self.directory.forget(frozenset(procs), PERSIST_APP))
 
 

@@ -1,4 +1,4 @@
-"""A rank of a running job: its process, how far it has come, and how it ended."""
+"""A rank of a running job: its process, its stage, and its end."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
     class Starter(Protocol):
-        """A launch, as its ranks know it."""
+        """The interface of a launch that its ranks use."""
 
         over: bool
 
         def rank_ended(self, rank: Rank, /) -> None: ...
 
     class Parent(Protocol):
-        """A fork server, as its ranks know it."""
+        """The interface of a fork server that its ranks use."""
 
         @property
         def is_running(self) -> bool: ...
@@ -39,24 +39,24 @@ class Rank:
     """A process of a job, from its start until the end of the job.
 
     Attributes:
-        proc: Its name to PMIx.
-        label: Its name to a person.
-        node: Where it runs.
+        proc: Its name in PMIx.
+        label: Its name for a person.
+        node: The node that it runs on.
         alive: Whether this host has started it and it has not ended.
         over: Whether it has ended.
-        forked: The fork server that is its parent; None where this process is.
-        pid: Its pid, 0 where this host has not started it. The pid stays taken until the job is over, so that neither
-            it nor the process group is another's.
-        stage: How far it has come with PMIx.
+        forked: The fork server that is its parent; None if this process is.
+        pid: Its pid, 0 if this host has not started it. The pid is kept until the job is finished, so that no other
+            process gets it or the process group.
+        stage: Its stage in PMIx.
         lost: Whether its connection has ended without a finalize: it may be about to end itself.
-        launch: What has started it.
-        streams: What is read of its output, by `IOFChannel`.
-        input: What its standard input is fed by; None where this host does not feed it.
-        code: What it exited with; None while it runs, and where a signal ended it.
+        launch: The launch that it belongs to.
+        streams: The streams that read its output, by `IOFChannel`.
+        input: The writer of its standard input; None if this host does not feed it.
+        code: Its exit code; None while it runs, and if a signal ended it.
         signum: The signal that ended it.
-        excused: Its end was asked for, and does not count as a failure.
-        fate: How it ended, for a person, where neither a code nor a signal says it; empty where they do.
-        killer: The proc that has had it ended by job control, for a person; else empty.
+        excused: Its end was requested, and does not count as a failure.
+        fate: How it ended, for a person, if it has neither a code nor a signal of its end; else empty.
+        killer: The proc that ended it by job control, for a person; else empty.
     """
 
     __slots__ = (
@@ -115,22 +115,22 @@ class Rank:
 
     @property
     def leaves(self) -> bool:
-        """Whether it has left its job's servers and has not ended: others have missed it, and it may say why."""
+        """Whether it has left its job's servers and has not ended: others have missed it, and it may show the cause."""
         return self.alive and (self.lost or self.stage == FINALIZED)
 
     @property
     def follows(self) -> bool:
-        """Whether the last that it has written is a traceback that follows from the end of another rank."""
+        """Whether its last output is a traceback that follows from the end of another rank."""
         return any(stream.follows for stream in self.streams.values())
 
     @property
     def holds(self) -> bool:
-        """Whether a traceback of it is held back."""
+        """Whether one of its tracebacks is held back."""
         return any(stream.holds for stream in self.streams.values())
 
     @property
     def exit_code(self) -> int:
-        """Its exit code as a shell has it."""
+        """Its exit code in the form of a shell."""
         return 128 + self.signum if self.signum else self.code or 0
 
     def __str__(self) -> str:
@@ -138,7 +138,7 @@ class Rank:
         return f"{self.label} (pid {self.pid}{where})" if self.pid else f"{self.label}{where}"
 
     def end(self) -> str:
-        """Say how it ended."""
+        """Return a text about its end."""
         if self.fate:
             return f"{self} {self.fate}"
         if self.signum:

@@ -22,12 +22,12 @@ STAGES = (
 def unfinished(
     host: Manager, who: Callable[[Proc], str], several: Callable[[Sequence[str]], str] = listed
 ) -> list[str]:
-    """Return a line for each operation that is pending, and one for each stage in which ranks are.
+    """Return a line for each pending operation, and a line for each stage in which ranks are.
 
     Args:
         host: The host.
-        who: What to call a proc.
-        several: What makes one text of the names of ranks.
+        who: Returns the name of a proc for a person.
+        several: Joins the names of ranks to one text.
     """
     lines = pending_text(host.pending(), who, host.only_job)
     ranks = [rank for job in host.jobs.values() for rank in job.ranks if rank.alive]
@@ -40,7 +40,7 @@ def unfinished(
 
 
 def report(host: Manager, who: Callable[[Proc], str]) -> str:
-    """Return all that is pending and the state of every rank, as text of several lines."""
+    """Return all pending operations and the state of every rank, as text of several lines."""
     jobs = list(host.jobs.values())
     ranks = sum([len(job.ranks) for job in jobs])
     lines = [f"{host.running} of {ranks} rank{'s run' if ranks != 1 else ' runs'}"]

@@ -1,7 +1,7 @@
 """The signals that this process is sent while it runs a job.
 
 A resource manager may send a signal to the launcher or daemon alone, or to all processes of a step: then ranks have it
-already. `pypmix.host.guard.Guard.was_sent` tells these cases apart.
+already. `pypmix.host.guard.Guard.was_sent` distinguishes these cases.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Their default action ends a process.
 """
 
 BLOCKED = signal.valid_signals() - {signal.SIGCHLD, signal.SIGKILL, signal.SIGSTOP}
-"""Signals that helpers block, which are not to end with the ranks; they wait for their own children by SIGCHLD."""
+"""Signals that helpers block, which must not end with the ranks; they wait for their own children by SIGCHLD."""
 
 LOOK = 0.05
 """Seconds that a resource manager has to send a signal to all processes of a step, one after the other."""
 
 
 def outlive() -> None:
-    """Have no signal that is meant for ranks end this process, which has none yet.
+    """Keep signals that are meant for ranks from ending this process, which has no ranks yet.
 
-    Handlers, since children would inherit that a signal is ignored.
+    This sets handlers, since children would inherit an ignored signal.
     """
     for signum in PASSED_ON:
         if signal.getsignal(signum) is signal.SIG_DFL:
@@ -47,9 +47,9 @@ def outlive() -> None:
 
 
 class Signals:
-    """This process's signals, handed to a host; for the main thread only.
+    """This process's signals, passed to a host; for the main thread only.
 
-    A signal that this process was told to ignore, as nohup does with SIGHUP, stays ignored.
+    A signal that was ignored from the start, as nohup does with SIGHUP, stays ignored.
 
     Args:
         wake_fd: A descriptor that ends the wait of the host's thread when a byte is written to it.
@@ -63,9 +63,9 @@ class Signals:
         self._wakeup: int | None = None
 
     def take(self) -> None:
-        """Have the host told of signals from now on."""
-        # The kernel may hand the signal to the engine's thread; only a byte in this descriptor then ends the wait
-        # of this one, where Python runs the handler.
+        """Pass signals to the host from now on."""
+        # The kernel may deliver the signal on the engine's thread; only a byte in this descriptor then ends the wait
+        # of this one, on which Python runs the handler.
         self._wakeup = signal.set_wakeup_fd(self._wake_fd, warn_on_full_buffer=False)
         for signum in (*ENDING, *PASSED_ON, signal.SIGTSTP, signal.SIGCONT):
             if signal.getsignal(signum) is not signal.SIG_IGN:
@@ -75,7 +75,7 @@ class Signals:
         self._interrupt(signum)
 
     def restore(self) -> None:
-        """Give the signals back."""
+        """Restore the former handlers."""
         for signum, handler in self._former.items():
             signal.signal(signum, handler)  # type: ignore[arg-type]
         if self._wakeup is not None:

@@ -35,14 +35,14 @@ ALL = -1
 
 
 def _target(host: Manager, wish: Wish, parent: Proc | None) -> Target:
-    """Return where and how a wish has procs placed."""
+    """Return the nodes and the rules by which to place the procs of a wish."""
     named = _named(host, wish)
     known = _known(host, parent)
     slots: dict[str, int] = {}
     for name, number in named:
         node = known.get(name) or known.get(name.rpartition("@")[2])
         if node is None:
-            # Not those that take no ranks: the launcher's own server, and nodes on their way out.
+            # Skip nodes without ranks: the launcher's own server, and nodes that are leaving.
             others = ", ".join([each.hostname for each in host.nodes if each.slots != 0])
             raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"{name!r} is none of the nodes that there are: {others}")
         before = slots.get(node.hostname, 0)
@@ -52,7 +52,7 @@ def _target(host: Manager, wish: Wish, parent: Proc | None) -> Target:
 
 
 def _mapping(host: Manager, wish: Wish) -> Mapping | None:
-    """Return how a wish has procs placed; None where it does not say."""
+    """Return the mapping of a wish; None if it is the host's."""
     found = host.mapping
     if wish.map_by:
         try:
@@ -71,7 +71,7 @@ def _mapping(host: Manager, wish: Wish) -> Mapping | None:
 
 
 def _named(host: Manager, wish: Wish) -> list[tuple[str, int]]:
-    """Return the nodes that a wish names, and how many slots it takes of each, 0 where that was not said."""
+    """Return the nodes that a wish names, and the slots that it takes of each, 0 if not given."""
     from pypmix.host.rosters.names import read_hostfile, with_slots
 
     try:
@@ -99,14 +99,14 @@ def _known(host: Manager, parent: Proc | None) -> dict[str, HostNode]:
     """Return the nodes that ranks can be placed on, by all of their names."""
     known = dict.fromkeys(LOOPBACK, host.node_of(parent))
     for node in host.nodes:
-        # One without slots is about to leave.
+        # A node without slots is about to leave.
         if node.slots != 0:
             known.update(dict.fromkeys(node.names, node))
     return known
 
 
 def _absent(host: Manager, wish: Wish, parent: Proc | None) -> tuple[tuple[str, int], ...]:
-    """Return the nodes that a wish adds, and that are not there, with their slots."""
+    """Return the nodes that a wish adds, and that have not joined, with their slots."""
     from pypmix.host.rosters.names import merged, read_hostfile, read_hosts
 
     known = _known(host, parent)
@@ -119,7 +119,7 @@ def _absent(host: Manager, wish: Wish, parent: Proc | None) -> tuple[tuple[str, 
 
 
 def _with_files(host: Manager, apps: tuple[Application, ...]) -> tuple[Application, ...]:
-    """Return applications whose files are there to be carried to the nodes."""
+    """Return applications with the paths of the files to carry to the nodes."""
     from pypmix.host.preload import resolved
 
     try:
@@ -193,7 +193,7 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
 
 
 def _go_on(host: Manager, upcall: Upcall, error: PMIxError | None) -> None:
-    """The nodes that a spawn adds have joined, or cannot."""
+    """Continue a spawn when the nodes that it adds have joined, or fail it if they cannot."""
     if error is not None:
         upcall.fail(refused(Status.ERR_JOB_ALLOC_FAILED, error.detail))
     else:
@@ -201,7 +201,7 @@ def _go_on(host: Manager, upcall: Upcall, error: PMIxError | None) -> None:
 
 
 class Orphanage:
-    """Ends the input of jobs whose parent has gone, and with it the one who pushed."""
+    """Ends the input of jobs whose parent has ended, and with it the proc that pushed."""
 
     def __init__(self, host: Manager) -> None:
         self._host = host

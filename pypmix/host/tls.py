@@ -1,8 +1,8 @@
-"""TLS without certificates, for two processes that know one secret.
+"""TLS without certificates, for two processes that share a secret.
 
-The keys are anonymous: safe from those who only listen. Each end proves over the connection that it knows the secret,
-by codes that hold its channel binding. So a third process cannot stand in between either: it would have two
-connections, with two bindings. Both sides keep to the last version of TLS that has anonymous keys and a binding.
+The keys are anonymous: safe from peers that only listen. Each end proves over the connection that it knows the secret,
+by codes that contain its channel binding. So a third process cannot relay between them either: it would have two
+connections, with two bindings. Both sides use the last version of TLS that has anonymous keys and a binding.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def context(*, dials: bool) -> ssl.SSLContext:
 
 
 def binding(secured: ssl.SSLSocket | ssl.SSLObject) -> bytes:
-    """Return what only the two ends of a connection know alike; empty if there is none."""
+    """Return a value that only the two ends of a connection share; empty if the connection has none."""
     return secured.get_channel_binding("tls-unique") or b""
 
 
 class Tunnel:
-    """TLS over a socket that does not block, with `send` and `recv` as that has them; from any thread.
+    """TLS over a non-blocking socket, with `send` and `recv` like the socket's; from any thread.
 
     Args:
         sock: The socket.
-        dials: Whether this side begins.
+        dials: Whether this side begins the handshake.
 
     Attributes:
         ready: Whether the connection is encrypted: nothing can be sent before.
@@ -69,7 +69,7 @@ class Tunnel:
         return binding(self._tls)
 
     def send(self, data: memoryview | bytes) -> int:
-        """Send some of the data; return how much.
+        """Send some of the data; return the number of bytes sent.
 
         Raises:
             BlockingIOError: Nothing can be sent now.
@@ -86,7 +86,7 @@ class Tunnel:
             return count
 
     def flush(self) -> None:
-        """Send what is encrypted already and waits, as far as there is room.
+        """Send encrypted data that waits, as far as there is room.
 
         Raises:
             OSError: The connection has ended.
@@ -95,11 +95,11 @@ class Tunnel:
             self._push()
 
     def recv(self, most: int) -> bytes:
-        """Return what has come, about so much at most; empty at the end of the connection.
+        """Return received data, about `most` bytes at most; empty at the end of the connection.
 
         Raises:
-            BlockingIOError: Nothing has come whole.
-            OSError: The connection has ended, or what comes is not TLS.
+            BlockingIOError: No complete record has arrived.
+            OSError: The connection has ended, or the received data is not TLS.
         """
         with self._lock:
             while data := self._sock.recv(most):
@@ -113,7 +113,7 @@ class Tunnel:
     def _read(self, most: int) -> bytes:
         pieces = []
         try:
-            # All of it: the socket does not tell again of what it has given.
+            # Read all: the socket does not report data again that it has given.
             while self.ready and (piece := self._tls.read(most)):
                 pieces.append(piece)
         except ssl.SSLWantReadError:

@@ -1,4 +1,4 @@
-"""Tools at a host: they are let in, and what they have published goes with them."""
+"""Tools at a host: their admission, and the removal of their published data when they leave."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ FILES = ("PMIX_LAUNCHER_RNDZ_FILE", "PMIX_LAUNCHER_RENDEZVOUS_FILE")
 
 
 class Admitted:
-    """The tools that are there, by the names that they have brought."""
+    """The tools that are connected under names of their choice."""
 
     def __init__(self, host: Manager) -> None:
         self._host = host
         self._procs: set[Proc] = set()
 
     def add(self, proc: Proc) -> None:
-        """A tool is let in."""
+        """Record a tool that is admitted."""
         self._procs.add(proc)
 
     def remove(self, proc: Proc) -> None:
-        """A proc has gone, be it a tool or not."""
+        """Forget a proc that has left, a tool or not."""
         self._procs.discard(proc)
 
     def knows(self, nspace: str) -> bool:
-        """Tell whether a tool has this nspace, or one that its server has made up may have it."""
+        """Return True if a tool has this nspace, or if it looks like an nspace that the server makes up for tools."""
         made_up = nspace.startswith(f"{self._host.server.proc.nspace[:230]}-tool")
         return made_up or any(proc.nspace == nspace for proc in self._procs)
 
 
 def rendezvous_file(env: Mapping[str, str]) -> str | None:
-    """Return the rendezvous file that the environment asks for; a file that is there is not meant to be written."""
+    """Return the rendezvous file that the environment names; None if it exists: then it is not to be written."""
     return next((env[name] for name in FILES if env.get(name) and not os.path.lexists(env[name])), None)
 
 
 def gone(host: Manager, proc: Proc) -> None:
-    """A proc has finalized or lost its connection; if it was a tool, that is its end."""
+    """Call `at_departure` for a proc that has finalized or lost its connection; if it was a tool, clean up after it."""
     for function in host.at_departure:
         function(proc)
     host.part(Admitted).remove(proc)
@@ -65,7 +65,7 @@ def _admit(host: Manager, upcall: Upcall) -> None:
     assert isinstance(op, ToolConnected)
     found = None if op.proc is None else host.find(op.proc)
     if found is not None:
-        # libpmix does not tell that a tool has finalized, and one that is a rank would seem to have failed.
+        # libpmix does not report that a tool has finalized, and a tool that is a rank would seem to have failed.
         if host.server.engine.name == "python":
             found[1].stage = CONNECTED
     elif op.proc is not None:

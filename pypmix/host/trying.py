@@ -1,4 +1,4 @@
-"""Faults on demand: ranks that are killed or stopped, and nodes that are lost, at a moment that a person chooses."""
+"""Injected faults: ranks that are killed or stopped, and nodes that are lost, at a time that the user chooses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pypmix.host.running import RunningJob
 
     class Victim(Protocol):
-        """A host whose first job has the faults."""
+        """A host whose first job gets the faults."""
 
         nodes: tuple[HostNode, ...]
 
@@ -38,7 +38,7 @@ class Fault(Record):
         kind: `kill` (SIGKILL), `stop` (SIGSTOP) or `lose` a node.
         target: The rank, or the name of the node.
         at: Seconds after the job's ranks have been started.
-        lasting: Seconds after which a rank that was stopped goes on; 0 for never.
+        lasting: Seconds after which a rank that was stopped continues; 0 for never.
     """
 
     kind: str
@@ -48,10 +48,10 @@ class Fault(Record):
 
     @classmethod
     def read(cls, kind: str, text: str) -> Fault:
-        """Return the fault that `3@2s`, `1@1s:0.5s` or `node1@3s` stands for.
+        """Parse a fault such as `3@2s`, `1@1s:0.5s` or `node1@3s`.
 
         Raises:
-            ValueError: It stands for none.
+            ValueError: It is not a fault.
         """
         target, _, when = text.rpartition("@")
         at, colon, lasting = when.partition(":")
@@ -72,7 +72,7 @@ def _seconds(text: str) -> float:
 
 
 def check(faults: Iterable[Fault], size: int, nodes: Iterable[str]) -> None:
-    """Raise `ValueError` where a job of so many ranks on these nodes cannot have a fault."""
+    """Raise `ValueError` if a job of this many ranks on these nodes cannot have a fault."""
     known = list(nodes)
     for fault in faults:
         if fault.kind == LOSE and fault.target not in known:
@@ -82,7 +82,7 @@ def check(faults: Iterable[Fault], size: int, nodes: Iterable[str]) -> None:
 
 
 def arrange(host: Victim, job: RunningJob, faults: Iterable[Fault]) -> None:
-    """Have faults happen in their time, from now on."""
+    """Schedule faults, with their times counted from now."""
     for fault in faults:
         host.loop.later(fault.at, _fault(host, job, fault))
 
@@ -92,7 +92,7 @@ def _fault(host: Victim, job: RunningJob, fault: Fault) -> Callable[[], None]:
         if fault.kind == LOSE:
             if host.lose_node(fault.target, f"it was lost, as {fault} had asked"):
                 return
-            # A node that is simulated is its ranks.
+            # A simulated node consists of its ranks.
             _kill(job, [rank for rank in job.ranks if rank.node.hostname == fault.target], fault)
             return
         rank = job.rank(int(fault.target))
