@@ -1,4 +1,4 @@
-"""The commands beside `pypmix run`: their options, and what carries them out, which is imported when it is called."""
+"""The commands other than `pypmix run`: their options, and their functions, each imported when it is called."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 JSON = "Print JSON instead of text."
 UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""Why standard output cannot be written."""
+"""Errors that mean that standard output cannot be written."""
 
 ROOT_OPTIONS = ("--version", "-h", "--help")
 """The options of `pypmix` without a command."""
 
 LAUNCHING = ("conform",)
-"""The commands behind whose `--` stands the command line of a launcher."""
+"""The commands that take the command line of a launcher after `--`."""
 
 
 def app(words: Sequence[str]) -> int:
@@ -41,7 +41,7 @@ def app(words: Sequence[str]) -> int:
     parser, commands = _parsers()
     try:
         if words and words[0] in commands:
-            # Read by its own parser, so that an error names the command.
+            # Parsed by its own parser, so that an error names the command.
             command = f"pypmix {words[0]}"
             mine, behind = _behind(words)
             given = _parsed(commands[words[0]], mine)
@@ -62,10 +62,10 @@ def app(words: Sequence[str]) -> int:
     except OSError as error:
         if error.errno not in UNWRITABLE or error.filename is not None:
             raise
-        # What is left of it would be tried once more at the exit.
+        # Buffered output would be written again at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if error.errno == errno.EPIPE:
-            # Who reads it has seen enough.
+            # The reader has stopped reading, as `head` does.
             return 128 + signal.SIGPIPE
         print(f"{command}: its output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
@@ -98,7 +98,7 @@ def _no_command(words: Sequence[str], commands: Iterable[str]) -> UsageError:
 
 
 def _behind(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the words of a command behind its name, and those of another one that stands behind `--`."""
+    """Return the words of a command after its name, and the words after `--`."""
     if words[0] not in LAUNCHING or "--" not in words:
         return words[1:], ()
     at = list(words).index("--")
@@ -106,7 +106,7 @@ def _behind(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _parsers() -> tuple[Parser, dict[str, Parser]]:
-    """Return the parser of all, for its help, and those of the commands by name."""
+    """Return the root parser, for its help, and the parsers of the commands by name."""
     root = Parser(
         "pypmix",
         description="Pythonic PMIx: run jobs, and see what this machine offers them.",
@@ -226,7 +226,7 @@ NODES = (
     (("--interface",), "NAME|CIDR", "The network by which nodes reach each other."),
     (("--node-timeout",), "SECONDS", "The time in which nodes have to answer; 30 s if not given."),
 )
-"""The options of `pypmix doctor` that are those of `pypmix run`."""
+"""The options of `pypmix doctor` that `pypmix run` has too."""
 
 
 def _add_nodes(option: Option) -> None:
@@ -351,11 +351,11 @@ def _engines(text: str) -> list[str]:
 
 
 def _file(text: str) -> Path:
-    """Return a path that can be written to, so that long work is not lost at its end."""
+    """Return a path that can be written to, so that the result of long work is not lost."""
     from pathlib import Path
 
     path = Path(text)
-    # Unlike the methods of a path these take a folder that cannot be searched for one without the file.
+    # Unlike the methods of a path these treat a folder that cannot be searched as a folder without the file.
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else path.parent, os.W_OK):
         raise ArgumentTypeError(f"{text} cannot be written")
     return path
@@ -376,7 +376,7 @@ def _doctor(given: Namespace) -> int:
         nodes = doctor.look(words, os.environ)
     except UsageError as error:
         if not words and not given.json:
-            # The environment is to blame, and the rest of it may be, too.
+            # The environment is at fault, and other parts of it may be, too.
             sys.stdout.write(doctor.as_text(diagnosis, None, sys.stdout, str(error)))
         raise
     sys.stdout.write(doctor.as_json(diagnosis, nodes) if given.json else doctor.as_text(diagnosis, nodes, sys.stdout))

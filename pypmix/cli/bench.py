@@ -1,4 +1,4 @@
-"""`pypmix bench`: the times of this machine's engines and launchers beside each other, and their ratios."""
+"""`pypmix bench`: compares the times of this machine's engines and launchers, with their ratios."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 OWN = "pypmix run -n {n}"
-"""The launcher that is always timed, and that the others are compared with."""
+"""The launcher that is always timed, and with which the others are compared."""
 
 TITLES = {
     "fence": "fence",
@@ -34,7 +34,7 @@ TITLES = {
     "publish": "publish and lookup",
     "start": "start-up, from launch to end",
 }
-"""The operations that are timed, with the words for them."""
+"""The operations that are timed, with their titles."""
 
 LIMIT = 120.0
 """Seconds that a job may take."""
@@ -46,7 +46,7 @@ BAR = 14
 
 
 class Case(NamedTuple):
-    """A launcher with an engine, timed with a number of ranks; the name is the one that tables have for both."""
+    """A launcher with an engine, timed with a number of ranks; the name is the one in tables, for both."""
 
     ranks: int
     launcher: str
@@ -54,16 +54,16 @@ class Case(NamedTuple):
     name: str
 
     def data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the case for JSON."""
         return {"ranks": self.ranks, "launcher": self.launcher, "engine": self.engine}
 
 
 class Failed(Exception):
-    """A job that cannot be timed; the text says why."""
+    """A job that cannot be timed; the text gives the reason."""
 
 
 Figures = dict[Case, dict[str, list[float]]]
-"""For each case the microseconds of each round by what is timed."""
+"""For each case the microseconds of each round, by operation."""
 
 
 def bench(
@@ -80,15 +80,15 @@ def bench(
 
     Args:
         ranks: The numbers of ranks.
-        engines: The engines; those that can be used here if there are none.
+        engines: The engines; empty for all that can be used here.
         launchers: Command lines in which `{n}` stands for the number of ranks; `pypmix run` comes before them.
-        rounds: How often each is run.
+        rounds: The number of runs of each case.
         repeats: How often a run repeats each operation.
-        as_json: Where to write the figures as JSON.
-        as_svg: Where to write a chart.
+        as_json: The file for the figures as JSON.
+        as_svg: The file for a chart.
 
     Raises:
-        UsageError: A launcher is not there, or does not say where the number of ranks goes.
+        UsageError: A launcher does not exist, or has no place for the number of ranks.
     """
     _check(launchers)
     names = names_of([OWN, *launchers])
@@ -135,15 +135,15 @@ def measure(
     repeats: int,
     run: Callable[[Case, int], dict[str, float]] | None = None,
 ) -> tuple[Figures, dict[Case, str]]:
-    """Return the figures of all rounds, and the cases that have failed with the reason.
+    """Return the figures of all rounds, and the failed cases with their reasons.
 
     Every round runs all cases one after the other, so that a noisy machine is noisy for all of them.
 
     Args:
-        cases: What to time.
-        rounds: How often each is run.
+        cases: The cases to time.
+        rounds: The number of runs of each case.
         repeats: How often a run repeats each operation.
-        run: Runs a case once; with a launcher's job if it is not given.
+        run: Runs a case once; by default with a launcher's job.
     """
     run = run or _times
     figures: Figures = {case: {} for case in cases}
@@ -175,7 +175,7 @@ def _times(case: Case, repeats: int) -> dict[str, float]:
 
 
 def _job(case: Case, repeats: int) -> tuple[list[dict[str, Any]], float]:
-    """Run a job, and return what its ranks report and the seconds from its launch to its end.
+    """Run a job, and return the reports of its ranks and the seconds from its launch to its end.
 
     Raises:
         Failed: It did not end well.
@@ -191,7 +191,7 @@ def _job(case: Case, repeats: int) -> tuple[list[dict[str, Any]], float]:
     if ended.code is None:
         raise Failed(f"its job did not end within {LIMIT:g} s")
     if ended.code or len(ended.reports) != case.ranks:
-        # A launcher's advice to look for help comes after the reason.
+        # A launcher's hint at its help follows the reason.
         lines = [line for line in ended.errors.splitlines() if line.strip() and not line.startswith("Try '")]
         raise Failed(lines[-1] if lines else f"exit code {ended.code}, {len(ended.reports)} ranks have reported")
     return ended.reports, ended.seconds
@@ -202,7 +202,7 @@ def _usable() -> list[str]:
 
 
 def machine() -> dict[str, str]:
-    """Return when and where figures are made: the date, the processor with the number of cores, and the Python."""
+    """Return the date, the processor with its number of cores, and the Python, to be shown with figures."""
     try:
         told = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
@@ -300,6 +300,6 @@ def names_of(launchers: Sequence[str]) -> dict[str, str]:
 
 
 def _tell(text: str) -> None:
-    """Show what is under way where a person looks on."""
+    """Show the progress if standard error is a terminal."""
     if sys.stderr.isatty():
         print(f"\r{text[: columns(2) - 1]}\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`pypmix run` on several nodes: which roster, its nodes, and the launcher over them."""
+"""`pypmix run` on several nodes: the choice of the roster, its nodes, and their launcher."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Cluster:
     """The nodes of this run.
 
     Args:
-        roster: Where they come from.
-        where: What the command line asks for.
+        roster: The roster that names them.
+        where: The nodes that the command line requests.
 
     Attributes:
-        reason: Why the roster was taken, in a line for people.
+        reason: Why this roster was chosen, in a line for people.
     """
 
     def __init__(self, roster: Roster, reason: str, where: Where) -> None:
@@ -37,10 +37,10 @@ class Cluster:
 
     @classmethod
     def find(cls, where: Where, env: Mapping[str, str]) -> Cluster | None:
-        """Return the nodes of this run; None where that is this machine.
+        """Return the nodes of this run; None if it runs on this machine.
 
         Raises:
-            UsageError: They cannot be had.
+            UsageError: The nodes cannot be used.
         """
         given = {"python": where.python} if where.python else {}
         settings = Settings(
@@ -68,7 +68,7 @@ class Cluster:
             raise UsageError(str(error)) from None
 
     def join(self) -> int | None:
-        """Be a daemon until the session is over, and return an exit code; None where this is the launcher.
+        """Run as a daemon until the session ends, and return an exit code; None if this is the launcher.
 
         Raises:
             RosterError: The launcher is not reached.
@@ -76,13 +76,13 @@ class Cluster:
         return self._roster.join()
 
     def launcher(self, env: Mapping[str, str]) -> Callable[..., LocalHost]:
-        """Return what makes the launcher, as `LocalHost` is made, once the nodes are known.
+        """Return a factory of the launcher, with the parameters of `LocalHost`, once the nodes are known.
 
         Args:
-            env: What is added to the environment that ranks have of their daemon.
+            env: Variables to add to the environment that ranks inherit from their daemon.
 
         Raises:
-            RosterError: The nodes cannot be had.
+            RosterError: The nodes cannot be used.
         """
         nodes = self._roster.nodes()
         # Meanwhile the roster may be starting processes there.
@@ -118,5 +118,5 @@ class Cluster:
         return partial(LocalHost, remote=session, env={**os.environ, **env})
 
     def close(self) -> None:
-        """Let go of the nodes."""
+        """Release the nodes."""
         self._roster.close()

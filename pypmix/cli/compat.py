@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def is_program(words: Sequence[str]) -> bool:
-    """Tell whether the command line after `compat` names a program to run, rather than something else to do."""
+    """Return True if the command line after `compat` names a program to run, and not another action."""
     return bool(words) and (words[0] == "-m" or not words[0].startswith("-"))
 
 

@@ -1,4 +1,4 @@
-"""`pypmix completion`: what completes the command line in bash, zsh and fish, made of the parsers themselves."""
+"""`pypmix completion`: scripts that complete the command line in bash, zsh and fish, made from the parsers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Words = dict[str, list[tuple[str, str, bool]]]
 
 FOLLOWED = {"run", "compat", "conform"}
-"""The commands whose words are, behind the options, those of a program."""
+"""The commands whose options are followed by the words of a program."""
 
 
 def completion(shell: str, commands: Mapping[str, Parser]) -> str:

@@ -1,4 +1,4 @@
-"""`pypmix conform`: which promises of PMIx a site's server keeps, tried by jobs that the site's own launcher starts."""
+"""`pypmix conform`: tests which promises of PMIx a site's server keeps, with jobs of the site's own launcher."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ HOW_TO_GO_ON = (
 )
 
 START = "start"
-"""The promise that is tried first: without it none can be."""
+"""The promise that is tried first: all others need it."""
 
 RANKS_SHARE = 2 / 3
-"""Of the time of a promise the ranks have this part: the rest is for the launcher."""
+"""The share of the ranks in the time of a promise: the rest is for the launcher."""
 
 
 class Result(NamedTuple):
-    """A promise, and what has become of it on this server."""
+    """A promise, and its result on this server."""
 
     check: Check
     topic: str
@@ -51,7 +51,7 @@ class Result(NamedTuple):
 
 
 class Site(NamedTuple):
-    """The site, as the first job has told."""
+    """The site, as reported by the first job."""
 
     client: str
     server: str
@@ -76,14 +76,14 @@ def conform(
 
     Args:
         launcher: The command line that starts the ranks, up to the program.
-        engine: The engine of the ranks; an empty one is what clients choose themselves.
-        only: Patterns of the names of the promises to try; all if there are none.
-        timeout: The seconds that each promise may take, the start of its job included.
-        as_json: Where to write the results as JSON.
-        as_markdown: Where to write the table as Markdown.
+        engine: The engine of the ranks; empty for the clients' own choice.
+        only: Patterns of the names of the promises to try; empty for all.
+        timeout: The seconds that each promise may take, including the start of its job.
+        as_json: The file for the results as JSON.
+        as_markdown: The file for the table as Markdown.
 
     Raises:
-        UsageError: The launcher is not there, or a pattern fits no promise.
+        UsageError: The launcher does not exist, or a pattern matches no promise.
     """
     if not launcher:
         raise UsageError("name the command that starts the ranks behind --, such as `-- srun --mpi=pmix -n 4`")
@@ -135,7 +135,7 @@ class Trial:
         self._results: dict[str, str] = {}
 
     def attempt(self, name: str) -> Result:
-        """Try a promise, after those that it needs."""
+        """Try a promise, after the promises that it needs."""
         topic, check = CHECKS[name]
         seconds = 0.0
         why = "" if name == START else self._lacking(check)
@@ -155,9 +155,9 @@ class Trial:
             return job.wait(self.timeout)
 
     def _lacking(self, check: Check) -> str:
-        """Return what keeps a promise from being tried, empty if nothing does."""
+        """Return the reason why a promise cannot be tried, empty if it can."""
         for name in (START, *check.needs):
-            # What is needed may not have been asked for.
+            # A needed promise may not have been selected.
             result = self._results.get(name) or self.attempt(name).result
             if result != KEPT:
                 return f"it needs {name!r}, which " + ("is broken" if result == BROKEN else UNTESTABLE)
@@ -175,7 +175,7 @@ def _site(ended: Ended) -> Site | None:
 
 
 def judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, str]:
-    """Return what has become of a promise, and why, from how a job of so many ranks has ended."""
+    """Return the result of a promise, and the reason, from the end of a job of `size` ranks."""
     result, why = _judge(check, ended, size, timeout)
     if ended.code is not None and (crash := _crash(ended.code)):
         return BROKEN, f"the command crashed ({crash})" + (f": {why}" if why else _last(ended))
@@ -183,7 +183,7 @@ def judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, s
 
 
 def _crash(code: int) -> str:
-    """Return the signal that a command has crashed with, empty if none."""
+    """Return the signal with which a command has crashed, empty if it has not."""
     number = -code if code < 0 else code - 128
     return signal.Signals(number).name if code < 0 or number in CRASHES else ""
 
@@ -228,19 +228,19 @@ def _judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, 
 
 
 def _last(ended: Ended) -> str:
-    """Return the last line with words that the job has written to standard error, behind a colon."""
+    """Return the last line with words that the job has written to standard error, after a colon."""
     lines = [line.strip() for line in ended.errors.splitlines() if any(map(str.isalpha, line))]
     return f": {lines[-1][:300]}" if lines else ""
 
 
 def _shown(trial: Trial, names: Iterable[str]) -> Iterable[Result]:
-    """Print each result when it is there."""
+    """Print each result as soon as it is known."""
     width = max(len(name) for name in CHECKS)
     topic = ""
     for name in names:
         result = trial.attempt(name)
         if name != START and trial.site is None:
-            # Why, has been said of the first.
+            # The reason was printed with the first promise.
             yield result
             continue
         if name == START:
@@ -260,7 +260,7 @@ def summary(results: Sequence[Result]) -> str:
 
 
 def listing() -> str:
-    """Return all promises by name, with what they say."""
+    """Return all promises by name, with their texts."""
     width = max(len(name) for name in CHECKS)
     return "".join([f"{name:{width}}  {check.promise.text}\n" for name, (_, check) in CHECKS.items()])
 

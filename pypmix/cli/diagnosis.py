@@ -19,7 +19,7 @@ NAME = "pypmix-hpc"
 """The name of this package's distribution."""
 
 OFFICIAL = "pypmix"
-"""The name of the official binding's."""
+"""The name of the distribution of the official binding."""
 
 FIRST_CALENDAR_YEAR = 2026
 
@@ -30,7 +30,7 @@ class Metadata(Record):
     """A distribution of this package or of the official binding that Python sees here.
 
     Args:
-        name: What pip calls it.
+        name: Its name in pip.
         version: Its version.
         path: The folder that it is installed in.
         own: Whether it is this package.
@@ -43,13 +43,13 @@ class Metadata(Record):
 
 
 class Diagnosis(Record):
-    """All that was found.
+    """All findings.
 
     Args:
-        report: What the choice of an engine sees.
+        report: The report on the choice of an engine.
         settings: The variables of pypmix that are set.
         metadata: The distributions of this package, and of the official binding.
-        trouble: Why the kernel does not tell here whose a connection is; empty where it does.
+        trouble: Why the kernel does not report the owner of a connection here; empty if it does.
     """
 
     report: Report
@@ -69,7 +69,7 @@ class Diagnosis(Record):
 
     @property
     def generation(self) -> str:
-        """The generation of the server, as libraries count it; empty if it does not tell or is pypmix's own."""
+        """The generation of the server, as libraries count it; empty if it does not report one or is pypmix's own."""
         if self.report.launcher.pypmix:
             return ""
         try:
@@ -79,7 +79,7 @@ class Diagnosis(Record):
 
     @property
     def lacks(self) -> list[str]:
-        """Sentences on what the server of this launcher does not offer."""
+        """Sentences on the features that the server of this launcher lacks."""
         if not self.report.launcher.nspace.startswith(SLURM):
             return []
         from pypmix.engine.slurm import LACKS
@@ -137,7 +137,7 @@ class Diagnosis(Record):
 
 
 def diagnose(env: Mapping[str, str]) -> Diagnosis:
-    """Look at everything, change and load nothing."""
+    """Examine the environment without changing or loading anything."""
     settings = {name: env[name] for name in SETTINGS if name in env}
     return Diagnosis(report(env), settings, tuple(distributions()), owners_trouble())
 
@@ -145,8 +145,8 @@ def diagnose(env: Mapping[str, str]) -> Diagnosis:
 def distributions() -> list[Metadata]:
     """Return the distributions on `sys.path` that are this package, or the official binding.
 
-    The latter's is called pypmix, as checkouts of this package were. Its versions are those of OpenPMIx; ours are
-    calendar years.
+    The official binding is called pypmix, as checkouts of this package were. Its versions are the versions of OpenPMIx;
+    ours are calendar years.
     """
     found = []
     for name in (NAME, OFFICIAL):

@@ -27,7 +27,7 @@ GROUPS_NOTE = (
 
 
 def look(words: Sequence[str], env: Mapping[str, str]) -> Examined | None:
-    """Look at the nodes that options of `pypmix run` or the environment name; None where there are none.
+    """Examine the nodes that options of `pypmix run` or the environment name; None if they name none.
 
     Raises:
         UsageError: The options cannot be carried out.
@@ -97,7 +97,7 @@ def as_json(diagnosis: Diagnosis, nodes: Examined | None = None) -> str:
 
 
 def next_step(diagnosis: Diagnosis, nodes: Examined | None = None) -> str:
-    """Return the one thing to do before jobs and clients run here; empty if they do."""
+    """Return the first thing to do so that jobs and clients run here; empty if they do."""
     if not diagnosis.usable or diagnosis.serverless:
         return next(iter(diagnosis.fixes), "")
     for each in () if nodes is None else nodes.findings:
@@ -157,10 +157,10 @@ def as_text(diagnosis: Diagnosis, nodes: Examined | None, out: TextIO, problem: 
     """Return the diagnosis as text for `out`: fitted to a terminal, unwrapped for anything else.
 
     Args:
-        diagnosis: What was found here.
-        nodes: What was found on the nodes; None if none are named.
+        diagnosis: The findings here.
+        nodes: The findings on the nodes; None if none are named.
         out: The stream.
-        problem: Why the nodes could not be looked at; empty if they could.
+        problem: Why the nodes could not be examined; empty if they could.
     """
     lines = _lines(diagnosis) + ([] if nodes is None else _node_lines(nodes))
     step = problem or next_step(diagnosis, nodes)

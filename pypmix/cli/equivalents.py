@@ -1,4 +1,4 @@
-"""The options of other launchers: those that `pypmix run` understands, and what it has in place of the others.
+"""The options of other launchers: the ones that `pypmix run` understands, and its alternatives to the others.
 
 The table of the page "Commands" is written from it (`docs/_ext/equivalents.py`).
 """
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class Equivalent(Record):
-    """Options of other launchers that mean the same.
+    """Options of other launchers with one meaning.
 
     Attributes:
         names: Their names, without the dashes.
         launchers: The launchers that have them.
-        values: How many words follow as values.
-        ours: The words that say it to `pypmix run`, with `{0}` and `{1}` in the place of the values; empty if the
-            option asks for what `pypmix run` does in any case.
-        advice: What to do instead; empty for an option that is understood.
+        values: The number of words that follow as values.
+        ours: The equivalent words for `pypmix run`, with `{0}` and `{1}` in the place of the values; empty if `pypmix
+            run` always does what the option requests.
+        advice: The alternative; empty for an option that is understood.
     """
 
     names: tuple[str, ...]
@@ -132,7 +132,7 @@ _FOUND = {name: each for each in EQUIVALENTS for name in each.names}
 
 
 def translate(words: Sequence[str]) -> tuple[int, list[str]]:
-    """Return how many words an option of another launcher takes with its values, and the words that say it here.
+    """Return the number of words of another launcher's option with its values, and the equivalent words here.
 
     Args:
         words: The command line from the option on.
@@ -141,7 +141,7 @@ def translate(words: Sequence[str]) -> tuple[int, list[str]]:
         0 and no words if no launcher in the table has the option.
 
     Raises:
-        UsageError: `pypmix run` has another way, which the error names, or a value is missing.
+        UsageError: `pypmix run` has an alternative, which the error names, or a value is missing.
     """
     word, equals, value = words[0].partition("=")
     # srun and mpiexec take the value of a short option without a space, such as -N2.

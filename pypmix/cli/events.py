@@ -1,4 +1,4 @@
-"""`pypmix events`: prints events as they come."""
+"""`pypmix events`: prints events as they arrive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 def events(reach: Reach, patterns: list[str], count: int | None, timeout: float | None, json: bool) -> None:
-    """Print events until they are enough, the time is over, the server is gone, or somebody presses Ctrl-C."""
+    """Print events until `count` or the timeout is reached, the server ends, or Ctrl-C is pressed."""
     wanted = codes(patterns)
     with arguments():
         timeout = limit(timeout)

@@ -1,8 +1,8 @@
-"""The nodes of a cluster, as `pypmix doctor` finds them: whether `pypmix run` would get on there, and what to change.
+"""The examination of a cluster's nodes by `pypmix doctor`: whether `pypmix run` works there, and fixes if not.
 
 The same commands that start daemons, ssh or srun, start a small program on each node (`pypmix.cli.probe`), whose source
-is sent there. It says what its node is like, listens, and dials the launcher and the others, as daemons do. Nothing
-of it stays.
+is sent there. It reports facts about its node, listens, and dials the launcher and the others, as daemons do. It leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Answer = dict[str, Any]
 
 NETWORK = "name a network that all nodes share, such as 10.0.0.0/8 (`ip addr`)"
-"""The fix where a node has no address on the network that is named."""
+"""The fix if a node has no address on the network that is named."""
 
 LOADER = "import sys, json; exec(json.loads(sys.stdin.readline()))"
 """Runs the probe on any Python, with a command line that no shell misreads."""
@@ -49,26 +49,26 @@ DIAL_SECONDS = 4.0
 """Seconds in which a node that is dialed has to answer."""
 
 MARGIN = 5.0
-"""Seconds that answers take besides."""
+"""Further seconds for answers to arrive."""
 
 MOST_DIALED = 32
 """The number of other nodes that each dials."""
 
 CLOCK_SECONDS = 2.0
-"""The difference of two clocks that is worth a word."""
+"""The difference of two clocks from which on it is reported."""
 
 MUNGE_SECONDS = 300.0
 """The difference of two clocks from which on munge refuses credentials."""
 
 
 class Finding(Record):
-    """Something that is wrong on a node, or between two.
+    """A fault on a node, or between two.
 
     Args:
         node: The node.
-        check: What was looked at: start, python, pypmix, tmpdir, folder, names, route, ports, clock or munge.
-        text: What is wrong.
-        fix: What to do.
+        check: The check that failed: start, python, pypmix, tmpdir, folder, names, route, ports, clock or munge.
+        text: The fault.
+        fix: The remedy.
         severe: Whether jobs do not run because of it.
     """
 
@@ -80,12 +80,12 @@ class Finding(Record):
 
 
 class Examined(Record):
-    """The nodes as they were found.
+    """The results of an examination of nodes.
 
     Args:
-        reason: Which nodes these are, and how they were chosen.
-        nodes: What each node says of itself, by name; empty where it does not answer.
-        findings: What is wrong.
+        reason: The nodes, and why they were chosen.
+        nodes: The facts that each node reports, by name; empty if it does not answer.
+        findings: The faults.
     """
 
     reason: str
@@ -105,16 +105,16 @@ class Reaching(Protocol):
         """Return the command lines, each with the nodes on which it runs."""
 
     def explain(self, node: str, code: int | None, errors: str) -> str:
-        """Say why such a command has ended, or does not get on."""
+        """Return the reason why such a command has ended, or hangs."""
 
 
 class Channel:
-    """A command that runs the probe on some nodes: all read what it is written, and their lines come from it.
+    """A command that runs the probe on some nodes: all read the lines that it is sent, and their answers come from it.
 
     Args:
         names: The nodes.
         words: The command.
-        answers: Where to put what they answer.
+        answers: The queue for their answers.
     """
 
     def __init__(
@@ -135,16 +135,16 @@ class Channel:
             self._process.stdin.write(json.dumps(what).encode() + b"\n")
             self._process.stdin.flush()
         except OSError:
-            # It has ended, and its output says so.
+            # It has ended; its output shows the reason.
             return
 
     def code(self) -> int | None:
-        """Return the exit code, None if it still runs; what it has written to standard error is read by then."""
+        """Return the exit code, None if it still runs; all its errors have been read by then."""
         try:
             code = cast("int", self._process.wait(1.0))
         except subprocess.TimeoutExpired:
             return None
-        # A process that it has left behind may keep the pipe open.
+        # A child process that is left behind may keep the pipe open.
         self._threads[1].join(1.0)
         return code
 
@@ -179,12 +179,12 @@ class Channel:
 
 
 class Examination:
-    """Looks at nodes.
+    """Examines nodes.
 
     Args:
-        roster: How they are reached.
+        roster: Reaches the nodes.
         nodes: Their names.
-        settings: What the command line says.
+        settings: The settings of the command line.
     """
 
     def __init__(self, roster: Reaching, nodes: Sequence[str], settings: Settings, slurm: bool) -> None:
@@ -198,7 +198,7 @@ class Examination:
         self.findings: list[Finding] = []
 
     def run(self) -> None:
-        """Look at all of them."""
+        """Examine all of them."""
         source = inspect.getsource(probe) + "\nmain()\n"
         channels = []
         own = self._own_interface()
@@ -229,7 +229,7 @@ class Examination:
                     channel.close()
 
     def _own_interface(self) -> str:
-        """Return this machine's address on the network that is named, empty if none is, or there is none."""
+        """Return this machine's address on the named network, empty if none is named or it has no address there."""
         if self._settings.interface:
             try:
                 return listening_address(self._settings.interface, ())
@@ -244,7 +244,7 @@ class Examination:
         return {name: facts for name, facts in self.facts.items() if facts}
 
     def _gather(self, channels: Sequence[Channel], ask: str, seconds: float) -> None:
-        """Take in the answers to a question until all have come that can."""
+        """Collect the answers to a question from all nodes that can answer."""
         deadline = time.monotonic() + seconds
         wanted = {name for channel in channels if channel not in self._ended for name in channel.names}
         if ask != "facts":
@@ -265,18 +265,18 @@ class Examination:
                     self.facts[name].update(answer)
 
     def _explain(self, channels: Sequence[Channel]) -> None:
-        """Say of each node that has not answered why."""
+        """Add a finding with the reason for each node that has not answered."""
         for channel in channels:
             silent = [name for name in channel.names if not self.facts[name]]
             code = channel.code() if silent else None
             for name in silent:
                 text = self._roster.explain(name, code, bytes(channel.errors).decode(errors="replace"))
-                # It begins with the node, and has what to do after what is wrong.
+                # The text begins with the node, then the fault, then the remedy.
                 text, _, fix = text.removeprefix(f"{name}: ").partition(": ")
                 self._add(name, "start", text, fix or "see that the command that reaches it works")
 
     def _look(self) -> None:
-        """Look at what each node says of itself."""
+        """Examine the facts that each node reports."""
         for name, facts in self._there().items():
             self._look_at_pypmix(name, facts)
             self._look_at_folders(name, facts)
@@ -349,7 +349,7 @@ class Examination:
         for name, facts in self._there().items():
             if "time" not in facts:
                 continue
-            # Somewhere in between it was asked.
+            # It was read at some time in this interval.
             early, late = facts["time"] - facts["received"], facts["time"] - sent
             ahead = facts["ahead"] = 0.0 if early <= 0 <= late else early if early > 0 else late
             if abs(ahead) > CLOCK_SECONDS:
@@ -359,7 +359,7 @@ class Examination:
                 self._add(name, "clock", f"its clock is {abs(ahead):.1f} s {how} this one", fix, severe=False)
 
     def _dial(self, channels: Sequence[Channel], places: Sequence[tuple[str, int]]) -> None:
-        """Have all nodes dial the launcher and each other."""
+        """Make all nodes dial the launcher and each other."""
         listening = {name: facts["listens"] for name, facts in self._there().items() if "listens" in facts}
         asked = {
             "ask": "dial", "seconds": DIAL_SECONDS,
@@ -381,7 +381,7 @@ class Examination:
 
 
 class _marked:
-    """A file in the working directory by which nodes tell whether they have the same; empty where none can be made."""
+    """A file in the working directory by which nodes find out if they share it; empty if it cannot be made."""
 
     def __enter__(self) -> str:
         try:
@@ -398,7 +398,7 @@ class _marked:
 
 
 def examine(where: Where, env: Mapping[str, str]) -> Examined | None:
-    """Look at the nodes on which `pypmix run` would run with these options; None where that is this machine."""
+    """Examine the nodes on which `pypmix run` would run with these options; None if it would run on this machine."""
     settings = Settings(env, where.hosts, where.agent, interface=where.interface, patience=where.patience)
     if where.python:
         settings = settings.replace(python=where.python)
@@ -407,7 +407,7 @@ def examine(where: Where, env: Mapping[str, str]) -> Examined | None:
         if found is None:
             return None
         roster, reason = found
-        # Its tasks are here already, each with a doctor of its own.
+        # Its tasks run here already, each with a separate doctor.
         reached = roster.commands([]) if hasattr(roster, "commands") else []
     except RosterError as error:
         return Examined("", {}, (Finding("", "roster", str(error), "see `pypmix run --help`"),))

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def grow(reach: Reach, hosts: str, nodes: int, cpus: int, timeout: float | None) -> None:
-    """Have nodes join, and print their names."""
+    """Add nodes to the session, and print their names."""
     if not (hosts or nodes or cpus):
         raise UsageError("name nodes, such as n3:4, or say how many with --nodes or --cpus")
     _request(reach, AllocDirective.EXTEND, hosts, nodes, cpus, timeout, ())
 
 
 def shrink(reach: Reach, hosts: str, nodes: int, force: bool, timeout: float | None) -> None:
-    """Have nodes leave, and print their names."""
+    """Remove nodes from the session, and print their names."""
     if bool(hosts) == bool(nodes):
         raise UsageError("name nodes, such as n3,n4, or say how many with --nodes")
     _request(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 from pypmix.reports import read
 
 GRACE = 5.0
-"""Seconds that a launcher has to end a job that it was told to end."""
+"""Seconds that a launcher has to end its job after a request."""
 
 
 INTERRUPTED = 130
@@ -23,7 +23,7 @@ INTERRUPTED = 130
 
 
 def interruptible() -> None:
-    """Have Ctrl-C and SIGTERM raise `KeyboardInterrupt`, so that a job is ended before the command that runs it."""
+    """Make Ctrl-C and SIGTERM raise `KeyboardInterrupt`, so that a job is ended before the command that runs it."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
 
@@ -32,10 +32,10 @@ class Ended(NamedTuple):
     """The end of a job.
 
     Attributes:
-        reports: What the ranks have reported.
-        code: The exit code of the launcher, None if it was ended because the time was over.
-        seconds: How long the job took.
-        errors: What the job has written to standard error.
+        reports: The reports of the ranks.
+        code: The exit code of the launcher, None if it was ended because its time had run out.
+        seconds: The duration of the job.
+        errors: The job's output on standard error.
     """
 
     reports: list[dict[str, Any]]
@@ -45,13 +45,13 @@ class Ended(NamedTuple):
 
 
 class Running:
-    """A launcher that runs a job, with a process group of its own, which ends with the block.
+    """A launcher that runs a job in a separate process group, which ends with the block.
 
-    Ctrl-C and SIGTERM raise `KeyboardInterrupt` where the end of the job is waited for, and before and after that at
+    Ctrl-C and SIGTERM raise `KeyboardInterrupt` during the wait for the end of the job, and before and after that at
     the next moment at which no launcher is left behind.
 
     Args:
-        command: The launcher's words and those of the program, in which `{word}` stands for the word of the reports.
+        command: The words of the launcher and of the program, in which `{word}` stands for the word of the reports.
     """
 
     def __init__(self, command: list[str]) -> None:
@@ -63,14 +63,14 @@ class Running:
         """Start the launcher.
 
         Raises:
-            OSError: There is no such program.
+            OSError: The program does not exist.
         """
         with ExitStack() as kept:
             self._out, self._err = [kept.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
             for number in (signal.SIGINT, signal.SIGTERM):
                 kept.callback(signal.signal, number, signal.signal(number, self._interrupt))
             self._began = time.monotonic()
-            # What is sent to the launcher's own group reaches what of the job runs here, and never this command.
+            # A signal to the launcher's own group reaches the job's processes here, and never this command.
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=self._out, stderr=self._err, process_group=0
             )
@@ -80,7 +80,7 @@ class Running:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End what still runs, and close the files."""
+        """End the processes that still run, and close the files."""
         self._waiting = False
         self._end()
         self._kept.close()
@@ -94,7 +94,7 @@ class Running:
             raise KeyboardInterrupt
 
     def wait(self, seconds: float) -> Ended:
-        """Wait for the end of the job; what still runs after so many seconds is ended."""
+        """Wait for the end of the job; end it after `seconds`."""
         code: int | None
         try:
             self._waiting = True
@@ -110,7 +110,7 @@ class Running:
         return Ended(read(self._word, _text(self._out)), code, took, _text(self._err).strip())
 
     def _end(self) -> None:
-        """Have the launcher end its job, and kill the process group that is left."""
+        """Make the launcher end its job, and kill the rest of its process group."""
         if self._process.poll() is None:
             self._signal(signal.SIGTERM)
             try:

@@ -1,4 +1,4 @@
-"""The entry point: hands `run` and programs of `compat` over before the other commands are imported."""
+"""The entry point: starts `run` and programs of `compat` before the other commands are imported."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Carry out a `pypmix` command line and exit with its code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Until a job is under way, Ctrl-C ends this as it ends any command: without a traceback.
+        # Until a job runs, Ctrl-C ends this as it ends any command: without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments and arguments[0] == "run":
-        # What is imported stays: to look through it for garbage would only cost time.
+        # Imported modules stay: to look through them for garbage would only cost time.
         gc.disable()
         outlive()
         from pypmix.cli.run import run
 
         code = run(arguments[1:])
-        # The job is over and all of it is closed. To take the interpreter apart as well would cost some 5 ms.
+        # The job has ended and all of it is closed. Taking the interpreter apart as well would cost some 5 ms.
         os._exit(code)
     if arguments == ["node"]:
         gc.disable()

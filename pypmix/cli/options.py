@@ -1,7 +1,7 @@
 """The command line of `pypmix run`: a table of its options, from which its parser, its help and the docs are made.
 
-Options end at the first word that is not one, all that follows belongs to the program, and `:` starts the next
-application, with options of its own.
+Options end at the first word that is not an option, all later words belong to the program, and `:` starts the next
+application, with separate options.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 PUSH = "push"
 READERS: dict[str, int | str | None] = {"all": RANK_WILDCARD, "none": None, PUSH: PUSH}
-"""The values of `--stdin` besides a rank."""
+"""The values of `--stdin` other than a rank."""
 
 REPEATED = ("env", "preload")
 
 STAND_INS = {"--": "\0", "--warm": "--warm=\0"}
 """The stand-ins of words while argparse reads.
 
-Each release of it treats `--` among a program's words in its own way, and it would take the word after an option that
-may have a value for that value.
+Each release of it treats `--` among a program's words in another way, and it would take the word after an option that
+may have a value as that value.
 """
 WORDS = {text: word for word, text in STAND_INS.items()}
 DASHES = STAND_INS["--"]
@@ -149,12 +149,12 @@ class Option(Record):
     """An option of `pypmix run`.
 
     Attributes:
-        field: Its name in what is read.
+        field: Its name in the result.
         names: Its names on the command line.
         metavar: The placeholder for its value; empty for a flag.
         help: Its help.
-        read: Makes a value of the option's name and the text that was given.
-        per_app: Whether each application has its own.
+        read: Makes a value from the option's name and the given text.
+        per_app: Whether each application has a separate value.
     """
 
     field: str
@@ -431,22 +431,22 @@ OPTIONS = (
 
 
 class Where(Record):
-    """The nodes that a command line asks for, and how to reach them.
+    """The nodes that a command line requests, and how to reach them.
 
     Attributes:
-        roster: The roster's name; empty for what is found out.
+        roster: The roster's name; empty for automatic choice.
         hosts: The nodes of `--host` and `--hostfile`.
-        others: Those of the hostfile that `--host` has not chosen.
+        others: The nodes of the hostfile that `--host` has not chosen.
         agent: The command that runs a command on a node; empty for the roster's own.
         python: The Python there; empty for the path of this one.
         interface: The network that nodes reach each other by.
-        mapping: How ranks are placed.
-        symmetric: The place of this process among those that were started alike, and their number.
-        meet: Where these meet.
+        mapping: The rules by which ranks are placed.
+        symmetric: The place of this process among the processes that were started alike, and their number.
+        meet: The meeting place of these processes.
         secret_file: The file with their secret.
-        patience: Seconds in which all nodes have to be there.
+        patience: Seconds in which all nodes have to join.
         keep_alive: Seconds after which a node that no longer answers is lost.
-        plain: Whether what is said between nodes is not encrypted.
+        plain: Whether messages between nodes are not encrypted.
     """
 
     roster: str = ""
@@ -465,12 +465,12 @@ class Where(Record):
 
 
 class Request(Record):
-    """A command line of `pypmix run`, as it was read.
+    """A parsed command line of `pypmix run`.
 
     Attributes:
-        engine: The engine of the clients of all jobs that the run starts, spawned ones too; empty for their own choice.
+        engine: The engine of the clients of all jobs of the run, spawned ones too; empty for the clients' own choice.
         fill: Whether no number of ranks was given for the only application.
-        remarks: Lines for a person about what has no effect.
+        remarks: Lines for a person about options without an effect.
     """
 
     apps: tuple[Application, ...] = ()
@@ -512,10 +512,10 @@ time ran out, 126 or 127 where a program cannot be executed or found."""
 
 
 def _parser(words: Sequence[str] = HELPS) -> Parser:
-    """Return the parser of the options that a command line may give; to make all of them for each run would be slow."""
+    """Return the parser of the options that a command line may give; making all of them for each run would be slow."""
     usage = "pypmix run [OPTION]... PROGRAM [ARGUMENT]... [: ...]"
     parser = Parser("pypmix run", description=HELP, usage=usage, argument_default=argparse.SUPPRESS)
-    # Only in groups: a parser of its own accord makes a help of each argument that is added to it, which is slow.
+    # Only in groups: a parser also makes a help of each argument that is added to it directly, which is slow.
     groups = [parser.add_argument_group(f"options of {whose}") for whose in ("the job", "an application")]
     groups[0].add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     every = any(word in HELPS for word in words)
@@ -535,7 +535,7 @@ def _parser(words: Sequence[str] = HELPS) -> Parser:
 
 
 def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
-    """Read the words that follow `pypmix run`.
+    """Parse the words that follow `pypmix run`.
 
     Args:
         words: The command line.
@@ -617,7 +617,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         remarks=tuple(remarks),
         warm=job.pop("warm", None),
         faults=tuple([fault for name in ("kill", "stop", "lose") for fault in job.pop(name, ())]),
-        # All that is left are terms of the same names.
+        # The rest are terms of the same names.
         terms=Terms(stdin=reader, folded=not job.pop("unfolded", False), **job),
     )
 
@@ -634,14 +634,14 @@ def _check_preload(apps: Sequence[Application]) -> None:
 
 
 def _where(job: dict[str, Any]) -> Where:
-    """Take what concerns nodes out of what was given for the job."""
+    """Remove the options about nodes from the options of the job, and return them."""
     mapping: Mapping = job.pop("mapping", Mapping())
     mapping = mapping.replace(rank_by=job.pop("rank_by", ""), crowded=job.pop("crowded", False) or mapping.crowded)
     hosts = job.pop("hosts", ())
     hostfile = job.pop("hostfile", ())
     others: tuple[Host, ...] = ()
     if hosts and hostfile:
-        # As mpirun has it: --host chooses from the hostfile.
+        # Like mpirun: --host chooses from the hostfile.
         known = {host.name: host for host in hostfile}
         others = tuple([host for host in hostfile if host.name not in [each.name for each in hosts]])
         missing = [host.name for host in hosts if host.name not in known]
@@ -683,7 +683,7 @@ def _options(parser: Parser, words: list[str]) -> tuple[dict[str, Any], list[str
     try:
         found, unknown = parser.parse_known_args([STAND_INS.get(word, word) for word in words])
     except argparse.ArgumentError as error:
-        # Values are refused by `UsageError`; what argparse itself refuses is a value too few or too many.
+        # Invalid values raise `UsageError`; argparse itself only refuses a value too few or too many.
         name = str(error.argument_name).partition("/")[0]
         metavar = next(option.metavar for option in OPTIONS if name in option.names)
         raise UsageError(f"{name} needs a value: {name} {metavar}" if metavar else f"{name} takes no value") from None
@@ -697,7 +697,7 @@ def _options(parser: Parser, words: list[str]) -> tuple[dict[str, Any], list[str
 
 
 def _translated(words: list[str]) -> list[str]:
-    """Return the words of an application, with options of other launchers replaced by those of `pypmix run`."""
+    """Return the words of an application, with options of other launchers replaced by options of `pypmix run`."""
     place = 0
     while place < len(words) and words[place].startswith("-") and words[place] not in ("-", "--"):
         word, equals, _ = words[place].partition("=")

@@ -16,7 +16,7 @@ from pypmix.host.tracing.calls import Call
 from pypmix.host.tracing.read import Trace
 
 MOST = 2000
-"""Spans of one request: collectors take 4 MB at a time, unless they are told otherwise."""
+"""Spans of one request: collectors accept 4 MB at a time by default."""
 
 LIMIT = 30.0
 """Seconds that a collector has for an answer."""
@@ -26,12 +26,12 @@ SERVER, INTERNAL, FAILED = 2, 1, 2
 
 
 def send(found: Trace, url: str) -> int:
-    """Send a trace to a collector, and return how many spans that were.
+    """Send a trace to a collector, and return the number of spans.
 
     Args:
         found: The trace.
-        url: The collector's address, such as `http://localhost:4318`; `/v1/traces` is added where it has no path. The
-            headers of `OTEL_EXPORTER_OTLP_HEADERS` go with it.
+        url: The collector's address, such as `http://localhost:4318`; `/v1/traces` is added if it has no path. The
+            headers of `OTEL_EXPORTER_OTLP_HEADERS` are sent with it.
 
     Raises:
         OSError: It is not reached, or refuses the spans.

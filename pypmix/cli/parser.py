@@ -1,4 +1,4 @@
-"""The parser of every `pypmix` command: argparse, with our own words for mistakes and for the layout of a help."""
+"""The parser of every `pypmix` command: argparse, with our own texts of errors and our own layout of a help."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USAGE = 2
 
 
 class UsageError(Exception):
-    """A command line that cannot be carried out; the text says why."""
+    """A command line that cannot be carried out; the text gives the reason."""
 
 
 class Help(argparse.HelpFormatter):
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         return list(self._actions)
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help; a reader that has gone is not an error."""
+        """Print the help; ignore a reader that has exited."""
         try:
             super().print_help(file)
         except BrokenPipeError:
@@ -61,10 +61,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the known word that is most like `word`, empty if none is."""
+    """Return a hint at the known word that is most like `word`, empty if there is no similar one."""
     import difflib
 
-    # The dashes, which all options begin with, would make any two of them alike.
+    # All options begin with dashes, which would make any two of them similar.
     names = {name.lstrip("-"): name for name in sorted(known, reverse=True)}
     close = difflib.get_close_matches(word.lstrip("-"), names, 1, 0.66)
     return f"; did you mean {names[close[0]]}?" if close else ""
@@ -88,7 +88,7 @@ def add_help(group: Any) -> None:
 
 
 class Read(argparse.Action):
-    """An option whose value is read by a function, which is told by which of its names the option was given."""
+    """An option whose value is read by a function, which gets the name by which the option was given."""
 
     def __init__(self, read: Callable[[str, str], object], **settings: Any) -> None:
         super().__init__(**settings)
@@ -100,9 +100,9 @@ class Read(argparse.Action):
 
 
 def columns(out: int = 1) -> int:
-    """Return the width of the terminal that a descriptor is, 80 if it is not one or does not tell."""
+    """Return the width of the terminal of a descriptor, 80 if it is not a terminal or has no width."""
     try:
-        # The terminals that launchers give to their ranks say 0.
+        # The terminals that launchers give to their ranks report 0.
         return os.get_terminal_size(out).columns or 80
     except (OSError, ValueError):
         return 80

@@ -8,13 +8,13 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT, LEFT, TOP, GAP = 330, 240, 56, 34, 60
 PANELS = 3
-"""The number of panels that stand side by side."""
+"""The number of panels in a row."""
 
 ROW = 18
 """The height of a line of the legend."""
 
 KEYS, KEY_WIDTH = 3, 230
-"""The number of names that stand side by side in the legend, and the width of one."""
+"""The number of names in a row of the legend, and the width of one."""
 
 STYLE = (
     "text{font:12px sans-serif;fill:#222}polyline{fill:none;stroke-width:2}circle{stroke:none}"
@@ -26,7 +26,7 @@ class Line(NamedTuple):
     """A line of a panel.
 
     Attributes:
-        name: What the legend says; lines of one name look alike.
+        name: Its name in the legend; lines of one name look alike.
         color: Its color, as SVG writes it.
         dashes: The lengths of its dashes and gaps, as SVG writes them; empty if it has none.
         points: Numbers of ranks, and the time for each.
@@ -71,7 +71,7 @@ def picture(panels: dict[str, list[Line]], foot: str, alike: bool = True) -> str
 
 
 def _powers(lines: list[Line]) -> tuple[int, int]:
-    """Return the powers of ten between which all times are."""
+    """Return the powers of ten that enclose all times."""
     figures = [figure for line in lines for _, figure in line.points]
     low = math.floor(math.log10(min(figures)))
     return low, max(math.ceil(math.log10(max(figures))), low + 1)
@@ -102,7 +102,7 @@ def _panel(title: str, lines: list[Line], ranks: list[int], low: int, high: int)
     for line in lines:
         points = [(across(number), up(figure)) for number, figure in line.points]
         if len(points) == 1:
-            # A line of one point would not be seen.
+            # A line of one point would not be visible.
             found.append(f'<circle fill="{line.color}" r="4" cx="{points[0][0]:.1f}" cy="{points[0][1]:.1f}"/>')
         else:
             found.append(f'<polyline {_stroke(line)} points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>')

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 MARK = "pypmix-doctor: "
-"""The start of each answer: what a shell's start-up files print gets to the same place."""
+"""The prefix of each answer: the output of a shell's start-up files arrives on the same stream."""
 
 STATEMENT = b"pypmix doctor"
 """The payload of a credential of munge."""
 
 
 def facts(asked: dict[str, Any], listening: list[socket.socket]) -> dict[str, Any]:
-    """Say what this node is like; where it listens for the others is kept until the end."""
+    """Return facts about this node; keep the sockets on which it listens for the others until the end."""
     found: dict[str, Any] = {
         "hostname": socket.gethostname(),
         "python": platform.python_version(),
@@ -70,7 +70,7 @@ def facts(asked: dict[str, Any], listening: list[socket.socket]) -> dict[str, An
 
 
 def resolves(name: str) -> bool:
-    """Tell whether a name has an address here."""
+    """Return True if a name has an address here."""
     try:
         return bool(socket.getaddrinfo(name, 9, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError):
@@ -78,7 +78,7 @@ def resolves(name: str) -> bool:
 
 
 def loopback(name: str) -> bool:
-    """Tell whether a name stands for addresses of the loopback interface alone."""
+    """Return True if a name has only addresses of the loopback interface."""
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(name, 9, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
@@ -87,7 +87,7 @@ def loopback(name: str) -> bool:
 
 
 def munge() -> tuple[str, str]:
-    """Return a credential of munge, or why there is none."""
+    """Return a credential of munge, or the reason why there is none."""
     try:
         from pypmix.engine.munge import seal
 
@@ -97,13 +97,13 @@ def munge() -> tuple[str, str]:
 
 
 def on_interface(interface: str) -> tuple[str, str]:
-    """Return this node's address on a network interface, empty where none is named, or why there is none."""
+    """Return this node's address on a network interface, empty if none is named, and the error if it has none."""
     if not interface:
         return "", ""
     try:
         from pypmix.host.addresses import listening_address
     except ImportError:
-        # That is told by itself.
+        # This is reported separately.
         return "", ""
     try:
         return listening_address(interface, ()), ""
@@ -112,7 +112,7 @@ def on_interface(interface: str) -> tuple[str, str]:
 
 
 def towards(places: list[tuple[str, int]]) -> tuple[str, str]:
-    """Return this node's address on the way to the first place that has one, and else why there is none."""
+    """Return this node's address on the route to the first place that has one, or else the error."""
     trouble = "there is no address to dial"
     for host, port in places:
         try:
@@ -132,14 +132,14 @@ def towards(places: list[tuple[str, int]]) -> tuple[str, str]:
 
 
 def lines(host: str, port: int) -> list[socket.socket]:
-    """Dial all addresses of a name; raises `OSError` where none can be dialed."""
+    """Dial all addresses of a name; raise `OSError` if none can be dialed."""
     found = []
     code = 0
     for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         try:
             line = socket.socket(family, kind)
         except OSError as error:
-            # This kernel has no such addresses.
+            # This kernel does not support such addresses.
             code = error.errno or errno.EAFNOSUPPORT
             continue
         line.setblocking(False)
@@ -155,7 +155,7 @@ def lines(host: str, port: int) -> list[socket.socket]:
 
 
 def dial(asked: dict[str, Any]) -> dict[str, str]:
-    """Dial others, and say for each why it is not reached; empty where it is.
+    """Dial others, and return for each the reason why it is not reached; empty if it is.
 
     Each has several addresses, of which one is enough.
     """
@@ -186,7 +186,7 @@ def dial(asked: dict[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Answer questions until there are no more."""
+    """Answer questions until the input ends."""
     listening: list[socket.socket] = []
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     for line in sys.stdin:

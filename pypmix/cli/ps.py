@@ -16,7 +16,7 @@ from pypmix.tool import Tool
 
 HEADINGS = ("JOB", "RANK", "PID", "STATE", "NODE", "PROGRAM")
 JOB_WIDTH = 26
-"""The most columns of a job's name on a terminal; pipes and JSON get it whole."""
+"""The most columns of a job's name on a terminal; pipes and JSON get the whole name."""
 JOB_END = 7
 """The length of the end that such a name keeps."""
 
@@ -24,7 +24,7 @@ _TABLES = (attrs.QUERY_PROC_TABLE, attrs.QUERY_LOCAL_PROC_TABLE)
 
 
 def ps(reach: Reach, json: bool) -> int:
-    """Print the jobs of the server that is meant, or of all that are found; return 1 if there is no server."""
+    """Print the jobs of the chosen server, or of all servers found; return 1 if there is none."""
     with reach.failures():
         servers, end = _servers(reach)
         kept_out = None if end is None or expected(end) else end
@@ -60,12 +60,12 @@ def proc_rows(servers: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def _short(nspace: str) -> str:
-    """Return a job's name as a narrow terminal can show it: without its middle, which is made up at random."""
+    """Return a job's name for a narrow terminal: without its middle, which is random."""
     return nspace if len(nspace) <= JOB_WIDTH else f"{nspace[: JOB_WIDTH - JOB_END - 1]}…{nspace[-JOB_END:]}"
 
 
 def _servers(reach: Reach) -> tuple[list[dict[str, Any]], PMIxError | None]:
-    """Return what servers tell, and why there is no further one."""
+    """Return the state of the servers that are found, and the error that ended the search."""
     tool = reach.tool()
     try:
         tool.open()
@@ -80,9 +80,9 @@ def _servers(reach: Reach) -> tuple[list[dict[str, Any]], PMIxError | None]:
             try:
                 other = look(tool)
             except (LostConnection, Unreachable):
-                # It has ended meanwhile.
+                # It has ended in the meantime.
                 continue
-            # Several servers of a session may be here, and each knows all of its jobs.
+            # Several servers of a session may run here, and each knows all of its jobs.
             seen = {job["nspace"] for server in found for job in server["jobs"]}
             jobs = [job for job in other["jobs"] if job["nspace"] not in seen]
             if jobs or not other["jobs"]:
@@ -115,7 +115,7 @@ def _procs(tool: Tool, nspace: str) -> list[dict[str, Any]]:
                     "node": row.hostname or "",
                     "executable": row.executable or "",
                     "command": commands[row.proc.rank] if row.proc.rank < len(commands) else "",
-                    # Native servers know it perhaps, but the tables that they send hold none.
+                    # Native servers may know it, but the tables that they send do not contain it.
                     "exit_code": _ask(tool, attrs.EXIT_CODE, proc=row.proc)
                     if state >= ProcState.UNTERMINATED
                     else None,
@@ -125,7 +125,7 @@ def _procs(tool: Tool, nspace: str) -> list[dict[str, Any]]:
 
 
 def _ask(tool: Tool, key: Attr[Any], nspace: str | None = None, proc: Proc | None = None) -> Any:
-    """Return an answer, None where the server has none: tools are jobs too, and have no procs to show."""
+    """Return an answer, None if the server has none: tools are jobs too, and have no procs to show."""
     try:
         return tool.query(key, nspace=nspace, proc=proc, default=None)
     except (LostConnection, Unreachable):

@@ -33,7 +33,7 @@ def publisher() -> Proc:
 
 @contextlib.contextmanager
 def _publishing(reach: Reach) -> Iterator[Tool]:
-    """Yield a tool that publishes; under that name where the server lets a name come back."""
+    """Yield a tool that publishes; under the name of `publisher` if the server lets a name connect again."""
     with reach.one() as tool:
         if not tool.supports("tool.reconnect"):
             yield tool
@@ -57,7 +57,7 @@ def publish(reach: Reach, items: list[str], range: str, persist: str, timeout: f
 
 
 def unpublish(reach: Reach, keys: list[str]) -> None:
-    """Take back what this user's commands have published."""
+    """Remove values that this user's commands have published."""
     with arguments():
         unpublish_op(tuple(keys), None, None)
     with reach.failures(), _publishing(reach) as tool:
@@ -65,7 +65,7 @@ def unpublish(reach: Reach, keys: list[str]) -> None:
 
 
 def lookup(reach: Reach, keys: list[str], wait: float | None, json: bool) -> None:
-    """Print published values; exit with 1 where one is missing."""
+    """Print published values; exit with 1 if one is missing."""
     with arguments():
         lookup_op(keys, wait, None, None, None)
     with reach.failures(), reach.one() as tool:

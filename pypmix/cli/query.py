@@ -1,4 +1,4 @@
-"""`pypmix query`: what a server answers to single questions."""
+"""`pypmix query`: prints a server's answers to single queries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def query(
     qualifiers: list[str],
     json: bool,
 ) -> None:
-    """Print the answers to questions; exit with 1 where one of them has none."""
+    """Print the answers to queries; exit with 1 if one of them has none."""
     if rank is not None and job is None:
         raise UsageError("a rank is one of a job: --job NSPACE --rank RANK")
     with arguments():
@@ -49,7 +49,7 @@ def query(
 def attribute(text: str) -> Attr[object] | str:
     """Return the attribute that a text names: `QUERY_NAMESPACES`, `PMIX_QUERY_NAMESPACES` or `pmix.qry.ns`.
 
-    Every text with a dot in it is a key: hosts answer keys of their own.
+    Every text with a dot in it is a key: hosts may answer keys outside the Standard.
     """
     if "." in text:
         check_key(text)

@@ -1,4 +1,4 @@
-"""The options by which a command says which server it means, and the tool that is connected to it."""
+"""The options by which a command chooses its server, and the tool that is connected to it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 CHOSEN = ("PMIX_LAUNCHER_RNDZ_URI", "PMIX_LAUNCHER_RNDZ_FILE", "PMIX_NAMESPACE")
-"""The variables by which a launcher, or the program that started this process in a job, says which server is meant."""
+"""The variables by which a launcher, or the program that started this process in a job, chooses the server."""
 
 ANSWER_SECONDS = 10
-"""The time in which a server has to let a tool in: one that is stopped never does, and others can still be shown."""
+"""Seconds that a server has to admit a tool: a stopped server never does, and others can still be shown."""
 
 
 MOST_APPS = 100
-"""The most applications of a job whose command lines are asked for."""
+"""The most applications of a job whose command lines are queried."""
 
 LONGEST_CHOICE = 100
 """The most characters of one server in a list of several."""
@@ -57,7 +57,7 @@ def add_reach(parser: argparse.ArgumentParser) -> None:
 
 
 class Reach(Record):
-    """Which server a command line names, and the command's name."""
+    """The server that a command line names, and the command's name."""
 
     command: str
     pid: int | None = None
@@ -69,7 +69,7 @@ class Reach(Record):
 
     @property
     def named(self) -> bool:
-        """Whether it names one at all."""
+        """Whether it names a server."""
         return bool(self.pid or self.nspace or self.uri or self.file or self.system)
 
     def tool(self) -> Tool:
@@ -88,9 +88,9 @@ class Reach(Record):
             )
 
     def further(self, tool: Tool) -> PMIxError | None:
-        """Connect a tool to one more server of this user and make it the primary one; return why there is none.
+        """Connect a tool to one more server of this user and make it the primary one; return the error if that fails.
 
-        The error is to be told where it is not `expected`.
+        The error is to be shown unless it is `expected`.
         """
         if tool.engine.name == "native":
             return Unreachable("libpmix attaches to servers that are named, and looks for none")
@@ -102,15 +102,15 @@ class Reach(Record):
 
     @property
     def _limit(self) -> list[Info]:
-        # libpmix has limits of its own.
+        # libpmix has its own limits.
         return [] if requested(None, os.environ) == "native" else [attrs.TIMEOUT(ANSWER_SECONDS)]
 
     @contextlib.contextmanager
     def one(self) -> Iterator[Tool]:
-        """Yield a tool of the server that is meant, and tell a person which one that is.
+        """Yield a tool of the chosen server, and show a person its name.
 
         Raises:
-            UsageError: None is named, and there are several with jobs of their own.
+            UsageError: No server is named, and there are several with different jobs.
         """
         with self.tool() as tool:
             if not self.named:
@@ -134,7 +134,7 @@ class Reach(Record):
             told: dict[frozenset[str], str] = {}
             for server, found in jobs.items():
                 tool.set_server(server)
-                # Servers of one session are one choice; those without a job are one each.
+                # Servers of one session are one choice; each server without a job is a separate one.
                 told.setdefault(frozenset(found or {str(server)}), _choice(tool, server, found))
             text = "\n  ".join(["there are several servers of this user; name one:", *told.values()])
             raise UsageError(printable_lines(text))
@@ -144,7 +144,7 @@ class Reach(Record):
                 tool.disconnect_from_server(server)
 
     def say(self, text: object) -> None:
-        """Write a message of the command's own to standard error."""
+        """Write a message of the command to standard error."""
         print(f"pypmix {self.command}: {printable_lines(text)}", file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
@@ -156,7 +156,7 @@ class Reach(Record):
             self.say(error)
             raise SystemExit(1) from None
         except BrokenPipeError:
-            # The reader of our output has gone: end as SIGPIPE ends a program.
+            # The reader of our output has exited: end as SIGPIPE ends a program.
             sys.stdout = None
             raise SystemExit(141) from None
 
@@ -171,12 +171,12 @@ def arguments() -> Iterator[None]:
 
 
 def chosen() -> bool:
-    """Tell whether the environment says which server is meant."""
+    """Return True if the environment chooses the server."""
     return any(os.environ.get(name) for name in CHOSEN)
 
 
 def expected(error: PMIxError) -> bool:
-    """Tell whether there is no server, or only what dead ones have left behind, and not one that keeps a tool out."""
+    """Return True if no server was found, or only files of dead ones, rather than a server that refuses the tool."""
     return error.status == statuses.ERR_UNREACH
 
 
@@ -198,7 +198,7 @@ def command_lines(tool: Tool, nspace: str) -> list[tuple[int, str]]:
 
 
 def shown_command(line: str) -> str:
-    """Return a command line as tables show it: without the interpreter and the folders of its program."""
+    """Return a command line in its form for tables: without the interpreter and the folders of its program."""
     words = line.split()
     if len(words) > 1 and _INTERPRETER.fullmatch(os.path.basename(words[0])):
         del words[0]
@@ -208,7 +208,7 @@ def shown_command(line: str) -> str:
 
 
 def _choice(tool: Tool, server: Proc, jobs: set[str]) -> str:
-    """Return the line of one server in a list of several: the option that names it, its age, and what it runs."""
+    """Return the line of one server in a list of several: the option that names it, its age, and its programs."""
     try:
         pid = tool.query(attrs.SERVER_PIDINFO, default=0)
     except PMIxError:
@@ -221,10 +221,10 @@ def _choice(tool: Tool, server: Proc, jobs: set[str]) -> str:
 
 
 def age_of(pid: int) -> float | None:
-    """Return how many seconds ago a process of this machine started; None if that cannot be known."""
+    """Return the seconds since a process of this machine started; None if that is unknown."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat, open("/proc/uptime", "rb") as uptime:
-            # The name of the program, in parentheses, may hold anything.
+            # The name of the program, in parentheses, may contain anything.
             ticks = int(stat.read().rpartition(b")")[2].split()[19])
             return max(0.0, float(uptime.read().split()[0]) - ticks / os.sysconf("SC_CLK_TCK"))
     except (OSError, ValueError, IndexError):

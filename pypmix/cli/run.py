@@ -1,4 +1,4 @@
-"""`pypmix run`: run a job on this machine, or on the nodes that a roster knows."""
+"""`pypmix run`: runs a job on this machine, or on the nodes of a roster."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 LOCAL = "local"
-"""The word by which `--roster` names this machine."""
+"""The value of `--roster` that names this machine."""
 
 MARKS = ("SLURM_JOB_ID", "JOB_COMPLETION_INDEX", "FLUX_URI")
 """Variables of resource managers that may have several nodes for this run."""
 
 
 FIRST_USER, NO_PERSON = 1000, 65534
-"""The lowest number of a person's account, by custom, and the account that belongs to none."""
+"""The lowest number of a person's account, by custom, and the account that belongs to no person."""
 
 OPEN_TO_ALL = (
     "one packet of any of them can end a server of libpmix, and the job with it: serve with the Python engine here "
@@ -76,7 +76,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def alone(where: Where, env: Mapping[str, str]) -> bool:
-    """Tell whether a run is one of this machine; costs next to nothing, since every run asks."""
+    """Return True if a run needs this machine only; a cheap check, since every run makes it."""
     if where.roster == LOCAL:
         return True
     return not (where.roster or where.hosts or where.symmetric or any(mark in env for mark in MARKS))
@@ -84,7 +84,7 @@ def alone(where: Where, env: Mapping[str, str]) -> bool:
 
 def _run_here(request: Request) -> int:
     """Run the job on this machine."""
-    # On other nodes it is imported while these are being started.
+    # For other nodes it is imported while these are being started.
     from pypmix.host.local import LocalHost
 
     if request.server_engine == "native":
@@ -93,7 +93,7 @@ def _run_here(request: Request) -> int:
 
 
 def _run_there(request: Request, cluster: Cluster) -> int:
-    """Run the job on the nodes of a cluster, or be the daemon of one of them."""
+    """Run the job on the nodes of a cluster, or serve as the daemon of one of them."""
     from pypmix.host.rosters.base import RosterError
 
     try:
@@ -110,12 +110,12 @@ def _run_there(request: Request, cluster: Cluster) -> int:
 
 
 def _added(request: Request) -> dict[str, str]:
-    """Return what the environment of all ranks has on top of this process's."""
+    """Return the variables that the environment of all ranks has in addition to this process's."""
     return {"PYPMIX_ENGINE": request.engine} if request.engine else {}
 
 
 def _run(request: Request, make: Callable[..., LocalHost]) -> int:
-    """Run the job on what a class of hosts, or a function, makes."""
+    """Run the job on a host that a class or a function makes."""
     try:
         trace = None if request.trace is None else _tracing(request.trace)
     except OSError as error:
@@ -136,11 +136,11 @@ def _run(request: Request, make: Callable[..., LocalHost]) -> int:
     except OSError as error:
         return _refused(error)
     except EngineUnavailable as error:
-        # Its own hint is for clients, which have no options.
+        # Its hint is for clients, which have no options.
         say(f"{error.detail}\nName a libpmix with --server-libpmix PATH, or leave out --server-engine native.")
         return 1
     except PMIxError as error:
-        # What a node has said of itself stands alone.
+        # A message of a node is shown without a prefix.
         plain = error.status == statuses.ERROR and not error.operation
         say("\n".join(filter(None, (error.detail, error.hint))) if plain else str(error))
         return 1
@@ -150,7 +150,7 @@ def _run(request: Request, make: Callable[..., LocalHost]) -> int:
 
 
 def other_users() -> list[str]:
-    """Return which other users than this one, root and the system's own run processes on this machine."""
+    """Return the users that run processes on this machine, without this user, root and the system's users."""
     found = set()
     for pid in os.listdir("/proc"):
         if pid.isdigit():
@@ -160,7 +160,7 @@ def other_users() -> list[str]:
 
 
 def _warn_of_others() -> None:
-    """Say that other users can end a server of libpmix, if there are any."""
+    """Warn that other users can end a server of libpmix, if there are any."""
     if users := other_users():
         say(f"{listed(users)} run processes on this machine; {OPEN_TO_ALL}")
 
@@ -202,13 +202,13 @@ def _recording(path: str) -> Wrap:
 def _tracing(path: str) -> TraceFile:
     from pypmix.host.tracing.write import TraceFile
 
-    # All that is noted is kept for a while: to look through it for garbage again and again would only cost time.
+    # All entries are kept for a while: to look through them for garbage repeatedly would only cost time.
     gc.set_threshold(50_000, 50, 50)
     return TraceFile(path)
 
 
 def _refused(error: OSError) -> int:
-    """Say why the job was not started, and return what a shell would."""
+    """Report why the job was not started, and return the exit code that a shell would."""
     from pypmix.host.launch import NotExecutable, is_missing
 
     if isinstance(error, NotExecutable):
@@ -219,15 +219,15 @@ def _refused(error: OSError) -> int:
 
 
 def _meant(program: object) -> str:
-    """Return what may have been meant where a Python file is to be executed."""
+    """Return a suggestion if a Python file was to be executed."""
     is_script = isinstance(program, str) and program.endswith(".py") and os.path.isfile(program)
     return f"; did you mean `python {program}`?" if is_script else ""
 
 
 def say(text: str) -> None:
-    """Write a message of the launcher's own to its standard error."""
+    """Write a message of the launcher to its standard error."""
     try:
         print(f"pypmix run: {printable_lines(text)}", file=sys.stderr, flush=True)
     except (OSError, AttributeError):
-        # Its reader has gone.
+        # Its reader has exited.
         return

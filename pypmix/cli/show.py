@@ -23,7 +23,7 @@ _UNPRINTABLE = re.compile(r"[^ -~]")
 
 
 def plain(value: object) -> Any:
-    """Return a value as JSON has it: procs as `nspace:rank`, bytes as hexadecimal digits, records as objects."""
+    """Return a value in its form for JSON: procs as `nspace:rank`, bytes as hexadecimal digits, records as objects."""
     match value:
         case Enum():
             return value.name
@@ -54,9 +54,9 @@ def fields(record: Record) -> list[str]:
 
 
 def as_json(value: object, indent: int | None = 2) -> str:
-    r"""Return a value as JSON text, in which what does something to a terminal is escaped (`\u009b`)."""
+    r"""Return a value as JSON text, in which characters that control a terminal are escaped (`\u009b`)."""
     text = json.dumps(plain(value), indent=indent, ensure_ascii=not takes_all())
-    # Its own line breaks are all that are left of those that JSON has to escape.
+    # JSON escapes all line breaks but its own.
     return "\n".join([line if line.isprintable() else _UNPRINTABLE.sub(_escaped, line) for line in text.split("\n")])
 
 
@@ -71,7 +71,7 @@ def as_text(value: object) -> str:
 
 
 STYLES = {"good": "32", "bad": "31", "odd": "33", "dim": "2", "bold": "1"}
-"""The styles that a terminal shows, by what they are for."""
+"""The styles of text on a terminal, by purpose."""
 
 
 def table(headings: tuple[str, ...], rows: list[tuple[str, ...]], out: TextIO | None = None) -> str:
@@ -87,7 +87,7 @@ def grid(rows: list[tuple[str, ...]], styles: list[str], out: TextIO) -> str:
     colors = styled(out) and not os.environ.get("NO_COLOR")
     lines = []
     for number, row in enumerate(cells):
-        # Lines that are folded can neither be read by grep nor copied.
+        # Folded lines can neither be searched by grep nor copied.
         folded = (textwrap.wrap(row[-1], room, break_on_hyphens=False) if room else [row[-1]]) or [""]
         style = STYLES.get(styles[number], "") if colors and number < len(styles) else ""
         for first, text in enumerate(folded):

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 def occupy() -> None:
-    """See to it that descriptors 0 to 2 are open, so that no pipe or socket of ours takes their place."""
+    """Make sure that descriptors 0 to 2 are open, so that no pipe or socket of ours gets their numbers."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)
 
 
 def prepare() -> None:
-    """See to it that all can be written: to a stream that is closed without effect, and characters by their escapes."""
+    """Make sure that writing never fails: a closed stream discards text, and missing characters are escaped."""
     occupy()
-    # A message for a standard error that is not there would go to the output.
+    # A message for a missing standard error would go to the output.
     sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -30,10 +30,10 @@ def prepare() -> None:
 
 
 def styled(out: TextIO) -> bool:
-    """Tell whether a stream is a terminal that carries out sequences."""
+    """Return True if a stream is a terminal that supports control sequences."""
     return out.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def takes_all() -> bool:
-    """Tell whether standard output has all characters, as UTF-8 has them."""
+    """Return True if the encoding of standard output has all characters, as UTF-8 does."""
     return codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"

@@ -1,4 +1,4 @@
-"""`pypmix top`: jobs while they run: their procs, pending operations, and the procs that these wait for."""
+"""`pypmix top`: shows jobs while they run: their procs, pending operations, and the procs that these wait for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENDED = "the server is gone"
 
 
 def top(reach: Reach, once: bool, json: bool, interval: float) -> None:
-    """Print the jobs of the server that is meant, or of all that are found: once, or again and again until they end."""
+    """Print the jobs of the chosen server, or of all servers found: once, or repeatedly until they end."""
     with reach.failures(), reach.tool() as tool:
         end = None
         while not reach.named and end is None:
@@ -44,7 +44,7 @@ def top(reach: Reach, once: bool, json: bool, interval: float) -> None:
 
 
 def _all(tool: Tool, servers: list[Proc]) -> list[dict[str, Any]]:
-    """Return what the servers tell; those that have gone are taken out of the list."""
+    """Return the state of the servers; ended servers are removed from the list."""
     found = []
     for server in list(servers):
         try:
@@ -58,7 +58,7 @@ def _all(tool: Tool, servers: list[Proc]) -> list[dict[str, Any]]:
 
 
 def _pending(tool: Tool) -> list[dict[str, Any]] | None:
-    """Return what is pending, None where the server does not tell."""
+    """Return the pending operations, None if the server does not report them."""
     try:
         infos = tool.query(pending.KEY, default=None)
         return None if infos is None else [_plain(entry) for entry in pending.unpack(infos)]
@@ -86,7 +86,7 @@ def _proc(row: ProcInfo) -> dict[str, Any]:
 
 
 def waiting(item: dict[str, Any], several: bool = False, job: str = "") -> str:
-    """Return a line about a pending operation: how many procs have come, and the missing ones.
+    """Return a line about a pending operation: how many procs have arrived, and the missing ones.
 
     Args:
         item: The operation.
@@ -138,11 +138,11 @@ def _cut(rows: list[tuple[str, ...]], columns: int) -> list[tuple[str, ...]]:
 
 
 ENTER, REDRAW, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[H", "\x1b[?25h\x1b[?1049l"
-"""Sequences for a terminal: show a second screen without a cursor, begin at its top again, show the first."""
+"""Sequences for a terminal: show a second screen without a cursor, return to its top, show the first."""
 
 
 def _live(reach: Reach, tool: Tool, servers: list[Proc], interval: float) -> None:
-    # The terminal has to be given back as it was, and commands die of these otherwise.
+    # The terminal has to be restored, and these signals end commands by default.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGTSTP, _pause)
@@ -167,19 +167,19 @@ def _live(reach: Reach, tool: Tool, servers: list[Proc], interval: float) -> Non
         _keys.give_back()
         sys.stdout.write(LEAVE)
         sys.stdout.flush()
-        # A second Ctrl-C is not to wait for the server.
+        # A second Ctrl-C must not wait for the server.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     reach.say(ENDED)
 
 
 class _Keys:
-    """Single keys of the terminal that standard input is, if it is one."""
+    """Single keys of standard input, if it is a terminal."""
 
     def __init__(self) -> None:
         self._before: list[Any] | None = None
 
     def take(self) -> None:
-        """Let keys come one by one and unseen; Ctrl-C and Ctrl-Z stay what they are."""
+        """Read keys one by one and without echo; Ctrl-C and Ctrl-Z keep their effects."""
         import termios
 
         if _in_background():
@@ -192,7 +192,7 @@ class _Keys:
             termios.tcsetattr(0, termios.TCSANOW, mode)
 
     def give_back(self) -> None:
-        """Let the terminal be as it was before."""
+        """Restore the terminal."""
         import termios
 
         if self._before is not None:
@@ -201,7 +201,7 @@ class _Keys:
             self._before = None
 
     def pressed(self, key: str, seconds: float) -> bool:
-        """Wait for a key, and return True if this one was pressed before the time was over."""
+        """Wait for a key, and return True if `key` was pressed within `seconds`."""
         if self._before is None:
             time.sleep(seconds)
             return False
@@ -221,7 +221,7 @@ def _in_background() -> bool:
     try:
         return os.tcgetpgrp(0) != os.getpgrp()
     except OSError:
-        # It is not a terminal, or that of another session.
+        # It is not a terminal, or it belongs to another session.
         return False
 
 
@@ -233,8 +233,8 @@ def _end(number: int, _frame: object) -> NoReturn:
 
 
 def _pause(number: int, _frame: object) -> None:
-    """Lend the terminal to the shell while the command is stopped."""
-    # Not by way of the stream: the signal may have come in the middle of a write to it.
+    """Give the terminal to the shell while the command is stopped."""
+    # Not through the stream: the signal may have interrupted a write to it.
     _keys.give_back()
     os.write(1, LEAVE.encode())
     signal.signal(number, signal.SIG_DFL)
@@ -245,5 +245,5 @@ def _pause(number: int, _frame: object) -> None:
 
 
 def _folded(line: str, width: int) -> list[str]:
-    """Return a line as the lines that a terminal shows; what is styled fits already."""
+    """Return a line as the lines that a terminal shows; styled lines fit already."""
     return [line] if line.startswith("\x1b") else textwrap.wrap(line, width, drop_whitespace=False) or [""]

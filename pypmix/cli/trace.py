@@ -49,18 +49,18 @@ def trace(file: str, html: str, otlp: str, json: bool, all: bool) -> int:
 
 
 def _write(path: str, text: str) -> None:
-    """Write a page that only its owner reads, as the trace itself: what procs name groups and keys is theirs alone."""
+    """Write a page that only its owner can read, like the trace itself: names of groups and keys are private."""
     with open(open_private(path), "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def summarize(found: Trace) -> dict[str, Any]:
-    """Return what a trace says in short; times are in milliseconds.
+    """Return the summary of a trace; times are in milliseconds.
 
     Returns:
-        `requests`, `upcalls`, `left_out`, `length`, `nodes`, `jobs`; `collectives`, those that failed
-        first, and the slowest first; `waited_for`, the procs that others waited for, the most first; and `ranks`, all
-        procs in their order.
+        `requests`, `upcalls`, `left_out`, `length`, `nodes`, `jobs`; `collectives`, failed ones first, then the
+        slowest; `waited_for`, the procs that others waited for, the most first; and `ranks`, all procs in their
+        order.
     """
     together = found.collectives()
     return {
@@ -77,7 +77,7 @@ def summarize(found: Trace) -> dict[str, Any]:
 
 
 def _place(each: Collective) -> tuple[bool, float]:
-    """Return what collectives are sorted by: those that failed come first, however soon they did."""
+    """Return the sort key of a collective: failed ones come first, however short they were."""
     return not each.status, each.begin - each.end
 
 
@@ -113,7 +113,7 @@ def _waited_for(found: Trace, together: list[Collective]) -> list[dict[str, Any]
         for proc in each.missing:
             row(proc)["missed"] += 1
     for call in found.calls:
-        # What concerns a whole job waits for no rank.
+        # A get from a whole job waits for no rank.
         if call.name == "get" and call.procs != call.proc and not call.procs.endswith(":*"):
             row(call.procs)["gets"] += 1
             row(call.procs)["get_time"] += (call.end - call.begin) / 1000
@@ -151,7 +151,7 @@ def _ranks(found: Trace) -> list[dict[str, Any]]:
 
 
 def _covered(calls: list[Call]) -> float:
-    """Return how long any of some requests was under way."""
+    """Return the time during which any of some requests was pending."""
     found = until = 0.0
     for call in calls:
         found += max(0.0, call.end - max(until, call.begin))
@@ -172,7 +172,7 @@ PROCS = re.compile(r"[^ ]+:(\*|[0-9,-]+)( [^ ]+:(\*|[0-9,-]+))*")
 
 
 class Names:
-    """The names of procs for people: those of the first job without its nspace.
+    """The names of procs for people: without the nspace for procs of the first job.
 
     Args:
         jobs: The jobs.
@@ -211,9 +211,9 @@ def text(summary: dict[str, Any], file: str, most: int | None) -> str:
     """Return the summary for people.
 
     Args:
-        summary: What `summarize` has returned.
+        summary: The result of `summarize`.
         file: The name of the trace.
-        most: How many rows a table has at most; None for all.
+        most: The largest number of rows of a table; None for all.
     """
     names = Names(summary["jobs"])
     parts = [_head(summary, file)]
@@ -272,7 +272,7 @@ def _section(title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ..
 
 
 def page(found: Trace, summary: dict[str, Any], title: str) -> str:
-    """Return the page that shows a trace: a file of its own, which loads nothing."""
+    """Return the page that shows a trace: a single file, which loads nothing."""
     names = Names(found.jobs)
     kinds: dict[tuple[str, ...], int] = {}
     threads: dict[int, dict[str, Any]] = {}
@@ -314,7 +314,7 @@ def page(found: Trace, summary: dict[str, Any], title: str) -> str:
         "ranks": [{**each, "proc": names.proc(each["proc"])} for each in summary["ranks"]],
         "summary": text(summary, title, SHOWN).partition("\n")[0],
     }
-    # Nothing in it may end the element that holds it.
+    # Nothing in it may end the element that contains it.
     packed = json_module.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     template = Path(__file__).with_name("trace.html").read_text(encoding="utf-8")
     return template.replace("{{DATA}}", packed, 1)
