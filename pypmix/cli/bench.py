@@ -80,7 +80,7 @@ def bench(
 
     Args:
         ranks: The numbers of ranks.
-        engines: The engines; empty for all that can be used here.
+        engines: The engines; empty for all usable engines.
         launchers: Command lines in which `{n}` stands for the number of ranks; `pypmix run` comes before them.
         rounds: The number of runs of each case.
         repeats: How often a run repeats each operation.

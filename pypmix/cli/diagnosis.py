@@ -1,4 +1,4 @@
-"""The findings of `pypmix doctor`: engines, libraries, the launcher's environment, the verdict, and what to change."""
+"""The findings of `pypmix doctor`: engines, libraries, the launcher's environment, the verdict, and fixes."""
 
 from __future__ import annotations
 

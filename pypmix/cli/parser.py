@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the known word that is most like `word`, empty if there is no similar one."""
+    """Return a hint at the known word that is most like `word`, empty if none is similar."""
     import difflib
 
     # All options begin with dashes, which would make any two of them similar.

@@ -87,7 +87,7 @@ def loopback(name: str) -> bool:
 
 
 def munge() -> tuple[str, str]:
-    """Return a credential of munge, or the reason why there is none."""
+    """Return a credential of munge, or the error instead."""
     try:
         from pypmix.engine.munge import seal
 

@@ -24,7 +24,7 @@ _TABLES = (attrs.QUERY_PROC_TABLE, attrs.QUERY_LOCAL_PROC_TABLE)
 
 
 def ps(reach: Reach, json: bool) -> int:
-    """Print the jobs of the chosen server, or of all servers found; return 1 if there is none."""
+    """Print the jobs of the chosen server, or of all servers found; return 1 if none is found."""
     with reach.failures():
         servers, end = _servers(reach)
         kept_out = None if end is None or expected(end) else end

@@ -118,7 +118,7 @@ def listening_address(interface: str, launcher: Sequence[Address]) -> str:
 
 
 def _source(host: str, port: int) -> str:
-    """Return the address of this machine from which another one is reached; empty if there is no route."""
+    """Return the address of this machine from which another one is reached; empty without a route."""
     try:
         found = resolved(host, port, socket.SOCK_DGRAM)
     except OSError:

@@ -109,7 +109,7 @@ class Cleanups:
 
 
 def read(host: Manager, directives: Iterable[Info], uid: int) -> Wish | None:
-    """Return the removal that directives request, None if there is none.
+    """Return the removal that directives request, None if they request nothing.
 
     Args:
         host: The host.

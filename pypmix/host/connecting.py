@@ -1,6 +1,6 @@
 """Connect and disconnect on one node: all live participants have arrived already, and the host knows them.
 
-Fences with procs of other nodes and direct modexes fail: there is no other node.
+Fences with procs of other nodes and direct modexes fail: the host has one node.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ class Crossings(Exchanging):
 
     Args:
         host: The host.
-        only: Returns True for operations to answer here; by default all that crossings can answer. The server and the
-            other answers of the host handle the rest.
+        only: Returns True for operations to answer here; by default all operations that crossings support. The server
+            and the other answers of the host handle the rest.
         joining: The other clusters that it is joined with; None for none.
         hub: Connects the exchanges of its nodes, without other clusters; by default a hub on the host's loop.
         now: The clock of that loop.

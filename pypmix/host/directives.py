@@ -82,7 +82,7 @@ class Wish:
         self.forwards_env = False
 
     def of_app(self) -> Wish:
-        """Return a wish that begins with this one, and shares with it all that does not concern only an application."""
+        """Return a wish for an application that begins with this one; wishes about the whole job are shared."""
         wish = Wish()
         wish.__dict__.update(self.__dict__)
         wish.changes = list(self.changes)
@@ -261,7 +261,7 @@ def _not_crowded(wish: Wish, data: bool) -> None:
 
 
 def _stop(attribute: Attr[object]) -> Reader:
-    """Refuse to stop procs for a debugger: a host that cannot must say so (the Standard, "Debugger attributes")."""
+    """Refuse to stop procs for a debugger: the Standard ("Debugger attributes") forbids to ignore this."""
 
     def read(_wish: Wish, data: Any) -> None:
         if data is not False:

@@ -61,7 +61,7 @@ def remove(folder: str, kept: Callable[[str], bool] | None = None) -> None:
     try:
         entries = list(os.scandir(folder))
     except OSError:
-        # An empty folder can be removed even if there is no descriptor to list it.
+        # An empty folder can be removed even if no descriptor is left to list it.
         entries = []
     for entry in entries:
         if kept is not None and kept(entry.name):

@@ -77,7 +77,7 @@ class Guard:
                 setsigdef=BLOCKED,
             )
         except FileNotFoundError:
-            # Without a shell there is no guard: a SIGKILL of the host then ends PMIx processes only, by the
+            # Without a shell the guard cannot run: a SIGKILL of the host then ends PMIx processes only, by the
             # loss of their server.
             pass
         finally:

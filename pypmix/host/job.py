@@ -33,7 +33,7 @@ RANDOM_ALONE = 20
 def new_nspace(alone: bool) -> str:
     """Return an nspace for a session without a given one; the nspaces of its jobs begin with it.
 
-    A client of any release shows its nspace to its server as proof that it came in its environment, which other users
+    A client of any release shows its nspace to its server as proof: the nspace is in its environment, which other users
     cannot read. So it must not be used in names of files or on command lines, which they can read.
 
     Args:

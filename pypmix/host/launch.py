@@ -58,7 +58,7 @@ def is_missing(error: OSError) -> bool:
 
 
 def with_python(path: str) -> str:
-    """Return a PATH whose first Python is the one that runs this process."""
+    """Return a PATH whose first Python is the Python of this process."""
     own = os.path.dirname(sys.executable)
     for folder in path.split(os.pathsep):
         if folder == own:

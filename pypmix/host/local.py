@@ -80,7 +80,7 @@ class LocalHost(ServingManager):
         apps: The applications to run; ranks are numbered through all of them.
         terms: The terms of the first job.
         engine: The engine of the servers, `python` or `native`.
-        library: The libpmix that a native server runs on; by default `PYPMIX_LIBPMIX`, or the one that is found.
+        library: The libpmix that a native server runs on; by default `PYPMIX_LIBPMIX`, or a library that is found.
         nodes: The number of nodes; more than one on the Python engine only.
         env: The environment that ranks inherit; by default the environment of this process. Variables of an outer job
             are removed.
@@ -112,7 +112,7 @@ class LocalHost(ServingManager):
     Attributes:
         job: The first job; with daemons, it is made once they have joined.
         trace: The file of the trace; None for none.
-        broken: An internal fault that ends all jobs; None while there is none.
+        broken: An internal fault that ends all jobs; None unless one occurs.
     """
 
     def __init__(

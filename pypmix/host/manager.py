@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     class Joint(Protocol):
         """The operations that servers of several nodes carry out together.
 
-        `prompt` says whether its methods may be called on any thread, and are called at once.
+        `prompt`: whether its methods may be called on any thread, and are called at once.
         """
 
         prompt: bool
@@ -125,7 +125,7 @@ class Manager:
         nodes: The nodes.
         native: Whether its server uses libpmix.
         forks: The fork servers for ranks that run Python programs; None if every rank is started separately.
-        due: The time at which the limit of all jobs ends, by `time.monotonic`; None if there is no limit.
+        due: The time at which the limit of all jobs ends, by `time.monotonic`; None without a limit.
         wdir: The folder for jobs that name no other folder.
         next_context_id: Returns a context id that no other group of the session has; from any thread.
         at_rank_end: Called with the job and the rank when a rank has ended.

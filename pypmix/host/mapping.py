@@ -58,7 +58,7 @@ class Mapping(Record):
         Args:
             text: The text.
             rank_by: See `Mapping`.
-            crowded: Whether nodes may be oversubscribed if the text does not say.
+            crowded: Whether nodes may be oversubscribed if the text does not set it.
 
         Raises:
             ValueError: The text is not a mapping.

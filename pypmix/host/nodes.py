@@ -128,7 +128,7 @@ class HostNode:
         raise NotImplementedError
 
     def catch_up(self) -> None:
-        """Make the server pass all former requests of its clients to the host."""
+        """Make the server pass all earlier requests of its clients to the host."""
         raise NotImplementedError
 
     def pending(self) -> list[Pending]:
@@ -218,7 +218,7 @@ class LocalNode(HostNode):
         self.server.deliver_output(output)
 
     def catch_up(self) -> None:
-        """Make the server pass all former requests of its clients to the host."""
+        """Make the server pass all earlier requests of its clients to the host."""
         self.server.session.catch_up()
 
     def pending(self) -> list[Pending]:

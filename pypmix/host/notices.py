@@ -1,7 +1,7 @@
 """The events that a host raises: procs that end and fail, jobs that start and end; and the codes that clients want.
 
 They are sent to all of the session: its jobs come from each other by spawns, which connect them, and tools are outside
-of jobs. They are never sent to default handlers, since libraries take any event of these as a failure of their own job.
+of jobs. They are never sent to default handlers, since libraries treat each event there as a failure of their job.
 A failure is raised in any case, since a client may register for it later.
 
 By the Standard, the end of a proc that ends well is raised if its spawn requests it (`NOTIFY_PROC_TERMINATION`), and
@@ -162,7 +162,7 @@ def _deregister(host: Manager, upcall: Upcall) -> None:
 
 
 def _notify(_host: Manager, upcall: Upcall) -> None:
-    # The server has passed it to its clients, and there is no other server to inform.
+    # The server has passed it to its clients, and this host has no other server to inform.
     assert isinstance(upcall.op, NotifyEvent)
     upcall.reply()
 

@@ -93,7 +93,7 @@ class Sink:
     def _flush(self) -> None:
         try:
             while self._backlog and (not self._blocks or self._poll.poll(0)):
-                # A pipe that is ready accepts PIPE_BUF bytes without blocking, and no more.
+                # A pipe that is ready accepts PIPE_BUF bytes without blocking, but not always more.
                 piece = self._backlog[: select.PIPE_BUF] if self._blocks else self._backlog
                 del self._backlog[: os.write(self.fd, piece)]
         except BlockingIOError:
@@ -166,7 +166,7 @@ class Stream:
 
     Attributes:
         tap: Called with each piece that was read, and at the end with empty data.
-        untapped: Called when a piece was read and there is no tap; it may set a tap.
+        untapped: Called when a piece was read without a tap; it may set a tap.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Stream:
             self._loop.unwatch(self._fd)
 
     def _read(self) -> int:
-        """Read once; return the size of the data, 0 if there is none now."""
+        """Read once; return the size of the data, 0 if none is available now."""
         if self._fd < 0:
             return 0
         try:

@@ -150,7 +150,7 @@ def _local_table(asked: Asked) -> Value | None:
 
 
 def _one(asked: Asked) -> tuple[RunningJob, Rank] | None:
-    """Return the rank of the query; None if there is none or more than one."""
+    """Return the rank of the query; None unless it is exactly one."""
     ranks = asked.ranks
     return ranks[0] if asked.rank is not None and len(ranks) == 1 else None
 
@@ -277,7 +277,7 @@ def _spawning(_asked: Asked) -> Value:
     return _string(",".join(sorted({*READERS, *MET})))
 
 
-# What is supported.
+# Supported keys and attributes.
 
 OF_THE_NODE = frozenset((attrs.QUERY_MEMORY_USAGE.key, attrs.AVAIL_PHYS_MEMORY.key))
 """Keys that are answered by the requestor's node."""

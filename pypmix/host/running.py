@@ -6,8 +6,8 @@ A `RunningJob` is the state that a host keeps of one of its jobs; a `Launch` is 
 All of it happens on the thread of the host's loop:
 
 1. `Launch.start` starts the ranks, each in a separate process group.
-2. The kernel reports the end of a rank by its pidfd (`_ready`); without pidfds the job polls. The rank stays a zombie,
-   so that neither its pid nor its process group is given to another process.
+2. The kernel reports the end of a rank by its pidfd (`look`); without pidfds the job polls. The rank stays a zombie, so
+   that neither its pid nor its process group is given to another process.
 3. A rank that has failed is judged (`_judge`): depending on the terms of the job it ends the job, or is only recorded.
 4. When the last rank of a launch has ended, and the launch is not held, it is swept: the processes that its ranks left
    in their process groups get SIGTERM, and SIGKILL after the grace. The kernel does not report that a process group is
@@ -248,7 +248,7 @@ class RunningJob:
         self._open_files.append(copy)
         return copy
 
-    # What happens to the ranks
+    # Ends of the ranks
 
     @vital
     def watch_without_pidfds(self) -> None:
@@ -330,7 +330,7 @@ class RunningJob:
             self._culprit = culprit
             reason = culprit.end() + self.others(culprit)
             if self.partial is not None:
-                # Some ranks were ended on request, which the others may not survive: the request is what counts.
+                # Some ranks were ended on request, which the others may not survive: the request decides.
                 code, reason = self.partial.code, f"{self.partial.reason}; then {reason}"
             self.end(code, reason)
         else:
@@ -594,7 +594,7 @@ class Launch:
     # Starting
 
     def start(self, apps: Sequence[Application], programs: Sequence[str], limits: tuple[int, int] | None) -> None:
-        """Start the ranks; one that cannot be started ends the job.
+        """Start the ranks; a rank that cannot be started ends the job.
 
         Args:
             apps: The applications of the job, which the ranks run.

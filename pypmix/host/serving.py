@@ -71,7 +71,7 @@ class ServingManager(Manager):
         return self.part(Notices)
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
-        """Make sure that there are notices to report the failure of a rank, and proceed as `Manager` does."""
+        """Handle the end of a rank, and raise its events if it has failed."""
         if rank.blame or rank.excused:
             # They are made only if there is something to report.
             _ = self.notices
@@ -119,7 +119,7 @@ class ServingManager(Manager):
                     self._cross(crossings.connected, node, op.proc)
             case ClientFinalized():
                 self._note(op.proc, FINALIZED)
-                # After its former requests.
+                # After its earlier requests.
                 if crossings is not None:
                     self._cross(crossings.finalized, node, op.proc)
                 self.turns.add(op.proc, lambda: gone(self, op.proc))

@@ -381,7 +381,7 @@ class Fleet:
         self._loop.later(after, lambda: self._tell_progress(2 * after))
 
     def _advice(self, late: Sequence[_Daemon]) -> str:
-        """Return what may keep daemons from joining: first the trouble of daemons that are not ready."""
+        """Return a hint at the reason why daemons do not join: first the trouble of a daemon that is not ready."""
         for daemon in late:
             if not daemon.ready and (trouble := daemon.started.trouble()):
                 printed = daemon.said.decode(errors="replace").strip().rpartition("\n")[2]
@@ -431,7 +431,7 @@ class Fleet:
                 return
             if not daemon.ready:
                 self._refuse(daemon)
-            # A former report of the roster may give a better reason.
+            # An earlier report of the roster may give a better reason.
             self.session.carry_out(self)
             if daemon.present:
                 # Its last messages may follow, and then the end of its connection: pipe and connection are not ordered.
