@@ -392,7 +392,7 @@ class LocalHost(ServingManager):
         self.loop.post(lambda: self._interrupted(signum))
 
     def run(self) -> Outcome:
-        """Run the job and return when it and all jobs that it has spawned have ended; to be called once.
+        """Run the job and return when nothing of it and of the jobs that it has spawned is left; to be called once.
 
         Returns:
             The first failure; code 0 if there was none.
@@ -489,7 +489,7 @@ class LocalHost(ServingManager):
         self._hand_over()
 
     def crossings(self) -> Crossings:
-        """Make the operations that the servers of several simulated nodes carry out together."""
+        """Make the crossings of the servers of several simulated nodes."""
         from pypmix.host.crossings import Crossings
 
         return Crossings(self)
