@@ -6,7 +6,7 @@ all have reported that they are ready and take part in the exchange. From then o
 connection, its standard output or the daemon itself ends, or if the roster reports it: its ranks are lost with it. The
 connection of a daemon that no longer answers ends after `keep_alive` seconds (`pypmix.host.exchange.keepalive`).
 
-A daemon leaves if its standard input ends, so it never outlives the launcher, however that ends.
+A daemon leaves if its standard input ends, so nothing outlives the launcher, however that ends.
 
 Nodes join later, and leave while the session continues, as `pypmix.host.elastic` decides. A late daemon is started and
 met as the others, but its failure only fails its joining. The launcher sends it the existing jobs, and the procs lost
