@@ -1,4 +1,4 @@
-"""Groups as addresses: what `{name, WILDCARD}` and `{name, group rank}` stand for in what a process asks."""
+"""Groups as addresses: the procs behind `{name, WILDCARD}` and `{name, group rank}` in the operations of a process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Addresses:
     """The names of the groups and connections that a session is in, as it uses them in its operations.
 
     Args:
-        proc: Whose session it is.
+        proc: The proc of the session.
         standing: The groups.
         keeps: Whether names stay as they are in collectives, because the server puts the procs in their place: it
             knows of a departure before it has all of a collective's callers, or after, but not in between.
-        stamps: Whether a fence or a connect of one whole group is to name it beside its procs, for such a server behind
-            a library that would look up the name itself.
+        stamps: Whether a fence or a connect of one whole group should carry its name beside its procs, for such a
+            server behind a library that would look up the name itself.
     """
 
     def __init__(self, proc: Proc, standing: Standing, *, keeps: bool = False, stamps: bool = False) -> None:
@@ -47,14 +47,14 @@ class Addresses:
         }
 
     def connected(self, nspace: str, procs: tuple[Proc, ...], id: str = "") -> None:
-        """This process is in a connection, whose nspace is an address from now on."""
+        """Add a connection of this process, whose nspace is an address from now on."""
         self._connections[nspace] = procs
         self._ids[nspace] = id
 
     def disconnected(self, procs: Sequence[Proc], id: str = "") -> None:
         """Procs have been disconnected: forget their connection, which is named by its nspace or by its procs.
 
-        Of several with the same procs and the same id the server has taken the first by name.
+        If several have the same procs and the same id, the server has taken the first by name.
         """
         name = procs[0][0]
         if len(procs) > 1 or procs[0][1] != RANK_WILDCARD or name not in self._connections:
@@ -70,12 +70,12 @@ class Addresses:
         self._ids.pop(name, None)
 
     def members(self, name: str) -> tuple[Proc, ...]:
-        """Return the members of a group or a connection by rank; none where this process is in none of this name."""
+        """Return the members of a group or a connection by rank; empty if this process is not in one of this name."""
         members: tuple[Proc, ...] = self._standing.members(name)
         return members or self._connections.get(name, ())
 
     def expand(self, procs: Iterable[Proc]) -> tuple[Proc, ...]:
-        """Return the procs, each once, and those of groups under their own names.
+        """Return the procs, each once, and the members of groups under their own names.
 
         Raises:
             NotFound: A group has no such rank.
@@ -95,7 +95,7 @@ class Addresses:
         return op if rule is None else rule(op)
 
     def answer(self, op: Any) -> Any:
-        """Return the result of an operation that the groups themselves know, None for any other.
+        """Return the result of an operation that the groups can answer themselves, None for any other.
 
         Raises:
             NotFound: The group has no such value.
@@ -133,7 +133,7 @@ class Addresses:
         raise NotFound(f"the {what} {proc[0]!r} has no rank {proc[1]}", procs=(proc,))
 
     def _everybody(self, procs: Iterable[Proc]) -> tuple[Proc, ...]:
-        """Return who takes part in a collective, in the one order in which all of its callers name them."""
+        """Return the participants of a collective, in the one order in which all of its callers name them."""
         return tuple(sorted(self.expand(procs)))
 
     def _names_group(self, procs: Iterable[Proc]) -> bool:
@@ -173,7 +173,7 @@ class Addresses:
         return app if infos is app.info else app.replace(info=infos)
 
     def _infos(self, infos: tuple[Info, ...]) -> tuple[Info, ...]:
-        """Return infos with the procs of groups in their values, where a value has room for them."""
+        """Return infos with the procs of groups in their values, if a value has room for them."""
         found = [self._info(info) for info in infos]
         return infos if all(new is old for new, old in zip(found, infos, strict=True)) else tuple(found)
 
@@ -194,7 +194,7 @@ class Addresses:
         return Info(info.key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(procs))), info[2])
 
     def _whose(self, qualifiers: tuple[Info, ...]) -> tuple[Info, ...]:
-        """Return qualifiers that say of whom a value is wanted, where they say it by a group and its rank."""
+        """Return qualifiers with the proc itself if they name it by a group and a rank in it."""
         names = [info for info in qualifiers if info.key == keys.NSPACE and self.members(str(info.value.data))]
         ranks = [info for info in qualifiers if info.key == keys.RANK and info.value.data != RANK_WILDCARD]
         if len(names) != 1 or len(ranks) != 1:
@@ -203,7 +203,7 @@ class Addresses:
         others = [info for info in qualifiers if info is not names[0] and info is not ranks[0]]
         return (*self._infos(tuple(others)), Info(keys.PROCID, Value(codes.PROC, proc)))
 
-    # What the groups know themselves
+    # Answers of the groups themselves
 
     def _of_group(self, op: Get) -> Value | None:
         name, rank = op.proc
@@ -229,7 +229,7 @@ class Addresses:
         raise NotFound(f"a group has no {op.key!r}: ask for that of one of its members", procs=(op.proc,))
 
     def _of_queries(self, op: QueryInfo) -> tuple[Info, ...] | None:
-        """Return the membership of a group that the caller is in, which it knows best."""
+        """Return the membership of a group of the caller, whose own record is the most recent one."""
         found = []
         for query in op.queries:
             groups = [info.value.data for info in query.qualifiers if info.key == keys.GROUP_ID]
@@ -245,17 +245,17 @@ def check_fence(proc: Proc, procs: Iterable[Proc], knows: Callable[[str], bool])
 
     Args:
         proc: The caller.
-        procs: Whom it names.
-        knows: Tells whether there is a job of a name, or a group that the caller is in.
+        procs: The procs that it names.
+        knows: Returns True if there is a job of a name, or a group of that name that the caller is in.
 
     Raises:
-        NotFound: It is so.
+        NotFound: The fence names neither the caller nor a known job or group.
     """
     procs = tuple(procs)
     if any(each == proc or (each[0] == proc[0] and each[1] == RANK_WILDCARD) for each in procs):
         return
     for each in procs:
-        # The own job, perhaps, as other clusters call it.
+        # It may be the own job, under the name that other clusters use.
         if not knows(each[0]) and not each[0].endswith(f":{proc[0]}"):
             raise NotFound(
                 f"there is no job {each[0]!r}, and the caller is in no group of this name",

@@ -1,15 +1,15 @@
-"""Admissions to a group that stands, on the members' side.
+"""Admissions to an existing group, on the members' side.
 
 The first member, the *registrar*, admits procs, one at a time: servers put new members behind the others in the order
-in which they are told of them. It offers membership to the proc, which has to wait for that (`entering`) and answers
-with the number of its life. The registrar then announces the new member to the others (`PMIX_GROUP_MEMBERSHIP_UPDATE`),
-and tells the new member about the group only when they all know: an operation that it calls next must not meet members
-that leave it out. A proc that an earlier registrar had admitted, and that was not told, is told at once.
+of the announcements. It offers membership to the proc, which has to wait for that (`entering`) and answers with the
+number of its life. The registrar then announces the new member to the others (`PMIX_GROUP_MEMBERSHIP_UPDATE`), and
+sends the state of the group to the new member only when all others know it: an operation that the new member calls next
+must not meet members that leave it out. A proc that an earlier registrar had admitted without a welcome gets it at
+once.
 
-A member that leaves tells the members that it knows, and so does a registrar that admits one. Members admitted in the
+A member that leaves informs the members that it knows, and so does a registrar that admits one. Members admitted in the
 meantime miss these events. The registrar therefore forwards each change to all admitted members, and a new registrar
-forwards the whole history.
-"""
+forwards the whole history."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ KNOWN = "admit known"
 """To the admitting member: the sender knows that `AFFECTED_PROC` is a member, by its life `LIFE`."""
 
 KNOWN_WITHIN = 2.0
-"""Seconds after which a member that has not said that it knows is taken for one on another library."""
+"""Seconds after which a member without an answer is taken for a member on another library."""
 
 
 class _Admission:
@@ -75,7 +75,7 @@ class _Admission:
 
     Attributes:
         life: The number of its life, 0 before it has answered.
-        infos: What it says of itself.
+        infos: The infos that it contributes.
         unaware: The members that may not know of it yet, this process among them; None before it is announced.
     """
 
@@ -99,7 +99,7 @@ class Admitting:
         self._standing = agent.standing
         self._admissions: dict[tuple[str, Proc], _Admission] = {}
         self._announced: dict[str, _Admission] = {}
-        """The one admission to each group that is announced: the next one has to name the new member."""
+        """The announced admission of each group: the next one has to name the new member."""
         self._taking_in: tuple[str, Proc] | None = None
         self._passed_on: set[str] = set()
         """The groups of which this process, as the registrar, has forwarded the whole history."""
@@ -110,7 +110,7 @@ class Admitting:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no admission is open."""
         return not self._admissions
 
     def admit(self, op: GroupAdmit, done: Done[None]) -> None:
@@ -135,13 +135,13 @@ class Admitting:
             self._say(OFFER, op.group, (op.proc,), ())
 
     def resume(self, name: str) -> None:
-        """Go on: this process does not leave the group after all."""
+        """Continue: this process does not leave the group after all."""
         group = self._standing.group(name)
         if group is not None:
             self._go_on(group)
 
     def lost(self, error: BaseException | None) -> None:
-        """The session is over."""
+        """The session has ended."""
         for admission in list(self._admissions.values()):
             self._end(admission, error or PMIxError("the session was closed while this was under way"))
 
@@ -167,7 +167,7 @@ class Admitting:
             self._go_on(group)
 
     def _go_on(self, group: Group) -> None:
-        """Announce the next proc that has come, if it is the time for it."""
+        """Announce the next proc that has answered, if no announcement is open."""
         for admission in list(self._admissions.values()):
             if group.leaving or group.name in self._announced:
                 return
@@ -205,7 +205,7 @@ class Admitting:
             elif self._is_under_way(admission):
                 self._published(group, admission, place, infos)
 
-        # This event tells the new member's server about the group, if no other member lives there.
+        # This event informs the new member's server of the group, if no other member lives there.
         self._port.submit(event(statuses.GROUP_MEMBERSHIP_UPDATE, group.name, (*others, who), infos), published)
 
     def _published(self, group: Group, admission: _Admission, place: Admission, infos: tuple[Info, ...]) -> None:
@@ -237,7 +237,7 @@ class Admitting:
             self._check(group, admission)
 
     def knows(self, group: Group, teller: Proc, member: Proc, life: int) -> None:
-        """Tell the member that has announced a new one that this process knows."""
+        """Confirm a new member to the member that has announced it."""
         about = proc(keys.EVENT_AFFECTED_PROC, member), size(LIFE, life), flag(keys.EVENT_DO_NOT_CACHE)
         self._say(KNOWN, group.name, (teller,), about)
 
@@ -246,7 +246,7 @@ class Admitting:
             self._welcome(group, admission)
 
     def _welcome(self, group: Group, admission: _Admission) -> None:
-        """Tell a proc that it is a member, and the state of the group."""
+        """Send the state of the group to a proc, which thereby becomes a member."""
         state, admitted = group.state, group.membership.admitted
         infos = [
             size(LIFE, admission.life),
@@ -281,13 +281,13 @@ class Admitting:
 
     @staticmethod
     def _is_in(group: Group, admission: _Admission) -> bool:
-        """Tell whether a proc is a member in this life already."""
+        """Return True if a proc is a member in this life already."""
         return admission.proc in group.membership and group.membership.life(admission.proc) == admission.life
 
     def _is_under_way(self, admission: _Admission) -> bool:
         return self._admissions.get((admission.group, admission.proc)) is admission
 
-    # What changes
+    # Changes
 
     def _changed(self, change: GroupChange) -> None:
         name = change.state.name
@@ -313,10 +313,10 @@ class Admitting:
             self._end(admission, self._has_ended(ended))
             self.resume(admission.group)
 
-    # What is passed on
+    # Forwarding
 
     def _pass_on(self, group: Group, change: GroupChange) -> None:
-        """As the registrar, tell the admitted members of changes that they may have missed."""
+        """As the registrar, forward changes that the admitted members may have missed."""
         admitted, name = group.membership.admitted, group.name
         new = name not in self._passed_on
         self._passed_on.add(name)

@@ -1,13 +1,13 @@
-"""The groups of one session: which part carries out which operation, and what the parts share.
+"""The groups of one session: the parts, the operations that each part carries out, and their shared data.
 
-Each part is a state machine for one concern: `standing` has the groups that stand; `constructing`, `inviting`,
-`joining` and `entering` lead to one, `admitting` takes others in, `leaving` leads out of it; `election` finds a new
-leader. A part is made when it is first wanted. All of them run where `port.enter` leads, one step at a time: an
-operation of the caller, an event, an answer of the server, or a timer. They do no I/O: requests go out by
-`port.submit`, and calls of the user's side by `port.tell`.
+Each part is a state machine for one concern: `standing` keeps the groups of this process; `constructing`, `inviting`,
+`joining` and `entering` lead to one, `admitting` admits others, `leaving` leaves one; `election` finds a new leader. A
+part is made when it is first needed. All of them run where `port.enter` leads, one step at a time: an operation of the
+caller, an event, an answer of the server, or a timer. They do no I/O: requests are sent by `port.submit`, and functions
+of the user's side are called by `port.tell`.
 
-Processes talk to each other by events (`talk`). For each event the parts' `screen` is asked first, and drops what is
-not news; then watchers are called, then the handlers of the program, and at last `conclude` gets their answer.
+Processes send each other events (`talk`). For each event the parts' `screen` is called first, and drops repeated
+events; then watchers are called, then the handlers of the program, and at last `conclude` gets their answer.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ HEARERS = {
     "election": ("election", "Elections"),
     "enter": ("entering", "Entering"),
 }
-"""Which part what is said is for, by its first word: it is made when somebody says the first such thing."""
+"""The part for a message, by the first word of its kind: it is made when the first such message arrives."""
 
 MAKERS = "inviting", "joining", "constructing", "entering"
-"""The parts in which a group may be under way."""
+"""The parts that may be forming a group."""
 
 
 class Agent:
-    """The groups of one session; a session makes one when its first group operation comes.
+    """The groups of one session; a session makes one for its first group operation.
 
     All methods are called where `port.enter` leads.
 
@@ -77,13 +77,13 @@ class Agent:
         stamps: See `Addresses`.
 
     Attributes:
-        standing: The groups that stand.
-        addresses: What their names stand for, and those of connections.
+            standing: The groups of this process.
+            addresses: The procs behind the names of groups and connections.
     """
 
     def __init__(self, port: Port, *, keeps: bool = False, stamps: bool = False) -> None:
         self.port = port
-        # They know this class, and imports run one way.
+        # The modules import this one, and imports run one way.
         self.standing: Any = load("pypmix.engine.groups.standing", "Standing")(self)
         self.addresses: Any = load("pypmix.engine.groups.addresses", "Addresses")(
             port.proc, self.standing, keeps=keeps, stamps=stamps
@@ -95,7 +95,7 @@ class Agent:
         self._conclusions: dict[int, list[Conclusion]] = {}
 
     def start(self, op: Op[Any], done: Done[Any]) -> None:
-        """Carry out an operation of `PARTS`; errors go to `done`, which is called there."""
+        """Carry out an operation of `PARTS`; errors are passed to `done`, which is called where `port.enter` leads."""
         module, name, method = PARTS[type(op)]
         part = self._parts.get(module) or self.part(module, name)
         try:
@@ -110,20 +110,20 @@ class Agent:
 
     @property
     def admitting(self) -> Any:
-        """The admissions to groups that stand."""
+        """The admissions to existing groups."""
         return self.part("admitting", "Admitting")
 
     @property
     def fencing(self) -> Any:
-        """Fences of whole groups, where the server knows of none."""
+        """Fences of whole groups, for servers that do not know groups."""
         return self.part("fencing", "Fencing")
 
     def expect(self, codes: Iterable[int]) -> None:
-        """Take in what these events tell from now on; called before a handler for some of `TAKEN_IN` is registered.
+        """Process these events from now on; called before a handler for some of `TAKEN_IN` is registered.
 
-        Whom an invitation names is needed where its leader fails, and the program tells no more than that it joins.
-        Its end may be told before it. What a handler is brought of a leader is not told again when this process calls
-        the construct that it is about.
+        The invited procs are needed if the leader fails, and the program then says only that it joins. The end of an
+        invitation may arrive before it. A leader that is reported to a handler is not reported again when this process
+        calls the construct.
         """
         if statuses.GROUP_INVITED in codes or statuses.GROUP_CONSTRUCT_ABORT in codes:
             self.part("joining", "Joining")
@@ -131,11 +131,11 @@ class Agent:
             self.part("constructing", "Constructing").expects_leaders()
 
     def taken(self, name: str, *, joins: bool = True) -> str:
-        """Tell in words why no group of this name can be made here; nothing where it can.
+        """Return in words why no group of this name can be formed here; an empty string if it can.
 
         Args:
             name: The name.
-            joins: Whether it counts that this process joins one of that name by invitation.
+                joins: Whether an accepted invitation to a group of this name counts.
         """
         inviting, joining, constructing, entering = map(self._parts.get, MAKERS)
         whole = Proc.unchecked(name, RANK_WILDCARD)
@@ -154,7 +154,7 @@ class Agent:
         return ""
 
     def abandoned(self, name: str) -> None:
-        """Nothing has come of one thing that was to make a group of this name: unless another one may, it is none."""
+        """One attempt to form a group failed: forget its name unless another attempt is pending."""
         inviting, joining, constructing, _ = map(self._parts.get, MAKERS)
         if inviting is not None and inviting.leads(name):
             return
@@ -164,11 +164,11 @@ class Agent:
             self.standing.abandoned(name)
 
     def made(self, module: str) -> Any | None:
-        """Return a part if there has been a need for it."""
+        """Return a part, or None if it has not been needed yet."""
         return self._parts.get(module)
 
     def part(self, module: str, name: str) -> Any:
-        """Return a part, which is imported and made when it is wanted first: `Name(agent)`."""
+        """Return a part, which is imported and made when it is first needed: `Name(agent)`."""
         found = self._parts.get(module)
         if found is None:
             found = self._parts[module] = load(f"pypmix.engine.groups.{module}", name)(self)
@@ -177,28 +177,28 @@ class Agent:
     # Events that several parts listen to
 
     def hear(self, says: str, listener: Callable[[Notification], None]) -> None:
-        """Have a part called with each `TALK` of another process that says something; each word has one listener."""
+        """Call a part with each `TALK` of one kind from another process; each kind has one listener."""
         self.listen()
         self._heard[says] = listener
 
     def listen(self) -> None:
-        """Hear what other processes say, also what is for a part that is not there yet."""
+        """Listen for messages of other processes, even for parts that are not made yet."""
         if not self._listening:
             self._listening = True
             self.port.watch(statuses.TALK, self.talk)
 
     def screen(self, code: int, wanted: Callable[[Notification], bool]) -> None:
-        """See `Handlers.screen`, of which there is one for each code: an event is news if all parts want it."""
+        """See `Handlers.screen`, which takes one function for each code: an event is news if all parts want it."""
         self._screens.setdefault(code, []).append(wanted)
         self.port.handlers.screen(code, self._wanted)
 
     def conclude(self, code: int, conclusion: Conclusion) -> None:
-        """See `Handlers.conclude`, of which there is one for each code: all parts are told."""
+        """See `Handlers.conclude`, which takes one function for each code: all parts are called."""
         self._conclusions.setdefault(code, []).append(conclusion)
         self.port.handlers.conclude(code, self._concluded)
 
     def _wanted(self, event: Notification) -> bool:
-        # Each part takes it in, whatever the others say.
+        # Each part processes the event, whatever the others return.
         return False not in [wanted(event) for wanted in self._screens[event.code]]
 
     def _concluded(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
@@ -206,7 +206,7 @@ class Agent:
             conclusion(event, status, results)
 
     def talk(self, event: Notification) -> None:
-        """Take in what another process says."""
+        """Process a message of another process."""
         says = found(event.infos, SAYS, str) or ""
         part = HEARERS.get(says.partition(" ")[0])
         if part is not None:
@@ -216,6 +216,6 @@ class Agent:
             listener(event)
 
     def lost(self, error: BaseException | None) -> None:
-        """The session is over: all parts end what is under way."""
+        """The session has ended: end the operations of all parts."""
         for part in list(self._parts.values()):
             part.lost(error)

@@ -1,7 +1,6 @@
-"""The members' own group info, where a server gives it only to those that get it.
+"""The members' own group info, for servers that give it only to procs that get it.
 
-Releases before 6.0 keep it under the group's context id: it is asked for under the keys that the caller uses itself.
-"""
+Releases before 6.0 keep it under the group's context id: it is requested under the keys that the caller uses itself."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ SAID = frozenset({GROUP_INFO, GROUP_ENDPT_DATA})
 """The keys of the members' own group info."""
 
 QUALIFIER = 8
-"""The flag of an info that is part of the question, and no directive."""
+"""The flag of an info that is part of the question rather than a directive."""
 
 SOON = Info(TIMEOUT, Value(codes.INT, 5))
 """Ends a get that no proc can answer."""
 
 
 def missing(op: GroupConstruct, result: GroupResults) -> tuple[str, ...]:
-    """Return the keys under which the members have to be asked what they say; none where the answer tells."""
+    """Return the keys under which to request the members' infos; empty if the answer contains them."""
     if result.context_id is None or any(info.key in SAID for info in result.infos):
         return ()
     keys: dict[str, None] = {}
@@ -51,14 +50,14 @@ def collect(
     context_id: int,
     done: Callable[[tuple[Info, ...]], None],
 ) -> None:
-    """Ask for what members say of themselves; `done` is called with it, in the form that releases from 6.0 on have.
+    """Request the members' infos; `done` is called with them, in the form that releases from 6.0 on have.
 
     Args:
         port: The session.
-        members: Whom to ask about.
+        members: The members.
         keys: The keys, at least one.
-        context_id: That of the group.
-        done: What to call.
+        context_id: The context id of the group.
+        done: Called with the infos.
     """
     number = Info(GROUP_CONTEXT_ID, Value(codes.SIZE, context_id), QUALIFIER)
     said: dict[Proc, list[Info]] = {each: [] for each in members}

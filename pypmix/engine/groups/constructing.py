@@ -1,15 +1,15 @@
 """Groups that all of their members construct and destruct together, on any server.
 
-A construct is checked here, so that no server is asked for something that makes it hang or crash; it gets the
-directives that the server's release wants (`rules`), and is submitted. When the server has answered, sizes of jobs that
-were named as a whole are asked for (`_measure`), then the members' infos where the answer lacks them (`collecting`),
-and `standing` takes the group over. A destruct goes to the server as such as long as its record of the group is right;
-once members have left or come, the members that are left fence instead (`_gather`).
+A construct is checked here, so that no server gets a request that makes it hang or crash. It gets the directives that
+the server's release needs (`rules`), and is submitted. When the server has answered, the sizes of jobs that were named
+as a whole are requested (`_complete`), then the members' infos if the answer lacks them (`collecting`), and `standing`
+adds the group. A destruct goes to the server as a destruct while its record of the group is right; once members have
+left or joined, the remaining members fence instead (`_gather`).
 
-A server of the Python engine (`adapts`) decides what an end of a participant means. With any other one this process
-does: a fault-tolerant group continues without the participant, otherwise the server gets `LOSS_GRACE` seconds before
-the call is ended here. A call that ends here may go on at the server, which counts callers: its name stays in `_busy`
-until the server has answered.
+A server of the Python engine (`adapts`) decides the effect of an end of a participant. With any other server this
+process does: a fault-tolerant group continues without the participant, otherwise the server gets `LOSS_GRACE` seconds
+before the call is ended here. A call that ends here may continue at the server, which counts callers: its name stays in
+`_busy` until the server has answered.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Notification, Op
 
 GRACE = 0.5
-"""Seconds that a server gets beyond the caller's timeout to say so itself."""
+"""Seconds beyond the caller's timeout in which a server may report the timeout itself."""
 
 GRACE_OF_OURS = 5.0
 """The same for a server that keeps the time itself. It may be late on a busy machine, and the others would still count
@@ -94,13 +94,13 @@ LOSS_GRACE = 2.0
 """Seconds that a server without support for groups gets to end an operation that names an ended proc."""
 
 RECORDED = 0.02, 0.1, 0.3
-"""After how many seconds to destruct once more what a library has not recorded yet: 6.x tells of it too early."""
+"""The delays of further destructs of a group that a library has not recorded yet: 6.x reports it too early."""
 
 LEAVE_GRACE = 1.0
 """Seconds in which a member that the server reports as lost may turn out to have left the group."""
 
 IMMEDIATE = Info(keys.IMMEDIATE, Value(codes.BOOL, True))
-"""Has a server that does not know a job say so, instead of waiting for it."""
+"""Makes a server that does not know a job answer so, instead of waiting for it."""
 
 _REACTS = flag(REACTS)
 _GOES_ON = flag(keys.GROUP_NOTIFY_TERMINATION)
@@ -121,8 +121,8 @@ class _Call:
         lost: The participant that has ended.
         leave_timer: Ends the call some time after the server has lost a participant.
         leader: The group's leader, as far as it is known.
-        asked: The number of engine operations for this call that are under way.
-        fences: Those of them that are fences.
+        asked: The number of unanswered engine operations for this call.
+        fences: The fences among these operations.
         gathered: Whether the members destruct by a fence.
         tries: The delays of further tries, in seconds.
         sizes: The sizes of jobs that this process has asked for.
@@ -155,7 +155,7 @@ class Constructing:
         self._built: dict[str, tuple[Proc, ...]] = {}
         """The groups of which the server has a record, with their members at that time."""
         self._kept: set[str] = set()
-        """The groups that are gone, and whose names the server cannot be made to forget."""
+        """The names of former groups that the server cannot be made to forget."""
         self._selected: dict[str, Proc] = {}
         """The leaders of constructs that this process has not called yet."""
         self._listening = False
@@ -168,12 +168,12 @@ class Constructing:
             self._port.watch(GROUP_LEADER_SELECTED, self._leads)
 
     def calls(self, name: str) -> bool:
-        """Tell whether a construct of a group is under way here."""
+        """Return True if a construct of a group is in progress here."""
         call = self._calls.get(name)
         return call is not None and isinstance(call.op, GroupConstruct)
 
     def lost(self, error: BaseException | None) -> None:
-        """The session is over; what its engine was asked ends by itself."""
+        """The session has ended; operations of its engine end with it."""
         for name in list(self._calls):
             self._end(name, None, error or PMIxError("the session was closed while this was under way"))
 
@@ -196,7 +196,7 @@ class Constructing:
                 self._note_loss(name, each)
 
     def _check(self, op: GroupConstruct, given: tuple[Proc, ...]) -> None:
-        """Refuse what no server could carry out, and what some would never end, or libraries crash of.
+        """Refuse requests that no server can carry out, that some would never end, or that make libraries crash.
 
         Raises:
             PMIxError: There is such a group or nspace already, or the caller is not one of the procs.
@@ -247,7 +247,7 @@ class Constructing:
         if call.done is None or error is not None or result is None:
             self._busy.discard(op.group)
             if error is not None and self._port.adapts and getattr(error, "code", 0) == ERR_PARTIAL_SUCCESS:
-                # So a server of ours tells it to those releases that have no status for it.
+                # A server of ours reports it in this way to the releases that have no status for it.
                 aborted = _failure(GROUP_CONSTRUCT_ABORT, op.group, call.named)
                 aborted.missing = getattr(error, "missing", None)
                 error = aborted
@@ -259,8 +259,8 @@ class Constructing:
         )
 
     def _complete(self, call: _Call, result: GroupResults, unknown: list[Proc]) -> None:
-        """Ask for what the answer lacks: how many ranks jobs have that were named as a whole, by some servers too; and
-        what members say of themselves, where the server tells only those who ask."""
+        """Request the data that the answer lacks: the sizes of jobs that were named as a whole, even by servers, and
+        the members' infos, if the server gives them only to procs that ask."""
         if unknown:
             job = unknown.pop()
 
@@ -293,10 +293,10 @@ class Constructing:
         partial = result.partial or any(each not in members for each in call.named if each.rank != RANK_WILDCARD)
         leader = call.leader or found(result.infos, GROUP_LEADER_PROC, Proc)
         if leader is None:
-            # The server does not tell: as the caller says, of itself or of another one.
+            # The server does not name the leader: take the caller's own directives.
             leads = found(op.directives, keys.GROUP_LEADER, bool)
             leader = self._port.proc if leads else found(op.directives, GROUP_LEADER_PROC, Proc)
-        # Where it has ended meanwhile, a construct that was optional has gone on without it.
+        # If it has ended in the meantime, an optional construct has continued without it.
         leader = leader if leader in members else None
         self._built[op.group] = members
         formed = self._agent.standing.formed(
@@ -312,9 +312,9 @@ class Constructing:
         self._end(op.group, formed.replace(partial=True) if partial else formed)
 
     def _placed(self, call: _Call, members: tuple[Proc, ...]) -> tuple[Proc, ...]:
-        """Return the members in their order: that of the callers, where the server has another one."""
+        """Return the members in their order: the order of the callers, if the server sorts them."""
         wanted = call.named
-        # Releases before 4.2.4 tell of no members: they are those who were named.
+        # Releases before 4.2.4 return no members: they are the procs that were named.
         members = members or tuple(sorted(wanted))
         if self._port.adapts or members != tuple(sorted(members)):
             # The server has decided, for all.
@@ -346,9 +346,9 @@ class Constructing:
             self._gather(call, state.members)
 
     def _gather(self, call: _Call, members: tuple[Proc, ...]) -> None:
-        """Destruct by a fence of the members there are: no server has a record of them, or it is stale.
+        """Destruct by a fence of the present members: no server has a record of them, or it is out of date.
 
-        A server of the Python engine takes it for the destruct that it stands for. Others are told when it has ended.
+        A server of the Python engine takes it for the destruct of the group. Others are informed when it has ended.
         """
         call.named = members
         call.gathered = True
@@ -420,7 +420,7 @@ class Constructing:
             self._end(call.op.group, None, error, call)
 
     def _dissolve(self, call: _Call, failure: BaseException | None) -> None:
-        """End a destruct that has ended the group: have host and server forget it as well.
+        """Finish a destruct that has ended the group: make host and server forget it as well.
 
         Args:
             call: The destruct.
@@ -428,7 +428,7 @@ class Constructing:
         """
         name, standing = call.op.group, self._agent.standing
         if self._port.adapts or (failure is None and not call.gathered):
-            # The server has no record of it any more.
+            # The server has forgotten it.
             self._gone(name)
             self._end(name, None, failure)
             return
@@ -437,11 +437,11 @@ class Constructing:
         left = [each for each in gone if not standing.has_ended(each)]
         self._gone(name)
         kept = bool(built) and (self._port.recorded or self._port.server_release < FORGETTING)
-        # A destruct of the group that the server has not answered goes on there, and keeps its name busy.
+        # A destruct of the group that the server has not answered continues there, and keeps its name busy.
         answered = call.asked == len(call.fences)
         if not kept or left or not answered:
             if kept and answered:
-                # A destruct would wait for those who have left.
+                # A destruct would wait for the members that have left.
                 self._kept.add(name)
             self._tell_host(name, members)
             self._end(name, None, failure)
@@ -464,7 +464,7 @@ class Constructing:
         self._port.submit(call.op.replace(directives=(*directives, _GOES_ON)), forgotten)
 
     def _tell_host(self, name: str, members: tuple[Proc, ...]) -> None:
-        """Have a host that keeps a record of groups forget one: it takes from any member that all have left."""
+        """Make a host that records groups forget one: it accepts from any member that all have left."""
         infos = (
             procs(keys.EVENT_CUSTOM_RANGE, (self._port.proc,)),
             text(SAYS, NEWS),
@@ -478,14 +478,14 @@ class Constructing:
         self._built.pop(name, None)
         self._agent.standing.gone(name)
 
-    # What both are
+    # Common to both
 
     def _free(self, name: str) -> None:
         """Refuse to put a second operation on a group to the server.
 
         Raises:
-            PMIxError: There is one still. Servers count callers and not who they are, so that a second call would
-                stand for a member that has not come.
+            PMIxError: There is one still. Servers count callers and do not identify them, so a second call would count
+                for a member that has not called.
         """
         if name in self._busy:
             raise ResourceBusy(
@@ -512,7 +512,7 @@ class Constructing:
     def _end(
         self, name: str, result: GroupResults | None, error: BaseException | None = None, only: _Call | None = None
     ) -> None:
-        """Tell the caller of the end; what the server has not answered yet goes on there, and its name stays busy."""
+        """Return the result to the caller; an operation that the server has not answered keeps its name busy."""
         call = self._calls.get(name)
         if call is None or call.done is None or (only is not None and call is not only):
             return
@@ -547,7 +547,7 @@ class Constructing:
             ranks.update(dict.fromkeys(some))
         return tuple(ranks)
 
-    # What is heard meanwhile
+    # Events in the meantime
 
     def _listen(self) -> None:
         self._listening = True
@@ -571,11 +571,11 @@ class Constructing:
         if call is not None:
             call.leader = leader
         elif self._port.adapts and self._port.handlers.is_host(event.source) and not self._agent.taken(name):
-            # A server of ours tells all who are named; the libraries of some pass on nothing of it with the answer.
+            # A server of ours informs all named procs; some of its libraries pass on nothing of that with the answer.
             keep(self._selected, name, leader, MAX_SELECTED)
 
     def _concluded(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
-        """Tell the server how the handlers of this process have dealt with a failure during a construct."""
+        """Report to the server how the handlers of this process have reacted to a failure during a construct."""
         name, affected = (
             named(event),
             found(event.infos, keys.EVENT_AFFECTED_PROC, Proc),
@@ -600,7 +600,7 @@ class Constructing:
             self._end(name, None, _failure(GROUP_CONSTRUCT_ABORT, name, (event.source,)))
 
     def _departed(self, event: Notification) -> None:
-        """A member has left while others are destructing: they go on without it."""
+        """A member has left while others are destructing: continue without it."""
         name = named(event)
         call = self._calls.get(name)
         if call is not None and isinstance(call.op, GroupDestruct):
@@ -648,7 +648,7 @@ class Constructing:
 
 
 def verdict(code: int, status: int, results: tuple[Info, ...]) -> str:
-    """Return what the handlers of an event want to be done about a failure that it tells of."""
+    """Return the verdict of the handlers of an event on the failure that it reports."""
     wanted = verdict_of(status, results)
     return GO_ON if wanted == CLAIM and code != GROUP_LEADER_FAILED else wanted
 

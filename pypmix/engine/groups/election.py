@@ -1,15 +1,15 @@
-"""The choice of a new leader, where the leader of a group or of an invitation has failed.
+"""The choice of a new leader after the leader of a group or of an invitation has failed.
 
-Each participant tells its own handlers (`PMIX_GROUP_LEADER_FAILED`) and reports to the coordinator: the first living
-participant in the order of the membership. The coordinator waits until all have reported, so that it knows what any of
-them knows: an outcome of the invitation that the failed leader has announced to some, or a choice that an earlier
-coordinator has announced to some. It then chooses the first participant that claims the lead, and announces it to all
-(`PMIX_GROUP_LEADER_SELECTED`). The coordinator itself applies the choice only when its server has the announcement: no
-process may act on a choice that might reach no other one. If the coordinator fails, the next one asks all again. So
-there is one choice per term, whichever process dies at whatever time.
+Each participant informs its own handlers (`PMIX_GROUP_LEADER_FAILED`) and reports to the coordinator: the first living
+participant in the order of the membership. The coordinator waits until all have reported, so that it knows everything
+that any of them knows: an outcome of the invitation that the failed leader has announced to some, or a choice that an
+earlier coordinator has announced to some. It then chooses the first participant that claims the lead, and announces it
+to all (`PMIX_GROUP_LEADER_SELECTED`). The coordinator itself applies the choice only when its server has the
+announcement: no process may act on a choice that might reach no other process. If the coordinator fails, the next one
+asks all again. So there is one choice per term, whichever process dies at whatever time.
 
-Programs on other libraries do not report. They are not waited for longer than `GRACE` seconds; one of ours that is slow
-says so at once, and is waited for as long as it lives.
+Programs on other libraries do not report. The coordinator waits for them at most `GRACE` seconds. A slow pypmix process
+sends `WAIT` at once, and the coordinator waits for it as long as it lives.
 
 Facts of libpmix 7: its client raises `LEADER_FAILED` {affected proc, group id} at its own process alone, ends the join
 with that status, and makes no choice. Its applications may announce a leader by `LEADER_SELECTED`; such an event has no
@@ -59,16 +59,16 @@ HERE = "election here"
 """To the coordinator: the sender takes part, with its `VERDICT` once its handlers have answered."""
 
 ASK = "election ask"
-"""From one who coordinates now: report to me, or tell what you know."""
+"""From a new coordinator: report to me, or send the result or the choice if you know it."""
 
 WAIT = "election wait"
-"""The sender is one of us and will report, or coordinate, by itself."""
+"""The sender runs pypmix and will report, or coordinate, without being asked."""
 
 OUT = "election out"
 """The sender has nothing to do with the group."""
 
 TELL = "election tell"
-"""To one whose `HERE` says that it `HOLDS` the result: what is it?"""
+"""To a proc whose `HERE` contains `HOLDS`: send the result."""
 
 KNOWN = "election known"
 """The sender knows the `RESULT` of the invitation."""
@@ -77,13 +77,13 @@ RESULT = "pypmix.grp.result"
 """The infos of a `PMIX_GROUP_CONSTRUCT_COMPLETE`, an array."""
 
 HOLDS = "pypmix.grp.holds"
-"""In `HERE`: that the sender knows the result. It is not sent at once: it may be long, and all but one know it."""
+"""In `HERE`: that the sender knows the result. It is not sent at once: it may be long, and most others know it."""
 
 ASKED = "pypmix.grp.asked"
 """In `HERE`: that it answers an `ASK`."""
 
 FAILED = "pypmix.grp.failed"
-"""Which leader has failed, a proc: two may have invited under one name."""
+"""The leader that has failed, a proc: two may have invited under one name."""
 
 GRACE = 5.0
 """Seconds to wait for a process that has sent nothing."""
@@ -92,14 +92,14 @@ PATIENCE = 0.5
 """Seconds to wait for reports before the missing ones are asked for."""
 
 _OVER = LostConnection, NotInitialized
-"""The errors with which operations end when the session does."""
+"""The errors with which operations fail when the session ends."""
 
 
 class Outcome(Record):
     """The result of a choice.
 
     Args:
-        leader: The new leader; None if there is none.
+        leader: The new leader; None if no leader was chosen.
         status: `SUCCESS`; `ERR_NOT_FOUND` if no participant claims the lead; `PMIX_GROUP_CONSTRUCT_ABORT` if a
             participant has given the construct up.
     """
@@ -118,16 +118,15 @@ class _Election:
         self.decided: Callable[[Outcome], None] = _ignored
         self.order: list[Proc] = []
         self.everybody: list[Proc] = []
-        """All that have been known to take part, in the order of the membership; `order` has those that still do."""
+        """All procs that have ever taken part, in the order of the membership; `order` has the ones that still do."""
         self.state = States.START
         self.head: Proc | None = None
         """The coordinator."""
         self.verdict = ""
         self.heard: dict[Proc, str] = {}
-        """The verdicts in the order of the reports; an empty one where the handlers have not ended yet."""
+        """The verdicts in the order of the reports; an empty one while the handlers of that proc run."""
         self.doubted: set[Proc] = set()
-        """Those that were told that this process takes no part, and may have chosen without it: only their answers to
-        `ASK` count."""
+        """The procs that this process has refused, which may have chosen without it: only answers to `ASK` count."""
         self.holders: list[Proc] = []
         """Participants that know the result; the first one is asked for it."""
         self.spoke: set[Proc] = set()
@@ -149,7 +148,7 @@ class _Election:
 
     @property
     def result(self) -> tuple[str, Proc]:
-        """Under what the result of the invitation is known, if the failed leader has told it."""
+        """The key of the result of the invitation in `Elections._results`."""
         return self.name, self.failed
 
 
@@ -164,12 +163,12 @@ class Elections:
         self._past: dict[Key, Outcome] = {}
         self._shown: dict[Key, None] = {}
         self._announced: dict[tuple[str, Proc], str] = {}
-        """Whose failure the handlers were told, and what they have answered so far."""
+        """The failures that were reported to the handlers, and the verdict of the handlers so far."""
         self._early: dict[tuple[Key, Proc], Notification] = {}
         self._refused: dict[tuple[Key, Proc], None] = {}
-        """To whom this process has said that it takes no part."""
+        """The procs to which this process has answered that it does not take part."""
         self._results: dict[tuple[str, Proc], tuple[Info, ...]] = {}
-        """The results of invitations, by the leader that told them."""
+        """The results of invitations, by the leader that sent them."""
         self._raising = False
         for says, listener in (
             (HERE, self._reported),
@@ -187,7 +186,7 @@ class Elections:
         agent.standing.follow(self._ended)
         agent.standing.listen()
 
-    # What the other parts tell
+    # Reports of the other parts
 
     def begin(
         self,
@@ -202,11 +201,11 @@ class Elections:
         abortable: bool = False,
         able: Callable[[], bool] | None = None,
     ) -> None:
-        """Take part in the choice of a leader, as all other participants do that learn of the failure.
+        """Take part in the choice of a leader, as all other participants do when they know of the failure.
 
-        This tells the process's own handlers of the failure (`LEADER_FAILED`), unless they were told before, and what
-        they answer is its vote. `LEADER_SELECTED` comes to the handlers of all by itself, with the `ERROR_STATUS`
-        if there is no leader. A second call for the same group and term replaces the first one: an invitation may have
+        The handlers of this process get `LEADER_FAILED`, unless they had it before, and their answer is its vote. The
+        handlers of all participants get `LEADER_SELECTED` without further calls, with the `ERROR_STATUS` if no
+        leader was chosen. A second call for the same group and term replaces the first one: an invitation may have
         become a group in the meantime.
 
         Args:
@@ -214,14 +213,14 @@ class Elections:
             participants: The remaining procs in the order of the membership, which must be the same at all of them.
                 Ended ones and the failed leader are skipped; the caller takes part whether it is listed or not.
             failed: The leader that has failed.
-            term: Which leader in a row is wanted: one more than the failed one was.
-            decided: Called once, possibly before this returns, with the `Outcome`. The chosen one may have ended in
-                the meantime: `agent.standing.has_ended` tells, and then the next term is to begin.
-            told: Whether the server has told of the failure already; to be called by the watcher of that event then.
-            wishes: Whether the handlers are asked; they are not where the leader has left as far as this process knows.
-            abortable: Whether a handler may give up by `PMIX_GROUP_CONSTRUCT_ABORT`: for an invitation, not for a group
-                that stands.
-            able: Tells whether this process can lead, for a claim of a handler to count.
+            term: The term of the new leader: one more than the term of the failed one.
+            decided: Called once, possibly before this returns, with the `Outcome`. The chosen leader may have ended in
+                the meantime: check `agent.standing.has_ended`, and begin the next term then.
+            told: Whether the server has reported the failure already; call this from the watcher of that event then.
+            wishes: Whether to ask the handlers; False if this process knows that the leader has left.
+            abortable: Whether a handler may give up by `PMIX_GROUP_CONSTRUCT_ABORT`: True for an invitation, False for
+                a complete group.
+            able: Returns True if this process can lead; a claim of a handler counts only then.
         """
         key = name, term, failed
         election = self._under_way.get(key)
@@ -245,7 +244,7 @@ class Elections:
             return
         past = self._past.get(key)
         if past is not None:
-            # What this process has chosen itself is over as soon as its server has it.
+            # A choice of this process itself takes effect only when its server has the announcement.
             if not election.coordinates:
                 self._finish(election, past, States.HEARS)
             return
@@ -271,7 +270,7 @@ class Elections:
         self._results[name, leader] = infos
 
     def report(self, name: str, failed: Proc, infos: tuple[Info, ...]) -> None:
-        """Tell what has come of an invitation from a leader that has failed: if it is not too late it counts."""
+        """Report the outcome of an invitation of a failed leader: it counts if the choice has not been made."""
         for election in self._of(name, failed):
             if election.coordinates:
                 self._learn(election, infos)
@@ -279,7 +278,7 @@ class Elections:
                 self._say(KNOWN, election, (election.head,), (_packed(infos),))
 
     def drop(self, name: str, failed: Proc) -> None:
-        """Take no further part in a choice in place of a leader, nor in one to come: the invitation is over here."""
+        """Take no further part in a present or later choice in place of a leader: the invitation has ended here."""
         for election in self._of(name, failed):
             self._end(election, States.DROPS)
             others = [each for each in election.order if each != self._me]
@@ -288,7 +287,7 @@ class Elections:
         self._refuse_early(lambda key: (key[0], key[2]) == (name, failed))
 
     def forget(self, name: str) -> None:
-        """A group that stood is gone here, and nothing of it is needed any more."""
+        """A group has ended here: drop its elections and results."""
         for election in [each for each in self._under_way.values() if each.name == name and not each.abortable]:
             self.drop(name, election.failed)
         for result in [result for result in self._results if result[0] == name]:
@@ -296,7 +295,7 @@ class Elections:
         self._refuse_early(lambda key: key[0] == name and not self._may_know(key))
 
     def _refuse_early(self, over: Callable[[Key], bool]) -> None:
-        """Tell those who have reported before this process knew of a failure that it takes no part."""
+        """Answer to early reports of elections for which `over` is true that this process does not take part."""
         for key, source in [early for early in self._early if over(early[0])]:
             del self._early[key, source]
             self._refuse(key, source)
@@ -305,7 +304,7 @@ class Elections:
         return [each for each in self._under_way.values() if (each.name, each.failed) == (name, failed)]
 
     def lost(self, error: BaseException | None) -> None:
-        """The session is over."""
+        """The session has ended."""
         for election in list(self._under_way.values()):
             self._end(election, States.LOST)
         self._results.clear()
@@ -314,7 +313,7 @@ class Elections:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no election is in progress."""
         return not self._under_way and not self._early
 
     # The handlers of this process
@@ -358,7 +357,7 @@ class Elections:
     def _possible(self, election: _Election, verdict: str) -> str:
         return GO_ON if verdict == CLAIM and election.able is not None and not election.able() else verdict
 
-    # Who coordinates
+    # The coordinator
 
     def _go(self, election: _Election) -> None:
         head = next(each for each in election.order if each == self._me or each not in election.silent)
@@ -373,7 +372,7 @@ class Elections:
                 if before is not None:
                     self._ask(election)
                 else:
-                    # The others report by themselves, unless they do not know of the failure yet.
+                    # The others report without being asked, unless they do not know of the failure yet.
                     election.timer = self._port.later(PATIENCE, lambda: self._ask(election))
             else:
                 self._report(election, head)
@@ -388,7 +387,7 @@ class Elections:
             election.timer = self._port.later(GRACE, lambda: self._has_waited(election))
 
     def _has_waited(self, election: _Election) -> None:
-        """Go on without the processes that have sent nothing: they do not run pypmix."""
+        """Continue without the processes that have sent nothing: they do not run pypmix."""
         election.timer = None
         if election.coordinates:
             election.silent.update(set(election.order) - election.spoke - set(election.heard))
@@ -398,7 +397,7 @@ class Elections:
             self._go(election)
 
     def _check(self, election: _Election) -> None:
-        """As the coordinator, choose if it is time."""
+        """As the coordinator, choose if all reports have arrived."""
         if not election.coordinates or election.key in self._past:
             return
         heard = election.heard
@@ -427,7 +426,7 @@ class Elections:
 
         others = tuple([each for each in election.order if each != self._me])
         if others:
-            # Should the session end before its server has that, the others choose anew, in the same term.
+            # If the session ends before its server has that, the others choose once more, in the same term.
             self._port.submit(_announcement(election.key, outcome, others), known)
         else:
             known(None, None)
@@ -449,7 +448,7 @@ class Elections:
             election.timer = None
         self._under_way.pop(election.key, None)
 
-    # What the others say
+    # Messages of the others
 
     def _reported(self, event: Notification) -> None:
         key, source = _about(event), event.source
@@ -488,7 +487,7 @@ class Elections:
             self._check(self._under_way[key])
 
     def _take_in(self, election: _Election, source: Proc) -> None:
-        """Count one in that was not known to take part, or has said that it does not."""
+        """Add a proc that was not known to take part, or had answered that it does not."""
         if source in election.order or self._agent.standing.has_ended(source):
             return
         if source not in election.everybody:
@@ -520,7 +519,7 @@ class Elections:
             self._refuse(key, source)
 
     def called(self, name: str, failed: Proc) -> bool:
-        """Take part where others have begun to choose in place of a leader that has left; tell whether they have."""
+        """Take part in a choice that others have begun in place of a leader that left. Return True if there is one."""
         for (key, source), early in list(self._early.items()):
             if (key[0], key[2]) == (name, failed) and self._is_leaderless(key, source):
                 self._follow(key, early)
@@ -528,7 +527,7 @@ class Elections:
         return False
 
     def _is_leaderless(self, key: Key, source: Proc) -> bool:
-        """Tell whether this process knows of no leader in a group that stands, and a member chooses one."""
+        """Return True if this process knows of no leader of its group, and a member chooses one."""
         return bool(self._agent.standing.lacks_leader(key[0], key[2], key[1], source))
 
     def _follow(self, key: Key, event: Notification) -> None:
@@ -536,7 +535,7 @@ class Elections:
         self._agent.standing.follow_choice(key[0], key[2], key[1])
 
     def _may_know(self, key: Key) -> bool:
-        """Tell whether this process takes part, or may find that it does: it has not heard all of the failed one."""
+        """Return True if this process takes part, or may do so later: more events of the failed leader may arrive."""
         standing = self._agent.standing
         gone = standing.has_ended(key[2]) or standing.has_departed(key[0], key[2])
         return self._takes_part(key) or not gone
@@ -591,7 +590,7 @@ class Elections:
         return None if key is None else self._under_way.get(key)
 
     def _learn(self, election: _Election, infos: tuple[Info, ...]) -> None:
-        """The failed leader has still told somebody that the group stands: so it does, for all."""
+        """The failed leader has reported to some proc that the group is complete: it is complete for all."""
         key = election.key
         if election.result in self._results or key in self._past:
             return
@@ -611,7 +610,7 @@ class Elections:
         for early in [early for early in self._early if early[1] == proc]:
             del self._early[early]
         if any(key[2] == proc for key, _ in self._early):
-            # The other parts are told as well, and may take part then.
+            # The other parts get the same event, and may take part then.
             self._port.later(0, lambda: self._refuse_early(lambda key: key[2] == proc and not self._takes_part(key)))
 
     def _without(self, election: _Election, source: Proc) -> None:
@@ -660,11 +659,11 @@ class Elections:
     # Small things
 
     def _knows(self, key: Key) -> bool:
-        """Tell whether this process is going to take part when it hears that a leader has failed."""
+        """Return True if this process will take part as soon as it knows that a leader has failed."""
         name, term, failed = key
         for election in self._under_way.values():
             if election.name == name and election.term < term and failed in election.everybody:
-                # It may be the chosen one.
+                # It may be the chosen leader.
                 return True
         state = self._agent.standing.state(name)
         if state is not None and state.leader == failed:
@@ -687,7 +686,7 @@ class Elections:
         self._port.submit(say(says, key[0], (to,), (size(TERM, key[1]), proc(FAILED, key[2]))), ignore)
 
     def _place(self, participants: Iterable[Proc], order: list[Proc]) -> int:
-        """Return where this process stands among the others that are left."""
+        """Return the place of this process among the remaining participants."""
         everyone = list(dict.fromkeys(participants))
         if self._me not in everyone:
             return len(order)
@@ -696,7 +695,7 @@ class Elections:
 
 
 def _announcement(key: Key, outcome: Outcome, to: tuple[Proc, ...]) -> NotifyEvent:
-    """Return what tells procs of a choice."""
+    """Return the event that announces a choice."""
     name, term, failed = key
     what = Info(ERROR_STATUS, Value(codes.STATUS, outcome.status))
     if outcome.leader is not None:
@@ -705,7 +704,7 @@ def _announcement(key: Key, outcome: Outcome, to: tuple[Proc, ...]) -> NotifyEve
 
 
 def _about(event: Notification) -> Key | None:
-    """Return which choice it is about; programs on other libraries do not say."""
+    """Return the key of the choice that an event is about; None for events of other libraries, which do not name it."""
     infos = event.infos
     name, term, failed = found(infos, keys.GROUP_ID, str), found(infos, TERM, int), found(infos, FAILED, Proc)
     return None if name is None or term is None or failed is None else (name, term, failed)

@@ -1,10 +1,10 @@
-"""Becoming a member of a group that stands, on the side of the new member.
+"""Becoming a member of an existing group, on the side of the new member.
 
-The proc waits until a member offers membership (`admitting`), and answers with a number, its life in the group: so
-members recognize one that was admitted before, and tell a departure that comes late from one of a later membership. The
-welcome that follows tells all about the group.
+The proc waits until a member offers membership (`admitting`), and answers with a number, its life in the group. By that
+number members recognize a proc that was admitted before, and tell a late departure from the departure of a later
+membership. The welcome that follows contains the state of the group.
 
-The announcement to the members reaches the proc too. One that waits no longer by then has to leave, since the member
+The announcement to the members reaches the proc too. A proc that no longer waits by then has to leave, since the member
 that has announced it may have ended.
 """
 
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 OFFER = "enter offer"
-"""To a proc: the sender, a member, admits it if it comes."""
+"""To a proc: the sender, a member, admits it if it answers."""
 
 COMES = "admit comes"
-"""To the member that has offered: the sender comes, in its life `LIFE`."""
+"""To the member that has offered: the sender accepts, in its life `LIFE`."""
 
 _lives = count(1)
 """Numbers for the lives of this process in groups, for all of its sessions."""
@@ -70,7 +70,7 @@ class _Entry:
         self.done = done
         self.life = next(_lives)
         self.members: tuple[Proc, ...] = ()
-        """The members, once they are told of this process."""
+        """The members, after the announcement of this process to them."""
         self.limit: Timer | None = None
 
 
@@ -83,7 +83,7 @@ class Entering:
         self._me = agent.port.proc
         self._entries: dict[str, _Entry] = {}
         self._offers: dict[tuple[str, Proc], None] = {}
-        """Offers that this process has not waited for yet, the last of them."""
+        """The last offers for groups that this process did not wait for."""
         self._last_life = 0
         agent.hear(OFFER, self._offered)
         agent.hear(WELCOME, self._welcomed)
@@ -91,11 +91,11 @@ class Entering:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether this process does not wait for any group."""
         return not self._entries
 
     def waits(self, name: str) -> bool:
-        """Tell whether this process waits for a group of this name to admit it."""
+        """Return True if this process waits for a group of this name to admit it."""
         return name in self._entries
 
     def enter(self, op: GroupEnter, done: Done[GroupResults]) -> None:
@@ -118,14 +118,14 @@ class Entering:
             self._come(entry, each)
 
     def give_up(self, name: str) -> bool:
-        """Wait no longer; false where this process does not wait for a group of this name."""
+        """Stop waiting. Return False if this process does not wait for a group of this name."""
         if name in self._entries:
             self._end(name, None, NotFound(f"the caller waits no longer for the group {name!r}"))
             return True
         return False
 
     def lost(self, error: BaseException | None) -> None:
-        """The session is over."""
+        """The session has ended."""
         for name in list(self._entries):
             self._end(name, None, error or PMIxError("the session was closed while this was under way"))
 
@@ -183,7 +183,7 @@ class Entering:
         group = self._agent.standing.group(name)
         others = [member for member in members if member != self._me]
         stays = group is not None and group.membership.life(self._me) == life
-        # No other process can make this one leave in a life that it may have in future.
+        # No other process can make this one leave in a life that it has not begun yet.
         if others and not stays and 0 < life <= self._last_life:
             infos = (
                 procs(keys.EVENT_CUSTOM_RANGE, others),

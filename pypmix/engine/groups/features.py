@@ -25,15 +25,15 @@ FEATURES: dict[str, Release | None] = {
     "group.optional": None,
     "get.group_names": None,
 }
-"""From which release of a server on it works; None where no native server does it, but for those of the Python engine.
+"""The first release of a server on which each feature works; None if only servers of the Python engine support it.
 
-Those that no native server does are about the construct: what a member that fails means before the group stands, and to
-whom. Later failures are the members' own affair, with every server that tells of procs that end.
+The features with None are about the construct: the effect of a member that fails before the group is formed, and the
+procs that are informed. Later failures are handled by the members, with every server that reports procs that end.
 """
 
 
 def works(feature: str, server: Release, adapts: bool) -> bool:
-    """Tell whether a feature of groups works.
+    """Return True if a feature of groups works.
 
     Args:
         feature: Its name.

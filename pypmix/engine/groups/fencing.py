@@ -1,4 +1,4 @@
-"""Fences of whole groups on servers that know nothing of groups, where a member may leave before it has called."""
+"""Fences of whole groups on servers that do not know groups, for members that may leave before they call."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 GRACE = 0.5
-"""Seconds that a server gets beyond the caller's timeout to say so itself."""
+"""Seconds beyond the caller's timeout in which a server may report the timeout itself."""
 
 LOSS_GRACE = 2.0
-"""Seconds in which a fence may still end after a member has left or ended: that one may have called before."""
+"""Seconds in which a fence may still end after a member has left or ended: the member may have called before."""
 
 
 class _Fence:
-    """A fence under way.
+    """A fence that has not ended.
 
     Attributes:
         named: The members that are waited for.
-        asked: The fences that the engine has under way for it.
-        ft: Whether it goes on without those that leave or end.
+        asked: The fences of the engine for it that have not ended.
+        ft: Whether it continues without members that leave or end.
     """
 
     def __init__(self, group: str, op: Fence, done: Done[None], named: tuple[Proc, ...], ft: bool) -> None:
@@ -54,10 +54,10 @@ class Fencing:
         agent.standing.follow(self._gone)
 
     def fence(self, group: str, op: Fence, done: Done[None]) -> None:
-        """Carry out a fence of all who are in a group.
+        """Carry out a fence of all members of a group.
 
-        Who leaves it, or ends, before it has called is not waited for if the fence or the group has `FT_COLLECTIVE`;
-        otherwise the fence fails.
+        With `FT_COLLECTIVE`, of the fence or of the group, a member that leaves or ends before it has called is not
+        waited for; otherwise the fence fails.
         """
         standing = self._agent.standing
         given = found(op.directives, keys.GROUP_FT_COLLECTIVE, bool)
@@ -76,7 +76,7 @@ class Fencing:
                 self._end(fence, PMIxError("the caller no longer waits for this fence"))
 
     def lost(self, error: BaseException | None) -> None:
-        """The session is over."""
+        """The session has ended."""
         for fence in self._fences[:]:
             self._end(fence, error or LostConnection("the session was closed while this was under way"))
 
@@ -89,12 +89,12 @@ class Fencing:
                 return
             fence.asked.remove(op)
             if fence.ft and isinstance(error, PartialSuccess):
-                # All others have come: a server completes the fences of a participant that ends.
+                # All others have called: a server completes the fences of a participant that ends.
                 error = None
             if error is not None and fence.asked:
                 return
             if fence.ft and isinstance(error, NotFound | LostConnection) and fence.named == named:
-                # The server knows already that a participant has ended, and the news of it is on its way.
+                # The server knows already that a participant has ended, and the event of it is on its way.
                 fence.timers.append(self._port.later(LOSS_GRACE, lambda: self._end(fence, error)))
             else:
                 self._end(fence, error)
@@ -117,7 +117,7 @@ class Fencing:
         text = f"no answer of the server within {limit} s"
         self._end(fence, OperationTimeout(text, status=statuses.ERR_TIMEOUT, procs=fence.named))
 
-    # Who goes
+    # Departures
 
     def _left(self, event: Notification) -> None:
         name = found(event.infos, keys.GROUP_ID, str)
@@ -132,7 +132,7 @@ class Fencing:
                 continue
             fence.named = tuple([each for each in fence.named if each != who])
             if fence.ft:
-                # It may have called before, and the others may call later: whichever the others mean ends.
+                # It may have called before, and the others may call later: the fence that the others call ends.
                 self._ask(fence)
             else:
                 fence.timers.append(self._port.later(LOSS_GRACE, self._give_up(fence, who)))

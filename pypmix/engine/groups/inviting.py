@@ -1,16 +1,16 @@
 """Invitations on the leader's side: the invited procs, their answers, and the outcome.
 
-Facts of libpmix 7's client, whose programs may stand on the other side:
+Facts of libpmix 7's client, which the other side may run:
 
 - Its answers name no group: they come from the invited proc, with the leader as custom range, and hold the proc's own
   puts under `pmix.pdata`. They are taken for the oldest invitation that this proc has not answered.
-- Its join ends when `CONSTRUCT_COMPLETE` or `CONSTRUCT_ABORT` comes that names its group or none. Of the former it
-  gives its caller the group id, `pmix.grp.mbrs` (an array of procs) and `pmix.grp.ctxid` (a number), and stores what
-  arrays under `pmix.pdata` hold: first `pmix.procid`, then maybe `pmix.datascope`, then values. All else is ignored, a
-  membership that it cannot read too, and then it has no group.
-- It also takes the join for ended when the leader has; a new leader's invitation is a new one to its program.
+- Its join ends when `CONSTRUCT_COMPLETE` or `CONSTRUCT_ABORT` arrives that names its group or none. From the former it
+  gives its caller the group id, `pmix.grp.mbrs` (an array of procs) and `pmix.grp.ctxid` (a number), and stores the
+  values of arrays under `pmix.pdata`: first `pmix.procid`, then maybe `pmix.datascope`, then values. It ignores all
+  else, even a membership that it cannot read, and then it has no group.
+- It also takes the join for ended when the leader has ended; to its program a new leader's invitation is a new one.
 - As the leader it invites with the group id alone, names the other invited procs only in the custom range, is not a
-  member unless it invites itself, has one rule (all procs, or with `OPTIONAL` those that accept), and asks for a
+  member unless it invites itself, has one rule (all procs, or with `OPTIONAL` the procs that accept), and asks for a
   context id by a job control without targets.
 """
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 PENDING = Answer.PENDING
 
 INVITATION = "pypmix.grp.invitation"
-"""Which invitation it is about, a string: a name may be used again."""
+"""The invitation that a message is about, a string: a name may be used again."""
 
 VERSION = "pypmix.grp.version"
 """The version of the list of invited procs, a `SIZE`: the leader counts its changes."""
@@ -79,7 +79,7 @@ MEMBERS = "invitation members"
 """From the leader: the procs that are invited now."""
 
 MEMBERS_KNOWN = "invitation members known"
-"""To the leader: the sender knows."""
+"""To the leader: the sender knows the members."""
 
 UNANSWERED = "invitation unanswered"
 """To a new leader: the sender knows of the invitation, and its program has not answered."""
@@ -91,10 +91,10 @@ REMINDS = "invitation reminds"
 """From the leader to procs that have not answered, with the whole invitation: servers may lose events they keep."""
 
 GONE = "invitation gone"
-"""To one who accepts: there is no such invitation, or not any more."""
+"""To a proc that accepts: the invitation does not exist, or no longer."""
 
 REMIND_AFTER, REMIND_UNTIL = 0.5, 16.0
-"""After how many seconds those who are silent are reminded; it is twice as long each time, up to the second number."""
+"""The seconds after which silent procs are reminded: first and last; the time doubles with each reminder."""
 
 JOBS_CONTEXT_ID = (6, 0, 0)
 """The first release whose servers may give a context id for a job control."""
@@ -122,7 +122,7 @@ ROUTING = frozenset(
 
 
 class Invitation:
-    """An invitation of this process that is under way."""
+    """An invitation that this process leads."""
 
     def __init__(self, name: str, token: str, order: Iterable[Proc], directives: tuple[Info, ...]) -> None:
         self.name = name
@@ -144,7 +144,7 @@ class Invitation:
         self.context: int | None = None
         self.waits_for_context = False
         self.judged: set[tuple[int, Proc]] = set()
-        """The answers that the handlers of this process have not dealt with yet."""
+        """The answers that the handlers of this process have not processed yet."""
         self.ours: set[Proc] = set()
         """Procs that run pypmix."""
         self.unsure: set[Proc] = set()
@@ -162,7 +162,7 @@ class Invitation:
         self.invitees[proc] = Answer.step(self.invitees.get(proc, Answer.START), what)
 
     def take_out(self, proc: Proc) -> None:
-        """A proc is not invited any more."""
+        """Remove a proc from the invitation."""
         self.step(proc, Answer.LEFT_OUT)
         del self.invitees[proc]
 
@@ -199,16 +199,16 @@ class Inviting:
         agent.standing.follow(self._ended)
 
     def leads(self, name: str) -> bool:
-        """Tell whether an invitation to a group of this name is under way here."""
+        """Return True if this process leads an invitation to a group of this name."""
         return name in self._under_way
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no invitation is open."""
         return not self._under_way and not self._early
 
     def lost(self, error: BaseException | None) -> None:
-        """The session is over."""
+        """The session has ended."""
         for invitation in list(self._under_way.values()):
             self._end(invitation, States.LOST)
             self._agent.abandoned(invitation.name)
@@ -216,7 +216,7 @@ class Inviting:
                 invitation.done(None, error if error is not None else PMIxError("the session has ended"))
         self._early.clear()
 
-    # What the caller wants
+    # Requests of the caller
 
     def invite(self, op: GroupInvite, done: Done[GroupResults]) -> None:
         """Carry out a `GroupInvite`."""
@@ -293,17 +293,17 @@ class Inviting:
         version: int,
         done: Done[GroupResults],
     ) -> None:
-        """Lead an invitation whose leader has failed: all who had accepted accept again.
+        """Lead an invitation whose leader has failed: all procs that had accepted accept again.
 
         Args:
             name: The group's name.
             token: Which invitation it is.
             members: The invited procs.
-            directives: What the failed leader has asked for.
-            contributions: What this process adds.
-            term: Which leader in a row this is.
-            version: Which membership this process knows.
-            done: Called with what comes of it.
+            directives: The directives of the failed leader.
+            contributions: The contributions of this process.
+            term: The term of this process as leader.
+            version: The version of the membership that this process knows.
+            done: Called with the outcome.
         """
         has_ended = self._agent.standing.has_ended
         order = [each for each in dict.fromkeys(members) if each == self._me or not has_ended(each)]
@@ -330,7 +330,7 @@ class Inviting:
         self._advance(invitation)
 
     def give_up(self, name: str, why: str) -> bool:
-        """End an invitation of this process; false where none is under way any more."""
+        """End an invitation of this process. Return False if it has ended already."""
         invitation = self._under_way.get(name)
         if invitation is None:
             return False
@@ -338,7 +338,7 @@ class Inviting:
         return True
 
     def _take(self, invitation: Invitation, early: Notification) -> None:
-        """Take in an answer that came before this process knew that it leads."""
+        """Apply an answer that arrived before this process knew that it leads."""
         if invitation.ended:
             return
         says = found(early.infos, SAYS, str)
@@ -350,12 +350,13 @@ class Inviting:
             self._note_acceptance(invitation, early)
 
     def _invite_again(self, invitation: Invitation) -> None:
-        """Invite those again that have sent nothing to the new leader: they run other libraries, or have declined."""
+        """Repeat the invitation for procs that have sent nothing to the new leader."""
+        # They run other libraries, or have declined.
         silent = [each for each, state in invitation.invitees.items() if state == PENDING]
         self._send_invited(invitation, [each for each in silent if each not in invitation.ours])
 
     def _add(self, invitation: Invitation, added: Iterable[Proc]) -> None:
-        """Invite procs; those that have ended have failed at once."""
+        """Invite procs; the ones that have ended count as failed at once."""
         added = list(dict.fromkeys(added))
         invitation.order = list(dict.fromkeys(invitation.order + added))
         for each in added:
@@ -366,10 +367,10 @@ class Inviting:
                 self._failed(invitation, each, "it has ended")
 
     def _change(self, invitation: Invitation, added: Iterable[Proc]) -> None:
-        """Invite further procs, and tell the procs that have accepted of the new list.
+        """Invite further procs, and send the new list to the procs that have accepted.
 
         The group is complete only when they know the list: a member that has got the result and then loses the leader
-        has to know all others that may have got it, too.
+        must know all others that may have got it, too.
         """
         invitation.version += 1
         added = list(added)
@@ -386,12 +387,12 @@ class Inviting:
             self._port.submit(say(MEMBERS, invitation.name, to, infos), ignore)
 
     def _invited_with(self, invitation: Invitation) -> tuple[Info, ...]:
-        """Return what an invitation says."""
+        """Return the infos of the event that invites procs."""
         asked = [info for info in invitation.directives if info.key not in CONTRIBUTIONS | ROUTING]
         return (procs(keys.GROUP_MEMBERSHIP, invitation.order), *self._stamp(invitation), *asked)
 
     def _remind(self, invitation: Invitation, wait: float) -> None:
-        """Tell those of whom nothing was heard once more, now and then; programs on other libraries do not notice."""
+        """Repeat the invitation, now and then, for silent procs; programs on other libraries do not notice."""
         has_ended = self._agent.standing.has_ended
         silent = [each for each, state in invitation.invitees.items() if state == PENDING and not has_ended(each)]
         silent = [each for each in silent if each not in invitation.ours]
@@ -417,7 +418,7 @@ class Inviting:
         self._port.submit(event(statuses.GROUP_INVITED, invitation.name, to, infos), sent)
 
     def _leave_out(self, invitation: Invitation, proc: Proc) -> None:
-        """A proc is not to be a member; it is told, unless it does not want to be one."""
+        """Remove a proc from the invitation, and inform it unless it has declined."""
         state = invitation.invitees[proc]
         invitation.take_out(proc)
         invitation.order.remove(proc)
@@ -428,7 +429,7 @@ class Inviting:
         if state != DECLINED and not self._agent.standing.has_ended(proc):
             self._send_abort(invitation, (proc,), "the leader goes on without it")
 
-    # What they answer
+    # Answers of the invited procs
 
     def _accepted(self, event: Notification) -> None:
         invitation = self._meant(event) or self._learned(event)
@@ -436,7 +437,7 @@ class Inviting:
             self._refuse(event)
             return
         if self._note_acceptance(invitation, event):
-            # Its handlers come next, and may still object.
+            # Its handlers run next, and may still object.
             invitation.judged.add((event.code, event.source))
 
     def _note_acceptance(self, invitation: Invitation, event: Notification) -> bool:
@@ -458,7 +459,7 @@ class Inviting:
         if version < invitation.version:
             self._tell_members(invitation, [source])
         elif version > invitation.version and self._me in members:
-            # The leader before has told others of a change that it could not tell this process any more.
+            # The previous leader has informed others of a change, and failed before it could inform this process.
             ended = self._agent.standing.has_ended
             invitation.version = version
             invitation.order = [each for each in dict.fromkeys(members) if each == self._me or not ended(each)]
@@ -472,7 +473,7 @@ class Inviting:
             self._tell_members(invitation, [each for each in invitation.invitees if each != source])
 
     def _refuse(self, event: Notification) -> None:
-        """A proc answers an invitation that this process does not lead: not yet, or not any more."""
+        """Answer a proc that answers an invitation that this process does not lead yet, or no longer leads."""
         name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str)
         if name is None or token is None:
             return
@@ -522,7 +523,7 @@ class Inviting:
         self._advance(invitation)
 
     def _concluded(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
-        """The handlers of this process have dealt with an answer."""
+        """The handlers of this process have processed an answer."""
         source = event.source
         if event.code == statuses.GROUP_INVITE_FAILED:
             failed = found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)
@@ -557,7 +558,7 @@ class Inviting:
         self._advance(invitation)
 
     def _name(self, invitation: Invitation, proc: Proc) -> str:
-        """Return a proc as all who are invited read it: members of other jobs have a rank 1, too."""
+        """Return the name of a proc as all invited procs read it: members of other jobs have a rank 1, too."""
         return name_proc(proc, common_job((self._me, *invitation.invitees)))
 
     def _meant(self, event: Notification) -> Invitation | None:
@@ -575,7 +576,7 @@ class Inviting:
         return found_here
 
     def _learned(self, event: Notification) -> Invitation | None:
-        """Return the invitation that somebody accepts whom the leader before has invited, unknown to this process."""
+        """Find the invitation for an acceptance by a proc that only the previous leader invited."""
         invitation = self._under_way.get(named(event))
         version, members = found(event.infos, VERSION, int) or 0, listed(event.infos, keys.GROUP_MEMBERSHIP)
         if invitation is None or found(event.infos, INVITATION, str) != invitation.token:
@@ -584,7 +585,7 @@ class Inviting:
             self._compare(invitation, event.source, version, members)
         return invitation if event.source in invitation.invitees else None
 
-    # What the others' libraries say
+    # Messages of the others' libraries
 
     def _spoken(self, event: Notification) -> Invitation | None:
         invitation = self._under_way.get(named(event))
@@ -651,7 +652,7 @@ class Inviting:
         )
 
     def _construct_for_context(self, invitation: Invitation, answered: Callable[[int | None], None]) -> None:
-        """Take the context id of a group of this process alone: older launchers give none in another way."""
+        """Take the context id of a group of this process alone: older launchers assign none in another way."""
         name = f"pypmix:{invitation.token}:{invitation.term}"
 
         def done(results: GroupResults | None, error: BaseException | None) -> None:
@@ -730,10 +731,10 @@ class Inviting:
         """Give an invitation up, for all.
 
         Args:
-            invitation: Which.
-            why: Why, in words.
-            cause: The error that is to be the caller's.
-            told: An event of this process that has told some already.
+                invitation: The invitation.
+                why: The reason, in words.
+                cause: The error for the caller.
+                told: The event of this process that has informed some procs already.
         """
         if invitation.ended:
             return
@@ -783,7 +784,7 @@ class Inviting:
 
 
 def contributed(source: Proc, infos: Iterable[Info]) -> tuple[Info, ...]:
-    """Return what a proc adds to what all members get: each an array that begins with the proc."""
+    """Return the contributions of a proc to the infos of all members: each an array that begins with the proc."""
     result = []
     for info in infos:
         if info.key in CONTRIBUTIONS:
@@ -798,7 +799,7 @@ def contributed(source: Proc, infos: Iterable[Info]) -> tuple[Info, ...]:
 
 
 def timeout_in(directives: Iterable[Info]) -> float:
-    """Return after how many seconds an operation is to give up; 0 for never."""
+    """Return the seconds after which an operation is to give up; 0 for never."""
     for info in directives:
         if info.key == keys.TIMEOUT and isinstance(info.value.data, (int, float)) and info.value.data > 0:
             return float(info.value.data)

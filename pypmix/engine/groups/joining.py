@@ -1,8 +1,8 @@
 """Invitations on the invited side: accepted or declined, and their outcome.
 
 An invitation has one leader at a time, which decides the outcome: complete or given up. If it fails first, the invited
-procs elect another one (`election`), which takes the invitation over; procs that had accepted accept again by
-themselves. The election finds out an outcome that the failed leader has told to some, which then holds for all.
+procs elect another one (`election`), which takes the invitation over; procs that had accepted accept again without
+their programs. The election finds an outcome that the failed leader has sent to some procs; it then holds for all.
 
 For the invitations of libpmix 7 and the answers that it expects see `inviting`. It names the other invited procs only
 in the custom range of the event; if a server does not pass that on, no other leader can be elected.
@@ -77,13 +77,13 @@ class _Invited:
         self.term = 1
         self.version = 1
         self.members: tuple[Proc, ...] = ()
-        """All that are invited, the leader too; empty where that is not known."""
+        """All invited procs and the leader; empty if they are not known."""
         self.directives: tuple[Info, ...] = ()
         self.contributions: tuple[Info, ...] = ()
         self.state = Invitee.START
         self.gives_up = False
         self.made: tuple[Proc, ...] = ()
-        """The members, where the news that the group stands came after the end of its leader."""
+        """The members, if the event that completes the group arrived after the end of its leader."""
         self.done: Done[GroupResults] | None = None
         self.timer: Timer | None = None
 
@@ -103,7 +103,7 @@ class _Invited:
 
     @property
     def failed(self) -> bool:
-        """Whether the leader has, and there is no other one yet."""
+        """Whether the leader has failed and has not been replaced."""
         return self.state in (Invitee.LEADERLESS, Invitee.WAITS)
 
     def step(self, what: str) -> None:
@@ -122,11 +122,11 @@ class _Past:
         self.error: BaseException | None = None
         self.reason = ""
         self.left = False
-        """Whether this process had accepted, and is out of it all the same: a leader may not know that."""
+        """Whether this process had accepted and has ended the invitation all the same: a leader may not know that."""
 
 
 class Joining:
-    """The invitations that this process has."""
+    """The invitations to this process."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -140,7 +140,7 @@ class Joining:
         agent.conclude(statuses.GROUP_LEADER_FAILED, self._failure_answered)
         agent.screen(statuses.GROUP_INVITED, self._is_news)
         agent.standing.follow(self._ended)
-        # What tells of an outcome first: an invitation may have one by now.
+        # Outcomes first: an invitation may have one already when it arrives.
         for code, watcher in (
             (statuses.GROUP_CONSTRUCT_COMPLETE, self._completed),
             (statuses.GROUP_CONSTRUCT_ABORT, self._aborted),
@@ -148,26 +148,26 @@ class Joining:
         ):
             agent.port.watch(code, watcher)
 
-    # What the other parts ask
+    # Questions of the other parts
 
     def knows(self, name: str) -> bool:
-        """Tell whether this process is invited to a group of this name."""
+        """Return True if this process is invited to a group of this name."""
         return any(key[0] == name for key in self._open)
 
     def joins(self, name: str) -> bool:
-        """Tell whether this process has accepted an invitation to a group of this name."""
+        """Return True if this process has accepted an invitation to a group of this name."""
         return any(record.joins or record.leads for record in self._open.values() if record.name == name)
 
     def may_lead(self, name: str, token: str) -> bool:
-        """Tell whether this process may be about to lead an invitation, whose leader has failed."""
+        """Return True if this process may be about to lead an invitation, whose leader has failed."""
         return any((record.name, record.token) == (name, token) and record.failed for record in self._open.values())
 
     def follows(self, name: str, leader: Proc) -> bool:
-        """Tell whether this process is invited to a group of this name by this leader, as far as it knows."""
+        """Return True if this process is known to be invited to a group of this name by this leader."""
         return any(record.name == name and leader in (record.leader, record.origin) for record in self._open.values())
 
     def learned(self, name: str, failed: Proc, infos: tuple[Info, ...]) -> None:
-        """A leader that has failed has told some process that the group stands."""
+        """A leader that has failed has reported to some process that the group is complete."""
         for record in [each for each in self._open.values() if each.name == name and each.failed]:
             if record.leader != failed:
                 continue
@@ -178,15 +178,15 @@ class Joining:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no invitation is open."""
         return not self._open
 
     def lost(self, error: BaseException | None) -> None:
-        """The session is over."""
+        """The session has ended."""
         for record in list(self._open.values()):
             if not record.leads:
                 self._finish(record, None, error if error is not None else PMIxError("the session has ended"))
-        # What this process leads ends as an invitation of its own does.
+        # `Inviting` ends the invitations that this process leads.
         self._past.clear()
 
     # Joining and declining
@@ -222,7 +222,7 @@ class Joining:
         self._accept(record, op, done)
 
     def _answer_late(self, op: GroupJoin, past: _Past, done: Done[GroupResults]) -> bool:
-        """Answer a program whose invitation has an outcome already; false where there is none to tell."""
+        """Answer a program whose invitation has ended already. Return False if no outcome is kept for it."""
         if past.results is None and past.error is None:
             return False
         del self._past[op.group, op.leader]
@@ -237,9 +237,9 @@ class Joining:
         return record
 
     def _unheard(self, op: GroupJoin) -> _Invited:
-        """Return a record for an invitation that the program has learned of, and this has not.
+        """Return a record for an invitation that the program has received, and this part has not.
 
-        The program hands on what came with it, other than what it says for itself.
+        The program passes the infos of the invitation in its directives, with its own contributions.
         """
         record = _Invited(op.group, op.leader)
         record.token = found(op.directives, INVITATION, str) or ""
@@ -300,7 +300,7 @@ class Joining:
         self._port.submit(event(statuses.GROUP_INVITE_DECLINED, name, (leader,), infos), sent)
 
     def _out_of_time(self, record: _Invited, seconds: float) -> None:
-        """Give up; should the leader make the group all the same, the caller leaves it at once."""
+        """Give up; if the leader completes the group all the same, this process leaves it at once."""
         record.timer = None
         why = "its time to join has run out"
         error = OperationTimeout(
@@ -311,7 +311,7 @@ class Joining:
         done, record.done = record.done, None
         if record.leads:
             if not self._agent.part("inviting", "Inviting").give_up(record.name, why):
-                # The group stands, and only the news of it is under way.
+                # The group is complete, and only the event of that is still to arrive.
                 record.done = done
                 return
         else:
@@ -325,10 +325,10 @@ class Joining:
         if done is not None:
             done(None, error)
 
-    # What the leader says
+    # Events of the leader
 
     def _is_news(self, event: Notification) -> bool:
-        """Tell whether an invitation is for the program, or for this alone."""
+        """Return True if the program should see this invitation; repeated ones are answered here."""
         name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str) or ""
         if name is None:
             return True
@@ -343,18 +343,18 @@ class Joining:
                 and record.token == token
                 and (token or event.source in (record.origin, record.leader))
             ):
-                # The first leader tells it once more where the server is late with it, and has the answer, or will.
+                # The first leader repeats an invitation if the server is late; it has the answer, or will get it.
                 if term > 1 and record.leader == event.source and not record.failed and not record.leads:
                     self._answer_again(record)
                 return False
         for past in self._past.values() if token else ():
             if past.token == token and past.term < term:
-                # A new leader does not know that this process is out of it.
+                # A new leader does not know that this process has ended the invitation.
                 reason = past.reason or "it is not invited any more"
                 self._send_decline(name, event.source, (text(INVITATION, token),), reason, ignore)
                 return False
             if past.token == token and past.term == term and (found(event.infos, VERSION, int) or 1) <= past.version:
-                # The server has kept it, and the leader has told it once more meanwhile.
+                # The server has kept it, and the leader has repeated it in the meantime.
                 return False
         if len(self._open) >= MAX_OPEN:
             self._send_decline(name, event.source, (text(INVITATION, token),), "it has too many invitations", ignore)
@@ -387,10 +387,10 @@ class Joining:
             self._leader_failed(record)
 
     def _is_reminded(self, event: Notification) -> None:
-        """An invitation has come, or not: the server may still hold it, or have lost it."""
+        """The leader reminds of an invitation: it may have arrived, or the server still holds it, or has lost it."""
         token = found(event.infos, INVITATION, str)
         if any(past.token == token for past in self._past.values()):
-            # What this process has said to it may be on its way.
+            # The last answer of this process to it may still be on its way.
             return
         for record in self._open.values():
             if record.token == token and record.name == found(event.infos, keys.GROUP_ID, str):
@@ -401,7 +401,7 @@ class Joining:
         self._port.handlers.raised(Notification(statuses.GROUP_INVITED, event.source, event.range, infos), True)
 
     def _in_range(self, event: Notification) -> tuple[Proc, ...]:
-        """Return the leader and whom it has invited, as far as the range of its event tells."""
+        """Return the leader and the procs it has invited, as far as the range of its event names them."""
         targets = listed(event.infos, keys.EVENT_CUSTOM_RANGE)
         if not targets or any(each.rank == RANK_WILDCARD for each in targets):
             return ()
@@ -435,7 +435,7 @@ class Joining:
         for record in [each for each in self._open.values() if each.name == name and each.joins]:
             if record.leader == event.source and token in (None, record.token) and not record.leads:
                 if record.failed:
-                    # Others may have been told that this process does not know it.
+                    # Others may have got the answer that this process does not know it.
                     record.made = listed(infos, keys.GROUP_MEMBERSHIP)
                     self._agent.elections.report(name, record.leader, infos)
                 else:
@@ -448,7 +448,7 @@ class Joining:
                 self._leave(name, members)
 
     def _leave(self, name: str, members: tuple[Proc, ...]) -> None:
-        """Leave a group that a leader has made although this process is out of its invitation."""
+        """Leave a group that a leader has completed although this process has ended its invitation."""
         if self._me in members:
             others = [each for each in members if each != self._me]
             self._port.submit(_left(name, others, self._me), ignore)
@@ -465,7 +465,7 @@ class Joining:
             if not record.leads:
                 self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
         if name is not None and token and event.source != self._me and not self._knows(token):
-            # The invitation itself comes later, where a server has kept it for a handler: there is no group to join.
+            # The invitation itself arrives later if a server has kept it for a handler; that group cannot be joined.
             record = _Invited(name, event.source)
             record.token = token
             record.term, record.version = found(event.infos, TERM, int) or 1, found(event.infos, VERSION, int) or 1
@@ -473,7 +473,7 @@ class Joining:
             self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
 
     def _knows(self, token: str) -> bool:
-        """Tell whether this process has, or has had, this invitation."""
+        """Return True if this process has, or has had, this invitation."""
         return any(record.token == token for record in self._open.values()) or any(
             past.token == token for past in self._past.values()
         )
@@ -489,7 +489,7 @@ class Joining:
         if not record.failed:
             record.step(Invitee.LEADER_FAILS)
         failed = record.leader
-        # The others may know before this process does that it leads, and answer.
+        # The others may know that this process leads before it knows that itself, and answer.
         self._agent.part("inviting", "Inviting")
         others = [each for each in record.members if each != failed]
         if not others:
@@ -510,14 +510,14 @@ class Joining:
         )
 
     def _can_lead(self, record: _Invited) -> bool:
-        """Tell whether this process may make a group of that name, apart from this invitation."""
+        """Return True if this process may form a group of that name, apart from this invitation."""
         others = [each for each in self._open.values() if each.name == record.name and each is not record]
         if any(each.joins or each.leads for each in others):
             return False
         return not self._agent.taken(record.name, joins=False)
 
     def _failure_answered(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
-        """A handler that gives up counts, even if there is a new leader already."""
+        """Apply the answer of a handler that gives up, even if there is a new leader already."""
         name, failed = found(event.infos, keys.GROUP_ID, str), found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)
         if failed is None or verdict_of(status, results) != ABORT:
             return
@@ -558,7 +558,7 @@ class Joining:
             self._answer_again(record)
 
     def _refuse_to_lead(self, record: _Invited) -> None:
-        """It has come to another group of this name since it has claimed."""
+        """Abort: this process has joined another group of this name since its claim."""
         why = f"its leader {self._me} is in another group of this name"
         others = [each for each in record.members if each != self._me and not self._agent.standing.has_ended(each)]
         if others:

@@ -1,4 +1,4 @@
-"""Leaving a group that stands, and giving up the wait to be admitted to one."""
+"""Leaving an existing group, and giving up the wait to be admitted to a group."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Leaving:
             done(None, None)
             return
         infos = [
-            # A server that keeps a record of groups is told even if there is no other member.
+            # A server that records groups gets the event even if this process is the only member.
             procs(keys.EVENT_CUSTOM_RANGE, others or (self._me,)),
             proc(keys.EVENT_AFFECTED_PROC, self._me),
             text(keys.GROUP_ID, group.name),
@@ -83,4 +83,4 @@ class Leaving:
             admitting.resume(group.name)
 
     def lost(self, error: BaseException | None) -> None:
-        """The session is over; what its engine was asked ends by itself."""
+        """The session has ended; operations of its engine end with it."""

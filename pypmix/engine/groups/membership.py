@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 MAX_PLACE = 2**63
-"""No place is so far back that none could come after it."""
+"""Places are below this, so that there is always room for later ones."""
 
 MAX_DEPARTED = 4096
-"""The most departures that are remembered, for late news of them."""
+"""The most departures that are remembered, for late events about them."""
 
 
 class Admission(Record):
-    """The admission of a proc into a group that stood.
+    """The admission of a proc to an existing group.
 
     Args:
-        place: Its place among those who came so, counted from 1; two that were given the same by different members
-            stand in the order of procs.
-        life: The proc's own number for its admission, which grows: each begins a membership of its own, that ends when
-            the proc leaves or fails. What a group began with has life 0.
+        place: Its place among the admitted procs, counted from 1; two procs that got the same place from different
+            members are in the order of procs.
+        life: The proc's own number for its admission, which grows: each begins a separate membership, which ends when
+            the proc leaves or fails. The founding members have life 0.
     """
 
     place: int
@@ -39,12 +39,12 @@ class Membership:
 
     Args:
         members: The members by group rank.
-        admitted: Those of them that the group did not begin with.
+            admitted: The members that the group did not begin with.
 
     Attributes:
-        admitted: As above, as they are now.
-        departed: Which life of a proc has ended, for the last of them.
-        last_place: The last place that anybody was given by admission.
+            admitted: The admitted members at present.
+            departed: The last life of each proc that has ended.
+            last_place: The last place that was assigned by an admission.
     """
 
     def __init__(self, members: Iterable[Proc], admitted: Mapping[Proc, Admission]) -> None:
@@ -69,22 +69,22 @@ class Membership:
         return self._cached
 
     def life(self, proc: Proc) -> int:
-        """Return the life in which a member is one; 0 for those that the group began with."""
+        """Return the life of a member; 0 for founding members."""
         admission = self.admitted.get(proc)
         return 0 if admission is None else admission.life
 
     def has_departed(self, proc: Proc, life: int) -> bool:
-        """Tell whether a life of a proc is known to be over."""
+        """Return True if a life of a proc is known to have ended."""
         return life <= self.departed.get(proc, -1)
 
     def add(self, proc: Proc, admission: Admission) -> bool:
-        """Add a proc; tell whether that is news. A former life of it must have been removed."""
+        """Add a proc. Return True if it was not a member. A former life of it must have been removed."""
         if admission.place >= MAX_PLACE:
             return False
         self.last_place = max(self.last_place, admission.place)
         known = self.admitted.get(proc)
         if known is not None and known.life == admission.life:
-            # Two members have admitted it, the second one for the first one who had failed.
+            # Two members have admitted it, the second one in place of the first one, which had failed.
             if admission.place < known.place:
                 self.admitted[proc] = admission
                 self._cached = None
@@ -96,7 +96,7 @@ class Membership:
         return True
 
     def remove(self, proc: Proc, life: int) -> bool:
-        """Remove a proc whose life is over; tell whether it was a member in it."""
+        """Remove a proc whose life has ended. Return True if it was a member in that life."""
         departed = self.departed
         departed[proc] = max(life, departed.pop(proc, -1))
         if len(departed) > MAX_DEPARTED:

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
     class Timer(Protocol):
         def cancel(self) -> None:
-            """Have the call not happen."""
+            """Cancel the call."""
 
     class Port(Protocol):
         """An engine's session, as its groups see it.
 
-        All methods are called where `enter` leads, and all that is handed to them is called there, unless they say
-        otherwise: nothing of a session's groups runs on two threads at a time.
+        All methods are called where `enter` leads, and all functions that are passed to them are called there, unless
+        they say otherwise: the groups of a session never run on two threads at a time.
         """
 
         proc: Proc
         server_release: Release
-        """The release of the server; zeros where it does not say."""
+        """The release of the server; zeros if it does not report one."""
 
         adapts: bool
         """Whether the server is one of the Python engine, which knows groups, their addresses and their failures."""
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
             """The session's event handlers: `screen` and `conclude` events, and `raised` for those raised here."""
 
         def enter(self, step: Callable[[], None]) -> None:
-            """Run a function where nothing else of the session runs; from any thread that is not there already."""
+            """Run a function while nothing else of the session runs; from any thread that is not there already."""
 
         def tell(self, function: Callable[[Any], None], argument: object) -> None:
-            """Have a function of the user's side called outside of there, in the order of these requests."""
+            """Call a function of the user's side outside of there, in the order of these requests."""
 
         def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-            """Have the server tell of events of a code, and the watcher called with each before any handler."""
+            """Make the server send events of a code, and call the watcher with each before any handler."""
 
         def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-            """Take `watch` back."""
+            """Undo `watch`."""
 
         def submit(self, op: Op[Any], done: Done[Any]) -> None:
             """Start an operation of the engine itself: an event, a fence, a construct, a query, a get.
 
-            A server that does not know group names never sees one: the caller has replaced it by the procs. `done` is
-            called there, later or before this returns; errors go to it.
+            A server that does not know group names never gets one: the caller has replaced it by the procs. `done` is
+            called there, later or before this returns; errors are passed to it.
             """
 
         def give_up(self, op: Op[Any]) -> None:
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
             """
 
         def later(self, seconds: float, call: Callable[[], None]) -> Timer:
-            """Have a function called after some seconds."""
+            """Call a function after some seconds."""
 
         def fetch(self, proc: Proc, key: str) -> Value | None:
-            """Return what this process holds of a proc under a key."""
+            """Return the value that this process holds of a proc under a key."""

@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 ONLY_WITH_CONTEXT_ID: tuple[Release, Release] = (4, 2, 0), (6, 0, 0)
-"""Servers, from and before which release, that are asked for a context id in every construct.
+"""The first release, and the end, of servers that get a request for a context id in every construct.
 
-Those of 5.0 may refuse a construct which asks for none: PRRTE 3 is such a host. Those of 4.2 construct it by themselves
-where all members are theirs, and their host is not told of the group.
+Servers of 5.0 may refuse a construct without that request: PRRTE 3 is such a host. Servers of 4.2 construct it alone if
+all members are theirs, and do not inform their host of the group.
 """
 
 TIMED: Release = (6, 0, 0)
-"""The first release of servers that are told of a timeout.
+"""The first release of servers that get a timeout.
 
-Those before 4.2.4 crash when it has run out, and those of 5.0 give all that the group does later a timeout. The time
-runs in the engine as well, so the caller sees no difference.
+Servers before 4.2.4 crash when the time has run out, and servers of 5.0 apply the timeout to all later operations of
+the group. The engine runs the timeout as well, so the caller sees no difference.
 """
 
 LOCAL: Release = (6, 0, 0)
-"""The first release of servers that are told that a group is local.
+"""The first release of servers that get the directive that a group is local.
 
-To earlier ones it means to assign no context id, and they see for themselves where the procs are.
+To earlier ones it means to assign no context id, and they find out themselves on which nodes the procs are.
 """
 
 FORGETTING: Release = (5, 0, 0)
@@ -45,14 +45,14 @@ for one of these members.
 GATHERING: Release = (6, 0, 0)
 """The first release of servers that gather groups from leaders and added members (`PMIX_GROUP_BOOTSTRAP`).
 
-Of the earlier ones each leader gets a group of its own.
+Earlier ones make a separate group for each leader.
 """
 
 ORDERED: Release = (6, 1, 0)
-"""The first release of servers that can be told in which order the members are to be; the others sort them."""
+"""The first release of servers that accept an order of the members; earlier ones sort them."""
 
 TELLING: Release = (6, 0, 0)
-"""The first release that tells what members say of themselves with the answer; earlier ones by the context id."""
+"""The first release that returns the members' infos with the answer; earlier ones keep them by the context id."""
 
 KEPT_ENDPOINT = "pypmix.grp.endpt"
 """The key of a member's endpoint data among its group info."""
@@ -61,7 +61,7 @@ ANSWERS: tuple[Release, ...] = (4, 2, 4), (6, 0, 0)
 """The releases from which a server's answer to a construct has another form than before."""
 
 NO_CONTEXT_ID = 2**64 - 1
-"""The number that means none where a release cannot leave it out."""
+"""The context id that means none, for releases that cannot leave it out."""
 
 UNOFFERED = "the server's host does not offer it"
 
@@ -84,22 +84,22 @@ _ASSIGN = Info(keys.GROUP_ASSIGN_CONTEXT_ID, Value(codes.BOOL, True))
 
 
 def answer_form(release: Release) -> int:
-    """Return which form a release's answers to a construct have."""
+    """Return the number of the form of a release's answers to a construct."""
     return sum(release >= floor for floor in ANSWERS)
 
 
 def wants_context_id(op: GroupConstruct) -> bool:
-    """Tell whether a construct asks for a context id."""
+    """Return True if a construct asks for a context id."""
     return any(info.key == keys.GROUP_ASSIGN_CONTEXT_ID and info.value.data is not False for info in op.directives)
 
 
 def is_gathered(op: GroupConstruct) -> bool:
-    """Tell whether a construct names not all members: others call it as leaders, or are added."""
+    """Return True if a construct does not name all members: others call it as leaders, or are added."""
     return not op.procs or any(info.key == keys.GROUP_BOOTSTRAP for info in op.directives)
 
 
 def directives_for(op: GroupConstruct | GroupDestruct, server: Release) -> tuple[Info, ...]:
-    """Return the directives of an operation as a server of this release has to be given them."""
+    """Return the directives of an operation in the form that a server of this release needs."""
     given = op.directives
     if server < TIMED:
         given = tuple([info for info in given if info.key != keys.TIMEOUT])
@@ -112,8 +112,10 @@ def directives_for(op: GroupConstruct | GroupDestruct, server: Release) -> tuple
 
 
 def kept(directives: tuple[Info, ...]) -> tuple[Info, ...]:
-    """Return directives with all that the caller says of itself as one group info, which is all that releases keep
-    before `TELLING`, endpoint data too."""
+    """Return directives with all infos of the caller as one group info, endpoint data too.
+
+    Releases before `TELLING` keep nothing else.
+    """
     said: list[Info] = []
     others = []
     for info in directives:
@@ -127,13 +129,13 @@ def kept(directives: tuple[Info, ...]) -> tuple[Info, ...]:
             others.append(info)
     if not said:
         return directives
-    # None of it twice, where this was done before.
+    # Each of them once, even if this was done before.
     said = list({info.key: info for info in said}.values())
     return (*others, Info(keys.GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(said)))))
 
 
 def signed(info: Info, whose: Proc) -> Info:
-    """Return group info as servers from `TELLING` on want it: with the proc whose it is before all else.
+    """Return group info in the form that servers from `TELLING` on need: with the proc that contributes it first.
 
     Args:
         info: Any info of a construct.
@@ -154,13 +156,13 @@ def results_of(
     members: tuple[Proc, ...] = (),
     context_id: int | None = None,
 ) -> GroupResults:
-    """Return what a server or a library tells of a group that it has constructed.
+    """Return the results of a construct from the answer of a server or a library.
 
     Args:
-        infos: What it tells as infos.
-        partial: Whether it says that the group is not complete.
-        members: The members, unless they are among the infos.
-        context_id: The context id, unless it is.
+            infos: The infos of the answer.
+            partial: Whether the answer reports that the group is not complete.
+            members: The members, unless they are among the infos.
+            context_id: The context id, unless it is among the infos.
     """
     others = []
     for info in infos:

@@ -1,8 +1,8 @@
-"""The groups that stand: their members, those that have left or failed, and the watches that are told.
+"""The groups of this process: their members, the members that have left or failed, and the watches.
 
-Each process keeps its own record, from what the members and the servers tell in events. They arrive at different
-processes in different orders, and some come twice: from a server, and from what is concluded here. `Membership` makes
-the same of them in any order; what is told twice is screened.
+Each process keeps its own record, from the events of members and servers. Events arrive at different processes in
+different orders, and some arrive twice: from a server, and as a conclusion of this process. `Membership` yields the
+same members for any order of events; repeated events are screened.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Info, Proc
 
 ENDS = (statuses.ERR_PROC_ABORTED, statuses.PROC_TERMINATED)
-"""The events of procs that end: each server of ours tells of every end under one of these."""
+"""The events of procs that end: each server of ours reports every end under one of these."""
 
 FURTHER_ENDS = (
     statuses.ERR_PROC_TERM_WO_SYNC,
@@ -63,24 +63,24 @@ FURTHER_ENDS = (
     statuses.ERR_PROC_ABORTED_BY_SIG,
     statuses.ERR_EXIT_NONZERO_TERM,
 )
-"""Under what else other servers may tell: `PROC_TERM_WO_SYNC`, `EVENT_PROC_TERMINATED`, `PROC_ABORTED_BY_SIG` and
-`EXIT_NONZERO_TERM`."""
+"""The further events under which other servers may report an end: `PROC_TERM_WO_SYNC`, `EVENT_PROC_TERMINATED`,
+`PROC_ABORTED_BY_SIG` and `EXIT_NONZERO_TERM`."""
 
 LEADS = "standing leads"
 """The sender has declared itself the leader in the construct."""
 
 MAX_ENDED = 4096
-"""The most ended procs that are remembered, for groups that are under way."""
+"""The most ended procs that are remembered, for groups that are being formed."""
 
 MAX_PAST = 64
 """The most changes of a group that are kept for watches that begin later."""
 
 MAX_KEPT = 4096
-"""The most events that are kept of a group that is under way."""
+"""The most events that are kept of a group that is being formed."""
 
 
 class Group:
-    """A group that stands.
+    """A group that this process is a member of.
 
     Attributes:
         name: Its name.
@@ -113,7 +113,7 @@ class Group:
         self.leaving = False
         self.stage = States.START
         self.told: dict[Proc, None] = {}
-        """The members whose failure the handlers were told of."""
+        """The members whose failure was reported to the handlers."""
         self.lost: dict[Proc, None] = {}
         """The members that have ended without leaving."""
         self.watches: dict[int, GroupWatch] = {}
@@ -133,7 +133,7 @@ class Group:
 
 
 class _Expected:
-    """A group under way: since when, and the events about it so far."""
+    """A group that is being formed: the number of ended procs at its begin, and the events about it so far."""
 
     def __init__(self, since: int) -> None:
         self.since = since
@@ -141,7 +141,7 @@ class _Expected:
 
 
 class Standing:
-    """The groups of one session that stand: `agent.standing`."""
+    """The groups of one session that this process is in: `agent.standing`."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -150,7 +150,7 @@ class Standing:
         self._groups: dict[str, Group] = {}
         self._expected: dict[str, _Expected] = {}
         self._departed: dict[str, frozenset[Proc]] = {}
-        """The departed members of groups that are over here: some servers tell of them once more after a destruct."""
+        """The departed members of groups that have ended here: some servers report them once more after a destruct."""
         self._ended: dict[Proc, int] = {}
         """The procs that have ended, numbered in that order."""
         self._ends = 0
@@ -160,10 +160,10 @@ class Standing:
         self._last_watch = 0
         self._listening = False
 
-    # What the other parts tell
+    # Reports of the other parts
 
     def expected(self, name: str) -> None:
-        """A group is under way, by a construct, an invitation, or a wait of this process to be admitted.
+        """A group is being formed, by a construct, an invitation, or a wait of this process to be admitted.
 
         Until it is `formed` or `abandoned`, this process cannot leave it, and events about it are kept: a member may
         leave, or end, before this process knows that the group is complete.
@@ -197,21 +197,21 @@ class Standing:
         epoch: int = 1,
         term: int | None = None,
     ) -> GroupResults:
-        """A group stands; what was kept of it takes effect.
+        """Add a group that was formed, and apply the events that were kept for it.
 
         Args:
             name: Its name; a group of this name is replaced.
             members: The members by group rank.
             context_id: The context id.
             leader: Its leader.
-            infos: What else is told of it.
-            directives: Those of the construct or invitation, such as `NOTIFY_TERMINATION`.
-            admitted: Those of the members that have come in while it stood.
+            infos: Further infos of the group.
+            directives: The directives of the construct or invitation, such as `NOTIFY_TERMINATION`.
+            admitted: The members that were admitted after the construct.
             epoch: How often the membership had changed.
-            term: Which leader in a row `leader` is; by default the first one, if there is one.
+            term: The term of `leader`; by default 1 if there is a leader, else 0.
 
         Returns:
-            The results of the operation that has formed it: the members as given, including any that have gone since.
+            The results of the operation that formed the group: the members as given, even if some have left since.
         """
         self.listen()
         self.gone(name)
@@ -235,22 +235,22 @@ class Standing:
         return GroupResults(members, context_id, infos)
 
     def gone(self, name: str) -> None:
-        """A group was destructed: its watches end. Does nothing where there is none."""
+        """A group was destructed: end its watches. Does nothing if no group has this name."""
         group = self._groups.get(name)
         if group is not None:
             self._over(group, DESTRUCTED)
 
     def led(self, name: str, leader: Proc | None, term: int) -> None:
-        """A group has a new leader, or none in spite of a choice; what is known of a later one stays."""
+        """A group has a new leader, or none in spite of a choice. Ignored if a later term is known."""
         group = self._groups.get(name)
         if group is None or term <= group.term:
             return
         electing, group.electing, group.term = group.electing, None, term
         if electing is not None:
-            # An admitted member may learn of the choice from the registrar first, or from it alone.
+            # An admitted member may get the choice from the registrar first, or from it alone.
             self._agent.elections.drop(name, electing)
         failed = leader is not None and self.has_ended(leader)
-        # It may have left or ended before this process learns that it leads.
+        # It may have left or ended before this process gets the news that it leads.
         membership = group.membership
         gone = leader is not None and leader not in membership and leader in membership.departed
         group.leader = None if failed or gone else leader
@@ -260,13 +260,13 @@ class Standing:
             self._leader_has_failed(group, leader, told=False)
 
     def tell_leader(self, name: str) -> None:
-        """Tell the other members that this process leads: few servers pass on what it declares in a construct."""
+        """Report to the other members that this process leads: few servers pass on its declaration in a construct."""
         others = [member for member in self.members(name) if member != self._me]
         if others:
             self._port.submit(say(LEADS, name, others), ignore)
 
     def admit(self, group: Group, member: Proc, admission: Admission, infos: tuple[Info, ...] = ()) -> bool:
-        """Take a proc in as a member; tell whether that is news."""
+        """Add a proc as a member. Return True if it was not known as one."""
         membership = group.membership
         if member in membership and membership.life(member) < admission.life:
             # It has left, and the event of that has not arrived yet.
@@ -296,7 +296,7 @@ class Standing:
             group.membership.remove(member, life)
 
     def ended(self, ended: Proc) -> None:
-        """A proc has ended; may be told more than once."""
+        """A proc has ended; repeated calls are ignored."""
         if ended == self._me or ended in self._ended:
             return
         self._ends += 1
@@ -306,15 +306,15 @@ class Standing:
         for follower in list(self._followers):
             follower(ended)
 
-    # What the other parts ask
+    # Questions of the other parts
 
     def state(self, name: str) -> GroupState | None:
-        """Return how a group stands; None where this process is in none of this name."""
+        """Return the state of a group; None if this process is not in a group of this name."""
         group = self._groups.get(name)
         return None if group is None else group.state
 
     def members(self, name: str) -> tuple[Proc, ...]:
-        """Return the members of a group by group rank; none where this process is in none of this name."""
+        """Return the members of a group by group rank; empty if this process is not in a group of this name."""
         group = self._groups.get(name)
         return () if group is None else group.membership.members
 
@@ -332,11 +332,11 @@ class Standing:
         return tuple(self._groups)
 
     def expects(self, name: str) -> bool:
-        """Tell whether a group of this name is under way."""
+        """Return True if a group of this name is being formed."""
         return name in self._expected
 
     def group(self, name: str) -> Group | None:
-        """Return a group that stands."""
+        """Return a group of this process, or None if no group has this name."""
         return self._groups.get(name)
 
     def is_ft(self, name: str) -> bool:
@@ -345,32 +345,32 @@ class Standing:
         return group is not None and group.ft
 
     def may_tell(self, group: Group, source: Proc) -> bool:
-        """Tell whether a proc may change a group: a member, also one whose end overtook an earlier message of it."""
+        """Return True if a proc may change a group: a member, or a former member whose end overtook its messages."""
         return source in group.membership or (source in group.membership.departed and self.has_ended(source))
 
     def has_departed(self, name: str, proc: Proc) -> bool:
-        """Tell whether a proc is known to have left or lost its group, or the group is over here."""
+        """Return True if a proc is known to have left or lost its group, or the group has ended here."""
         group = self._groups.get(name)
         if group is None:
-            # This process is not told of members that leave it later.
+            # Members that leave later do not report that to this process.
             return name in self._departed
         return proc in group.membership.departed and proc not in group.membership
 
     def has_ended(self, proc: Proc) -> bool:
-        """Tell whether a proc is known to have ended, as far as was heard since groups are expected or stand."""
+        """Return True if a proc is known to have ended; ends are followed while groups are expected or exist."""
         return proc in self._ended
 
     def follow(self, ended: Callable[[Proc], None]) -> None:
-        """Have a part called with each proc that ends, once each, as long as a group is expected or stands."""
+        """Call a part with each proc that ends, once each, as long as a group is expected or exists."""
         self._followers.append(ended)
 
     def observe(self, changed: Callable[[GroupChange], None]) -> None:
-        """Have a part called with each change of a group; the last one is `DESTRUCTED`, or this process has `LEFT`."""
+        """Call a part with each change of a group; the last one is `DESTRUCTED`, or this process has `LEFT`."""
         self._observers.append(changed)
 
     @property
     def idle(self) -> bool:
-        """Whether no group exists or is under way, and none is watched."""
+        """Whether no group exists or is being formed, and none is watched."""
         return not (self._groups or self._expected or self._watching)
 
     # Operations
@@ -396,7 +396,7 @@ class Standing:
         done(self._last_watch, None)
 
     def lost(self, error: BaseException | None) -> None:
-        """The session is over: watches end."""
+        """The session has ended: end all watches."""
         groups = list(self._groups.values())
         self._groups.clear()
         self._expected.clear()
@@ -404,12 +404,12 @@ class Standing:
             group.step(States.LOST)
             self._end_watches(group, error)
 
-    # What is heard
+    # Events
 
     def listen(self) -> None:
-        """Have the server tell of procs that end, and of changes of groups.
+        """Watch for procs that end, and for changes of groups.
 
-        It stays so: late events may be about a former group that has the name of one that stands.
+        This is never undone: late events may be about a former group that had the name of a present one.
         """
         if self._listening:
             return
@@ -431,7 +431,7 @@ class Standing:
         agent.screen(statuses.GROUP_LEADER_FAILED, self._may_be_leader_failed)
 
     def keep(self, event: Notification) -> bool:
-        """Keep an event for the time when its group stands, if it is under way; tell whether it is."""
+        """Keep an event until its group is formed. Return False if no group of its name is being formed."""
         expected = self._expected.get(named(event))
         if expected is None or len(expected.kept) >= MAX_KEPT:
             return False
@@ -439,7 +439,7 @@ class Standing:
         return True
 
     def _take(self, event: Notification) -> None:
-        """Have an event that was kept take its effect; the handlers have seen it."""
+        """Apply an event that was kept; the handlers have seen it."""
         if event.code == statuses.GROUP_LEFT:
             self._takes_left(event)
         elif event.code == statuses.GROUP_MEMBERSHIP_UPDATE:
@@ -471,9 +471,9 @@ class Standing:
                 self._leader_has_failed(group, leader, told=False)
 
     def _stands_without(self, event: Notification) -> None:
-        """The host tells of members that had contributed, and ended before the group stood.
+        """The host reports members that had contributed, and ended before the group was formed.
 
-        Where their end was told before the group was under way here, they count as later processes of these names.
+        A proc whose end was reported before this process expected the group counts as a later process of that name.
         """
         group = self._about(event)
         if group is None:
@@ -493,7 +493,7 @@ class Standing:
         if affected not in ((), (leaver,)) or leaver == self._me:
             return False
         if None not in (context_id, group.context_id) and context_id != group.context_id:
-            # It is late, of a group that had the name before.
+            # It is late, about an earlier group of this name.
             return False
         life = number(event.infos, LIFE)
         return self._depart(group, leaver, group.membership.life(leaver) if life is None else life)
@@ -554,7 +554,7 @@ class Standing:
         return group is None or (len(failed) == 1 and self._may_tell(group, event.source, failed[0]))
 
     def _leader_failed(self, event: Notification) -> None:
-        """A server of ours tells of the failure of a leader, whether this process knows that it led or not."""
+        """A server of ours reports the failure of a leader, whether or not this process knows that it led."""
         group, failed = self._about(event), listed(event.infos, keys.EVENT_AFFECTED_PROC)
         if group is None or len(failed) != 1 or not self._port.handlers.is_host(event.source):
             return
@@ -575,7 +575,7 @@ class Standing:
         known = source == self._me or source == failed or source in group.membership
         return known or self._port.handlers.is_host(source)
 
-    # What changes
+    # Changes
 
     def _depart(self, group: Group, leaver: Proc, life: int) -> bool:
         # It may have left before it ended.
@@ -598,12 +598,12 @@ class Standing:
         return True
 
     def fail(self, group: Group, failed: Proc, *, told: bool = False) -> None:
-        """A member has ended without having left.
+        """Mark a member as ended without having left.
 
         Args:
             group: The group.
             failed: The member; nothing happens if it is not one.
-            told: Whether the server has told of the failure of a leader.
+            told: Whether the server has reported the failure of a leader.
         """
         if failed not in group.membership:
             return
@@ -631,9 +631,9 @@ class Standing:
             self._choose(group, failed, group.term + 1, told=told)
 
     def lacks_leader(self, name: str, failed: Proc, term: int, source: Proc) -> bool:
-        """Tell whether a member may choose a leader in place of one that is not a member here any more.
+        """Return True if a member may choose a leader in place of a proc that is no longer a member here.
 
-        This process may have seen a departure, which leads to no choice, where others have seen a failure.
+        This process may have seen a departure, which leads to no choice, while others have seen a failure.
         """
         group = self._groups.get(name)
         if group is None or group.leader is not None or group.electing is not None or term <= group.term:
@@ -641,7 +641,7 @@ class Standing:
         return self.may_tell(group, source) and failed not in group.membership
 
     def follow_choice(self, name: str, failed: Proc, term: int) -> None:
-        """Take part in a choice that others have begun, without a wish of this process's own."""
+        """Take part in a choice that others have begun, without asking the handlers of this process."""
         group = self._groups[name]
         group.step(States.IS_CALLED)
         self._choose(group, failed, term, told=True, wishes=False)
@@ -696,7 +696,7 @@ class Standing:
 
 
 def said_in(infos: Iterable[Info]) -> tuple[Info, ...]:
-    """Return what a proc says of itself to the other members."""
+    """Return the infos that a proc contributes for the other members."""
     return tuple([info for info in infos if info.key in (keys.GROUP_INFO, keys.GROUP_ENDPT_DATA)])
 
 

@@ -1,7 +1,7 @@
 """The messages of a group's processes to each other, and to a server of the Python engine, as events.
 
-The Standard's events mean what the Standard says, so that programs on other libraries take part as far as those do.
-Messages that it has no event for use codes of pypmix's own, which such programs never receive.
+The Standard's events keep their meaning, so that programs on other libraries take part as far as they can. Messages
+for which it has no event use codes of pypmix, which such programs never receive.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ REACTS = "pypmix.grp.reacts"
 """In a construct: the caller's library answers each `MEMBER_FAILED` and `LEADER_FAILED` of it with a `REACTION`."""
 
 COMES_ADDED = "pypmix.grp.comes"
-"""In a construct of the caller alone: it is added by others, and its library has no other way to say so."""
+"""In a construct of the caller alone: others add the caller, and its library has no other way to express that."""
 
 ABSENT = "pypmix.grp.absent"
-"""Which procs of a construct have ended without coming, an array; between servers and their hosts."""
+"""The procs of a construct that have ended without calling it, an array; between servers and their hosts."""
 
 ERROR_STATUS = "pypmix.grp.status"
-"""A status, where an event tells that something has failed: in `LEADER_SELECTED` that no proc wanted to lead."""
+"""A status, if an event reports a failure: in `LEADER_SELECTED` that no proc wanted to lead."""
 
 TERM = "pypmix.grp.term"
-"""Which leader of the group in a row it is about, a `SIZE`: the first is 1."""
+"""The number of the leader that a message is about, a `SIZE`: the first leader of a group is 1."""
 
 ADDED = "pypmix.grp.added"
 """In `MEMBERSHIP_UPDATE`: the admitted proc; with `PLACE` and `LIFE`."""
@@ -49,7 +49,7 @@ LIFE = "pypmix.grp.life"
 """Numbers, each a `SIZE` or an array of them: see `membership.Admission`. A proc that leaves names the life it ends."""
 
 LIVES = "pypmix.grp.lives"
-"""The lives of several procs, where `LIFE` is something else."""
+"""The lives of several procs, in messages in which `LIFE` is something else."""
 
 DEPARTED = "pypmix.grp.departed"
 """The procs that have left, an array."""
@@ -64,10 +64,10 @@ EPOCH = "pypmix.grp.epoch"
 """The number of changes of the membership, a `SIZE`."""
 
 DESTRUCTS = "pypmix.grp.destruct"
-"""In a fence: the group that it destructs, for members whose library knows of no such group."""
+"""In a fence: the group that it destructs, for members whose library does not know that group."""
 
 WITHOUT = "standing without"
-"""From the host to the members on its server: those under `ENDED` had ended before the group stood."""
+"""From the host to the members on its server: the procs under `ENDED` had ended before the group was formed."""
 
 GONE = "gone"
 """To another server, and from a host to its server: `AFFECTED_PROC` has ended, and is a member of no group."""
@@ -76,7 +76,7 @@ DECLARES = "construct declares"
 """From a server to the other servers of a construct: the source declares itself the leader of the group."""
 
 WELCOME = "enter welcome"
-"""To the new member: it is one, in its life `LIFE`, and this is the group."""
+"""To the new member: it is a member, in its life `LIFE`, and this is the group."""
 
 NEWS = "admit news"
 """To the admitted members, from the registrar: the other admitted ones, the members that have left or ended, and the
@@ -122,11 +122,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 KEPT = 256
-"""The most choices, reports and answers that are remembered, for messages that come late."""
+"""The most choices, reports and answers that are remembered, for messages that arrive late."""
 
 
 def found(infos: Iterable[Info], key: str, kind: type[D]) -> D | None:
-    """Return what stands under a key, None where that is nothing of this kind: peers may send anything."""
+    """Return the value under a key; None if it is not of this kind: peers may send anything."""
     for info in infos:
         if info.key == key and isinstance(info.value.data, kind):
             return info.value.data
@@ -134,7 +134,7 @@ def found(infos: Iterable[Info], key: str, kind: type[D]) -> D | None:
 
 
 def left_in(infos: tuple[Info, ...]) -> list[Proc]:
-    """Return the procs of which `NEWS` or a `WELCOME` say that they have left, and are not members again."""
+    """Return the procs that have left according to `NEWS` or a `WELCOME`, and are not members again."""
     if found(infos, SAYS, str) not in (NEWS, WELCOME):
         return []
     added = {*listed(infos, ADDED)}
@@ -142,7 +142,7 @@ def left_in(infos: tuple[Info, ...]) -> list[Proc]:
 
 
 def named(event: Notification) -> str:
-    """Return the name of the group that an event is about; empty where there is none."""
+    """Return the name of the group that an event is about; empty if it names none."""
     return found(event.infos, keys.GROUP_ID, str) or ""
 
 
@@ -150,7 +150,7 @@ _JUST_PROCS = {Proc}
 
 
 def listed(infos: Iterable[Info], key: str) -> tuple[Proc, ...]:
-    """Return the procs under a key, one or an array of them; none where there is nothing of the kind."""
+    """Return the procs under a key, one or an array of them; empty if the value is not of that kind."""
     for info in infos:
         if info.key == key:
             data = info.value.data
@@ -167,12 +167,12 @@ def sizes(key: str, values: Iterable[int]) -> Info:
 
 
 def number(infos: Iterable[Info], key: str) -> int | None:
-    """Return the number under a key, None where there is none that `size` can carry on."""
+    """Return the number under a key; None if there is not a number that `size` can carry."""
     return next(iter(numbers(infos, key)), None)
 
 
 def numbers(infos: Iterable[Info], key: str) -> tuple[int, ...]:
-    """Return the numbers under a key, one or an array of them; none where there is nothing of the kind."""
+    """Return the numbers under a key, one or an array of them; empty if the value is not of that kind."""
     for info in infos:
         if info.key == key:
             data = info.value.data
@@ -183,7 +183,7 @@ def numbers(infos: Iterable[Info], key: str) -> tuple[int, ...]:
 
 
 def status_in(infos: Iterable[Info]) -> int:
-    """Return the `ERROR_STATUS`: 0 where there is none, -1 where it is none that can be."""
+    """Return the `ERROR_STATUS`: 0 if there is not one, -1 if it is not a possible status."""
     status = next((info.value.data for info in infos if info.key == ERROR_STATUS), 0)
     return status if isinstance(status, int) and -(2**31) <= status < 2**31 else -1
 
@@ -203,11 +203,11 @@ def say(says: str, group: str, to: Iterable[Proc], infos: Iterable[Info] = ()) -
 
 
 def verdict_of(status: int, results: Iterable[Info]) -> str:
-    """Return what the handlers of an event have answered: `ABORT`, `CLAIM` or `GO_ON`.
+    """Return the answer of the handlers of an event: `ABORT`, `CLAIM` or `GO_ON`.
 
     Args:
-        status: That of the last handler.
-        results: Those of all, with the status of each.
+            status: The status of the last handler.
+            results: The results of all handlers, with the status of each.
     """
     results = tuple(results)
     if status == statuses.GROUP_CONSTRUCT_ABORT or any(
@@ -218,7 +218,7 @@ def verdict_of(status: int, results: Iterable[Info]) -> str:
 
 
 def keep(kept: dict[K, V], key: K, value: V, limit: int = KEPT) -> None:
-    """Remember something, and forget what is oldest where it is too much."""
+    """Remember a value, and forget the oldest one beyond the limit."""
     kept.pop(key, None)
     kept[key] = value
     if len(kept) > limit:
@@ -226,4 +226,4 @@ def keep(kept: dict[K, V], key: K, value: V, limit: int = KEPT) -> None:
 
 
 def only_hear(_event: Notification) -> None:
-    """Watch an event, which is dealt with as it is screened, or after the handlers: so the server tells of it."""
+    """Watch an event that is processed by a screen or after the handlers: the server then sends it."""
