@@ -1,44 +1,46 @@
-"""The coordinator of collectives between servers: takes contributions in, gives one decision out.
+"""The coordinator of collectives between servers: collects contributions, and sends one decision.
 
 Theory of operation
 -------------------
 A collective is carried out by the servers that have members of it. Each gives its contribution (`kinds.Part`), with
-all that its own clients have given, to one of them: the coordinator. That one alone decides how the collective ends,
-and answers all with the same decision (`kinds.Outcome`), so that a contribution and a loss that cross on their way
-never mean one thing on one server and another thing on the next. `participant` holds the other half: it finds the
-coordinator, gives the contribution, and goes to the next server where the coordinator is lost.
+the contributions of its clients, to one of them: the coordinator. The coordinator alone decides how the collective
+ends, and answers all with the same decision (`kinds.Outcome`), so that a contribution and a loss that cross on their
+way never have different effects on different servers. `participant` is the other half: it finds the coordinator, gives
+the contribution, and turns to the next server if the coordinator is lost.
 
-The coordinator does not know by which way contributions come. A message holds any number of them, each with its
-server, and all of these have one answer: a server between the others and the coordinator may combine what comes from
-those below it, pass it on as one message, and hand the one decision down (`tree`). Nothing here sends to a server that
-has not asked.
+The coordinator does not know how contributions reach it. A message contains any number of them, each with its server,
+and all of these get one answer: a server between the others and the coordinator may combine the contributions from
+below, pass them on as one message, and pass the one decision down (`tree`). Nothing here sends to a server that has not
+asked.
 
-What goes on is a `Round`. `KINDS` says what distinguishes its kind; its states and what may happen in each of them are
-the table `Life`, by which every step is made:
+An open collective is a `Round`. `KINDS` contains the properties of its kind; its states, and the events of each state,
+are the table `Life`, by which every step is made:
 
-* GATHERS: contributions come, servers and procs go. After each of these `_settle` looks whether any proc is awaited.
-* CLOSES: the time limit of one caller is over, and the present procs become the group: latecomers have a moment.
-* CLOSED: that moment is over as well: no other proc is awaited.
-* FORWARDED: a construct is decided but for procs that it adds, on unknown servers: what was gathered has gone
-  on, as one offer, to where offers meet, and comes back as the decision.
-* EXPIRES: the time of a caller is over, wherever that is. Servers that have callers of it and still wait for others
-  end it first; then all that have contributed are answered, so the next call of any of them is the next collective.
-* ENDED: all have been answered. A round that tells of lost members is not over: those servers contribute once more, and
-  it gathers again (AGAIN).
+* GATHERS: contributions arrive, servers and procs end. After each of these `_settle` checks if any proc is awaited.
+* CLOSES: the time limit of one caller has passed, and the present procs become the group: late procs get a short time.
+* CLOSED: that time has passed as well: no other proc is awaited.
+* FORWARDED: a construct is decided except for procs that it adds, on unknown servers: its contributions were sent, as
+  one offer, to the server where offers meet, and come back as the decision.
+* EXPIRES: the time of a caller has passed, on whichever server. Servers that have callers of the collective and still
+  wait for others end it first; then all contributors are answered, so that the next call of any of them is the
+  next collective.
+* ENDED: all have been answered. A round that reports lost members is not finished: those servers contribute once more,
+  and it gathers again (AGAIN).
 
-What is remembered of an ended round, within bounds: the decision, by contribution, for servers whose answer was lost
-with a coordinator (`Decided`); and of a construct that has ended without some servers, how, for these.
+Of an ended round these are remembered, within bounds: the decision, by contribution, for servers whose answer was lost
+with a coordinator (`Decided`); and the end of a construct that has ended without some servers, for these.
 
-Servers give a contribution once more, with the same number, where one on its way to here is lost. It counts once, in
-whatever order the two arrive, and all who have passed it on are answered; what has ended already is answered at once.
+Servers send a contribution once more, with the same number, if one on its way to here is lost. It counts once, in
+whatever order the two arrive, and all servers that have passed it on are answered; if it has ended already, it is
+answered at once.
 
-A server that is lost: its contributions are void. A collective for which its kind says so ends at once; any other goes
-on without the procs of that server. A proc that ends: once all members on one server have gone or left the group, that
-server is not waited for; a contribution that was given counts, but where the kind needs callers and all of them have
-gone, it is void.
+If a server is lost, its contributions are void. A collective ends at once if its kind requires that; any other
+continues without the procs of that server. If a proc ends: once all members on one server have ended or left the group,
+that server is not waited for. A contribution that was given counts, but if the kind needs callers and all of them have
+ended, it is void.
 
-All of this happens in turns of the exchange, never in two threads at a time; the clock is read only to tell when a
-round began.
+All of this happens in turns of the exchange, never in two threads at a time; the clock is read only for the time at
+which a round began.
 """
 
 from __future__ import annotations
@@ -134,7 +136,7 @@ PARTS = "pypmix.grp.parts"
 """The contributions for which an offer is given, as texts."""
 
 TIME_IS_OVER = "pypmix.collective.expired"
-"""The topic by which servers are asked to end what still lacks callers there; answered once they have."""
+"""The topic of requests to end a collective that still lacks callers on a server; answered once it has ended there."""
 
 EXPIRED: Field[tuple[int, str, tuple[Proc, ...]]] = message(NUMBER, TEXT, PROCS)
 """Its kind, its name, and the procs."""
@@ -147,10 +149,10 @@ COUNTER = 22
 
 
 class ContextIds:
-    """The context ids that one server gives, from any thread; no other one gives the same.
+    """The context ids that one server assigns, from any thread; no other server assigns the same.
 
     They begin with 40 bits of a hash of the server's name, and of how often the numbers below that were used up. All
-    of them are larger than those that a server gives to groups of its own.
+    of them are larger than the context ids that a server assigns to its local groups.
 
     Args:
         name: The server's name.
@@ -169,7 +171,7 @@ class ContextIds:
 
 
 class Names:
-    """The nspaces that one server gives to connections, from any thread; no other one gives the same."""
+    """The nspaces that one server assigns to connections, from any thread; no other server assigns the same."""
 
     def __init__(self) -> None:
         self._prefix = f"connection-{urandom(6).hex()}"
@@ -181,9 +183,9 @@ class Names:
 
 
 class Decided:
-    """The ends of contributions that this server has decided or given, for servers whose answer was lost.
+    """The ends of contributions that this server has decided or received, for servers whose answer was lost.
 
-    Most servers are never asked, so decisions are kept as they came until one is looked for.
+    Most servers never ask, so decisions are kept unchanged until one is looked up.
     """
 
     def __init__(self) -> None:
@@ -199,14 +201,14 @@ class Decided:
             self._new.append(outcome)
             self._waiting += count
             self._bytes += deciding.data_size(outcome)
-            # All of one are remembered, however many servers have contributed.
+            # All contributions of one decision are remembered, however many servers have contributed.
             while self._waiting > max(MAX_DECIDED, count) or (self._bytes > MAX_DECIDED_BYTES and len(self._new) > 1):
                 oldest = self._new.popleft()
                 self._waiting -= len(oldest.parts)
                 self._bytes -= deciding.data_size(oldest)
 
     def find(self, key: Key) -> Outcome | None:
-        """Return how a contribution has ended."""
+        """Return the end of a contribution."""
         while self._new:
             outcome = self._new.popleft()
             self._known.update(dict.fromkeys(outcome.parts, outcome))
@@ -217,13 +219,13 @@ class Decided:
 
 
 class Held:
-    """Contributions that have come as one and wait for the others: one, or several that were combined on the way.
+    """Contributions that have arrived as one and wait for the others: one, or several that were combined on the way.
 
     Args:
-        server: The server that they come from.
-        number: The number by which that gives them up.
+        server: The server that sent them.
+        number: The number by which that server gives them up.
         parts: The contributions, each with its server.
-        answer: Told what is decided.
+        answer: Called with the decision.
 
     Attributes:
         part: The first of them.
@@ -256,9 +258,10 @@ class Held:
         return [key for server, part in self.parts for key in part.keys(server)]
 
     def drop(self, servers: Container[str]) -> bool:
-        """The contributions of some servers are void, or have come another way; tell whether any is left.
+        """Drop the contributions of some servers, which are void or have arrived another way. Return True if any is
+        left.
 
-        One without any is answered with the others of its round.
+        An object without any is answered with the others of its round.
         """
         left: list[tuple[str, Part]] = []
         for server, part in self.parts:
@@ -272,22 +275,22 @@ class Held:
 
 
 class Round:
-    """A collective under way.
+    """A collective that has not ended.
 
     Attributes:
-        state: One of those of `Life`.
+        state: A state of `Life`.
         rule: The rule of its kind.
-        members: Who takes part: those whom all servers name.
+        members: The participants that all servers name.
         alike: Whether all servers name the same.
-        expected: How many servers take part, as the first of them sees it.
-        flat: Whether so few contribute without others in the middle.
-        held: The contributions that have come and wait.
-        keys: All that have come, those too whose server is lost.
-        leaders: The procs that have declared themselves leaders in those.
+        expected: How many servers take part, according to the first of them.
+        flat: Whether so few servers contribute that none is between the others and the coordinator.
+        held: The contributions that have arrived and wait.
+        keys: All contributions that have arrived, even if their server is lost.
+        leaders: The procs that have declared themselves leaders in these.
         dead: The procs whose offers were taken back.
-        since: When the first contribution came.
-        asked: The servers that are asked whether they have contributed, where that may be on its way.
-        absent: Those of them that have not.
+        since: When the first contribution arrived.
+        asked: The servers that were asked if they have contributed, because their contribution may be on its way.
+        absent: The asked servers that have not contributed.
         give_up: Once forwarded: gives the forwarded offer up, with a status.
     """
 
@@ -334,16 +337,16 @@ class Round:
         return any(server in held.servers for held in self.held)
 
     def step(self, what: str) -> None:
-        """Something happens.
+        """Take a step of its state machine.
 
         Raises:
-            IllegalStep: It cannot happen in this state.
+            IllegalStep: It is not possible in this state.
         """
         self.state = Life.step(self.state, what)
 
     @property
     def parts(self) -> list[tuple[str, Part]]:
-        """The contributions that have come, in the order of servers."""
+        """The contributions that have arrived, in the order of servers."""
         return sorted([part for held in self.held for part in held.parts], key=_by_server)
 
     @property
@@ -352,13 +355,13 @@ class Round:
         return {server for held in self.held for server in held.servers}
 
     def is_full(self) -> bool:
-        """Tell whether as many servers have contributed as take part."""
+        """Return True if as many servers have contributed as take part."""
         if self.flat:
             return len(self.held) >= self.expected
         return sum([len(held.servers) for held in self.held]) >= self.expected
 
     def add(self, held: Held) -> bool:
-        """Take a contribution in; tell whether it names the same members as the others."""
+        """Add a contribution. Return True if it names the same members as the others."""
         part = held.part
         party = part.party
         if not self.keys:
@@ -377,7 +380,7 @@ class Round:
 
 
 class _Late(Record):
-    """A construct that has ended without servers that may still come to it."""
+    """A construct that has ended without servers that may still contribute to it."""
 
     name: str
     procs: frozenset[Proc]
@@ -389,14 +392,15 @@ class Coordinator:
     """The collectives that this server coordinates; used in the turns of its exchange.
 
     Args:
-        session: The servers that are there, and the clock.
-        forward: Gives a contribution to the server where offers meet; returns what gives that up with a status.
+        session: The present servers, and the clock.
+        forward: Gives a contribution to the server where offers meet; returns a function that gives it up with a
+            status.
 
     Attributes:
-        places: Which server has which proc.
-        absent: Tells, of an allgather, whether a participant will not contribute any more: given the signature, the
-            participant, and what others have contributed.
-        decided: How collectives have ended.
+        places: The server of each proc.
+        absent: Returns True if a participant will no longer contribute to an allgather: given the signature, the
+            participant, and the data of the others.
+        decided: The ends of collectives.
     """
 
     def __init__(self, session: Session, forward: Forward) -> None:
@@ -418,21 +422,21 @@ class Coordinator:
         return sum([len(rounds) for rounds in self._rounds.values()])
 
     def remembers(self) -> int:
-        """Return how many constructs are remembered that servers have not come to in time."""
+        """Return how many constructs are remembered to which servers have not contributed in time."""
         return len(self._late)
 
     def _all(self) -> Iterator[Round]:
         return iter([round for rounds in list(self._rounds.values()) for round in list(rounds)])
 
-    # What comes
+    # Contributions
 
     def come(self, held: Held) -> None:
-        """A server contributes, or passes on what others have."""
+        """Process a contribution of a server, or contributions that it passes on."""
         gone = self._session.gone
         server, part = held.server, held.part
         rule = KINDS[part.kind]
         if gone and not rule.loss_ends and not held.drop(gone):
-            # The word of their loss has overtaken them.
+            # The report of their loss has overtaken them.
             held.answer(Decision(Outcome(moved=True)))
             return
         known = None if rule.loss_ends else self._known(held)
@@ -458,7 +462,7 @@ class Coordinator:
             self._settle(round)
 
     def _known(self, held: Held) -> Outcome | None:
-        """Return how it has ended what servers contribute to, if it has."""
+        """Return the end of the collective that servers contribute to, if it has ended."""
         keys = held.keys
         ends = [self.decided.find(key) for key in keys]
         if held.part.rule.remembered and None in ends:
@@ -472,33 +476,34 @@ class Coordinator:
         return first
 
     def lacks(self, parts: Iterable[tuple[str, Part]]) -> bool:
-        """Tell whether contributions name procs of jobs that this server does not know yet."""
+        """Return True if contributions name procs of jobs that this server does not know yet."""
         unknown = [proc for _, part in parts for proc in part.party.unknown]
         return any(not self.places.is_over(proc.nspace) for proc in unknown)
 
     def _anybody_gone(self) -> bool:
-        """Tell whether any server or proc has gone, or has left a group: then members have to be looked at."""
+        """Return True if any server or proc has ended, or has left a group: then members have to be checked."""
         return bool(self._session.gone or self._left or self.places.any_missing)
 
     def _missed(self, server: str, part: Part) -> Outcome | None:
-        """Return how a construct has ended that a server comes to too late."""
+        """Return the end of a construct to which a server contributes too late."""
         for late in self._late:
             if late.name == part.name and server in late.servers and not late.procs.isdisjoint(part.procs):
                 return late.outcome
         return None
 
     def _refused(self, part: Part) -> Outcome | None:
-        """Return why a contribution cannot be taken in: another server coordinates it, or one that it needs is lost."""
+        """Return the reason to refuse a contribution: another server coordinates it, or a server that it needs is
+        lost."""
         if part.rule.unknown and coordinator_of(self._session.members) != self.name:
             return Outcome(moved=True)
         gone = self._session.gone.intersection(part.servers or part.party.servers) if part.rule.loss_ends else ()
         return self.servers_lost(part, gone) if gone else None
 
     def servers_lost(self, part: Part, servers: Iterable[str]) -> Outcome:
-        """Return how a collective ends that ends with a server that is lost.
+        """Return the end of a collective that ends with a lost server.
 
-        Where that server coordinated it, each of the others decides alone: those who have ended elsewhere by now may
-        have been answered before, so that only the procs of that server are missing for all.
+        If that server coordinated it, each of the others decides alone: procs that have ended elsewhere by now may have
+        been answered before, so that only the procs of that server are missing for all.
         """
         names = set(servers)
         procs = [proc for server, here in part.party.servers.items() if server in names for proc in here]
@@ -512,7 +517,7 @@ class Coordinator:
         for round in rounds if given else ():
             known = {key for other in round.held for key in other.keys if key in given}
             if known:
-                # They were given once more, since a server on their way was lost: each counts once, all are answered.
+                # They were sent once more, since a server on their way was lost: each counts once, all are answered.
                 held.drop({server for server, _ in known})
                 return round
         for round in rounds:
@@ -529,7 +534,7 @@ class Coordinator:
         return round
 
     def cancel(self, sender: str, number: int, status: int, detail: str, servers: tuple[str, ...]) -> None:
-        """A server gives up a contribution: its time is over, a server is lost, or a caller has given up."""
+        """A server gives up a contribution: its time has passed, a server is lost, or a caller has given up."""
         for round in self._all():
             for held in round.held:
                 if held.key == (sender, number):
@@ -562,7 +567,7 @@ class Coordinator:
             return
         outcome = deciding.overdue(*self._waiting(round))
         if deciding.is_later_round(held.part):
-            # All have been there before, and come once more, if only to say that they give it up as well.
+            # All have contributed before, and do so once more, if only to give it up as well.
             self._remember(round, outcome)
         elif round.kind in EXPIRE and round.state == Life.GATHERS:
             self._expire(round, outcome)
@@ -571,7 +576,7 @@ class Coordinator:
             self._end(round, outcome)
 
     def _expire(self, round: Round, outcome: Outcome) -> None:
-        """Have the servers end it that have callers of it and still wait for others, and then all the others."""
+        """End it on the servers that have callers of it and still wait for others, and then on all others."""
         waiting = {*self._members(round)[0]} - self._session.gone
         round.step(Life.EXPIRE)
         if not waiting:
@@ -587,19 +592,19 @@ class Coordinator:
             self._session.ask(name, TIME_IS_OVER, data, partial(ended, name), EXPIRY_SECONDS)
 
     def _close(self, round: Round) -> None:
-        """Those who have come are the group."""
+        """Stop waiting for late procs: the present ones are the group."""
         if round.state == Life.CLOSES:
             round.step(Life.CLOSE)
             self._settle(round)
 
     def _withdraw(self, round: Round, held: Held, outcome: Outcome) -> None:
-        """A caller will not be in the group that it has come to."""
+        """End an offer whose caller will not be in the group."""
         self._take_back(round, held)
         held.answer(Decision(outcome))
         self._settle(round)
 
     def _take_back(self, round: Round, held: Held) -> None:
-        """A contribution is void; where it was an offer that the others count on, its caller is dead to them."""
+        """Drop a contribution that is void; if it was an offer that the others need, its caller is dead to them."""
         round.held.remove(held)
         if round.kind == OFFER and (deciding.size_of(held.part) is not None or self._wanted(round, held.part)):
             round.dead.update(held.part.procs)
@@ -608,15 +613,15 @@ class Coordinator:
     def _wanted(round: Round, part: Part) -> bool:
         return not set(deciding.added_by(round.parts)).isdisjoint(part.procs)
 
-    # Who comes and goes
+    # Servers and procs that join and leave
 
     def review(self) -> None:
-        """Look again which procs are awaited: one has gone."""
+        """Check again which procs are awaited: one has ended."""
         for round in self._all():
             self._settle(round)
 
     def lose(self, name: str) -> None:
-        """A server is lost, and so is what it has contributed."""
+        """A server is lost: drop its contributions."""
         for round in self._all():
             held = next(iter(round.held), None)
             lost = [held for held in round.held if name in held.servers]
@@ -639,13 +644,13 @@ class Coordinator:
                 self._settle(round)
 
     def meet(self) -> None:
-        """Another server has come: those who wait for unknown others may have to wait there."""
+        """Another server has joined: rounds that wait for unknown servers may have to wait there."""
         for round in [round for round in self._all() if round.rule.unknown]:
             if coordinator_of(self._session.members) != self.name:
                 self._end(round, Outcome(moved=True))
 
     def close(self) -> None:
-        """This server leaves: there are no more answers."""
+        """This server leaves: drop all rounds without an answer."""
         for round in self._all():
             round.held.clear()
             self._remove(round)
@@ -658,23 +663,24 @@ class Coordinator:
         self.review()
 
     def declare_leader(self, name: str, leader: Proc) -> None:
-        """A caller leads a construct to which its server has not contributed yet: it may end before that."""
+        """Record the leader of a construct to which its server has not contributed yet: it may end before that."""
         self._declared[name] = leader
         if len(self._declared) > MAX_LEFT:
             self._declared.popitem(last=False)
 
     def forget_leader(self, name: str) -> None:
-        """A construct has ended."""
+        """Forget the declared leader of a construct that has ended."""
         self._declared.pop(name, None)
 
     def joined(self, name: str, procs: Iterable[Proc], since: float) -> frozenset[Proc]:
-        """Procs are members of a group: so they have not left, or not that one; return those that have.
+        """Record that procs are members of a group, and so have not left it. Return the procs that have.
 
         Args:
             name: The group's name.
             procs: Its members when it was formed.
-            since: When this server began to take part in that. What has been heard since is about this group: the word
-                of one that leaves at once may come before the group does, or between the answers to several callers.
+            since: When this server began to take part in the construct. Later reports are about this group: the report
+                of a member that leaves at once may arrive before the group does, or between the answers to several
+                callers.
         """
         left = self._left.get(name)
         if left is None:
@@ -691,14 +697,14 @@ class Coordinator:
         return set(self._left.get(name.partition("\0")[0], ())) if KINDS[kind].needs_callers else set()
 
     def are_out(self, part: Part, procs: Iterable[Proc]) -> bool:
-        """Tell whether none of these takes part in something any more: they have gone, or have left the group."""
+        """Return True if none of these procs takes part any longer: they have ended, or have left the group."""
         left = self._left_of(part.kind, part.name)
         return all(self.places.is_missing(proc, part.incarnation) or proc in left for proc in procs)
 
-    # What is decided elsewhere
+    # Decisions of other servers
 
     def learn(self, outcome: Outcome) -> None:
-        """Another server has decided, perhaps for contributions that have come here since."""
+        """Apply a decision of another server, perhaps for contributions that have arrived here since."""
         self.decided.add(outcome)
         rounds = list(self._all()) if outcome.parts else []
         keys = set(outcome.parts) if rounds else set()
@@ -709,7 +715,8 @@ class Coordinator:
             self._drop_empty(round)
 
     def over(self, part: Part) -> None:
-        """A construct that this server has taken part in has ended: end those that still wait for it here."""
+        """A construct that this server has taken part in has ended: end the contributions that still wait for it
+        here."""
         for round in list(self._rounds.get((CONSTRUCT, part.name), ())):
             if round.held and self.name not in round and not round.members.isdisjoint(part.procs):
                 self._end(round, deciding.failure(deciding.ABORT, "it has ended without them"))
@@ -717,9 +724,9 @@ class Coordinator:
     # The awaited procs
 
     def missing(self, key: Key) -> tuple[list[str], set[Proc]]:
-        """Return which servers, and which of their procs, the collective of a contribution waits for.
+        """Return the servers, and the procs on them, that the collective of a contribution waits for.
 
-        This may be asked from any thread, while the round goes on: then no proc is awaited.
+        This may be called from any thread, while the round continues: then no proc is awaited.
         """
         for round in self._all():
             if any(held.key == key for held in list(round.held)):
@@ -732,7 +739,7 @@ class Coordinator:
     def unattended(self) -> list[tuple[Part, set[Proc], float]]:
         """Return a part of each round that this server has not contributed to, the missing procs, and when it began.
 
-        This may be asked from any thread.
+        This may be called from any thread.
         """
         rounds = [round for round in self._all() if round.kind not in (GATHER, OFFER) and self.name not in round]
         first = [(round, held) for round in rounds for held in round.held[:1]]
@@ -745,7 +752,7 @@ class Coordinator:
         return sorted(found), {proc for procs in found.values() for proc in procs}
 
     def _members(self, round: Round) -> tuple[dict[str, list[Proc]], set[Proc], bool]:
-        """Return the awaited members by server, the departed ones, and whether this server has any there."""
+        """Return the awaited members by server, the departed ones, and whether this server has a member left."""
         party = round.held[0].part.party
         if round.alike and round.is_full() and not party.unknown and not self._anybody_gone():
             return {}, set(), self.name in party.servers
@@ -764,7 +771,7 @@ class Coordinator:
             for proc in sorted(round.members):
                 where = self.places.where(proc)
                 if where is None:
-                    # Its job is over.
+                    # Its job has ended.
                     gone.add(proc)
                 else:
                     servers.setdefault(where, []).append(proc)
@@ -781,16 +788,17 @@ class Coordinator:
         return waiting, gone, any(map(may_come, servers.get(self.name, ())))
 
     def _may_come(self, round: Round) -> Callable[[Proc], bool]:
-        """Return what tells whether a member takes part: it has not gone, and has not left the group."""
+        """Return a predicate that is true for members that take part: they have not ended, and have not left the
+        group."""
         incarnation = max([part.incarnation for held in round.held for _, part in held.parts])
         left = self._left_of(round.kind, round.name)
         is_missing = self.places.is_missing
         return lambda proc: not is_missing(proc, incarnation) and proc not in left
 
     def _is_awaited(self, round: Round) -> bool:
-        """Tell whether somebody is awaited, and this server has a member, as far as a few of the members show it.
+        """Return True if a few of the members show that a proc is awaited, and this server has a member.
 
-        All of them need to be looked at when the last contribution has come, and not with each one before.
+        So all members are checked only when the last contribution has arrived, and not with each one before.
         """
         party = round.held[0].part.party
         if round.kind == GATHER or not round.alike or round.is_full() or not self.places.stands(party):
@@ -801,7 +809,7 @@ class Coordinator:
         away = round.present.union(self._session.gone)
         return any(server not in away and any(map(may_come, procs)) for server, procs in party.servers.items())
 
-    # How it ends
+    # Ending a round
 
     def _drop_empty(self, round: Round) -> None:
         if not round.held:
@@ -815,7 +823,7 @@ class Coordinator:
             if not round.dead:
                 self._remove(round)
             else:
-                # Other leaders may come yet: they expect as many as there have been.
+                # Other leaders may still contribute: they expect as many as there have been.
                 self._session.later(LATE_SECONDS, lambda: self._drop_empty(round))
             return
         if round.state == Life.FORWARDED:
@@ -831,7 +839,7 @@ class Coordinator:
             return
         waiting, gone, here = self._members(round)
         if round.rule.needs_callers and not here:
-            # Servers that know the remaining procs here come together at the next one.
+            # Servers that know the remaining procs here meet at the next one.
             self._end(round, Outcome(moved=True))
         elif (not waiting or round.state == Life.CLOSED) and not self._asks(round):
             if round.kind == CONSTRUCT:
@@ -840,7 +848,7 @@ class Coordinator:
                 self._end(round, self._decision(round, gone))
 
     def _asks(self, round: Round) -> bool:
-        """Ask servers that nothing is expected of whether they have contributed; tell whether that is open."""
+        """Ask servers that need not contribute if they have done so. Return True while any of them has not answered."""
         if round.rule.unknown or round.flat or round.is_full():
             return False
         part = round.held[0].part
@@ -907,7 +915,7 @@ class Coordinator:
         self._end(round, outcome)
 
     def _again(self, round: Round, outcome: Outcome) -> None:
-        """Some are lost, as not all know: servers that take rounds are told and come again, the others stay."""
+        """Some members are lost, which not all know: servers that take rounds are answered and contribute again."""
         told = [held for held in round.held if deciding.takes_rounds(held.part)]
         round.step(Life.AGAIN)
         round.held = [held for held in round.held if held not in told]
@@ -917,7 +925,7 @@ class Coordinator:
     def _forward_offer(
         self, round: Round, construct: deciding.Construct, members: tuple[Proc, ...], added: tuple[Proc, ...]
     ) -> None:
-        """All leaders have come, and add others: these are where offers meet."""
+        """Forward the offer of all leaders, which add other procs: these are where offers meet."""
         parts = round.parts
         formed = deciding.formed(parts, members, construct.absent, construct.leading(), None)
         infos = [info for info in formed.infos if info.key in deciding.CARRIED]
@@ -926,7 +934,7 @@ class Coordinator:
             infos.append(attrs.GROUP_ASSIGN_CONTEXT_ID(True))
         if final := deciding.final_order(parts):
             infos.append(deciding.named(deciding.FINAL_ORDER, final))
-        # Should this server be lost, the end of these is known where offers meet.
+        # If this server is lost, the end of these contributions is known where offers meet.
         keys = tuple([f"{number} {server}" for server, number in round.keys])
         infos.append(Info(PARTS, Value(codes.DATA_ARRAY, DataArray(codes.STRING, keys))))
         party = Party(members, self.places.where)
@@ -944,7 +952,7 @@ class Coordinator:
         return rules.have_all_leaders(min(sizes, default=None), len(came), len(round.dead - came))
 
     def _offers(self, round: Round) -> tuple[set[Proc], set[Proc], list[Held]]:
-        """Return the added procs that are awaited, those that have gone, and their offers that have come."""
+        """Return the added procs that are awaited, the ended ones, and the arrived offers of added procs."""
         leaders = deciding.leaders_in(round.parts)
         added = {proc for proc in deciding.added_by(round.parts) if proc not in leaders}
         gone = {proc for proc in leaders | added if self.has_gone(proc)} | round.dead
@@ -959,14 +967,14 @@ class Coordinator:
                     came.append(held)
                     waiting.difference_update(held.part.procs)
         for server, offers in unnamed.items():
-            # Its server does not say who it is: one of those who are added there.
+            # Its server does not name the proc: it is one of the procs that are added there.
             here = sorted([proc for proc in waiting if self.places.where(proc) == server])
             came += offers[: len(here)]
             waiting.difference_update(here[: len(offers)])
         return waiting, gone, came
 
     def has_gone(self, proc: Proc) -> bool:
-        """Tell whether a proc has ended, its job is over, or its server is lost."""
+        """Return True if a proc has ended, its job has ended, or its server is lost."""
         if self.places.has_departed(proc) or self.places.is_over(proc.nspace):
             return True
         return self.places.where(proc) in self._session.gone
@@ -990,7 +998,7 @@ class Coordinator:
         outcome, members = deciding.bootstrapped(mine, gone | waiting, self._context_id(mine))
         others = [held for held in round.held if held not in offers]
         if members:
-            # Its server has counted it among those who construct the group.
+            # Its server has counted it among the procs that construct the group.
             offers += [held for held in others if held.part.procs and set(members).issuperset(held.part.procs)]
             others = [held for held in others if held not in offers]
         round.held = offers
@@ -1000,7 +1008,7 @@ class Coordinator:
             held.answer(Decision(deciding.failure(statuses.ERR_NOT_FOUND, text)))
 
     def _remember(self, round: Round, outcome: Outcome) -> None:
-        """Have servers that come later hear how it has ended."""
+        """Keep the end of a round for servers that contribute later."""
         if round.rule.remembered:
             late = _Late(round.name, round.members, set(self._members(round)[0]), outcome)
             if late.servers:
@@ -1025,7 +1033,7 @@ class Coordinator:
         self._remove(round)
         if round.kind == CONSTRUCT:
             self.forget_leader(round.name)
-        # One that ends with a lost server does not ask the others how it has ended.
+        # A round that ends with a lost server does not ask the others for its end.
         inquires = not outcome.moved and not round.rule.loss_ends
         self._answer(round.held, outcome.replace(parts=tuple(round.keys)) if inquires else outcome)
 
@@ -1037,7 +1045,7 @@ class Coordinator:
 
 
 def _offered_in(part: Part) -> list[Key]:
-    """Return the contributions that an offer stands for."""
+    """Return the contributions that an offer represents."""
     found: list[Key] = []
     for info in part.infos:
         data = info.value.data

@@ -1,4 +1,4 @@
-"""The errors of operations between servers, and how they travel."""
+"""The errors of operations between servers, and their form in messages."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SHOWN = 8
 
 
 class ServerLost(PMIxError):
-    """`PMIX_ERR_UNREACH`: a server that an operation needs has gone.
+    """`PMIX_ERR_UNREACH`: a server that an operation needs is lost.
 
     Attributes:
-        servers: The names of those that have.
+        servers: The names of the lost servers.
     """
 
     default_status = statuses.ERR_UNREACH
@@ -37,7 +37,7 @@ class ExchangeTimeout(OperationTimeout):
     """`PMIX_ERR_TIMEOUT`: other servers did not answer, or did not contribute, in time.
 
     Attributes:
-        servers: The names of those that did not.
+        servers: The names of the servers that did not.
     """
 
     def __init__(self, detail: str = "", *, servers: Iterable[str] = (), operation: str = "") -> None:
@@ -46,7 +46,7 @@ class ExchangeTimeout(OperationTimeout):
 
 
 def make(status: int, detail: str, servers: tuple[str, ...], operation: str) -> PMIxError:
-    """Return the error that another server has told of."""
+    """Return the error that another server has reported."""
     if status == statuses.ERR_TIMEOUT:
         return ExchangeTimeout(detail, servers=servers, operation=operation)
     if status == statuses.ERR_UNREACH and servers:
@@ -56,7 +56,7 @@ def make(status: int, detail: str, servers: tuple[str, ...], operation: str) -> 
 
 
 def lost(names: Iterable[str], operation: str) -> ServerLost:
-    """Return the error for servers that have gone."""
+    """Return the error for lost servers."""
     servers = tuple(sorted(names))
     return ServerLost(
         f"{listed(servers)} {'have' if len(servers) > 1 else 'has'} gone", servers=servers, operation=operation
@@ -71,12 +71,12 @@ def listed(names: Iterable[str]) -> str:
 
 
 def left(operation: str) -> LostConnection:
-    """Return the error of what an exchange is asked, or has under way, when it has been closed."""
+    """Return the error for operations of an exchange that is closed before they have ended, or before they begin."""
     return LostConnection("this server has left the exchange", operation=operation)
 
 
 def as_error(error: BaseException, operation: str = "") -> PMIxError:
-    """Return the error that can be told to others."""
+    """Return the error in a form that can be sent to others."""
     if isinstance(error, PMIxError):
         return error
     return PMIxError(f"{type(error).__name__}: {error}", status=statuses.ERROR, operation=operation)
@@ -86,12 +86,12 @@ _ERROR: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, STATUS, T
 
 
 def pack_error(number: int, error: PMIxError) -> bytes:
-    """Return the number of what has failed, and the error."""
+    """Return the number of a failed operation, and the error."""
     return _ERROR.write((number, error.code, error.detail[:MAX_DETAIL], getattr(error, "servers", ())))
 
 
 def unpack_error(data: bytes) -> tuple[int, PMIxError]:
-    """Return the number of what has failed, and the error.
+    """Return the number of a failed operation, and the error.
 
     Raises:
         RemoteProtocolError: It does not parse.

@@ -1,4 +1,4 @@
-"""Servers of a job ask, tell and gather over a carrier, and know which servers are there."""
+"""Requests, messages and allgathers between the servers of a job over a carrier, and the servers that are present."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     Watcher = Callable[[str, bool], None]
 
 REQUEST, ANSWER, REFUSED, TELL, ASIDE = range(1, 6)
-"""The kinds of messages; what is said aside passes by what is kept of its sender."""
+"""The kinds of messages; `ASIDE` messages pass the kept messages of their sender."""
 
 SEVERAL, BASED = 12, 13
 """Several messages as one, and a message with the basis that the receiver needs before it (`Exchange.rebase`)."""
@@ -81,10 +81,10 @@ _NO_PARTY = Party((), lambda _proc: None)
 
 
 class Strand:
-    """Carries out calls in the order in which they come, on the thread that brings one while none is under way.
+    """Runs calls in the order in which they arrive, on the thread that brings one while none is running.
 
-    No caller waits: a call that comes while another is under way is left to that one's thread. A call made during a
-    call comes after it, so state that is only touched here needs no lock.
+    No caller waits: a call that arrives while another is running is left to that thread. A call made during a call
+    runs after it, so state that is only touched here needs no lock.
     """
 
     __slots__ = ("_busy", "_calls", "_next", "_thread")
@@ -96,7 +96,7 @@ class Strand:
         self._thread = 0
 
     def __call__(self, function: Callable[..., object], *args: Any) -> None:
-        """Carry out a call, now or after those that came before; what it raises is logged."""
+        """Run a call, now or after the calls that arrived before; an exception is logged."""
         calls = self._calls
         calls.append((function, args))
         # The holder of the lock looks once more after it has released it, so that no call stays behind.
@@ -109,25 +109,25 @@ class Strand:
                         function(*args)
                     except Exception:
                         _failed(function)
-                    # Kept, it would hold what it was about until the next call.
+                    # Kept, it would hold its objects until the next call.
                     del function, args
             finally:
                 self._thread = 0
                 self._busy.release()
 
     def next(self, function: Callable[..., object], *args: Any) -> None:
-        """Carry out a call after the one that is under way, before those that have come meanwhile; in a call."""
+        """Run a call after the present one, before calls that have arrived in the meantime; in a call."""
         self._next.append((function, args))
 
     def now(self, function: Callable[..., object], *args: Any) -> None:
-        """Carry out a call as part of the call in progress on this thread; if there is none, as any other call."""
+        """Run a call as part of the call in progress on this thread, otherwise as any other call."""
         if self._thread == get_ident():
             function(*args)
         else:
             self(function, *args)
 
     def wait(self, begin: Callable[[Callable[[], None]], None], seconds: float) -> None:
-        """Make a call that is given a function to call later, and wait for that; not where this is part of a call."""
+        """Run a call that gets a function to call later, and wait for that; does nothing as part of a call."""
         if self._thread != get_ident():
             over = threading.Event()
             self(begin, over.set)
@@ -146,9 +146,9 @@ class Underway(Record):
     """An allgather that this server has contributed to, or a request that it has made, which has not ended.
 
     Attributes:
-        signature: What is gathered, or the request's topic.
-        servers: Who takes part, or is asked.
-        missing: Those of them that have not contributed, as far as this server knows.
+        signature: The signature, or the request's topic.
+        servers: The participants, or the server that is asked.
+        missing: The ones that have not contributed, as far as this server knows.
         since: When it began, on the exchange's clock.
     """
 
@@ -186,7 +186,7 @@ class Gathering:
         return self.participants[0]
 
     def missing(self) -> tuple[str, ...]:
-        """Return the participants that have not contributed; only the coordinator knows, elsewhere there are none."""
+        """Return the participants that have not contributed; empty unless this server is the coordinator."""
         return self._missing()
 
     def cancel(self, error: PMIxError) -> None:
@@ -208,7 +208,7 @@ class _Asked:
 
 
 class _Awaited:
-    """Somebody waits for servers to come."""
+    """A call that waits for servers to join."""
 
     __slots__ = ("done", "names", "timer")
 
@@ -219,31 +219,32 @@ class _Awaited:
 
 
 class Exchange:
-    """One server's side of what the servers of a job do with each other.
+    """One server's side of the exchange between the servers of a job.
 
     Every callback (`done`, handlers, listeners, watchers) is called one at a time, on the thread that the carrier, the
     clock or a caller brings, never under a lock; it must not block. Errors of an operation go to its `done`, which is
     called exactly once. All methods may be called from any thread, and from callbacks.
 
-    Two servers that lose their connection while both live are, to each other, dead; those that still have both would go
-    on with the two of them, and no operation of all three could come to one end. So a server that loses another one
-    tells the others: all of a few; of many those that follow it by name after 1, 2, 4, ... places, and those that take
-    their place in the next moment. Of servers in a circle some of which have lost another one, one is followed by one
-    that has not, unless all have: so that is enough, and a death costs each server a few messages. One that has both
-    tells the lost one, and if that is there, the later of the two by name leaves: it tells all that it still has, and
-    goes on alone. (The first server by name, where the session keeps what it has only once, stays.) A server that has
-    ended does not answer, and its end is told by each server's own carrier, after its last message: what others have
-    heard before ends nothing. Where carriers tell each other of an end (`heard_by_all`), no exchange needs to.
+    Two servers that lose their connection while both live are dead to each other. Servers that are still connected with
+    both would continue with both of them, and no operation of all three could end in one way. So a server that loses
+    another one reports that to the others: to all of a few; of many to the servers that follow it by name after 1, 2,
+    4, ... places, and to servers that take their place in the next moment. Of the servers in a circle of which some
+    have lost another one, one is followed by a server that has not, unless all have: so that is enough, and a death
+    costs each server a few messages. A server that is connected with both informs the lost one; if that lives, the
+    later of the two by name leaves: it informs all its remaining connections, and continues alone. (So the
+    first server by name stays, which keeps the session's unique state.) A server that has ended does not answer, and its
+    end is reported by each server's own carrier, after its last message: reports of others before that end nothing. If
+    carriers report an end to each other (`heard_by_all`), no exchange needs to.
 
     Args:
-        carrier: What carries the messages; it belongs to the exchange from here on.
-        later: Calls a function after some seconds and returns what has a `cancel`; itself called on any thread. A
-            thread for timers by default.
+        carrier: The carrier of the messages; it belongs to the exchange from here on.
+        later: Calls a function after some seconds and returns an object with a `cancel`; itself called on any thread.
+            A thread for timers by default.
         now: The clock that `underway` reads.
 
     Attributes:
         name: This server's name.
-        gone: The names of servers that were there and are not any more.
+        gone: The names of servers that were present and no longer are.
         collectives: The collectives that this server takes part in.
     """
 
@@ -254,7 +255,7 @@ class Exchange:
             raise TypeError(f"an exchange stands on a carrier, such as TCPCarrier, not on {type(carrier).__name__}")
         self.name = carrier.name
         self.soon = Strand()
-        """Has a function called in turn with the callbacks, now or when those before it are over; from any thread."""
+        """Calls a function in turn with the callbacks, now or when those before it have ended; from any thread."""
         self._carrier = carrier
         self._alarms: Alarms | None = None
         if later is None:
@@ -279,13 +280,13 @@ class Exchange:
         }
         self._watchers: list[Watcher] = []
         self._held: dict[str, tuple[Callable[[], None], list[bytes]]] = {}
-        """Messages kept of servers until it can be dealt with, and what is called when something has come."""
+        """Messages of servers, kept until they can be processed, and the function to call when one has arrived."""
         self._deferred: Callable[[], None] | None = None
         self._buffered: dict[str, list[Callable[[], bytes]]] = {}
         """Messages, by their receiver, that are sent with the next one to it."""
         self._basis = b""
         self._based: set[str] = set()
-        """The servers that need no basis: they were sent the current one, or never need any."""
+        """The servers that need no basis: they have got the current one, or never need one."""
         self._has_basis: Callable[[str, bytes], bool] = lambda _sender, _basis: True
         self._arrivals: dict[str, Callable[[], None]] = {}
         """Functions that are called after messages of servers."""
@@ -293,22 +294,22 @@ class Exchange:
         """The server that is being removed: its messages need no basis."""
         self._waiting: list[_Awaited] = []
         self._lately: dict[str, tuple[float, set[str]]] = {}
-        """Servers that this one has lost in the last moment, when, and those that were told."""
+        """Servers that this one has lost in the last moment, when, and the servers that were informed."""
         self._heard_by_all: Callable[[str], bool] = getattr(carrier, "heard_by_all", lambda _name: False)
         self._telling = Telling(self, carrier.send, self._taken)
         self.collectives = Participant(self)
 
-    # What users call
+    # For users
 
     def start(self) -> None:
-        """Begin to talk to the others; handlers, listeners and watchers are in place by then."""
+        """Begin to exchange messages; handlers, listeners and watchers are in place by then."""
         self._carrier.listen(partial(self.soon, self._arrived), partial(self.soon, self._changed))
 
     def close(self) -> None:
-        """Leave: all that is under way ends with `LostConnection`. May be called twice.
+        """Leave: all open operations end with `LostConnection`. May be called twice.
 
-        What this server has told others arrives before its departure: those that pass it on have a second for that, and
-        then it goes to each server directly.
+        The broadcasts of this server arrive before the report of its departure: servers that pass them on have a second
+        for that, and then they are sent to each server directly.
         """
         self.soon(self._catch_up)
         self.soon(self.send_buffered)
@@ -322,12 +323,12 @@ class Exchange:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of all servers that are there, this one included; sorted."""
-        # Not the carrier's, which may know already of some whose coming has not had its turn: these cannot be told yet.
+        """The names of all present servers, this one included; sorted."""
+        # Not the carrier's: it may know servers whose arrival has not had its turn. These cannot be sent to yet.
         return tuple(sorted({self.name} if self._out or self._closed else self._here.copy()))
 
     def has(self, name: str) -> bool:
-        """Tell whether a server is there; this one is."""
+        """Return True if a server is present; this one is."""
         return name in self._here
 
     def now(self) -> float:
@@ -335,7 +336,7 @@ class Exchange:
         return self._now()
 
     def number(self) -> int:
-        """Return a number that this server gives to nothing else."""
+        """Return a number that this server assigns to nothing else."""
         return next(self._numbers)
 
     def handle(self, topic: str, handler: Handler) -> None:
@@ -344,24 +345,24 @@ class Exchange:
         Args:
             topic: The topic.
             handler: Called with the asking server's name, the data, and `answer`, which it calls once with bytes and
-                None or with None and an error, now or later, from any thread. What it raises is the answer too.
+                None or with None and an error, now or later, from any thread. An exception of it is the answer too.
         """
         self._handlers[topic] = handler
 
     def hear(self, topic: str, listener: Listener) -> None:
-        """Hear what others tell about a topic: called with the telling server's name and the data."""
+        """Receive the messages of a topic: the listener is called with the sending server's name and the data."""
         self._listeners[topic] = listener
 
     def watch(self, watcher: Watcher) -> None:
-        """Watch servers that come and go: called with the name, and True for one that has come."""
+        """Watch servers that join and leave: called with the name, and True for a server that has joined."""
         self._watchers.append(watcher)
 
     def absences(self, absent: Absent) -> None:
-        """Say who will contribute nothing to an allgather any more, though its server is there.
+        """Set the predicate for participants that will not contribute to an allgather, though their server is present.
 
         Args:
-            absent: Told the signature, a participant, and what the others have contributed, where this server
-                coordinates; asked again after `review`.
+            absent: Called with the signature, a participant, and the data of the others, if this server coordinates;
+                called again after `review`.
         """
         self.collectives.coordinator.absent = absent
 
@@ -379,24 +380,24 @@ class Exchange:
         status: int = 0,
         timeout: float = 0.0,
     ) -> Gathering:
-        """Contribute to an allgather, and get what all participants have contributed.
+        """Contribute to an allgather, and get the contributions of all participants.
 
-        The n-th contributions of the participants to a signature belong together. Where a participant goes, or gives
-        up, the round ends with an error on all that have contributed. Where two of them see it end well, they see the
-        same.
+        The n-th contributions of the participants to a signature belong together. If a participant leaves, or gives up,
+        the round ends with an error on all servers that have contributed. If it succeeds on two of them, they get the
+        same data.
 
         Args:
-            signature: What is gathered.
-            participants: The servers that take part, this one among them; all name the same for a signature. One that
-                has not come yet is waited for.
-            data: What this server contributes.
+            signature: The signature of the allgather.
+            participants: The servers that take part, this one among them; all name the same for a signature. A server
+                that has not joined yet is waited for.
+            data: The contribution of this server.
             done: Called with the `Gathered` and None, or with None and the error: `ServerLost`, `ExchangeTimeout`
                 (both name the `servers`), or another `PMIxError`.
             status: A status to contribute along with the data.
             timeout: Seconds after which to give up, for all; 0 waits for ever.
 
         Returns:
-            What can be given up by its `cancel`.
+            An object to give it up with, by its `cancel`.
 
         Raises:
             ValueError: This server does not take part.
@@ -425,28 +426,28 @@ class Exchange:
         )
 
     def request(self, to: str, topic: str, data: bytes, done: OnAnswer, *, timeout: float = 0.0) -> None:
-        """Ask another server, or this one.
+        """Send a request to another server, or to this one.
 
         Args:
             to: Its name.
-            topic: What is asked about: its handler there answers.
-            data: What is asked.
+            topic: The topic: its handler there answers.
+            data: The data of the request.
             done: Called with the answer and None, or with None and the error that the handler answered with, or
-                `Unreachable` (it is not there), `ServerLost`, `ExchangeTimeout`.
+                `Unreachable` (it is not present), `ServerLost`, `ExchangeTimeout`.
             timeout: Seconds after which to give up; 0 waits for ever.
         """
         self.soon(self.ask, to, topic, _checked(data, timeout), done, timeout)
 
     def tell(self, to: str, topic: str, data: bytes) -> None:
-        """Tell another server, or this one, something; there is no answer."""
+        """Send another server, or this one, a message without an answer."""
         self.soon(self._tell, (to,), topic, _checked(data))
 
     def broadcast(self, topic: str, data: bytes) -> None:
-        """Tell all other servers that are there."""
+        """Send a message to all other servers that are present."""
         self.soon(self.tell_others, topic, _checked(data))
 
     def tell_others(self, topic: str, data: bytes, to: str = "") -> None:
-        """Tell all other servers that are there, or one of them, at once: in a callback of the exchange."""
+        """Send a message to all other present servers, or to one of them, at once; in a callback of the exchange."""
         if to or len(self._here) <= limits.MAX_MESH or self._closed:
             self._tell((to,) if to else self.others(), topic, data)
         else:
@@ -458,26 +459,27 @@ class Exchange:
             self._telling.tell(told)
 
     def aside(self, to: str, topic: str, data: bytes) -> None:
-        """Tell another server something that it hears even while it holds this one, in a callback of the exchange."""
+        """Send another server a message that it processes even while it holds this one; in a callback of the
+        exchange."""
         if to in self._here and not self._closed:
             self._carrier.send(to, codec.pack(ASIDE, TEXT.write(topic), data))
 
     def hold(self, name: str, wake: Callable[[], None]) -> None:
-        """Keep what another server says until `release`, or until it is lost; in a callback of the exchange.
+        """Keep the messages of another server until `release`, or until it is lost; in a callback of the exchange.
 
         Args:
             name: Its name.
-            wake: Called when something has come.
+            wake: Called when a message has arrived.
         """
         self._held.setdefault(name, (wake, []))
 
     def release(self, name: str) -> None:
-        """Go on with what a server has said, in a callback of the exchange; which may hold it again."""
+        """Continue with the kept messages of a server, which may be held again; in a callback of the exchange."""
         for kept in self._held.pop(name, (None, ()))[1]:
             self._taken(name, kept)
 
     def defer(self, call: Callable[[], None], seconds: float) -> None:
-        """Have something told after some seconds, or before the next message of this server, whichever is first.
+        """Call a function after some seconds, or before the next message of this server, whichever is first.
 
         There is one such call at a time; in a callback of the exchange.
         """
@@ -509,7 +511,7 @@ class Exchange:
         """Send a basis with the next message to each server, and buffered messages before that; in a callback.
 
         Args:
-            basis: What receivers need before they take in this server's messages.
+            basis: The data that receivers need before they process this server's messages.
             exempt: The servers that never need it.
         """
         self._basis = basis
@@ -531,17 +533,17 @@ class Exchange:
             self._arrivals[name] = call
 
     def when_present(self, names: Iterable[str], done: OnPresent, *, timeout: float = 0.0) -> None:
-        """Wait until servers are there.
+        """Wait until servers are present.
 
         Args:
             names: Their names.
-            done: Called with None and None, or with None and an `ExchangeTimeout` that names those that are not.
+            done: Called with None and None, or with None and an `ExchangeTimeout` that names the missing ones.
             timeout: Seconds after which to give up; 0 waits for ever.
         """
         self.soon(self._await, frozenset(names), done, timeout)
 
     def underway(self) -> list[Underway]:
-        """Return what this server has begun and what has not ended, oldest first; from any thread."""
+        """Return the operations of this server that have not ended, oldest first; from any thread."""
         found = [
             Underway(
                 own.part.name.encode("utf-8", "surrogateescape"),
@@ -560,11 +562,11 @@ class Exchange:
         return sorted(found, key=lambda each: each.since)
 
     def later(self, seconds: float, function: Callable[[], None]) -> Timer:
-        """Have a function called after some seconds on the exchange's clock, in turn with its callbacks."""
+        """Call a function after some seconds on the exchange's clock, in turn with its callbacks."""
         return self._later(seconds, lambda: self.soon(function))
 
     def open(self) -> int:
-        """Return how many requests, contributions and calls for servers to come have not ended; from any thread."""
+        """Return how many requests, contributions and waits for servers have not ended; from any thread."""
         return len(self.collectives) + len(self._asked) + len(self._answering) + len(self._waiting)
 
     # Requests of this server
@@ -576,7 +578,7 @@ class Exchange:
             self.collectives.start(own, timeout)
 
     def ask(self, to: str, topic: str, data: bytes, done: OnAnswer, timeout: float = 0.0) -> None:
-        """Ask as `request` does, in a callback of the exchange."""
+        """Send a request as `request` does, in a callback of the exchange."""
         error: PMIxError | None = None
         if self._closed:
             error = left(topic)
@@ -612,10 +614,10 @@ class Exchange:
     def _answered(
         self, sender: str, number: int, data: bytes | None, error: PMIxError | None, *, arrived: bool = False
     ) -> None:
-        """A server has answered one of this server's requests, or it ends here; `arrived` in the turn of a message."""
+        """A server has answered a request of this one, or the request ends here; `arrived` in the turn of a message."""
         asked = self._asked.get(number)
         if asked is None or asked.to != sender:
-            # It came too late, or from a server that was not asked.
+            # It arrived too late, or from a server that was not asked.
             return
         del self._asked[number]
         if asked.timer is not None:
@@ -625,7 +627,7 @@ class Exchange:
         if not arrived:
             self.soon(asked.done, data, error)
             return
-        # What has arrived counts before the news, which may wait for its turn already, that its sender has left.
+        # The arrived answer counts before the report, which may wait for its turn already, that its sender has left.
         try:
             asked.done(data, error)
         except Exception:
@@ -657,7 +659,7 @@ class Exchange:
     def _answer(self, token: object, data: bytes | None, error: BaseException | None) -> None:
         asker = self._answering.pop(token, None)
         if asker is None:
-            # Answered already, or the asking server has gone.
+            # Answered already, or the asking server is lost.
             return
         sender, number = asker
         self._load[sender] -= 1
@@ -694,7 +696,7 @@ class Exchange:
     def _send_one(self, to: str, message: bytes) -> None:
         telling = self._telling
         self._carrier.send(to, telling.after(message) if telling.unheard else message)
-        # One that the carrier does not take was not sent: the receiver would wait for it.
+        # A message that the carrier does not take was not sent: the receiver would wait for it.
         telling.sent[to] += 1
 
     def _joined(self, to: str, message: bytes) -> bytes:
@@ -722,10 +724,10 @@ class Exchange:
         if call is not None:
             call()
 
-    # News
+    # Messages and reports
 
     def others(self) -> list[str]:
-        """Return the names of the other servers that are there, sorted."""
+        """Return the names of the other servers that are present, sorted."""
         return sorted(self._here - {self.name})
 
     def _tell(self, names: Iterable[str], topic: str, data: bytes) -> None:
@@ -743,7 +745,7 @@ class Exchange:
             return
         listener(sender, data)
 
-    # What the carrier tells
+    # Events of the carrier
 
     def _arrived(self, sender: str, message: bytes) -> None:
         if self._closed or sender not in self._here:
@@ -764,7 +766,7 @@ class Exchange:
             call()
 
     def _taken(self, sender: str, message: bytes) -> None:
-        """It is the turn of a message of another server."""
+        """Process a message of another server, whose turn it is."""
         if sender in self._held:
             wake, kept = self._held[sender]
             kept.append(message)
@@ -775,7 +777,7 @@ class Exchange:
         except RemoteProtocolError as error:
             log.error("%s: a message of %s is dropped: %s", shown(self.name), shown(sender), error)
         except Exception:
-            # What else there is to do for others, as when the sender is lost, does not end with this message.
+            # Further work for others, as when the sender is lost, does not end with this message.
             log.exception("%s: a message of %s could not be dealt with", shown(self.name), shown(sender))
 
     def _read(self, sender: str, message: bytes) -> None:
@@ -819,7 +821,7 @@ class Exchange:
             self._here.add(name)
             told = self._telling.count
             self._tell_of(name, True)
-            # After what watchers tell it.
+            # After the messages of watchers to it.
             self.soon(self._telling.meet, name, told)
             self.soon(self._telling.come, name)
         elif name in self._here:
@@ -828,7 +830,7 @@ class Exchange:
             self._lose(name)
 
     def _tell_of_losses(self) -> None:
-        """Tell of what was lost in the last moment those that are to be told and were not."""
+        """Report the losses of the last moment to servers that are due to know and have not been informed."""
         names = hearers(self._here, self.name)
         for name, (since, told) in list(self._lately.items()):
             if self._now() - since > times.DECISION_SECONDS:
@@ -852,17 +854,17 @@ class Exchange:
             log.warning("%s: leaves the session, since it has no connection with %s", shown(self.name), shown(other))
             rest = self.others()
             for each in rest:
-                # Directly, and past what it waits for: those who would pass that on lose this server.
+                # Directly, and past the messages it waits for: the servers that would pass that on lose this server.
                 self.aside(each, LEAVES, b"")
             for each in rest:
                 self._lose(each)
 
     def _lose(self, name: str) -> None:
-        """Another server is not there any more: it answers nothing, and waits for nothing."""
+        """Remove another server: it answers no requests, and waits for none."""
         self._losing = name
         self._telling.release(name)
         while name in self._held:
-            # What it has said before it was lost counts.
+            # Its messages before it was lost count.
             self.release(name)
         self._losing = ""
         if name not in self._here:
@@ -888,7 +890,7 @@ class Exchange:
         for awaited in [awaited for awaited in self._waiting if awaited.names <= self._here]:
             self._come(awaited, None)
         for watcher in self._watchers:
-            # Before the first message of a server that has come, which may be waiting by now.
+            # Before the first message of a server that has joined, which may be waiting by now.
             self.soon.next(watcher, name, here)
 
     def _await(self, names: frozenset[str], done: OnPresent, timeout: float) -> None:
@@ -947,7 +949,7 @@ def _numbered(message: bytes, count: int) -> tuple[Any, ...]:
 
 
 def _checked(data: bytes, timeout: float = 0.0) -> bytes:
-    """Return data as bytes; raise where an argument cannot be carried."""
+    """Return data as bytes; raise if an argument cannot be carried."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise TypeError(f"what is exchanged is bytes, not {type(data).__name__}")
     if not timeout >= 0:

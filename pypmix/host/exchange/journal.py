@@ -1,27 +1,29 @@
-"""The record of a connection, by which it is made again after a reset, with nothing lost and nothing twice.
+"""The record of a connection, by which it is restored after a reset, without a message lost or repeated.
 
-Theory of operation. A reset says that the connection is over, not that the other server is: something on the way has
-forgotten it, as a firewall or a virtual machine that was moved. So the connection is made again, and the exchange above
-hears nothing of it. A server that has closed a connection without a word has ended: it is not dialed again.
+Theory of operation. A reset means that the connection has ended, but not that the other server has: a device between
+them has forgotten the connection, such as a firewall or a virtual machine that was moved. So the connection is made
+again, and the exchange above does not notice. A server that has closed a connection without a message has ended: it is
+not dialed again.
 
     open --reset--> broken --a new connection for this journal--> open
-    broken --it is refused there, or the other server does not know the journal, or time is over--> lost
+    broken --it is refused there, or the other server does not know the journal, or the time is over--> lost
 
-Each side counts the messages that have come and acknowledges them now and then: after `MANY` or after `MUCH`, and in
-each turn of the keep-alive. It keeps those that it has sent until they are acknowledged. Both sides dial, at once: one
-whose other side is dead is refused at once. Of two that dial each other, the connection of the first by name counts. A
+Each side counts the messages that have arrived and acknowledges them now and then: after `MANY` or after `MUCH`, and in
+each turn of the keep-alive. It keeps sent messages until they are acknowledged. Both sides dial, at once: if the other
+side is dead, the connection is refused at once. If both dial each other, the connection of the first by name counts. A
 side that listens at another address than it dials from, or whose address is translated on the way, is waited for. When
-a new connection is made, both prove again that they know the secret, and each says (`Progress`):
+a new connection is made, both prove again that they know the secret, and each sends (`Progress`):
 
-* which connection it goes on with: a number that only these two know, made of their first handshake;
-* how many messages have come: what the other one has sent after these, it sends again;
-* how often it has dialed. A handshake that was under way when a later one was done counts no more.
+* the number of the connection to continue: only these two know it, from their first handshake;
+* how many messages have arrived: the other side sends the later ones again;
+* how often it has dialed: an unfinished handshake no longer counts when a later one is finished.
 
-A side that has not noticed the reset yet takes in first what has arrived, and then gives the old connection up.
+A side that has not noticed the reset yet first processes the messages that have arrived, and then drops the old
+connection.
 
-Time ends for both sides after that of the keep-alive. The one that gives up forgets the journal; the other one is told
-so when it dials, and both have lost each other as if it had never been dialed. All of this happens on the carrier's
-thread, but for `sent`, which is called under the lock of the connection.
+Time ends for both sides after the time of the keep-alive. The side that gives up forgets the journal; the other side
+gets that answer when it dials, and then both have lost each other as if it had never been dialed. All of this happens
+on the carrier's thread, but for `sent`, which is called under the lock of the connection.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ from pypmix.standard.errors import RemoteProtocolError
 
 MANY = 64
 MUCH = 1 << 16
-"""After how many messages, or bytes, these are acknowledged."""
+"""The numbers of messages and of bytes after which they are acknowledged."""
 
 
 class Journal:
-    """Messages that were sent and are not acknowledged, and how many have come.
+    """The sent messages that are not acknowledged, and the number of arrived ones.
 
     Args:
         link: The number of the connection.
@@ -60,7 +62,7 @@ class Journal:
         self._told = 0
         self._untold = 0
 
-    # What this side sends
+    # Sent messages
 
     def sent(self, message: bytes) -> None:
         """Keep a message until it is acknowledged."""
@@ -74,17 +76,17 @@ class Journal:
 
     @property
     def moved(self) -> int:
-        """The number of messages that have been sent and have come."""
+        """The number of messages that have been sent or have arrived."""
         return self._base + len(self._kept) + self._received
 
     @property
     def acknowledged(self) -> bool:
-        """Whether the other side has acknowledged all that was sent."""
+        """Whether the other side has acknowledged all sent messages."""
         return not self._kept
 
     @property
     def settled(self) -> bool:
-        """Whether each side has acknowledged all that has come."""
+        """Whether each side has acknowledged all messages that have arrived."""
         return not self._kept and self._told == self._received
 
     def acknowledge(self, count: int) -> None:
@@ -104,47 +106,47 @@ class Journal:
             self._base += 1
 
     def unacknowledged(self) -> tuple[bytes, ...]:
-        """Return what is to be sent again, in its order."""
+        """Return the messages to send again, in their order."""
         return tuple(self._kept)
 
-    # What comes
+    # Arrived messages
 
     def received(self, size: int) -> None:
-        """A message of so many bytes has come."""
+        """Count a message of so many bytes that has arrived."""
         self._received += 1
         self._untold += size
 
     def due(self) -> bool:
-        """Tell whether what has come is to be acknowledged at once."""
+        """Return True if arrived messages are to be acknowledged at once."""
         return self._untold >= MUCH or self._received - self._told >= MANY
 
     def acknowledgement(self) -> int | None:
-        """Return how many messages have come, to be told to the other side; None if it knows."""
+        """Return how many messages have arrived, for the other side; None if it knows."""
         if self._received == self._told:
             return None
         self._told, self._untold = self._received, 0
         return self._received
 
-    # The connection is made again
+    # Restoring the connection
 
     def is_of(self, theirs: Progress) -> bool:
-        """Tell whether the other side means the connection of this journal."""
+        """Return True if the other side means the connection of this journal."""
         return theirs.link == self._link
 
     def is_old(self, theirs: Progress) -> bool:
-        """Tell whether the other side has dialed this before the connection was made again."""
+        """Return True if the other side dialed before the connection was last restored."""
         return theirs.dialed <= self._taken
 
     def progress(self) -> Progress:
-        """Return how far this side is."""
+        """Return how many messages have arrived, with the number of the connection."""
         self._told, self._untold = self._received, 0
         return Progress(self._link, self.dialed, self._received)
 
     def resume(self, theirs: Progress) -> None:
-        """A new connection is there, by which the other side has said how far it is.
+        """Use a new connection, for which the other side has sent its progress.
 
         Raises:
-            RemoteProtocolError: It cannot be so far.
+            RemoteProtocolError: Its progress is not possible.
         """
         self.acknowledge(theirs.received)
         self._taken = max(self._taken, theirs.dialed)

@@ -1,31 +1,31 @@
-"""Tells many servers the same, by way of each other.
+"""Sends one message to many servers, through each other.
 
-Theory of operation. Of few servers (`MAX_MESH`) each tells all others itself. In a larger session one that tells all
-sends what it says to those that follow it by name after 1, 2, 4, 8, ... places, in a circle, and each of these has the
-servers up to the next one to pass it on to, in the same way. So each sends some messages where it would send one to
-each, and on connections that there are in any case (`circle`). The tree of one server has the others' trees in it: all
-use the same connections.
+Theory of operation. In a small session (`MAX_MESH`) each server sends to all others itself. In a larger one the origin
+of a broadcast sends to the servers that follow it by name after 1, 2, 4, 8, ... places, in a circle, and each of these
+passes the message on to the servers up to the next one, in the same way. So each server sends a few messages instead of
+one to each, and on connections that exist in any case (`circle`). The tree of one server contains the others' trees:
+all use the same connections.
 
-    the one at place 0 tells 1, 2, 4, 8, ...; 2 tells 3; 4 tells 5 and 6, and 6 tells 7
+    the server at place 0 sends to 1, 2, 4, 8, ...; 2 sends to 3; 4 sends to 5 and 6, and 6 sends to 7
 
-A server that passes something on is answered when all have it. So:
+A server that passes a message on is answered when all servers of its part have it. So:
 
-* A server in the middle that is lost has been given its part by one that is there, which passes it on itself.
-* Servers do not know of all that come and go at the same time. With its part comes a digest of the names; one that
-  would have others in this part says so, and gets the names. Those that it does not know it gives back.
+* If a server in the middle is lost, the server that gave it its part passes the message on itself.
+* Servers do not know all others that join and leave at the same time. A digest of the names comes with each part; a
+  receiver with other names in this part reports that, and gets the names. It returns the names that it does not know.
 
-Messages of one server stay in order all the same: what it has told all is numbered. Until all have got it, what it
-sends to one of them says after which number it comes, and is kept there until then. The other way round, what it tells
-all says how many messages it has sent lately to whom, and is kept until these have come. A server that comes later is
-told from which number on it gets all, once it was told what there was before.
+The messages of one server stay in order all the same. Its broadcasts are numbered. Until all have got them, each of its
+messages to a single server names the broadcast that comes before it, and is kept there until then. Conversely, a
+broadcast says how many messages its origin has sent lately to which servers, and is kept until these have arrived. A
+server that joins later gets the number after which it gets all broadcasts, when it has got the state before them.
 
-A server that leaves waits until all have what it has told them, since the word of its departure takes other ways. What
-not all have after a while it gives to each of them itself. One that has to leave, for want of a connection, does not
-wait, and says so past all else: some may never get what it has told.
+A server that leaves waits until all have its broadcasts, since the report of its departure takes other ways. After a
+while it sends the ones that not all have to each server itself. A server that has to leave because it lacks a
+connection does not wait, and reports that past all other messages: some may never get its broadcasts.
 
-A message for all can come before the word that its origin is there, or after the word that it is lost. It is kept then,
-for `STALL_SECONDS` where the origin does not come. A server that comes under a name of which something is kept is asked
-whose it is (`WHOSE`): what an earlier process has said is dropped.
+A broadcast can arrive before the report that its origin has joined, or after the report that it is lost. It is kept
+then, and dropped after `STALL_SECONDS` if the origin does not join. A server that joins under a name for which messages
+are kept is asked for its process (`WHOSE`): messages of an earlier process are dropped.
 
 All of this happens in turns of the exchange.
 """
@@ -70,20 +70,20 @@ if TYPE_CHECKING:
 
 
 SPREAD, HEARD, DIFFERS, AFTER, SINCE, WHOSE = range(6, 12)
-"""The kinds of messages: one for all, with a part to pass it on to; all of a part have it; the names of a part are
-wanted; a message for one that comes after one for all; the number after which a server that has come gets all; the
-number of the process is wanted, which such a `SINCE` has."""
+"""The kinds of messages: a broadcast, with a part to pass it on to; all of a part have it; a request for the names of
+a part; a message for one server that comes after a broadcast; the number after which a server that has joined gets all
+broadcasts; a request for the number of the process, which is answered with such a `SINCE`."""
 
 BESIDE = bytes((SPREAD, HEARD, DIFFERS, SINCE, WHOSE))
-"""Those that come beside the other messages of their sender."""
+"""The kinds that are outside the order of their sender's other messages."""
 
 MARK = 8
 
 _HEAD = struct.Struct(f"!QI{MARK}s")
-"""The number of a duty, how many servers follow the receiver in its part, and what their names come to."""
+"""The number of a duty, how many servers follow the receiver in its part, and the digest of their names."""
 
 _WHICH = struct.Struct(f"!{MARK}sQ")
-"""The number of a process, and the how manieth message for all of it."""
+"""The number of a process, and the number of its broadcast."""
 
 _DUTY = struct.Struct("!Q")
 _NONE = b"\0"
@@ -97,14 +97,14 @@ def _nothing() -> None:
 
 
 class Part:
-    """A message for all, and what the servers that it is passed on to are to know.
+    """A broadcast, with the data that the servers it is passed on to need.
 
     Attributes:
-        origin: Who tells it.
-        era: The number of that one's process.
-        number: The how manieth of that one it is.
-        text: What is told.
-        packed: All of this as bytes, which are passed on as they came.
+        origin: The server that sends it.
+        era: The number of the origin's process.
+        number: The number of the broadcast, counted by the origin.
+        text: The message.
+        packed: All of this as bytes, which are passed on unchanged.
         before: How many messages the origin had sent to which of the servers, if it was lately.
     """
 
@@ -119,10 +119,10 @@ class Part:
 
 
 def unpacked(form: struct.Struct, data: bytes) -> tuple[Any, ...]:
-    """Return what bytes hold.
+    """Return the values of a struct.
 
     Raises:
-        RemoteProtocolError: They have another length.
+        RemoteProtocolError: The bytes have another length.
     """
     if len(data) != form.size:
         raise codec.broken(f"{len(data)} bytes where {form.size} are expected")
@@ -130,12 +130,12 @@ def unpacked(form: struct.Struct, data: bytes) -> tuple[Any, ...]:
 
 
 def mark_of(names: Sequence[str]) -> bytes:
-    """Return what names come to."""
+    """Return the digest of names."""
     return blake2b("/".join(names).encode("utf-8", "surrogateescape"), digest_size=MARK).digest()
 
 
 def split(names: Sequence[str]) -> list[Sequence[str]]:
-    """Return names, in the order of the circle from one on, in runs that begin after 1, 2, 4, ... places."""
+    """Return names, in the order of the circle from a server on, in runs that begin after 1, 2, 4, ... places."""
     return [names[(1 << power) - 1 : (2 << power) - 1] for power in range(len(names).bit_length())]
 
 
@@ -144,7 +144,7 @@ class _Duty:
 
     Attributes:
         part: The message.
-        waiting: The runs that were passed on, by the number of that.
+        waiting: The runs that it was passed on to, by the number of the message.
         missing: Servers that none of the asked ones knew.
         done: Called with the servers that have not got it when all others have.
     """
@@ -159,15 +159,15 @@ class _Duty:
 
 
 class _Origin:
-    """The messages that have come of one server.
+    """The messages that have arrived from one server.
 
     Attributes:
-        era: The number of its process, once it has told something.
-        seen: The number of the last message for all that counts.
-        got: How many messages have come for this server alone.
-        early: Messages for all that came before others of it, by their numbers.
-        behind: Messages for this server that came before those for all which were told first.
-        doubtful: Whether it may be another process than the one that is there.
+        era: The number of its process, after its first broadcast.
+        seen: The number of the last broadcast that counts.
+        got: How many messages have arrived for this server alone.
+        early: Broadcasts that arrived before others of it, by their numbers.
+        behind: Messages for this server that arrived before broadcasts that were sent first.
+        doubtful: Whether it may be another process than the present one.
     """
 
     __slots__ = ("behind", "doubtful", "early", "era", "got", "seen")
@@ -182,17 +182,17 @@ class _Origin:
 
 
 class Telling:
-    """One server's part in telling all.
+    """One server's part in broadcasts.
 
     Args:
         teller: Its exchange.
-        send: Sends a message beside the others.
-        deliver: Takes in a message of another server.
+        send: Sends a message outside the order of the others.
+        deliver: Processes a message of another server.
 
     Attributes:
-        count: How many messages this server has told all.
-        sent: How many it has sent to each server alone.
-        unheard: The messages of this server for all that not all have.
+        count: How many broadcasts this server has sent.
+        sent: How many messages it has sent to each server alone.
+        unheard: The broadcasts of this server that not all have.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Telling:
         self._noted = float("-inf")
         self._origins: dict[str, _Origin] = {}
         self._later: dict[str, _Origin] = {}
-        """Further processes under names of servers that are there."""
+        """Further processes under names of present servers."""
         self._over: dict[bytes, None] = {}
         """The numbers of processes that are lost."""
         self._circle: list[str] | None = None
@@ -223,10 +223,10 @@ class Telling:
     def __len__(self) -> int:
         return len(self._duties)
 
-    # What this server says
+    # Messages of this server
 
     def tell(self, text: bytes) -> None:
-        """Tell all others that are there."""
+        """Send a message to all other servers."""
         self.count += 1
         number = self.count
         self.unheard[number] = None
@@ -240,7 +240,7 @@ class Telling:
         self._pass_on(_Duty(part, done), self._others())
 
     def lately(self) -> tuple[tuple[str, int], ...]:
-        """Return how many messages were sent to which servers alone, if any was lately."""
+        """Return how many messages were sent to which servers alone, for the servers that got any lately."""
         now = self._teller.now()
         if now - self._noted >= DECISION_SECONDS:
             self._older, self._newer, self._noted = self._newer, self.sent.copy(), now
@@ -248,18 +248,18 @@ class Telling:
         return tuple([item for item in self.sent.items() if item[1] != older.get(item[0])])
 
     def after(self, text: bytes) -> bytes:
-        """Return a message for one server that comes after what was told to all."""
+        """Return a message for one server that comes after this server's broadcasts."""
         return codec.pack(AFTER, _WHICH.pack(self._era, self.count), text)
 
     def meet(self, name: str, count: int) -> None:
-        """A server that has come was told what there is: it gets all that was told after so many."""
+        """Give a new server the number of broadcasts before its state: it gets all later ones."""
         if count:
             self._send(name, codec.pack(SINCE, _WHICH.pack(self._era, count)))
 
-    # What comes
+    # Messages of others
 
     def is_next(self, sender: str) -> bool:
-        """Count a message for this server alone if nothing has to come before it; tell whether that is so."""
+        """Count a message for this server alone if no other message must come before it. Return True if so."""
         origin = self._origins.get(sender) or self._origin(sender)
         if origin.behind or origin.early:
             return False
@@ -272,7 +272,7 @@ class Telling:
         return 0 if origin is None else origin.got
 
     def take(self, sender: str, text: bytes) -> None:
-        """Take in a message of another server.
+        """Process a message of another server.
 
         Raises:
             RemoteProtocolError: It does not parse.
@@ -337,9 +337,9 @@ class Telling:
             self._teller.later(STALL_SECONDS, lambda: self._late(part, origin))
 
     def _origin_of(self, part: Part) -> _Origin | None:
-        """Return where a message for all belongs; None where its process is over.
+        """Return the record for a broadcast; None if its process has ended.
 
-        Of processes under one name the later one counts, and one that comes while another one is there waits.
+        Of processes under one name the later one counts; a later one waits while an earlier one is present.
         """
         name = part.origin
         if name not in self._origins and len(self._origins) >= MAX_SERVERS:
@@ -369,7 +369,7 @@ class Telling:
         self._send(sender, codec.pack(SINCE, _WHICH.pack(self._era, 0)))
 
     def _skip(self, name: str, origin: _Origin, number: int) -> None:
-        """Messages of a server for all, up to a number, do not come any more."""
+        """Stop waiting for the broadcasts of a server up to a number."""
         for each in sorted(origin.early):
             if each <= number and origin.era:
                 del origin.early[each]
@@ -377,7 +377,7 @@ class Telling:
         self._go_on(name, origin)
 
     def _await(self, name: str, origin: _Origin) -> None:
-        """Keep messages of a server that is not there for a while: it may be about to come, or be lost already."""
+        """Keep messages of an absent server for a while: it may be about to join, or be lost already."""
         if not self._teller.has(name):
             self._teller.later(STALL_SECONDS, lambda: self._forget(name, origin))
 
@@ -386,20 +386,21 @@ class Telling:
             del self._origins[name]
 
     def _late(self, part: Part, origin: _Origin) -> None:
-        """Messages that were to come first have not: they never will, as where one side alone has begun anew."""
+        """Stop waiting for earlier messages: they will never arrive, as when only one side has begun a new
+        connection."""
         if part.number in origin.early and self._origins.get(part.origin) is origin:
             log.warning("%s: what %s has sent before does not come", shown(self._teller.name), shown(part.origin))
             origin.early[part.number] = 0, part.text
             self._go_on(part.origin, origin)
 
     def _go_on(self, name: str, origin: _Origin) -> None:
-        """Deliver what is next."""
+        """Deliver the next messages."""
         while self._teller.has(name) and self._origins.get(name) is origin and not origin.doubtful:
             if origin.behind and origin.behind[0][0] <= origin.seen:
                 self._deliver(name, origin.behind.popleft()[1])
                 continue
             need, text = origin.early.get(origin.seen + 1, (origin.got + 1, b""))
-            # Those that wait here themselves came after it.
+            # The messages for this server that wait here themselves were sent after it.
             if need > origin.got - len(origin.behind):
                 return
             origin.seen += 1
@@ -413,12 +414,12 @@ class Telling:
         return origin
 
     def _claim(self, name: str, origin: _Origin, era: bytes) -> _Origin:
-        """Return what has come of the process that a server itself says it is."""
+        """Return the record of the process that a server itself says it is."""
         origin.doubtful = False
         if origin.era in (b"", era):
             origin.era = era
             return origin
-        # What was here has come by others, of a process that was lost.
+        # The earlier broadcasts came through others, from a process that was lost.
         later = self._later.pop(name, None)
         claimed = self._origins[name] = later if later is not None and later.era == era else _Origin()
         claimed.era, claimed.got, claimed.behind = era, origin.got, origin.behind
@@ -436,7 +437,7 @@ class Telling:
 
     def _pass_on(self, duty: _Duty, names: Sequence[str]) -> None:
         there = [name for name in names if self._teller.has(name)]
-        # Also those that have gone: another process may have come under the name, of which this server has not heard.
+        # Lost servers too: another process may have joined under the name, which this server does not know yet.
         duty.missing += [name for name in names if not self._teller.has(name)]
         for run in split(there):
             if run:
@@ -487,13 +488,13 @@ class Telling:
         if not duty.waiting:
             duty.done(tuple(duty.missing))
 
-    # Who comes and goes
+    # Servers that join and leave
 
     def come(self, name: str) -> None:
-        """A server has come.
+        """A server has joined.
 
-        What is kept under its name may be of an earlier process, which was lost before it was known here: the server is
-        asked for the number of its own.
+        The messages kept under its name may be of an earlier process, which was lost before it was known here: the
+        server is asked for the number of its process.
         """
         self._circle = None
         origin = self._origins.get(name)
@@ -502,7 +503,7 @@ class Telling:
             self._send(name, codec.pack(WHOSE))
 
     def release(self, name: str) -> None:
-        """A server is about to be lost: what has come of it counts, whatever has not."""
+        """Deliver all kept messages of a server that is about to be lost, even if others before them are missing."""
         origin = self._origins.get(name)
         while origin is not None and (origin.early or origin.behind):
             if origin.behind and (not origin.early or origin.behind[0][0] < min(origin.early)):
@@ -512,7 +513,7 @@ class Telling:
                 self._deliver(name, origin.early.pop(origin.seen)[1])
 
     def lose(self, name: str) -> None:
-        """A server is lost: what it was to pass on is passed on without it."""
+        """A server is lost: pass its parts on without it."""
         self._circle = None
         origin = self._origins.pop(name, None)
         if origin is not None and origin.era:
@@ -530,12 +531,12 @@ class Telling:
                 self._pass_on(duty, duty.waiting.pop(number)[1:])
 
     def when_heard(self, call: Callable[[], None]) -> None:
-        """Have a function called as soon as all have got what this server has told them."""
+        """Call a function as soon as all have got this server's broadcasts."""
         self._quiet = call
         self._see_if_quiet()
 
     def finish(self) -> None:
-        """This server is about to leave: give to each itself what not all have got yet."""
+        """This server is about to leave: send each server itself the broadcasts that not all have."""
         for number, (_, duty) in list(self._duties.items()):
             if duty.part.origin == self._teller.name:
                 for name in duty.waiting[number][1:]:
