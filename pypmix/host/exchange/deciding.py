@@ -1,4 +1,5 @@
-"""Decides how a collective ends, from what servers have contributed. Pure functions: no clock, no message, no state."""
+"""The end of a collective, decided from the contributions of servers. Pure functions: no clock, no message, no
+state."""
 
 from __future__ import annotations
 
@@ -60,12 +61,12 @@ KEPT = NOTIFY_TERMINATION, keys.GROUP_FT_COLLECTIVE, OPTIONAL
 """Directives of a construct that the group keeps."""
 
 CONNECTED = CONNECT_EARLY_TERM, CONNECT_NOTIFY_EACH, CONNECT_OPTIONAL
-"""Directives of a connect that the servers of the others have to know."""
+"""Directives of a connect that the servers of the other callers have to know."""
 
 TOLD = frozenset(
     (keys.GROUP_INFO, keys.GROUP_INFO_ARRAY, keys.GROUP_ENDPT_DATA, keys.GROUP_JOB_INFO, keys.PROC_INFO_ARRAY)
 )
-"""Keys of what the members of a group tell each other."""
+"""Keys of the infos that the members of a group share."""
 
 ARRAYS = frozenset((GROUP_ABSENT, GROUP_ORDER, GROUP_CLAIMS, FINAL_ORDER, ADD_MEMBERS))
 """Directives that name procs."""
@@ -89,12 +90,12 @@ CARRIED = frozenset(
 )
 """The directives that other servers receive.
 
-The server that is asked takes in others itself, such as a time limit, or passes them on in another form, such as a
-leader. One that is unknown is ignored, as on a server that has no others.
+The server that gets the call processes others itself, such as a time limit, or passes them on in another form, such as
+a leader. An unknown directive is ignored, as on a session with one server.
 """
 
 
-# What contributions say
+# Values in contributions
 
 
 def named(key: str, procs: Iterable[Proc]) -> Info:
@@ -108,7 +109,7 @@ def procs_under(part: Part, key: str) -> tuple[Proc, ...]:
 
 
 def asked(parts: Parts, key: str) -> bool:
-    """Tell whether any contribution sets a flag."""
+    """Return True if any contribution sets a flag."""
     return any(is_set(part.infos, key) for _, part in parts)
 
 
@@ -117,27 +118,27 @@ def _is_ft(operation: str, parts: Parts) -> bool:
 
 
 def takes_rounds(part: Part) -> bool:
-    """Tell whether a server comes again to a construct that goes on, and is told of lost procs; native ones do not."""
+    """Return True if a server contributes again to a construct that continues, with lost procs; native ones do not."""
     return any(info.key == GROUP_ROUND for info in part.infos)
 
 
 def is_later_round(part: Part) -> bool:
-    """Tell whether a server comes to a construct for another time than the first."""
+    """Return True if a server contributes to a construct for another time than the first."""
     return any(info.key == GROUP_ROUND and info.value.data != 1 for info in part.infos)
 
 
 def size_of(part: Part) -> int | None:
-    """Return how many leaders an offer expects; None for that of a proc that is to be added."""
+    """Return how many leaders an offer expects; None for the offer of a proc that is to be added."""
     return number_in(part.infos, BOOTSTRAP)
 
 
 def leaders_in(parts: Parts) -> set[Proc]:
-    """Return the procs whose offers are those of leaders."""
+    """Return the procs whose offers are leaders' offers."""
     return {proc for _, part in parts if size_of(part) is not None for proc in part.procs}
 
 
 def leaders_expected(parts: Parts) -> int | None:
-    """Return how many leaders a construct by offers has, None as long as no leader has come.
+    """Return how many leaders a construct by offers has; None before the first leader's offer.
 
     Raises:
         PMIxError: They do not agree.
@@ -146,7 +147,7 @@ def leaders_expected(parts: Parts) -> int | None:
 
 
 def absent_in(parts: Parts) -> set[Proc]:
-    """Return the procs that have not come, as the servers say."""
+    """Return the procs that have not called, according to the servers."""
     return {proc for _, part in parts if part.infos for proc in procs_under(part, GROUP_ABSENT)}
 
 
@@ -155,19 +156,19 @@ def _by_procs(part: tuple[str, Part]) -> tuple[Proc, ...]:
 
 
 def added_by(parts: Parts) -> tuple[Proc, ...]:
-    """Return whom the leaders add, in the order of the leaders and then as each names them."""
+    """Return the procs that the leaders add, in the order of the leaders and then of each leader's list."""
     named = [proc for _, part in sorted(parts, key=_by_procs) for proc in procs_under(part, ADD_MEMBERS)]
     return tuple(dict.fromkeys(named))
 
 
 def final_order(parts: Parts) -> tuple[Proc, ...]:
-    """Return the final order of the members that counts, empty if no server gives one."""
+    """Return the final order of the members, empty if no server gives one."""
     given = [(part.party.servers.get(server, part.procs), procs_under(part, FINAL_ORDER)) for server, part in parts]
     return rules.final_order(given)
 
 
 def committed_in(parts: Parts) -> list[Info]:
-    """Return what the participants on all servers have committed."""
+    """Return the data that the participants on all servers have committed."""
     return [info for _, part in parts for info in part.infos if info.key == COMMITTED]
 
 
@@ -177,7 +178,7 @@ def data_size(outcome: Outcome) -> int:
 
 
 def assigns(parts: Parts) -> bool:
-    """Tell whether a connect makes an nspace: a caller understands it, and no caller refuses it."""
+    """Return True if a connect makes an nspace: a caller understands it, and no caller refuses it."""
     return asked(parts, CONNECT_ASSIGN) and not asked(parts, CONNECT_XCHG_ONLY)
 
 
@@ -185,19 +186,19 @@ def assigns(parts: Parts) -> bool:
 
 
 def failure(status: int, detail: str, missing: Iterable[Proc] = (), servers: Iterable[str] = ()) -> Outcome:
-    """Return the end of something that has failed."""
+    """Return the end of a collective that has failed."""
     return Outcome(status, detail, tuple(sorted(missing)), tuple(sorted(servers)))
 
 
 def overdue(servers: Iterable[str] = (), missing: Iterable[Proc] = ()) -> Outcome:
-    """Return the end of something that servers have not contributed to in time."""
+    """Return the end of a collective to which servers have not contributed in time."""
     names = tuple(servers)
     text = f"nothing came from {listed(names)} in time" if names else "the time is over"
     return failure(statuses.ERR_TIMEOUT, text, missing, names)
 
 
 def servers_lost(kind: int, servers: Iterable[str], missing: Iterable[Proc]) -> Outcome:
-    """Return the end of something that ends with a server that is lost."""
+    """Return the end of a collective that ends with a lost server."""
     names = tuple(sorted(servers))
     text = f"{listed(names)} {'have' if len(names) > 1 else 'has'} gone"
     if kind == DISCONNECT:
@@ -206,7 +207,7 @@ def servers_lost(kind: int, servers: Iterable[str], missing: Iterable[Proc]) -> 
 
 
 def different(parts: Parts) -> Outcome:
-    """Return the end of a construct whose callers mean different groups."""
+    """Return the end of a construct whose callers name different groups."""
     return failure(statuses.ERR_BAD_PARAM, f"{listed([name for name, _ in parts])} construct it of different procs")
 
 
@@ -215,7 +216,7 @@ _WHOLE = frozenset((*SUCCESSES, statuses.ERR_PARTIAL_SUCCESS))
 
 
 def _broken(parts: Parts) -> Outcome | None:
-    """Return how it ends where a server says that its own part has failed."""
+    """Return the failure of a collective if a server reports that its own part has failed."""
     hard = [(name, part.status) for name, part in parts if part.status not in _WHOLE]
     if hard and asked(parts, OPTIONAL):
         hard = [each for each in hard if each[1] != statuses.ERR_TIMEOUT]
@@ -229,16 +230,16 @@ def _broken(parts: Parts) -> Outcome | None:
 
 
 class Construct:
-    """A construct to which all have come who may.
+    """A construct to which all procs that may call it have contributed.
 
     Args:
-        parts: What the servers have contributed, in the order of their names.
+        parts: The contributions of the servers, in the order of their names.
         gone: The procs that have ended, or are on a lost server.
-        leaders: Procs that have declared themselves leaders besides those in the contributions.
+        leaders: Procs that have declared themselves leaders besides the leaders in the contributions.
 
     Attributes:
         absent: Named procs that do not become members.
-        leader: The proc that has declared itself leader, the first of several; or that was chosen since.
+        leader: The proc that has declared itself leader, the first of several; or the leader that was chosen since.
     """
 
     def __init__(self, parts: Parts, gone: set[Proc], leaders: set[Proc]) -> None:
@@ -246,11 +247,11 @@ class Construct:
         self.absent = gone | absent_in(parts)
         told = {proc for _, part in parts for proc in part.leaders}
         declared = {proc for _, part in parts for proc in procs_under(part, GROUP_LEADER_PROC)}
-        # Servers that come again were told of the last one.
+        # Servers that contribute again know the last one.
         self.leader = min(told or declared.union(leaders), default=None)
 
     def outcome(self) -> Outcome | None:
-        """Return how it has failed, or that it goes on; None where the group stands."""
+        """Return its failure, or that it continues; None if the group is formed."""
         parts, absent = self.parts, self.absent
         problem = _broken(parts)
         if problem is not None:
@@ -261,7 +262,7 @@ class Construct:
         unknown = {proc for _, part in parts if takes_rounds(part) for proc in absent.difference(part.known)}
         if unknown and not asked(parts, OPTIONAL) and (asked(parts, NOTIFY_TERMINATION) or self.leader in unknown):
             leader = self.leader if self.leader in unknown else self.leading()
-            # The members choose another leader first, which is then told of the others.
+            # The members choose another leader first, which is then informed of the others.
             later = unknown - {leader} if leader in unknown else set()
             infos = [named(GROUP_ABSENT, sorted(absent - later))]
             if leader is not None:
@@ -277,12 +278,12 @@ class Construct:
         return failure(ABORT, f"members on {listed(where)} have gone") if where else None
 
     def _winner(self) -> Proc | None:
-        """Return the first who wants to lead in the place of one that has gone."""
+        """Return the first proc that claims the lead in place of a leader that has ended."""
         claims = {proc for _, part in self.parts for proc in procs_under(part, GROUP_CLAIMS)}
         return min(claims - self.absent, default=None)
 
     def members(self) -> tuple[Proc, ...]:
-        """Return those who are in the group, by their ranks."""
+        """Return the members of the group, by their ranks."""
         wishes = [
             # A native server names the procs in the order that its callers agree on, if they do.
             Wish(
@@ -295,14 +296,14 @@ class Construct:
         return rules.placed(final_order(self.parts) or rules.agreed_order(wishes), everybody)
 
     def leading(self) -> Proc | None:
-        """Return the leader, or who leads in its place."""
+        """Return the leader, or the proc that leads in its place."""
         return self._winner() if self.leader in self.absent else self.leader
 
 
 def formed(
     parts: Parts, members: tuple[Proc, ...], absent: Iterable[Proc], leader: Proc | None, context_id: int | None
 ) -> Outcome:
-    """Return the end of a construct with which a group has come into being."""
+    """Return the end of a construct that has formed a group."""
     infos = [named(keys.GROUP_MEMBERSHIP, members)]
     if context_id is not None:
         infos.append(attrs.GROUP_CONTEXT_ID(context_id))
@@ -318,12 +319,12 @@ def formed(
 
 
 def bootstrapped(parts: Parts, gone: set[Proc], context_id: int | None) -> tuple[Outcome, tuple[Proc, ...]]:
-    """Return how a construct by offers ends to which all have come, and the members.
+    """Return the end of a construct by offers to which all have contributed, and the members.
 
     Args:
-        parts: The offers, of which those of leaders agree on their number.
-        gone: Who of them, and of those who are to be added, has ended.
-        context_id: The context id that is wanted, if one is.
+        parts: The offers; the leaders' offers agree on the number of leaders.
+        gone: The leaders and added procs that have ended.
+        context_id: The context id that is wanted, if any.
     """
     absent = gone | absent_in(parts)
     if gone and not _is_ft(rules.CONSTRUCT, parts):
@@ -341,14 +342,14 @@ def bootstrapped(parts: Parts, gone: set[Proc], context_id: int | None) -> tuple
 
 
 def together(kind: int, parts: Parts, absent: set[Proc], late: Iterable[str], left: set[Proc]) -> Outcome:
-    """Return how something other than a construct ends to which all have come who may.
+    """Return the end of a collective other than a construct, when nothing more is awaited.
 
     Args:
-        kind: What it is.
-        parts: What the servers have contributed.
+        kind: Its kind.
+        parts: The contributions of the servers.
         absent: Members that all servers name, and that are no longer awaited.
-        late: The servers that have not contributed because all of their members have gone.
-        left: Those members that have left the group.
+        late: The servers that have not contributed because all of their members have ended.
+        left: The members that have left the group.
     """
     if kind == GATHER:
         return Outcome(data=pack_gathered(list(parts), tuple(late)))
@@ -367,7 +368,7 @@ def together(kind: int, parts: Parts, absent: set[Proc], late: Iterable[str], le
         return failure(statuses.ERR_PARTIAL_SUCCESS, f"members on {listed(failed)} have gone", lost)
     infos = (named(GROUP_ABSENT, sorted(lost)),) if lost else ()
     data = b"".join([part.data for _, part in parts])
-    # All are given: what is left out costs more.
+    # All arguments are given: defaults cost more.
     return Outcome(statuses.SUCCESS, "", (), (), infos, data, False, (), False, None)
 
 
@@ -375,9 +376,9 @@ def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -
     """Return the end of a connect that has not failed.
 
     Args:
-        outcome: How it ends otherwise.
-        parts: What the servers have contributed.
-        came: The procs that have come.
+        outcome: Its end apart from the connection.
+        parts: The contributions of the servers.
+        came: The procs that have called.
         name: The nspace that is assigned; empty for none.
     """
     infos = [Info(key, Value(codes.BOOL, True)) for key in CONNECTED if asked(parts, key)]
@@ -391,7 +392,7 @@ def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -
 
 
 def connection_in(infos: tuple[Info, ...]) -> Connected | None:
-    """Return what a connect has made, None where it has assigned nothing and there is nothing to know of it."""
+    """Return the connection that a connect has made; None if it has neither an nspace nor directives."""
     name = next((str(info.value.data) for info in infos if info.key == CONNECT_NAME), "")
     directives = tuple([info for info in infos if info.key in CONNECTED or info.key == COMMITTED])
     if not name and not directives:

@@ -232,7 +232,7 @@ class Exchange:
     have lost another one, one is followed by a server that has not, unless all have: so that is enough, and a death
     costs each server a few messages. A server that is connected with both informs the lost one; if that lives, the
     later of the two by name leaves: it informs all its remaining connections, and continues alone. (So the
-    first server by name stays, which keeps the session's unique state.) A server that has ended does not answer, and its
+    first server by name stays: it keeps the session's unique state.) A server that has ended does not answer, and its
     end is reported by each server's own carrier, after its last message: reports of others before that end nothing. If
     carriers report an end to each other (`heard_by_all`), no exchange needs to.
 

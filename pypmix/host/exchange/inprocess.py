@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class VirtualTime:
-    """A clock that goes on only in `run` and `step`, from one call that is due to the next: always the same way.
+    """A clock that moves only in `run` and `step`, from one call that is due to the next: always the same way.
 
     Attributes:
         now: Seconds since the beginning.
@@ -32,24 +32,24 @@ class VirtualTime:
         self._calls = Heap()
 
     def later(self, seconds: float, call: Call) -> Alarm:
-        """Have a function called after some seconds; of several that are due at a time, the first comes first."""
+        """Call a function after some seconds; of several that are due at one time, the first is called first."""
         return self.at(self.now + seconds, call)
 
     def at(self, due: float, call: Call) -> Alarm:
-        """Have a function called at a time."""
+        """Call a function at a time."""
         return self._calls.at(due, call)
 
     def time(self) -> float:
-        """Return `now`, in the form in which clocks are handed on."""
+        """Return `now`, as a function to use as a clock."""
         return self.now
 
     def due(self) -> float | None:
-        """Return when the next call is due; None if there is none."""
+        """Return when the next call is due; None if no call is."""
         first = self._calls.first()
         return None if first is None else first.due
 
     def step(self) -> bool:
-        """Make the next call that is due; tell whether there was one."""
+        """Make the next call that is due. Return False if no call is."""
         due = self.due()
         call = None if due is None else self._calls.take(due)
         if due is None or call is None:
@@ -59,10 +59,10 @@ class VirtualTime:
         return True
 
     def run(self, until: float | None = None) -> None:
-        """Make all calls that are due, and those that these bring about.
+        """Make all calls that are due, and the calls that these add.
 
         Args:
-            until: Stop at this time; by default when nothing is due any more.
+            until: Stop at this time; by default when no call is left.
         """
         while (due := self.due()) is not None and (until is None or due <= until):
             self.step()
@@ -71,18 +71,18 @@ class VirtualTime:
 
 
 class Hub:
-    """Where the carriers of one process meet.
+    """The meeting place of the carriers of one process.
 
-    Without arguments it is a simulation: `clock` is its virtual time, and messages arrive while somebody calls
-    `hub.run()`. With `post` it runs by itself.
+    Without arguments it is a simulation: `clock` is its virtual time, and messages arrive only during `hub.run()`. With
+    `post` it needs no such calls.
 
     Args:
-        post: Has a function called soon on some thread, in the order of the calls, as the loop of a host does. Each
-            carrier may be given its own.
-        clock: The virtual time, where there are other things on it.
-        delay: How many virtual seconds a message from one server to another takes; those of a pair stay in order.
-        between: Is given the names of two servers, and what passes from the first to the second on to it, which it
-            calls at once, or later in their order.
+        post: Calls a function soon on some thread, in the order of the calls, as the loop of a host does. Each
+            carrier may have a separate one.
+        clock: The virtual time, if it is shared with others.
+        delay: How many virtual seconds a message from one server to another takes; messages of a pair stay in order.
+        between: Gets the names of two servers and a function that passes a message from the first to the second, which
+            it calls at once, or later in their order.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Hub:
 
         Args:
             name: The server's name.
-            post: Where it is called; the hub's by default.
+            post: Calls its functions; the hub's by default.
 
         Raises:
             ValueError: There is a server of this name.
@@ -118,11 +118,11 @@ class Hub:
         return carrier
 
     def run(self, until: float | None = None) -> None:
-        """Let virtual time go on; see `VirtualTime.run`."""
+        """Advance virtual time; see `VirtualTime.run`."""
         self.clock.run(until)
 
     def lose(self, name: str) -> None:
-        """Have a server die: what it has sent and has not arrived is lost, and the others are told that it has gone."""
+        """Kill a server: its messages that have not arrived are lost, and the others get a report of its end."""
         with self._lock:
             carrier = self._carriers.get(name)
             if carrier is not None:
@@ -130,21 +130,21 @@ class Hub:
                 self._remove(carrier)
 
     def part(self, one: str, other: str) -> None:
-        """Have the connection of two servers break: what is on its way is lost, and each finds the other gone."""
+        """Break the connection of two servers: messages on their way are lost, and each loses the other."""
         with self._lock:
             first, second = self._carriers.get(one), self._carriers.get(other)
             if first is None or second is None or first is second or second in first.apart:
                 return
             first.apart.add(second)
             second.apart.add(first)
-            # Whatever has held back what they sent: neither is told by the other.
+            # Past `between`, which may hold messages back: neither of them reports this to the other.
             self._carry(first, second, lambda: second.changed(first, False))
             self._carry(second, first, lambda: first.changed(second, False))
 
-    # What the carriers do.
+    # Calls of the carriers
 
     def enter(self, carrier: HubCarrier) -> None:
-        """A carrier listens: it and those that do already are told of each other."""
+        """A carrier listens: it and the listening ones get reports of each other."""
         with self._lock:
             for other in list(self._carriers.values()):
                 if other is not carrier and other.listening:
@@ -158,7 +158,7 @@ class Hub:
                 self._remove(carrier)
 
     def send(self, carrier: HubCarrier, to: str, message: bytes) -> None:
-        """Have a message arrive, if its receiver is still there then."""
+        """Deliver a message, if its receiver is still present then."""
         with self._lock:
             receiver = self._carriers.get(to)
             if receiver is not None and not carrier.closed and receiver not in carrier.apart:
@@ -202,7 +202,7 @@ class HubCarrier:
         self.lost = False
         self.listening = False
         self.apart: set[HubCarrier] = set()
-        """Whom it has no connection with any more."""
+        """The carriers to which its connection is broken."""
         self._hub = hub
         self._present: dict[str, HubCarrier] = {name: self}
         self._on_message: OnMessage | None = None
@@ -210,7 +210,7 @@ class HubCarrier:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of all servers that are there, sorted."""
+        """The names of all present servers, sorted."""
         return tuple(sorted(self._present.copy()))
 
     def send(self, to: str, message: bytes) -> None:
@@ -234,7 +234,7 @@ class HubCarrier:
         self._hub.leave(self)
 
     def changed(self, other: HubCarrier, here: bool) -> None:
-        """Another server has come or gone."""
+        """Another server has joined or left."""
         if self.closed or self._on_change is None:
             return
         if here and not other.lost:
@@ -247,7 +247,7 @@ class HubCarrier:
         self._on_change(other.name, here)
 
     def arrived(self, sender: HubCarrier, message: bytes) -> None:
-        """A message has come."""
+        """Process a message that has arrived."""
         known = self._present.get(sender.name) is sender and sender not in self.apart
         if known and not self.closed and not sender.lost and self._on_message is not None:
             self._on_message(sender.name, message)

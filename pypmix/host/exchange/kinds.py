@@ -1,4 +1,4 @@
-"""The records of a collective between servers: what a server contributes, what is decided, and the table of kinds."""
+"""The records of a collective between servers: the contribution of a server, the decision, and the table of kinds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Info, Proc
 
     Key = tuple[str, int]
-    """A contribution: the server that gives it, and the number that this has given to it and to nothing else."""
+    """A contribution: the server that gives it, and the number that this server assigns to it and to nothing else."""
 
     _Procs = tuple[Proc, ...]
     _Rest = tuple[tuple[str, ...], tuple[Info, ...], _Procs, _Procs, Collection[Key], tuple[int, ...]]
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         def cancel(self) -> None: ...
 
     class Session(Protocol):
-        """The part of an exchange that collectives use: the servers that are there, messages, and its clock."""
+        """The part of an exchange that collectives use: the present servers, messages, and the clock."""
 
         name: str
 
@@ -94,14 +94,14 @@ class Kind(Record):
 
     Args:
         operation: The operation.
-        loss_ends: A server that takes part and is lost ends it for all at once. Otherwise it goes on without the procs
-            of that server, and where the coordinator is lost, at the next one.
-        needs_callers: It is void once all that have called it have gone, and is coordinated where members are left.
-        unknown: The participants are not known beforehand: contributions meet at one of all
-            servers of the session.
-        remembered: Servers that come too late are told how it ended.
-        names_alike: Servers that name different members fail; otherwise those whom all name take part.
-        spreads: Much data does not go by way of the coordinator.
+        loss_ends: A server that takes part and is lost ends it for all at once. Otherwise it continues without the
+            procs of that server, and if the coordinator is lost, at the next one.
+        needs_callers: It is void once all procs that have called it have ended, and is coordinated by a server that has
+            members left.
+        unknown: The participants are not known beforehand: contributions meet at one of all servers of the session.
+        remembered: Servers that contribute too late get its end.
+        names_alike: It fails if servers name different members; otherwise the procs that all name take part.
+        spreads: Large data does not pass through the coordinator.
     """
 
     operation: str
@@ -115,7 +115,7 @@ class Kind(Record):
 
 GATHER, CONSTRUCT, OFFER, DESTRUCT, FENCE, CONNECT, DISCONNECT, GROUP_FENCE, GROUP_DISCONNECT = range(9)
 """The kinds. An offer is one caller's part of a construct whose other callers its server does not know. The last two
-are those of all of a group, under its name.
+are for all members of a group, under its name.
 """
 
 KINDS = {
@@ -135,20 +135,20 @@ class Part(Record):
     """The contribution of one server.
 
     Attributes:
-        number: Its number, which the server gives to nothing else.
-        kind: What it is a part of.
-        name: The group's name, or what else those who mean the same operation know it by.
+        number: Its number, which the server assigns to nothing else.
+        kind: The kind of the collective.
+        name: The group's name, or another name that all callers of the same operation know.
         party: The members as the server names them; of an offer, the caller, or none if that is not known.
         servers: The servers that take part in an allgather, sorted.
-        status: How it stands with the members of the server.
-        incarnation: The latest incarnation of those.
-        infos: What they ask for, and what they tell the others.
+        status: The status of the members of the server.
+        incarnation: The latest incarnation of these.
+        infos: The directives of these, and their infos for the others.
         known: The procs that all callers of the server know to be lost.
-        leaders: The former leaders, as the server was told.
-        data: What else the server contributes.
-        covers: The servers for which it stands, this one first, where neighbours have contributed the same.
-        numbers: The numbers that these have given to it, in the same order.
-        sizes: How much data each server for which it stands keeps, to hand it on itself; empty if none does.
+        leaders: The former leaders that the server knows.
+        data: The data that the server contributes.
+        covers: The servers that it represents, this one first, if neighbours have contributed the same.
+        numbers: The numbers that these have assigned to it, in the same order.
+        sizes: How much data each represented server keeps, to send it itself; empty if none does.
     """
 
     number: int
@@ -167,16 +167,16 @@ class Part(Record):
     sizes: tuple[int, ...] = ()
 
     def keys(self, server: str) -> tuple[Key, ...]:
-        """Return the contributions for which it stands, where it is that of a server."""
+        """Return the contributions that it represents as a contribution of a server."""
         return tuple(zip(self.covers, self.numbers, strict=True)) if self.covers else ((server, self.number),)
 
     def kept(self, server: str) -> tuple[Key, ...]:
-        """Return the servers for which it stands, where it is that of a server, with how much data each keeps."""
+        """Return the servers that it represents as a contribution of a server, with how much data each keeps."""
         names = self.covers or (server,)
         return tuple(zip(names, self.sizes or (0,) * len(names), strict=True))
 
     def without(self, lost: Container[str]) -> tuple[tuple[str, Part], ...]:
-        """Return what is left of one that stands for several when it does not for some of them any more."""
+        """Return the rest of a contribution of several servers without some of them."""
         left = [key for key in zip(self.covers, self.numbers, strict=True) if key[0] not in lost]
         if not left:
             return ()
@@ -196,7 +196,7 @@ class Part(Record):
 
 
 class Keys:
-    """The contributions that another server names, of which there may be thousands: read when somebody looks at them.
+    """The contributions that another server names, perhaps thousands: they are read only when they are used.
 
     Args:
         numbers: Their numbers, of eight bytes each.
@@ -231,18 +231,19 @@ class Keys:
 
 
 def coordinator_of(names: Iterable[str]) -> str | None:
-    """Return which of some servers coordinates what they do together; None of none.
+    """Return the server that coordinates the collectives of some servers; None if there are not any.
 
-    It is the first by name. Where two servers lose each other and not the others, the later one by name leaves the
-    session: so the one that decides is one that stays, and it has lost none of those that stay with it.
+    It is the first by name. If two servers lose each other but not the others, the later one by name leaves the
+    session: so the server that decides stays, and it has lost none of the servers that stay with it.
     """
     return min(names, default=None)
 
 
 def hearers(names: Iterable[str], name: str) -> set[str]:
-    """Return which of some servers one of them tells what all of them are to hear; they do the same.
+    """Return the servers to which one of some servers sends a report for all of them; the receivers do the same.
 
-    These are all others of a few; of many, those that follow it by name after 1, 2, 4, ... places, in a circle.
+    These are all others in a small session; in a large one, the servers that follow it by name after 1, 2, 4, ...
+    places, in a circle.
     """
     circle = sorted(names)
     if len(circle) <= limits.MAX_MESH:
@@ -252,11 +253,11 @@ def hearers(names: Iterable[str], name: str) -> set[str]:
 
 
 class Spread(Record):
-    """The data that the servers of a collective have kept, and hand to each other (`spreading`).
+    """The data that the servers of a collective have kept, and send each other (`spreading`).
 
     Attributes:
         root: The server that has decided it.
-        number: A number that this gives to nothing else.
+        number: A number that this server assigns to nothing else.
         sizes: The servers that take part, in the order of their names, each with the size of its data.
     """
 
@@ -270,15 +271,15 @@ class Outcome(Record):
 
     Attributes:
         status: The status.
-        detail: What there is to say about that.
+        detail: The text for the status.
         missing: The procs because of which it has failed.
         servers: The servers because of which it has failed.
-        infos: What is told to all.
-        data: What the servers have contributed, one after the other.
+        infos: The infos for all.
+        data: The data of the servers, one after the other.
         moved: Nothing is decided: another server coordinates it.
-        apart: Nothing is decided: what has come together is to come again, from each server by itself.
-        parts: Which contributions it is the end of.
-        spread: Data that servers have kept and that belongs to it, where any has.
+        apart: Nothing is decided: each server has to contribute separately.
+        parts: The contributions that it ends.
+        spread: Data that servers have kept and that belongs to it, if any has.
     """
 
     status: int = 0
@@ -299,7 +300,7 @@ class Gathered(Record):
     Attributes:
         blobs: The data of each participant, by its name; in the order of names.
         statuses: The status that each has contributed.
-        absent: Participants that have no part in it any more; what they had is not there.
+        absent: Participants that no longer take part; their data is missing.
     """
 
     blobs: dict[str, bytes]
@@ -308,7 +309,7 @@ class Gathered(Record):
 
 
 class Decision:
-    """An outcome on its way to those who wait for it, here and on other servers."""
+    """An outcome on its way to the servers that wait for it, and to this one."""
 
     __slots__ = ("_packed", "outcome")
 
@@ -327,7 +328,7 @@ class Decision:
 _JOINED: Field[tuple[str, ...]] = Field(
     lambda names: TEXT.write("\0".join(names)), lambda data: tuple(TEXT.read(data).split("\0")) if data else ()
 )
-"""Names of servers, which hold no NUL: there may be thousands."""
+"""Names of servers, which contain no NUL: there may be thousands."""
 
 
 def _write_keys(keys: Collection[Key]) -> bytes:
@@ -371,7 +372,7 @@ _REST: Field[_Rest] = message(TEXTS, INFOS, PROCS, PROCS, _KEYS, _SIZES)
 def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], ...]]:
     """Return the field of contributions, combined: each with its server.
 
-    Most are fences, which have nothing but the first few fields.
+    Most are fences, which use only the first few fields.
 
     Args:
         places: Knows sets of procs that were named before.
@@ -406,9 +407,9 @@ def _is_status(number: int) -> bool:
 
 
 def _plain(places: Places, data: bytes) -> tuple[tuple[str, Part], ...] | None:
-    """Return one contribution that has nothing but the first few fields, as most are; None where it is another one.
+    """Return one contribution that uses only the first few fields, as most do; None for any other.
 
-    The same servers do the same again: what that is, and whose, is known by its bytes.
+    The same servers contribute to the same collectives again: name and procs are found by their bytes.
     """
     try:
         start = 5 + _FIRST.unpack_from(data)[1]
@@ -481,13 +482,13 @@ def _read_outcome(data: bytes) -> Outcome:
 _MORE: Field[_More] = compressed(message(PROCS, TEXTS, INFOS, _KEYS))
 OUTCOME = Field(_write_outcome, counted(_read_outcome))
 QUESTION: Field[tuple[str, Collection[Key]]] = message(TEXT, compressed(_KEYS))
-"""A coordinator that is lost, and the contributions about which another server is asked whether it has decided them."""
+"""A lost coordinator, and the contributions about which another server is asked if it knows their decisions."""
 
 SEARCH: Field[tuple[str, Collection[Key], tuple[str, ...]]] = message(TEXT, compressed(_KEYS), compressed(_JOINED))
-"""The same, and the servers that this one asks in turn."""
+"""The same, and the servers that the asked server asks in turn."""
 
 ENDS: Field[tuple[bytes, ...]] = many(BYTES)
-"""The decisions that they know, as bytes."""
+"""The decisions that a server knows, as bytes."""
 
 CANCEL: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, STATUS, TEXT, TEXTS)
 """The number of a contribution that is given up, the status, its detail, and the servers that are the cause."""
@@ -505,7 +506,7 @@ def pack_gathered(parts: list[tuple[str, Part]], absent: tuple[str, ...]) -> byt
 def unpack_gathered(data: bytes, participants: tuple[str, ...]) -> Gathered:
     """Return the result of an allgather of these servers.
 
-    Raises:
+    RemoteProtocolError: It does not parse, or is a result of other servers.
         RemoteProtocolError: It does not parse, or is that of others.
     """
     parts, absent = _GATHERED.read(data)

@@ -1,7 +1,7 @@
-"""Which server has which proc, as far as servers have told each other, and which procs have gone.
+"""The servers of procs, as far as servers have reported them, and the procs that have ended.
 
-A proc that opens again begins another incarnation: a collective of those that have opened again waits for those that
-have finalized in an earlier one, since they are about to do so as well.
+A proc that opens again begins another incarnation: a collective of procs that have opened again waits for procs that
+have finalized in an earlier one, since they are about to open again as well.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Party:
-    """Procs that take part in something, in the order in which they are named, and where they are.
+    """Procs that take part in a collective, in the order in which they are named, and their servers.
 
     Attributes:
         procs: The procs, each once.
-        servers: Those of them whose server is known, by their servers.
-        unknown: The others.
+        servers: The procs whose server is known, by their servers.
+        unknown: The other procs.
     """
 
     def __init__(self, procs: tuple[Proc, ...], where: Where) -> None:
@@ -51,7 +51,7 @@ class Party:
 
     @cached_property
     def nspaces(self) -> frozenset[str]:
-        """The jobs that they are of."""
+        """The jobs of the procs."""
         return frozenset([proc[0] for proc in self.procs])
 
     @cached_property
@@ -76,7 +76,7 @@ class Party:
 
     @cached_property
     def label(self) -> str:
-        """The name of what they do together that has no other one."""
+        """The name of collectives of these procs that have no other name."""
         return f"\0\0{self.digest}"
 
 
@@ -88,9 +88,9 @@ class _Job:
     def __init__(self) -> None:
         self.places: dict[int, str] = {}
         self.digests: set[bytes] = set()
-        """Of the descriptions that are in `places`."""
+        """The digests of the descriptions that are in `places`."""
         self.tellers: dict[str, bytes] = {}
-        """The servers that know it, and the digest of what each tells."""
+        """The servers that know it, and the digest of each server's description."""
         self.heard: set[str] = set()
         """The servers that have known it at any time."""
         self.departed: set[int] = set()
@@ -98,26 +98,28 @@ class _Job:
 
 
 class Places:
-    """Where procs are, as far as one server knows.
+    """The servers of procs, as far as one server knows.
 
     Args:
-        where: What the host knows itself, asked first; None where it knows nothing beyond what is told here.
+        where: Returns the server of a proc as the host knows it; called first. None if the host knows nothing more.
 
     Attributes:
-        any_missing: Whether any proc has gone or has finalized.
+        any_missing: Whether any proc has ended or has finalized.
     """
 
     def __init__(self, where: Where | None = None) -> None:
         self._where = where
         self._jobs: dict[str, _Job] = {}
         self._over: dict[str, Sequence[int]] = {}
-        """Jobs that were, and their ranks."""
+        """Former jobs, and their ranks."""
         self._named: dict[tuple[Proc, ...], Party] = {}
-        """Sets of procs by how they were named, until a job of theirs comes or goes: they do things together again."""
+        """Sets of procs by the form in which they were named, until one of their jobs starts or ends: they are used
+        again."""
         self._parties: dict[bytes, Party] = {}
-        """The same sets by their bytes: what other servers name is the same object, and need not be compared."""
+        """The same sets by their bytes: if other servers name the same set, it is the same object, without a
+        comparison."""
         self.plain: dict[bytes, tuple[str, Party]] = {}
-        """Collectives by how another server has named them and their procs: the same contribute again."""
+        """Collectives by the bytes in which another server has named them and their procs: the same are used again."""
         self.any_missing = False
 
     def __len__(self) -> int:
@@ -126,18 +128,18 @@ class Places:
     # Jobs
 
     def knows(self, nspace: str, digest: bytes) -> bool:
-        """Tell whether a description of a job is known."""
+        """Return True if a description of a job is known."""
         job = self._jobs.get(nspace)
         return job is not None and digest in job.digests
 
     def add(self, teller: str, nspace: str, digest: bytes, places: Mapping[int, str] | None = None) -> None:
-        """A server tells where procs of a job are.
+        """Record that a server has described a job.
 
         Args:
             teller: The server.
             nspace: The job.
-            digest: What tells its description from others.
-            places: The description; not needed where it is known.
+            digest: The identity of its description.
+            places: The description; not needed if it is known.
 
         Raises:
             PMIxError: There are too many jobs.
@@ -149,7 +151,7 @@ class Places:
         job.heard.add(teller)
 
     def describe(self, nspace: str, digest: bytes, places: Mapping[int, str]) -> None:
-        """A description of a job is known from here on.
+        """Record a description of a job.
 
         Raises:
             PMIxError: There are too many jobs.
@@ -166,7 +168,7 @@ class Places:
         job.places.update(places)
 
     def remove(self, teller: str, nspace: str) -> tuple[Proc, ...] | None:
-        """A server has no more to do with a job; return its procs if no server knows it any more, None otherwise."""
+        """Record that a server has left a job. Return its procs if no server knows it any longer, else None."""
         job = self._jobs.get(nspace)
         if job is None:
             return None
@@ -184,11 +186,11 @@ class Places:
         return procs
 
     def is_over(self, nspace: str) -> bool:
-        """Tell whether a job was known and no server knows it any more."""
+        """Return True if a job was known and no server knows it any longer."""
         return nspace in self._over and nspace not in self._jobs
 
     def known(self) -> list[str]:
-        """Return the jobs that somebody knows."""
+        """Return the jobs that any server knows."""
         return list(self._jobs)
 
     def procs_on(self, server: str) -> list[Proc]:
@@ -201,12 +203,12 @@ class Places:
         ]
 
     def known_to(self, nspace: str, servers: Iterable[str]) -> bool:
-        """Tell whether all of these servers have told of a job."""
+        """Return True if all of these servers have described a job."""
         job = self._jobs.get(nspace)
         return job is not None and job.tellers.keys() >= set(servers)
 
     def unheard(self, nspace: str) -> set[str]:
-        """Return the servers of a job's procs that have not told of it yet."""
+        """Return the servers of a job's procs that have not described it yet."""
         job = self._jobs.get(nspace)
         return set() if job is None else set(job.places.values()) - job.heard
 
@@ -228,11 +230,11 @@ class Places:
     def told_by(
         self, teller: str, elsewhere: Callable[[str], bool]
     ) -> Iterator[tuple[str, bytes, list[Proc], list[tuple[Proc, int]]]]:
-        """Yield what a server tells: jobs, their digests, and their departed and finalized procs.
+        """Yield the reports of a server: jobs, their digests, and their departed and finalized procs.
 
         Args:
             teller: The server.
-            elsewhere: Whether another server tells of the procs of a server.
+            elsewhere: Returns True if another server reports the procs of a server.
         """
         for nspace, job in self._jobs.items():
             if teller in job.tellers:
@@ -255,7 +257,7 @@ class Places:
     # Procs
 
     def depart(self, procs: Iterable[Proc]) -> list[Proc]:
-        """Procs have gone; return those of them that are of jobs that somebody knows."""
+        """Record that procs have ended. Return the ones that are of known jobs."""
         found = [proc for proc in procs if proc.nspace in self._jobs and proc.rank < RANK_VALID]
         for nspace, rank in found:
             self._jobs[nspace].departed.add(rank)
@@ -263,19 +265,19 @@ class Places:
         return found
 
     def has_ended(self, nspace: str) -> tuple[Proc, ...]:
-        """Return the procs of a job if all have gone."""
+        """Return the procs of a job if all have ended, else none."""
         job = self._jobs.get(nspace)
         return () if job is None or len(job.departed) < len(job.places) else self.procs_of(nspace)
 
     def finalize(self, proc: Proc, incarnation: int) -> None:
-        """A proc has finalized, in one of its incarnations."""
+        """Record that a proc has finalized, in one of its incarnations."""
         job = self._jobs.get(proc[0])
         if job is not None and proc[1] < RANK_VALID:
             job.finalized[proc[1]] = incarnation
             self.any_missing = True
 
     def back(self, proc: Proc) -> bool:
-        """A proc has opened again; tell whether it had finalized, or gone."""
+        """Record that a proc has opened again. Return True if it had finalized or ended."""
         job = self._jobs.get(proc[0])
         if job is None or (proc[1] not in job.finalized and proc[1] not in job.departed):
             return False
@@ -294,12 +296,12 @@ class Places:
         return None if job is None else job.places.get(proc[1])
 
     def has_departed(self, proc: Proc) -> bool:
-        """Tell whether a proc has gone."""
+        """Return True if a proc has ended."""
         job = self._jobs.get(proc[0])
         return job is not None and proc[1] in job.departed
 
     def is_missing(self, proc: Proc, incarnation: int) -> bool:
-        """Tell whether a proc has gone, or has finalized in this incarnation."""
+        """Return True if a proc has ended, or has finalized in this incarnation."""
         job = self._jobs.get(proc[0])
         return job is not None and (proc[1] in job.departed or job.finalized.get(proc[1], 0) >= incarnation)
 
@@ -309,11 +311,11 @@ class Places:
     # Sets of procs
 
     def party(self, procs: Iterable[Proc]) -> Party:
-        """Return the procs that these stand for.
+        """Return the procs that these names mean.
 
         Raises:
-            NotFound: A wildcard is of a job that is not known, or it is not known where a proc is.
-            PMIxError: A special rank is none that procs take part by.
+            NotFound: A wildcard is of an unknown job, or the server of a proc is not known.
+            PMIxError: A special rank does not name participants.
         """
         named = tuple(procs)
         party = self._named.get(named)
@@ -321,20 +323,21 @@ class Places:
             procs = tuple(self.expand(named))
             data = PROCS.write(procs)
             party = self._parties.get(data) or self._remember(data, procs)
-            # A wildcard of a job without procs stands for others once these are known.
+            # A wildcard of a job without procs means others once these are known.
             if self._where is None and party.nspaces.issuperset([proc[0] for proc in named]):
                 if len(self._named) >= MAX_PARTIES or sum(map(len, self._named)) + len(named) > MAX_NAMED:
                     self._named.clear()
                 if len(named) <= MAX_NAMED:
                     self._named[named] = party
-        # Others may not know yet that a job is over: what it takes part in ends the same way for all.
+        # Others may not know yet that a job has ended: its collectives end in the same way for all.
         unknown = party.unknown and [proc for proc in party.unknown if not self.is_over(proc.nspace)]
         if unknown:
             raise NotFound("no server is known to have them", procs=unknown)
         return party
 
     def stands(self, party: Party) -> bool:
-        """Tell whether procs are where they were when they were named: no job of theirs has come or gone since."""
+        """Return True if procs are on the same servers as when they were named: none of their jobs has started or
+        ended."""
         return not party.unknown and self._parties.get(party.packed) is party
 
     def read(self, data: bytes) -> Party:
@@ -346,21 +349,21 @@ class Places:
         return self._parties.get(data) or self._remember(data, PROCS.read(data))
 
     def keep(self, named: bytes, label: str, party: Party) -> None:
-        """Remember what procs do together under a name, by how another server has named that and them."""
+        """Remember a collective of procs and its name, by the bytes in which another server has named them."""
         if party.packed in self._parties and len(label) <= MAX_NAME:
             if len(self.plain) >= MAX_PARTIES:
                 self.plain.clear()
             self.plain[named] = label, party
 
     def _forget_parties(self, nspace: str) -> None:
-        """Procs of a job may be elsewhere from here on; what has none of them stays as it is."""
+        """Forget sets with procs of a job, which may be on other servers from here on."""
         self._named = {named: party for named, party in self._named.items() if nspace not in party.nspaces}
         self._parties = {data: party for data, party in self._parties.items() if nspace not in party.nspaces}
         self.plain = {named: kept for named, kept in self.plain.items() if nspace not in kept[1].nspaces}
 
     def _remember(self, data: bytes, procs: tuple[Proc, ...]) -> Party:
         party = Party(procs, self.where)
-        # What the host knows itself may change unseen.
+        # The host's own knowledge may change unnoticed.
         if self._where is None and len(data) <= MAX_PARTY * 16:
             if len(self._parties) >= MAX_PARTIES:
                 self._named.clear()
@@ -373,14 +376,14 @@ class Places:
         """Return procs in the order in which they are named, each once, with all of a job for its wildcard.
 
         Raises:
-            NotFound: A wildcard is of a job that is not known.
-            PMIxError: A special rank is none that procs take part by.
+            NotFound: A wildcard is of an unknown job.
+            PMIxError: A special rank does not name participants.
         """
         found: dict[Proc, None] = {}
         for proc in procs:
             if proc.rank == RANK_WILDCARD:
                 job = self._jobs.get(proc.nspace)
-                # Others may not have heard yet that a job is over: all mean the same procs by its wildcard.
+                # Others may not know yet that a job has ended: all mean the same procs by its wildcard.
                 ranks = self._over.get(proc.nspace) if job is None else sorted(job.places)
                 if ranks is None:
                     raise NotFound(f"no server knows the job {proc.nspace!r}", procs=(proc,))
@@ -394,13 +397,13 @@ class Places:
         return list(found)
 
     def absent(self, procs: Iterable[Proc], server: str, incarnation: int) -> bool:
-        """Tell whether all procs of these that are on a server are missing; False where none are known there."""
+        """Return True if all of these procs that are on a server are missing; False if none is known there."""
         here = [proc for proc in procs if self.where(proc) == server]
         return bool(here) and all(self.is_missing(proc, incarnation) for proc in here)
 
 
 MAX_NAME = 1024
-"""The longest name of what procs do together that is remembered."""
+"""The longest name of a collective that is remembered."""
 
 LAST = 2**32 - 1
 """The last incarnation that is counted."""
@@ -426,7 +429,7 @@ class Incarnations:
             self._most = max(self._most, latest)
 
     def finalized(self, proc: Proc) -> int:
-        """A connection of a proc has finalized; return the incarnation that has ended, 0 if the proc goes on."""
+        """Record that a connection of a proc has finalized. Return the ended incarnation, 0 if the proc continues."""
         left = self._open.get(proc, 0) - 1
         if left > 0:
             self._open[proc] = left
@@ -435,18 +438,18 @@ class Incarnations:
         return self._latest.setdefault(proc, 1)
 
     def lost(self, proc: Proc) -> None:
-        """A proc is not connected any more."""
+        """Record that a proc is no longer connected."""
         self._open.pop(proc, None)
 
     def forget(self, nspace: str) -> None:
-        """A job is over."""
+        """Forget a job that has ended."""
         for proc in [proc for proc in self._latest if proc.nspace == nspace]:
             del self._latest[proc]
             self._open.pop(proc, None)
         self._most = max(self._latest.values(), default=1)
 
     def latest(self, procs: Iterable[Proc]) -> int:
-        """Return the latest incarnation that any of these is in, from 1."""
+        """Return the latest incarnation of any of these, from 1."""
         if self._most == 1:
             return 1
         return max([self._latest.get(proc, 1) for proc in procs], default=1)

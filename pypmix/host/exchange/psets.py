@@ -1,4 +1,4 @@
-"""Process sets of a session with several servers: what one host defines, the servers of all hosts know."""
+"""Process sets of a session with several servers: a set that one host defines is known to the servers of all hosts."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ DELETE = "pypmix.pset.over"
 class Psets:
     """The process sets of one host with an exchange.
 
-    Each definition has a mark; all hosts know all definitions, and of those of one name the least mark stands, which is
-    one of the first host by name: hosts may define the same set, or at once two of the same name. A deletion names the
-    marks that it is about, so that it deletes nothing that was defined afterwards. What one server tells another comes
-    in order, what several tell does not: so the server that has told of a mark tells of its end, too. While the definer
-    of a mark is a member, it says itself whether its set stands: what another host says, which may have lost the
-    definer before the set ended, counts only when the definer goes.
+    Each definition has a mark. All hosts know all definitions, and of the definitions of one name the least mark
+    counts, which is from the first host by name: hosts may define the same set, or two sets of the same name at once. A
+    deletion contains its marks, so that it does not delete later definitions. The messages of one server arrive in
+    order, but not the messages of several: so the server that has sent a mark also sends its end. While the definer of
+    a mark is a member, only its own reports of the set count: another host, which may have lost the definer before the
+    set ended, is believed only when the definer has left.
 
     Args:
         server: This host's server.
@@ -55,9 +55,9 @@ class Psets:
         self._mine: dict[str, str] = {}
         """The marks of this host, by name."""
         self._hearsay: dict[str, tuple[str, tuple[Proc, ...]]] = {}
-        """By mark, the sets that only others than their definers have told of, which are members."""
+        """By mark, the sets of present definers that only other hosts have reported."""
         self._told: set[str] = set()
-        """The marks that this host has told others of."""
+        """The marks that this host has sent to others."""
         exchange.hear(DEFINE, self._told_define)
         exchange.hear(DELETE, self._told_delete)
         exchange.watch(self._changed)
@@ -72,7 +72,7 @@ class Psets:
         try:
             self._server.define_process_set(name, members)
         except PMIxError as error:
-            # What another host has told is noted before the server knows it.
+            # A definition of another host is recorded before the server knows it.
             told = list(self._sets.get(name, {}).values())
             if error.code != statuses.ERR_EXISTS or name in self._mine or members not in told:
                 raise
@@ -84,7 +84,7 @@ class Psets:
         """Delete a set everywhere, from any thread.
 
         Raises:
-            NotFound: There is none of that name.
+            NotFound: There is not a set of that name.
         """
         self._server.delete_process_set(name)
         self._exchange.soon(self._deleted, name)
@@ -100,7 +100,7 @@ class Psets:
         self._review(name)
 
     def _deleted(self, name: str) -> None:
-        # What has come for the server since it forgot the set is of the same set.
+        # Definitions that have arrived since the server forgot the set are of the same set.
         self._end(name, list(self._sets.get(name, ())), (), whole=True)
 
     def _told_define(self, sender: str, data: bytes) -> None:
@@ -118,7 +118,7 @@ class Psets:
             self._hearsay[mark] = name, members
             return
         else:
-            # Of what its definer has not told, it may not tell the end either.
+            # The definer has not sent this definition, so it may not send its end either.
             self._told.add(mark)
         self._sets.setdefault(name, {})[mark] = members
 
@@ -133,7 +133,7 @@ class Psets:
         self._end(name, [mark for mark, members in known.items() if members in gone], marks)
 
     def _end(self, name: str, gone: Iterable[str], heard: Iterable[str], whole: bool = False) -> None:
-        """Definitions are over; others are told of those that the teller did not know, or that were known here
+        """End definitions, and report to others the ones that the sender did not know, or that were known here
         first."""
         known = self._sets.get(name, {})
         news = []
@@ -154,7 +154,7 @@ class Psets:
         self._review(name)
 
     def _review(self, name: str) -> None:
-        """Have the server know the definition that stands."""
+        """Make the server know the definition that counts."""
         known = self._sets.get(name, {})
         wanted = known[min(known)] if known else None
         mine = self._mine.get(name)
@@ -176,7 +176,7 @@ class Psets:
     def _changed(self, name: str, here: bool) -> None:
         if not here:
             self._inherit(name)
-        # The definer may have gone: then it is the first of those that were there already who tells.
+        # If the definer has left, the first of the servers that were present already sends the definition.
         first = next((member for member in self._exchange.members if member != name), "")
         for each, known in self._sets.items() if here else ():
             for mark, members in known.items():
@@ -185,7 +185,7 @@ class Psets:
                     self._exchange.tell(name, DEFINE, PSET.write((each, (mark,), members)))
 
     def _inherit(self, definer: str) -> None:
-        """A host has gone, perhaps while it told of its sets, or of their end: those who have one tell the rest."""
+        """A host has left, perhaps while it sent its sets, or their end: hosts that know one send it to the rest."""
         for mark in [mark for mark in self._hearsay if _definer(mark) == definer]:
             name, members = self._hearsay.pop(mark)
             self._sets.setdefault(name, {})[mark] = members
@@ -210,5 +210,5 @@ class Psets:
 
 
 def _definer(mark: str) -> str:
-    """Return the name of the host whose mark it is."""
+    """Return the name of the host that made a mark."""
     return mark.rpartition(" ")[0]
