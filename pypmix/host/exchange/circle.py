@@ -1,24 +1,24 @@
-"""The servers that are there for a carrier, and with which of them it is to be connected.
+"""The servers that are present for a carrier, and the ones that it has to be connected with.
 
 Theory of operation. As long as a server knows few others (`mesh`), it is connected with all of them, and they are
-there while they are connected. Once it knows more, and from then on, it is connected with its neighbours
-alone, tells them what it has heard (`roll`), and others are there by hearsay. A connection with one of those is made
-when there is something to send, or that one makes it.
+present while they are connected. Once it knows more, and from then on, it is connected with its neighbours alone,
+passes its records on to them (`roll`), and others are present by report. A connection with one of these is made when
+there is a message to send, or when the other one makes it.
 
-A server has ended for all where one that was connected with it has seen that: it has said that it leaves, its system
-has closed the connection, its address has no listener any more, or it has been silent for too long and no other one
-that was asked vouches for it. All are told, and it is itself if it lives: it goes on alone then. A server with
-which no connection can be made, and that others vouch for, or cannot be asked about, is lost to this one alone: that
-is the exchange's business, which tells others of it.
+A server has ended for all when a server that was connected with it has observed that: it has sent that it leaves, its
+system has closed the connection, its address no longer has a listener, or it has been silent for too long and no other
+server that was asked vouches for it. All get a report of that, and so does the server itself if it lives: it continues
+alone then. A server with which no connection can be made, and that others vouch for, or cannot be asked about, is lost
+to this server alone: the exchange handles that, which reports it to others.
 
-Messages come before departures. The word that a server has left may take a shorter way than a message of that server,
-whose connection may not even be there yet. So a server that leaves waits first until all that it has sent is
-acknowledged, on each connection and those that are still being made or made again; a receiver acknowledges what it has
-passed on to its exchange. Only then does it say goodbye, to all at once. What it has told all by way of others has been
-answered before that (`telling`). The time for either is bounded: what a receiver has not taken in until then may be
-lost with the sender.
+Messages arrive before departures. The report that a server has left may take a shorter way than a message of that
+server, whose connection may not even be made yet. So a server that leaves waits first until all its messages are
+acknowledged, on each connection and on connections that are still being made or restored; a receiver acknowledges the
+messages that it has passed on to its exchange. Only then does it say goodbye, to all at once. Its broadcasts through
+others have been answered before that (`telling`). The time for either is bounded: messages that a receiver has not
+processed until then may be lost with the sender.
 
-No I/O: `tcp` has that, and calls all of this on its thread.
+No I/O: `tcp` does that, and calls all of this on its thread.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Port(Record):
     """The functions that a circle calls of its carrier.
 
     Attributes:
-        tell: Sends a frame of the carriers' own on a connection.
+        tell: Sends a frame of the carriers on a connection.
         later: Calls a function after some seconds.
-        appear: A server is there.
-        ended: A server has ended, as others say; told whether it has left.
-        review: Looks soon with whom this server is to be connected.
-        meet: Has a server dialed that is connected with another one.
+        appear: A server is present.
+        ended: A server has ended, as others report; called with whether it has left.
+        review: Checks soon which servers this one has to be connected with.
+        meet: Dials a server that is connected with another one.
         expelled: The others count this server as lost.
     """
 
@@ -62,8 +62,8 @@ class Port(Record):
 
 
 ROLL, DIGEST, HIDDEN = 20, 21, 22
-"""The kinds of frames, beside those of the keep-alive: records, what all of them come to, and that the receiver's
-address is not the one that others may dial."""
+"""The kinds of frames, beside the frames of the keep-alive: records, the digest of all records, and that the
+receiver's address is not the address that others may dial."""
 
 KINDS = (ROLL, DIGEST, HIDDEN)
 
@@ -79,8 +79,8 @@ class Circle:
 
     Attributes:
         mesh: How many servers are all connected with each other.
-        present: The life of each other server that is there, by its name.
-        told: Those that are not there any more, as all others are told.
+        present: The life of each other server that is present, by its name.
+        told: Servers that are no longer present, if all others get reports of that.
         sparse: Whether this server knows more than `mesh`.
         alone: Whether the others have lost this server.
         hidden: Whether the others cannot dial this server, so that it dials all.
@@ -98,12 +98,12 @@ class Circle:
         self._port = port
         self._roll = Roll(own)
         self._known: set[bytes] = set()
-        """Records that have come, as bytes: most come from each neighbour."""
+        """Records that have arrived, as bytes: most arrive from each neighbour."""
         self._apart: dict[bytes, None] = {}
         """Lives of servers that this one alone has lost."""
         self._planned = False
 
-    # What others ask
+    # Questions of others
 
     @property
     def life(self) -> bytes:
@@ -115,37 +115,37 @@ class Circle:
         return self._roll.ring() if self.sparse else sorted((self._own.name, *self.present))
 
     def where(self, name: str) -> tuple[Address, ...]:
-        """Return where a server listens, as far as that has been heard."""
+        """Return where a server listens, if that is known."""
         entry = self._roll.get(name)
         return () if entry is None else entry.addresses
 
     def is_away(self, name: str) -> bool:
-        """Tell whether a server has said that it will be stopped."""
+        """Return True if a server has reported that it will be stopped."""
         entry = self._roll.get(name)
         return entry is not None and entry.away
 
     def admits(self, name: str, life: bytes) -> bool:
-        """Tell whether a server may be connected under this name; not while one is there that has not ended."""
+        """Return True if a server may connect under this name: not while another one of that name has not ended."""
         return not self.sparse or self.present.get(name, life) == life
 
     def is_over(self, life: bytes) -> bool:
-        """Tell whether a server has been lost."""
+        """Return True if a server has been lost."""
         return self.alone or (self.sparse and (life in self._apart or self._roll.has_ended(life)))
 
     def needed(self) -> set[str]:
-        """Return the servers that this one is to be connected with."""
+        """Return the servers that this one has to be connected with."""
         if not self.sparse:
             return set(self.present)
         names = set(self.present) if self.hidden else followers(self._roll.ring(), self._own.name)
         return {name for name in names if name in self.present}
 
     def near(self, unmet: Collection[str]) -> set[str]:
-        """Return the servers without any connection yet that this one is to dial first."""
+        """Return the servers without any connection yet that this one has to dial first."""
         names = sorted({*self._roll.ring(), *unmet})
         return followers(names, self._own.name).intersection(unmet)
 
     def count(self, unmet: Collection[str] = ()) -> None:
-        """See whether there are more servers than are all connected."""
+        """Check if there are more servers than are all connected with each other."""
         if self.sparse or len({*self._roll.ring(), *self.present, *unmet}) <= self.mesh:
             return
         self.sparse = True
@@ -159,10 +159,10 @@ class Circle:
             self._greet(name)
         self._port.review()
 
-    # What the carrier tells
+    # Events of the carrier
 
     def met(self, link: Link, life: bytes, addresses: Iterable[Address]) -> None:
-        """A connection is there."""
+        """A connection is made."""
         name = link.peer
         entry = Entry(name, life, 0, tuple(addresses)[:MAX_ADDRESSES])
         if not self.sparse:
@@ -178,7 +178,7 @@ class Circle:
             self._port.review()
 
     def resumed(self, link: Link) -> None:
-        """A connection is there again: what was said on it last may be lost."""
+        """A connection is restored: the last frames on it may be lost."""
         link.pulse.away = link.pulse.away or self.is_away(link.peer)
         if self.sparse:
             self._compare(link)
@@ -204,7 +204,7 @@ class Circle:
         self._port.review()
 
     def part(self, link: Link) -> None:
-        """Tell a server that it has ended for the others."""
+        """Inform a server that it has ended for the others."""
         entry = Entry(link.peer, self.present.get(link.peer, link.handshake.theirs.life), ENDED)
         self._port.tell(link, codec.pack(ROLL, ENTRY.write(entry)))
 
@@ -216,7 +216,7 @@ class Circle:
             self._hurry()
 
     def take(self, link: Link, kind: int, parts: list[bytes]) -> None:
-        """Take in what another server says.
+        """Process a frame of another server.
 
         Raises:
             RemoteProtocolError: It does not parse.
@@ -227,7 +227,7 @@ class Circle:
                 link.told = self._roll.last
                 return
             if not self.sparse and link.told < 0:
-                # It is to tell everything as well.
+                # It is to send everything as well.
                 self._compare(link)
             self._tell(link)
             return
@@ -240,7 +240,7 @@ class Circle:
                 self._hear(link, data, ENTRY.read(data))
         self.count()
 
-    # What was heard
+    # Records
 
     def _hear(self, link: Link | None, data: bytes, entry: Entry) -> None:
         if len(self._known) >= 1 << 16:
@@ -287,18 +287,19 @@ class Circle:
             self._port.review()
 
     def follow(self, name: str) -> None:
-        """Go on with another server of that name, if one has come, when the end of the last one has been told."""
+        """Continue with another server of that name, if there is one, when the end of the last one has been
+        reported."""
         entry = self._roll.following(name)
         if entry is not None:
             self._hear(None, b"", entry)
 
-    # What is told
+    # Sending records
 
     def _near(self) -> set[str]:
         return neighbours(self._roll.ring(), self._own.name)
 
     def _see_if_hidden(self, link: Link) -> None:
-        """Tell a server whose address is translated on the way that others cannot dial it where it seems to be."""
+        """Inform a server whose address is translated on the way that others cannot dial it at that address."""
         if not link.address[1]:
             self._port.tell(link, codec.pack(HIDDEN))
 
@@ -306,20 +307,20 @@ class Circle:
         self._port.tell(link, codec.pack(DIGEST, self._roll.digest()))
 
     def _tell(self, link: Link) -> None:
-        """Tell another server the changes that it does not know, except for those that it has told."""
+        """Send another server the changes that it does not know, except for the ones that it has sent."""
         changes = self._roll.since(link.told, link.handshake.theirs.life)
         link.told = self._roll.last
         for piece in pieces(changes):
             self._port.tell(link, codec.pack(ROLL, *piece))
 
     def _spread(self) -> None:
-        """Tell the neighbours the news in a moment, with those that come until then."""
+        """Send the news to the neighbours in a moment, with later news until then."""
         if self.sparse and not self._planned:
             self._planned = True
             self._port.later(ROLL_SECONDS, self._flush)
 
     def _hurry(self) -> None:
-        """Tell the neighbours the news, at once unless there were others a moment ago."""
+        """Send the news to the neighbours, at once unless there were others a moment ago."""
         if not self._planned:
             self._flush()
             self._spread()

@@ -1,7 +1,7 @@
 """The upcalls that servers answer together: fence, connect, disconnect, group construct and destruct.
 
-An upcall becomes the contribution of this server (`_begin`), and what is decided becomes its answer (`_end`). Those who
-mean the same operation know it by a name: that of the group or connection that stands for its members or, where these
+An upcall becomes the contribution of this server (`_begin`), and the decision becomes its answer (`_end`). Callers of
+the same operation identify it by a name: the name of the group or connection that stands for its members or, if these
 are named one by one, a digest of them.
 """
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     Answer = Callable[[Upcall, Any], None]
 
     class Described(Protocol):
-        """A job of which the job info can be had."""
+        """A job with job info."""
 
         @property
         def nspace(self) -> str: ...
@@ -81,11 +81,11 @@ LOCAL_STATUS = keys.LOCAL_COLLECTIVE_STATUS
 MEMBER_EVENTS = statuses.TALK, statuses.GROUP_LEFT, statuses.GROUP_CONSTRUCT_COMPLETE, statuses.GROUP_MEMBERSHIP_UPDATE
 
 OWN = "host"
-"""The operation of what hosts bring together themselves."""
+"""The operation of allgathers of the hosts themselves."""
 
 
 def own_signature(label: str, procs: Iterable[Proc]) -> bytes:
-    """Return the signature of an allgather of hosts, which goes on without hosts all of whose procs have gone."""
+    """Return the signature of an allgather of hosts, which continues without hosts all of whose procs have ended."""
     return SIGNATURE.write((OWN, label, tuple(sorted(set(procs)))))
 
 
@@ -94,18 +94,18 @@ class Collectives:
 
     Args:
         exchange: This server's exchange.
-        places: Which server has which proc.
+        places: The server of each proc.
         incarnations: How often the procs of this server have opened.
         jobs: The jobs that this server has registered.
         borrow: Registers a job of other servers with this one.
-        tell_gone: Tells the server of procs of other servers that have gone.
-        lacks: Tells whether the server knows nothing of a job.
-        remove_departed: Tells the server of departed procs of other servers, if it knows a group with them, or of those
-            that have gone from one group.
-        without: Tells the server, and the members of a group here, of members that had gone when it came to stand.
+        tell_gone: Reports ended procs of other servers to the server.
+        lacks: Returns True if the server knows nothing of a job.
+        remove_departed: Reports departed procs of other servers to the server, if it knows a group with them, or procs
+            that have left one group.
+        without: Informs the server, and the members of a group here, of members that had ended when it was formed.
 
     Attributes:
-        record: The groups that members on this server are in, as far as this is seen here.
+        record: The groups of members on this server, as observed here.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Collectives:
         exchange.absences(self._absent)
 
     def pending(self) -> list[Pending]:
-        """Return what is under way, oldest first; from any thread."""
+        """Return the open operations, oldest first; from any thread."""
         found = []
         mine = [(own.part, self._participant.missing(own)[1], own.since) for own in self._participant.open()]
         for part, missing, since in [*mine, *self._coordinator.unattended()]:
@@ -157,7 +157,7 @@ class Collectives:
         return sorted(found, key=lambda item: item.since)
 
     def attempt(self, answer: Answer, upcall: Upcall) -> None:
-        """Begin an answer, or end one; what that raises is the answer."""
+        """Begin an answer, or end one; its exception is the answer."""
         try:
             answer(upcall, upcall.op)
         except Exception as problem:
@@ -171,13 +171,13 @@ class Collectives:
         upcall.fail(error)
 
     def _absent(self, signature: bytes, server: str, _given: list[bytes]) -> bool:
-        """Tell whether a host has no part any more in what hosts bring together for some procs."""
+        """Return True if a host no longer takes part in an allgather of hosts for some procs."""
         if not self._places.any_missing:
             return False
         try:
             operation, _, procs = SIGNATURE.read(signature)
         except RemoteProtocolError:
-            # An allgather of somebody else, about which nothing is known here.
+            # An unrelated allgather, about which nothing is known here.
             return False
         # Hosts report no incarnations: only departed procs are absent there.
         return operation == OWN and self._places.absent(procs, server, LAST)
@@ -194,7 +194,7 @@ class Collectives:
     def _together(
         self, upcall: Upcall, op: FenceUpcall | Connect | Disconnect, kind: int, named: int, data: bytes = b""
     ) -> None:
-        """Answer an upcall of procs, be they named one by one (`kind`) or by their group or connection (`named`)."""
+        """Answer an upcall of procs that are named one by one (`kind`) or by their group or connection (`named`)."""
         found = {info.key: info.value.data for info in op.directives if info.key in (GROUP_ID, CONNECT_ID)}
         name, id = found.get(GROUP_ID), found.get(CONNECT_ID) if kind == CONNECT else None
         party = self._places.party(op.procs)
@@ -222,7 +222,7 @@ class Collectives:
     def _begin(
         self, upcall: Upcall, kind: int, name: str, party: Party, directives: tuple[Info, ...], data: bytes = b""
     ) -> None:
-        """Contribute to something with the servers of its members, and answer its upcall."""
+        """Contribute to a collective with the servers of its members, and answer its upcall."""
         mine = party.servers.get(self.name, ())
         if not mine and kind not in (OFFER, CONSTRUCT):
             raise PMIxError(
@@ -231,12 +231,12 @@ class Collectives:
         incarnation = self._incarnations.latest(mine)
         gone = mine and self._places.any_missing and all(self._places.is_missing(proc, incarnation) for proc in mine)
         if kind != OFFER and gone:
-            # The others no longer wait for this server, and it has no callers left to tell.
+            # The others no longer wait for this server, and it has no callers left to inform.
             self._unattended(upcall, kind, party, incarnation, directives)
             return
         status = number_in(directives, LOCAL_STATUS) or statuses.SUCCESS if directives else statuses.SUCCESS
         if status == statuses.ERR_LOST_CONNECTION and kind == CONSTRUCT:
-            # Native servers from 7.0 on say so of a construct that goes on without members that have ended.
+            # Native servers from 7.0 on report this for a construct that continues without members that have ended.
             status = statuses.ERR_PARTIAL_SUCCESS
         known, leaders = self._known(name, directives) if kind == CONSTRUCT else ((), ())
         part = Part(
@@ -251,7 +251,7 @@ class Collectives:
             known,
             leaders,
             data,
-            # All are given: what is left out costs more.
+            # All arguments are given: defaults cost more.
             (),
             (),
             (),
@@ -269,7 +269,7 @@ class Collectives:
     def _unattended(
         self, upcall: Upcall, kind: int, party: Party, incarnation: int, directives: Iterable[Info]
     ) -> None:
-        """Answer what all members of this server have gone from before it began."""
+        """Answer an upcall whose members on this server had all ended before it began."""
         operation = KINDS[kind].operation
         if kind in (DISCONNECT, GROUP_DISCONNECT):
             upcall.reply(None)
@@ -282,12 +282,12 @@ class Collectives:
             upcall.fail(error)
 
     def _known(self, name: str, directives: tuple[Info, ...]) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
-        """Return who this server was told to be lost, and to lead, if it comes to a construct once more."""
+        """Return the lost procs and the leaders that this server knows, if it contributes to a construct once more."""
         found = self._rounds.pop(name, ((), ()))
         return found if (number_in(directives, GROUP_ROUND) or 1) > 1 else ((), ())
 
     def _expanded(self, info: Info) -> Info:
-        """Return an info with the procs that a wildcard stands for."""
+        """Return an info with the procs that a wildcard means."""
         if info.key not in deciding.ARRAYS:
             return info
         named = procs_in((info,), info.key) or ()
@@ -295,7 +295,7 @@ class Collectives:
         return info if procs == named else deciding.named(info.key, procs)
 
     def _cancel(self, op: GroupUpcall) -> None:
-        """The server gives up what it has begun under a name: all of it, or the offers of some callers."""
+        """Give up the operations of the server under a name: all of them, or the offers of some callers."""
         given = number_in(op.directives, LOCAL_STATUS)
         for own in self._participant.open():
             part = own.part
@@ -325,7 +325,7 @@ class Collectives:
         elif part.kind in (DISCONNECT, GROUP_DISCONNECT):
             upcall.reply(outcome.infos or None)
         elif part.kind == DESTRUCT:
-            # Their server may miss them before its host tells of their end: members are told while the group exists.
+            # The server may miss them before its host reports their end: members are informed while the group exists.
             self._remove_departed(procs_in(outcome.infos, GROUP_ABSENT) or (), part.name)
             self.record.remove(part.name, part.procs)
             upcall.reply(outcome.infos)
@@ -371,7 +371,7 @@ class Collectives:
         upcall.reply(made)
         gone = [] if made is None else [proc for proc in made.procs if self._has_gone(proc)]
         if gone:
-            # The news of them was here before the connection, which the server knows in a moment.
+            # The report of their end was here before the connection, which the server knows in a moment.
             self._exchange.later(0, lambda: self._tell_gone(gone))
 
     def _has_gone(self, proc: Proc) -> bool:
@@ -394,7 +394,7 @@ class Collectives:
     # Members of groups
 
     def heard(self, code: int, source: Proc, infos: tuple[Info, ...]) -> None:
-        """An event passes this server, from one of its own procs or from another server."""
+        """Process an event that passes this server, from one of its procs or from another server."""
         if code not in MEMBER_EVENTS:
             return
         name = next((info.value.data for info in infos if info.key == GROUP_ID), None)
@@ -407,10 +407,10 @@ class Collectives:
                 return
             left = left_in(infos)
             if left and not self.record.has(name, source):
-                # Only a member may say so of others.
+                # Only a member may report others.
                 return
         elif code == statuses.GROUP_LEFT:
-            # Every proc says it of itself; what else it names is not believed.
+            # Every proc reports itself; other procs that it names are ignored.
             left = (source,)
         else:
             members = procs_in(infos, MEMBERSHIP) or ()
@@ -421,13 +421,13 @@ class Collectives:
             self._coordinator.leave(name, proc)
 
     def _formed(self, name: str, members: tuple[Proc, ...], since: float) -> None:
-        """A group has come into being, or has other members than before; see `Coordinator.joined`."""
+        """Record a group that was formed, or has other members than before; see `Coordinator.joined`."""
         left = self._coordinator.joined(name, members, since)
         where = {proc: self._places.where(proc) for proc in members}
         if self.name in where.values():
             gone = {None, *self._exchange.gone}
             self.record.add(name, [proc for proc in members if where[proc] not in gone and proc not in left])
-            # The server did not know the group when their end was reported; in a turn of its own it does.
+            # The server did not know the group when their end was reported; in a later turn it does.
             ended = [proc for proc in members if where[proc] in gone or self._places.has_departed(proc)]
             if ended:
                 self._exchange.soon(self._without, name, ended, [proc for proc in members if where[proc] == self.name])

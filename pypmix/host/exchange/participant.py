@@ -1,18 +1,18 @@
 """One server's part in collectives between servers: its contributions, on their way to the coordinator and back.
 
-A contribution goes to the server that coordinates (`kinds.coordinator_of`, the one place where that is decided), of
-those that take part and are not lost or, if the participants are not known, of the session. It waits for that
-server to come if it has not begun yet. Then the coordinator decides, or says that it does not coordinate this (the
-contribution goes to the next one), or is lost. In that case another server may have heard already how it ended, which
-is found out first (`inquiries`): only if it is known nowhere the contribution goes to the next server. A collective
-that ends with any server that is lost ends at once when that is the coordinator. When it is another one the coordinator
-is told, and says how it has ended: that server may have left because it is over.
+A contribution is sent to the server that coordinates (`kinds.coordinator_of`, the one place where that is decided):
+one of the servers that take part and are not lost or, if the participants are not known, of the session. It waits for
+that server to join if it has not begun yet. Then the coordinator decides, or answers that it does not coordinate this
+(the contribution is sent to the next one), or is lost. In that case another server may know its end already, so this
+server asks first (`inquiries`): only if no server knows it the contribution is sent to the next server. A collective
+that ends with any lost server ends at once when the coordinator is lost. When another server is lost, the coordinator
+is informed, and answers with the end: that server may have left because the collective has ended.
 
-Where servers have kept data for it, the decision is not the end yet: they hand that to each other (`spreading`).
+If servers have kept data for it, the decision is not the end yet: they send that to each other (`spreading`).
 
-A time limit counts here. When it is over the coordinator is told, which names the missing procs; if it does not even do
-that, the collective ends without it. `coordinator` describes the other half. All of this happens in turns of the
-exchange.
+A time limit runs here. When it has passed the coordinator is informed, which names the missing procs; if it does not
+answer either, the collective ends without it. `coordinator` describes the other half. All of this happens in turns of
+the exchange.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PART = "pypmix.collective"
 NEWS = "pypmix.collective.news"
 
 UNDECIDED = Outcome()
-"""The decision of what is not decided, and the end of what has not ended."""
+"""The decision while nothing is decided, and the end of a contribution that has not ended."""
 
 
 class Own:
@@ -67,19 +67,19 @@ class Own:
         part: The contribution.
         done: Called with the decision.
         since: When it began.
-        to: The server that has it: the coordinator or one on the way there; None while there is none.
+        to: The server that has it: the coordinator or a server on the way there; None if no server has it.
         root: The coordinator.
         apart: Whether the coordinator wants it directly.
-        awaited: The coordinator that it waits for, which has not come yet.
+        awaited: The coordinator that it waits for, which has not joined yet.
         skip: Servers that do not coordinate it.
-        tries: How often one has said so.
-        cancelled: How it ends unless it is decided before; it was given up.
-        kept: Data that this server hands on itself.
-        spreading: Once it is decided: the data of all that have kept any.
-        decided: The decision, then.
-        early: What other servers have sent of theirs before that.
-        early_bytes: How much that is.
-        end: How it has ended.
+        tries: How often a server has answered that it does not coordinate it.
+        cancelled: Its end unless it is decided before; it was given up.
+        kept: Data that this server sends itself.
+        spreading: After the decision: the data of all servers that have kept any.
+        decided: The decision, in that case.
+        early: Messages with data of other servers that arrived before the decision.
+        early_bytes: The size of these.
+        end: Its end.
     """
 
     __slots__ = (
@@ -127,13 +127,13 @@ class Own:
 
 
 class Participant:
-    """The collectives that one server takes part in, and those that it coordinates.
+    """The collectives that one server takes part in, and the ones that it coordinates.
 
     Args:
         session: The exchange.
 
     Attributes:
-        coordinator: What this server coordinates.
+        coordinator: The collectives that this server coordinates.
     """
 
     def __init__(self, session: Session) -> None:
@@ -147,7 +147,8 @@ class Participant:
         self._inquiries = Inquiries(session, self.coordinator.decided.find, self._expects)
         self._absences: list[tuple[tuple[int, str], OnAnswer]] = []
         self.expire: Expire = lambda _kind, _name, _procs, done: done()
-        """Ends what the clients of this server have begun and not all of them have called, and calls a function."""
+        """Ends an operation that clients of this server have begun and not all of them have called, and calls a
+        function."""
         session.handle(UP, self._came_up)
         session.handle(ABSENT, self._asked_absent)
         session.handle(TIME_IS_OVER, self._asked_to_expire)
@@ -168,7 +169,7 @@ class Participant:
 
         Args:
             part: The contribution.
-            done: Told how it ends.
+            done: Called with its end.
             seconds: The time limit, 0 for none.
             since: The time, if the caller knows it.
         """
@@ -180,14 +181,14 @@ class Participant:
         return own
 
     def start(self, own: Own, seconds: float) -> None:
-        """Give a contribution that was made already."""
+        """Give an existing contribution."""
         self._open[own.part.number] = own
         if seconds:
             own.timer = self._session.later(seconds, lambda: self._overdue(own))
         self._send(own)
 
     def missing(self, own: Own) -> tuple[tuple[str, ...], set[Proc]]:
-        """Return which servers and procs are waited for; only the coordinator knows, elsewhere there are none."""
+        """Return the servers and procs that are waited for; empty if this server is not the coordinator."""
         if own.spreading is not None:
             awaited = own.spreading.awaited
             return tuple(awaited), set(self._procs_on(own, awaited))
@@ -204,7 +205,7 @@ class Participant:
     # The way to the coordinator
 
     def _coordinator_of(self, own: Own) -> str | None:
-        """Return the server that coordinates it; None where none is left."""
+        """Return the server that coordinates it; None if no server is left."""
         part = own.part
         if KINDS[part.kind].unknown:
             return coordinator_of(self._session.members)
@@ -230,7 +231,7 @@ class Participant:
         to = self._coordinator_of(own)
         mine = part.party.servers.get(self.name, ()) if own.skip else ()
         if to is None or (mine and self.coordinator.are_out(part, mine)):
-            # Those who have not gone do not wait for this server any more.
+            # Procs that have not ended do not wait for this server any longer.
             status = deciding.ABORT if rule.remembered else statuses.ERR_PARTIAL_SUCCESS
             self._finish(own, deciding.failure(status, "all of its members here have gone", part.procs))
         elif self._session.has(to):
@@ -255,7 +256,7 @@ class Participant:
         self._session.ask(to, PART, self._parts.write(((self.name, own.part),)), partial(self._told, own, to))
 
     def _send_up(self, own: Own, root: str) -> None:
-        """Contribute by way of the servers in the middle, of which this one may be one."""
+        """Contribute through the servers in the middle, of which this one may be one."""
         part = own.part
         names = part.servers or part.party.names
         if has_below(names, root, self.name):
@@ -279,7 +280,7 @@ class Participant:
             self._finish(own, deciding.failure(error.code, error.detail))
 
     def _came(self, sender: str, data: bytes, answer: OnAnswer) -> None:
-        """A server contributes directly to what this one coordinates."""
+        """A server contributes directly to a collective that this one coordinates."""
         for server, part in self._parts.read(data):
             if server != sender or part.covers:
                 raise broken(f"{sender} contributes for {shown(server)}")
@@ -287,11 +288,11 @@ class Participant:
             self.coordinator.come(Held(server, part.number, parts, lambda decision: answer(decision.packed, None)))
 
     def _came_up(self, sender: str, data: bytes, answer: OnAnswer, tries: int = 0) -> None:
-        """Contributions have come by way of the servers in the middle, for this one or for those above."""
+        """Contributions have arrived through the servers in the middle, for this server or for servers above."""
         root, number, packed = UPWARDS.read(data)
         parts = self._parts.read(packed)
         if tries < MAX_AGAIN and self.coordinator.lacks(parts):
-            # They have overtaken the word of where their procs are.
+            # They have overtaken the report of the servers of their procs.
             self._session.later(AGAIN_SECONDS, lambda: self._came_up(sender, data, answer, tries + 1))
             return
         meant = {(part.kind, part.name, part.servers) for _, part in parts}
@@ -305,15 +306,15 @@ class Participant:
             self._relay.take(sender, number, root, parts, answer)
 
     def _asked_absent(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
-        """A coordinator asks whether a contribution is on its way to it: then that is the answer."""
+        """A coordinator asks if this server has contributed: answered once no contribution of it is open."""
         self._absences.append((NAMED.read(data), answer))
         self._say_absent()
 
     def _asked_to_expire(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
-        """The time of a caller elsewhere is over."""
+        """The time of a caller on another server has passed."""
         kind, name, procs = EXPIRED.read(data)
         if any((own.part.kind, own.part.name) == (kind, name) for own in self.open()):
-            # What this server has contributed is on its way to the coordinator, which answers it with that end.
+            # The contribution of this server is on its way to the coordinator, which answers it with that end.
             answer(b"", None)
         else:
             self.expire(kind, name, procs, lambda: answer(b"", None))
@@ -352,7 +353,8 @@ class Participant:
         if isinstance(error, ServerLost | Unreachable) and not own.part.rule.loss_ends:
             root, own.root, own.to = own.root, "", None
             if root != to and self._session.has(root):
-                # A server on the way is lost, or has lost the coordinator. What was given up is given up once more.
+                # A server on the way is lost, or has lost the coordinator. A contribution is given up once more if it
+                # was before.
                 self._send_to(own, root)
                 if own.cancelled is not None:
                     self._tell_given_up(own, own.cancelled)
@@ -369,7 +371,7 @@ class Participant:
         """A coordinator has decided."""
         if own.part.number not in self._open or own.to != to:
             if outcome.spread is not None:
-                # The others count on what this server has kept.
+                # The others need the data that this server has kept.
                 end = own.end
                 self._spreading(own, outcome.spread).give_up(end.status, end.detail, end.servers)
             return
@@ -400,7 +402,7 @@ class Participant:
         if own.tries > MAX_AGAIN:
             self._finish(own, deciding.failure(deciding.ABORT, "the servers do not agree where they meet"))
         elif self._coordinator_of(own) == to:
-            # This server has not heard yet of the one that does.
+            # This server does not know yet the server that does.
             self._session.later(AGAIN_SECONDS, lambda: self._send(own))
         else:
             self._send(own)
@@ -418,7 +420,7 @@ class Participant:
                 own.spreading.give_up(outcome.status, outcome.detail, outcome.servers)
             own.done(outcome)
 
-    # What servers have kept
+    # Data that servers have kept
 
     def _spreading(self, own: Own, spread: Spread) -> Spreading:
         if (self.name, len(own.kept)) not in spread.sizes:
@@ -426,7 +428,7 @@ class Participant:
         return Spreading(self._session, own.part.kind, own.part.name, spread, own.kept)
 
     def _spread(self, own: Own, outcome: Outcome, spread: Spread) -> None:
-        """It is decided, and ends here with the data of all."""
+        """Wait for the data of all servers: it is decided, and ends when that has arrived."""
         try:
             spreading = self._spreading(own, spread)
         except RemoteProtocolError as problem:
@@ -442,7 +444,7 @@ class Participant:
             self._lack(own, name)
 
     def _complete(self, own: Own) -> None:
-        """End it if the data of all is there."""
+        """End it if the data of all has arrived."""
         data = None if own.spreading is None else own.spreading.data
         if data is not None:
             self._finish(own, own.decided.replace(data=own.decided.data + data, spread=None))
@@ -458,7 +460,7 @@ class Participant:
         return [own for own in self.open() if (own.part.kind, own.part.name) == name[:2]]
 
     def _told_data(self, sender: str, data: bytes) -> None:
-        """A server sends data that it has kept, or has got."""
+        """A server sends data that it has kept or received."""
         name, step, piece = PIECE.read(data)
         for own in self._meant(name):
             self._take(own, sender, name, step, piece)
@@ -472,17 +474,17 @@ class Participant:
             self._complete(own)
 
     def _keep(self, own: Own, call: Callable[[], None], size: int) -> None:
-        """Something has come before the decision."""
+        """Keep a message that has arrived before the decision."""
         own.early_bytes += size + EARLY_ENTRY
         if own.early_bytes <= EARLY_BYTES:
             own.early.append(call)
             return
-        # Those who count on this server's data are told once the decision comes.
+        # Servers that need this server's data are informed when the decision arrives.
         text = f"other servers have sent {shown(self.name)} more than {EARLY_BYTES} bytes for it before it was decided"
         self._finish(own, deciding.failure(statuses.ERR_OUT_OF_RESOURCE, text))
 
     def _told_void(self, _sender: str, data: bytes) -> None:
-        """The data of a server will not come."""
+        """The data of a server will not arrive."""
         name, status, detail, servers = VOIDED.read(data)
         for own in self._meant(name):
             self._void(own, name, deciding.failure(status, detail, self._procs_on(own, servers), servers))
@@ -493,10 +495,10 @@ class Participant:
         elif own.spreading.name == name:
             self._finish(own, outcome)
 
-    # Where the coordinator is lost
+    # A lost coordinator
 
     def _inquire(self, own: Own, lost: str) -> None:
-        """Look whether another server has heard how it has ended, else go on."""
+        """Ask if another server knows its end, else send it to the next coordinator."""
 
         def told(ends: tuple[bytes, ...]) -> None:
             for end in ends:
@@ -507,26 +509,26 @@ class Participant:
         self._inquiries.ask(lost, ((self.name, own.part.number),), told)
 
     def _expects(self, name: str) -> bool:
-        """Tell whether a decision of a coordinator may be on its way here."""
+        """Return True if a decision of a coordinator may be on its way here."""
         return any(own.root == name for own in self.open())
 
     def _heard_of(self, data: bytes) -> None:
-        """Another server knows how something has ended whose coordinator is lost: so do all now that it concerns."""
+        """Apply the end of a collective whose coordinator is lost, as another server knows it, and pass it on."""
         outcome = OUTCOME.read(data)
         mine = [own for server, number in outcome.parts if server == self.name and (own := self._open.get(number))]
         self.coordinator.learn(outcome)
         for own in mine:
             self._finish(own, outcome)
         if mine:
-            # The sender may be lost before it has told the others.
+            # The sender may be lost before it has informed the others.
             there = {server for server, _ in outcome.parts if self._session.has(server)}
             for name in sorted(hearers(there, self.name)):
                 self._session.tell(name, NEWS, data)
 
-    # What is given up
+    # Giving up
 
     def give_up(self, own: Own, status: int, detail: str = "") -> None:
-        """Have a collective end with this status for all, if it has not ended yet."""
+        """End a collective with this status for all, if it has not ended yet."""
         if own.part.number not in self._open:
             return
         own.cancelled = deciding.failure(status, detail or f"{shown(self.name)} has given it up")
@@ -553,17 +555,17 @@ class Participant:
             self.give_up(own, statuses.ERR_TIMEOUT)
 
     def _forsake(self, own: Own) -> None:
-        """The coordinator does not even name the missing procs."""
+        """End a collective whose coordinator does not even name the missing procs."""
         where = f"{listed((own.to,))} does not answer" if own.to else "no server says how it has ended"
         self._finish(own, deciding.failure(statuses.ERR_TIMEOUT, where, (), (own.to,) if own.to else ()))
 
     def _procs_on(self, own: Own, servers: Iterable[str]) -> list[Proc]:
         return [proc for name in servers for proc in own.part.party.servers.get(name, ())]
 
-    # Who comes and goes
+    # Servers that join and leave
 
     def changed(self, name: str, here: bool) -> None:
-        """A server has come or is lost."""
+        """A server has joined or is lost."""
         if here:
             self._relay.changed(name, True)
             self.coordinator.meet()
@@ -579,15 +581,15 @@ class Participant:
             if own.to in (None, name, self.name) or name == min(own.servers):
                 self._lost(own, (name,))
                 continue
-            # It may have left because it is over, and the decision is on its way here. The coordinator knows; but it
-            # may not have seen that server go.
+            # It may have left because the collective has ended, and the decision is on its way here. The coordinator
+            # knows; but it may not have noticed that the server has left.
             data = CANCEL.write((own.part.number, statuses.ERR_UNREACH, "", (name,)))
             self._session.tell(own.to, GIVE_UP, data)
             self._session.later(DECISION_SECONDS, partial(self._lost, own, (name,)))
         self._inquiries.lose(name)
 
     def _lost(self, own: Own, servers: Iterable[str]) -> None:
-        """A server is lost with which it ends."""
+        """End a collective that ends with a lost server."""
         self._finish(own, self.coordinator.servers_lost(own.part, servers))
 
     def close(self) -> None:
@@ -601,5 +603,5 @@ class Participant:
 
     @staticmethod
     def left() -> Outcome:
-        """Return the end of what is begun, or under way, once this server has left the exchange."""
+        """Return the end of collectives that are open, or begun, when this server has left the exchange."""
         return deciding.failure(statuses.ERR_LOST_CONNECTION, "this server has left the exchange")

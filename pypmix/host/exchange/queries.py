@@ -1,4 +1,4 @@
-"""Queries about the groups of all servers: what each knows of its own, brought together where a client asks."""
+"""Queries about the groups of all servers: each server knows its own, and they are combined for a client that asks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEYS = frozenset((NUM_GROUPS, GROUP_NAMES, MEMBERSHIP))
 
 
 class Record:
-    """The groups that members on this server are in, as they pass by: for servers that do not tell of theirs."""
+    """The groups of members on this server, as observed: for servers that do not report their groups."""
 
     def __init__(self) -> None:
         self._groups: OrderedDict[tuple[str, Proc], dict[Proc, None]] = OrderedDict()
@@ -43,7 +43,7 @@ class Record:
         return len(self._groups)
 
     def add(self, name: str, members: Iterable[Proc]) -> None:
-        """A group has come into being."""
+        """Add a group that was formed."""
         found = dict.fromkeys(members)
         if found:
             self.remove(name, found)
@@ -52,26 +52,26 @@ class Record:
                 self._groups.popitem(last=False)
 
     def remove(self, name: str, members: Iterable[Proc]) -> None:
-        """A group was destructed."""
+        """Remove a group that was destructed."""
         gone = set(members)
         for key in [key for key, found in self._groups.items() if key[0] == name and found.keys() & gone]:
             del self._groups[key]
 
     def has(self, name: str, proc: Proc) -> bool:
-        """Tell whether a proc is a member of a group of this name."""
+        """Return True if a proc is a member of a group of this name."""
         return any(key[0] == name and proc in members for key, members in self._groups.items())
 
     def is_others(self, name: str, members: Iterable[Proc], proc: Proc) -> bool:
-        """Tell whether some of these are in a group of this name, and the proc is not: it has no say there."""
+        """Return True if some of these are in a group of this name without the proc, which must not change it then."""
         told = frozenset(members)
         found = [group for key, group in self._groups.items() if key[0] == name and not told.isdisjoint(group)]
         return bool(found) and not any(proc in group for group in found)
 
     def leave(self, procs: Iterable[Proc], name: str | None = None) -> None:
-        """Procs have left one group, or all."""
+        """Remove procs that have left one group, or all."""
         gone = set(procs)
         for key, members in list(self._groups.items()):
-            # As few looks as there are departed procs, however large the group is.
+            # One lookup for each departed proc, however large the group is.
             for proc in members.keys() & gone if name in (None, key[0]) else ():
                 del members[proc]
             if not members:
@@ -85,12 +85,12 @@ class Record:
 class GroupQueries:
     """Answers queries about the groups of all servers; used in the turns of its exchange.
 
-    Each server knows the groups that its own procs are in. Servers tell of groups only when asked, since groups are
-    made often and asked for rarely.
+    Each server knows the groups of its procs. Servers report groups only when asked, since groups are formed often and
+    queried rarely.
 
     Args:
         exchange: This server's exchange.
-        places: Which server has which proc.
+        places: The server of each proc.
         own: Returns the groups of this server.
     """
 
@@ -101,7 +101,7 @@ class GroupQueries:
         exchange.handle(TOPIC, self._asked)
 
     def answers(self, op: QueryInfo) -> bool:
-        """Tell whether a query is about groups, and about nothing else."""
+        """Return True if a query is about groups, and about nothing else."""
         return all(key in KEYS for query in op.queries for key in query.keys)
 
     def answer(self, upcall: Upcall, op: QueryInfo, end: Callable[[Callable[[], None]], None]) -> None:
@@ -110,7 +110,7 @@ class GroupQueries:
         Args:
             upcall: The upcall.
             op: The query.
-            end: Carries a function out; what that raises is the answer.
+            end: Calls a function; its exception is the answer.
         """
         found = [self._own()]
         others = [name for name in self._exchange.members if name != self._exchange.name]
@@ -150,7 +150,7 @@ class GroupQueries:
                 elif key == GROUP_NAMES:
                     infos.append(Info(key, Value(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(names)))))
                 else:
-                    # Of several with that name it is the one that the requestor is in.
+                    # Of several groups with that name, prefer a group of the requestor.
                     wanted = [members for name, members in groups if name == given.get(keys.GROUP_ID)]
                     wanted.sort(key=lambda members: requestor not in members)
                     if wanted:
@@ -166,7 +166,7 @@ class GroupQueries:
             return any(among(proc, custom) for proc in members)
         if reach == RANGE_LOCAL:
             return any(self._places.where(proc) == self._exchange.name for proc in members)
-        # libpmix names its server in the place of the client that asks: whose job is meant is not known then.
+        # libpmix names its server in place of the client that asks: the client's job is not known then.
         if reach == RANGE_NAMESPACE and requestor is not None and self._places.where(requestor) is not None:
             return any(proc.nspace == requestor.nspace for proc in members)
         return True

@@ -2,37 +2,39 @@
 
 Theory of operation
 -------------------
-The coordinator is the root. The other servers that take part stand in the order of their names. They are cut into
-`RADIX` runs of the same length; the first of each run is a child of the root, and the rest of the run stands below it
-in the same way. With at most `FLAT` times as many others there is nothing between these and the root: each contributes
-to it, and nothing of this module is used.
+The coordinator is the root. The other servers that take part are in the order of their names. They are cut into `RADIX`
+runs of the same length; the first of each run is a child of the root, and the rest of the run is below it in the same
+way. With at most `FLAT` times as many others no server is between these and the root: each contributes to it directly,
+and this module is not used.
 
-A server with others below it (`Relay`) gathers their contributions and its own, and passes them on as one message. It
-does so as soon as all are there, and otherwise `COMBINE_SECONDS` after the first: so nothing here has to know which of
-them will not come, and the coordinator knows which are missing, but for the last moment. A contribution that a server
-gives up is passed on at once, before the word of that. The next server on the way is the nearest one above that is
-there.
+A server with others below it (`Relay`) collects their contributions and its own, and passes them on as one message. It
+does so as soon as all have arrived, and otherwise `COMBINE_SECONDS` after the first: so this module need not know which
+of them will not arrive, and the coordinator knows which are missing, but for the last moment. A contribution that a
+server gives up is passed on at once, before the message that gives it up. The next server on the way is the nearest
+present one above.
 
-Contributions of neighbours that differ in nothing but their data become one (`combined`), so that a fence without data
-costs each server as many messages, and as much work, as it has servers right below it.
+Contributions of neighbours that differ only in their data become one (`combined`), so that a fence without data costs
+each server as many messages, and as much work, as it has servers right below it.
 
-A message has one answer. It goes to all whose contributions were in it, as it came. So what can end in different ways
-does not go together: a message is about one collective, a server is in it once, and servers that come again to a
-construct that goes on are not with those that do not (`_Lane`). Where the coordinator has to answer the contributions
-of a message differently after all, it says so (`Outcome.apart`), and each server contributes directly.
+A message has one answer. It is passed unchanged to all servers whose contributions were in it. So contributions that
+can end in different ways are not combined: a message is about one collective, a server is in it once, and servers that
+contribute again to a construct that continues are not combined with others (`_Lane`). If the coordinator has to answer
+the contributions of a message differently after all, it says so (`Outcome.apart`), and each server contributes
+directly.
 
-What a server tells the coordinator directly may overtake its contribution: that its procs have gone, for instance. So
-the coordinator does without a server that is there only after that has said that it has not contributed (`ABSENT`).
+A direct message to the coordinator may overtake the sender's contribution: the report that its procs have ended, for
+instance. So the coordinator does without a present server only after that server has answered that it has not
+contributed (`ABSENT`).
 
-A server that is lost ends a fence, an allgather and a disconnect: each server that loses one of those that take part
-ends it by itself, the coordinator as well. All else goes on:
+A lost server ends a fence, an allgather and a disconnect: each server that loses a participant ends it independently,
+and so does the coordinator. All other collectives continue:
 
-* With a server in the middle the way of the decision is lost. The contributions that went through it may have got to
-  the coordinator, or not, or their decision may have come back as far as that server. Those that had given them to it
-  give the same again, with the same numbers, to the coordinator directly, which answers what it has decided already,
-  and takes the others in the place of what had come (`Coordinator`).
-* With the coordinator all is void. Each server that has passed something on says so to those below it, and all go on as
-  `participant` says, up another tree.
+* With a server in the middle the way of the decision is lost. The contributions that passed through it may have reached
+  the coordinator, or not, or their decision may have returned as far as that server. The servers that had sent them to
+  it send them again, with the same numbers, to the coordinator directly. It answers the ones that it has decided
+  already, and takes the others in place of the earlier ones (`Coordinator`).
+* With the coordinator all is void. Each server that has passed contributions on reports that to the servers below it,
+  and all continue as described in `participant`, up another tree.
 
 All of this happens in turns of the exchange.
 """
@@ -67,11 +69,11 @@ ABSENT = "pypmix.collective.absent"
 GIVE_UP = "pypmix.collective.cancel"
 
 RADIX = 16
-"""The most servers that stand right below one."""
+"""The most servers that are right below one."""
 
 FLAT = 2
-"""Up to so many times as many stand right below the root: one in between would have a single one below it, and their
-combined contribution costs the root more than two by themselves."""
+"""Up to so many times as many are right below the root: a server in between would have only one below it, and their
+combined contribution costs the root more than two separate ones."""
 
 UPWARDS: Field[tuple[str, int, bytes]] = message(TEXT, NUMBER, BYTES)
 """The coordinator, the number of a message of contributions, and these."""
@@ -82,7 +84,7 @@ NAMED: Field[tuple[int, str]] = message(NUMBER, TEXT)
 
 
 def spans(count: int, place: int) -> tuple[list[int], int]:
-    """Return the places above one in a tree, the root first, and the place after the last one below it."""
+    """Return the places above a place in a tree, the root first, and the place after the last one below it."""
     low, high = 0, count
     above = []
     while low != place:
@@ -94,13 +96,13 @@ def spans(count: int, place: int) -> tuple[list[int], int]:
 
 
 def index_in(names: Sequence[str], name: str) -> int | None:
-    """Return the index of a name in a sorted sequence, None where it is not in it."""
+    """Return the index of a name in a sorted sequence, None if it does not contain it."""
     index = bisect_left(names, name)
     return index if index < len(names) and names[index] == name else None
 
 
 def place_in(names: Sequence[str], root: str, name: str) -> int | None:
-    """Return the place of a server in the tree of a root; None where one of them does not take part."""
+    """Return the place of a server in the tree of a root; None if one of them does not take part."""
     first, index = index_in(names, root), index_in(names, name)
     if first is None or index is None:
         return None
@@ -113,7 +115,7 @@ def at_place(names: Sequence[str], root: str, place: int) -> str:
 
 
 def is_flat(count: int) -> bool:
-    """Tell whether so many servers need none in the middle."""
+    """Return True if so many servers need no server in the middle."""
     return count <= FLAT * RADIX + 1
 
 
@@ -133,13 +135,13 @@ def depth(count: int) -> int:
 
 
 def has_below(names: Sequence[str], root: str, name: str) -> bool:
-    """Tell whether there are servers below one."""
+    """Return True if there are servers below this one."""
     place = place_in(names, root, name)
     return place is not None and spans(len(names), place)[1] > place + 1
 
 
 def combined(names: Sequence[str], parts: Iterable[tuple[str, Part]]) -> Parts:
-    """Return contributions in the order of servers, with one for neighbours that differ in nothing but their data."""
+    """Return contributions in the order of servers, with one for neighbours that differ only in their data."""
     runs: list[list[tuple[str, Part]]] = []
     after: int | None = None
     for server, part in sorted(parts, key=itemgetter(0)):
@@ -170,7 +172,7 @@ def _join(run: list[tuple[str, Part]]) -> tuple[str, Part]:
 
 
 class _Came:
-    """Contributions that one server has passed on together, or this one's own."""
+    """Contributions that one server has passed on together, or this server's own."""
 
     __slots__ = ("answer", "number", "parts", "sender")
 
@@ -201,13 +203,13 @@ class _Sent:
 
 
 class _Lane:
-    """Contributions to one collective, of each server one.
+    """Contributions to one collective, one of each server.
 
     Attributes:
         names: The servers that take part, sorted.
-        servers: Those that have contributed and are not answered.
-        waiting: What was not passed on yet.
-        sent: What was, by the number of the message.
+        servers: The servers that have contributed and are not answered.
+        waiting: The contributions that were not passed on yet.
+        sent: The contributions that were, by the number of the message.
     """
 
     __slots__ = ("name", "names", "sent", "servers", "timer", "waiting")
@@ -239,19 +241,19 @@ class Relay:
         return sum([len(lanes) for lanes in self._lanes.values()])
 
     def above(self, names: Sequence[str], root: str) -> str | None:
-        """Return the nearest server on the way to the root that is there, None where there is none."""
+        """Return the nearest present server on the way to the root, None if there is not one."""
         place = place_in(names, root, self.name)
         way = [] if place is None else [at_place(names, root, each) for each in spans(len(names), place)[0]]
         return next(filter(self._session.has, reversed(way or [root])), None)
 
     def is_above(self, sender: str, root: str, parts: Parts) -> bool:
-        """Tell whether a server that passes contributions on stands above this one."""
+        """Return True if a server that passes contributions on is above this one."""
         names = parts[0][1].servers or parts[0][1].party.names
         mine, other = place_in(names, root, self.name), place_in(names, root, sender)
         return mine is not None and other is not None and other <= mine
 
     def take(self, sender: str, number: int, root: str, parts: Parts, answer: OnAnswer) -> None:
-        """Contributions have come, from a server below or this one; `answer` is called with the decision."""
+        """Add contributions of a server below, or of this one; `answer` is called with the decision."""
         first = parts[0][1]
         names = first.servers or first.party.names
         name = root, first.kind, first.name, first.servers, first.party.packed, deciding.takes_rounds(first)
@@ -270,14 +272,14 @@ class Relay:
             lane.timer = self._session.later(COMBINE_SECONDS, lambda: self._pass_on(lane))
 
     def _pass_on(self, lane: _Lane) -> None:
-        """Pass on what waits."""
+        """Pass on the waiting contributions."""
         self._stop(lane)
         root = lane.name[0]
         to = self.above(lane.names, root)
         if root in self._session.gone:
             self._hand_down(lane, self._waiting(lane), None, lost((root,), lane.name[2]))
         if to is None or not lane.waiting:
-            # The root has not come yet, as far as this server knows.
+            # The root has not joined yet, as far as this server knows.
             return
         number = self._session.number()
         came = self._waiting(lane)
@@ -299,12 +301,12 @@ class Relay:
 
     @staticmethod
     def _waiting(lane: _Lane) -> list[_Came]:
-        """Return what waits, which does so no longer."""
+        """Take the waiting contributions out of a lane."""
         came, lane.waiting = lane.waiting, []
         return came
 
     def _answered(self, lane: _Lane, number: int, data: bytes | None, error: PMIxError | None) -> None:
-        """The decision is there, or its sender is lost."""
+        """The decision has arrived, or its sender is lost."""
         sent, root = lane.sent.get(number), lane.name[0]
         if sent is None:
             return
@@ -335,7 +337,7 @@ class Relay:
         return [lane for lanes in self._lanes.values() for lane in lanes]
 
     def cancel(self, sender: str, number: int, status: int, detail: str, servers: tuple[str, ...]) -> bool:
-        """A contribution is given up: have the coordinator hear so; tell whether it is on its way here."""
+        """Report to the coordinator that a contribution is given up. Return True if it is on its way here."""
 
         def has(came: list[_Came]) -> bool:
             return any((each.sender, each.number) == (sender, number) for each in came)
@@ -351,13 +353,13 @@ class Relay:
                     self._session.tell(sent.to, GIVE_UP, sent.given_up)
                     return True
             if has(lane.waiting):
-                # The coordinator has not come yet.
+                # The coordinator has not joined yet.
                 self._hand_down(lane, self._waiting(lane), None, make(status, detail, servers, lane.name[2]))
                 return True
         return False
 
     def changed(self, name: str, here: bool) -> None:
-        """A server has come or is lost."""
+        """A server has joined or is lost."""
         for lane in self._all():
             if here and lane.name[0] == name:
                 self._pass_on(lane)
@@ -369,7 +371,8 @@ class Relay:
                     self._stop(lane)
                     self._hand_down(lane, self._waiting(lane), None, lost((name,), lane.name[2]))
             elif not here and index_in(lane.names, name) is not None:
-                # It ends with that server. The coordinator may have forgotten its procs before this came, and not know.
+                # It ends with that server. The coordinator may have forgotten its procs before this arrived, and not
+                # know.
                 for passed, sent in lane.sent.items():
                     if sent.to != name:
                         gone = CANCEL.write((passed, statuses.ERR_UNREACH, "", (name,)))
