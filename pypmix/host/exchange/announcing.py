@@ -1,21 +1,21 @@
-"""Tells the other servers of jobs and procs: where the procs of a job are, and which procs have gone or are back.
+"""Reports jobs and procs to the other servers: the servers of a job's procs, and the procs that have ended or returned.
 
-Where procs are
----------------
-All servers of a job know where its procs are, and mostly describe it alike: so each tells the others a digest of its
-description. A server with the same one, or that gets it in a moment by registering the job itself, asks for nothing.
-Any other asks one server of those that have told the digest, the next one if that is lost or silent.
+The servers of procs
+--------------------
+All servers of a job know the servers of its procs, and mostly describe it alike: so each sends the others a digest of
+its description. A server with the same description, or that gets it in a moment by registering the job itself, asks for
+nothing. Any other server asks one of the servers that have sent the digest, and the next one if that is lost or silent.
 
-What a server says after it has told of a job may be about its procs. So as long as a server here lacks a description
-it keeps what the teller says for later (`Exchange.hold`), and asks at once when there is something. Upcalls of its own
-wait as well, since a client may know of a job from others (`when_settled`). The question and its answer pass by what is
-kept (`Exchange.aside`), so that two servers which ask each other do not wait for each other.
+The messages of a server after its report of a job may be about the job's procs. So as long as a server here lacks a
+description it keeps the sender's messages for later (`Exchange.hold`), and asks at once when there is a message. Its
+upcalls wait as well, since a client may know of a job from others (`when_settled`). The question and its answer pass
+the kept messages (`Exchange.aside`), so that two servers which ask each other do not wait for each other.
 
-Which procs have gone
----------------------
-News of procs go together, as one message for those of `NEWS_SECONDS`, or sooner: before anything else that this server
-says, since that may build on them. A proc that has two news in one message has the later one, which includes the
-earlier: that of one that has gone and is back again comes in a message of its own.
+The news of procs
+-----------------
+News of procs are combined, in one message for `NEWS_SECONDS`, or sooner: before any other message of this server, which
+may depend on them. If a proc has two news in one message, the later one counts, which includes the earlier one: the
+news that a proc has ended and returned are sent in two messages.
 
 All of this happens in turns of the exchange.
 """
@@ -53,13 +53,13 @@ FINALIZED, DEPARTED, BACK = range(3)
 DIGEST = 16
 
 _REGISTERED: Field[tuple[str, bytes]] = message(NAME, BYTES)
-"""A job, and the digest of where its procs are."""
+"""A job, and the digest of the servers of its procs."""
 
 _DESCRIBED: Field[tuple[str, bytes, bytes]] = message(NAME, BYTES, BYTES)
-"""A job, the digest that was asked about, and where the procs are; nothing where the job is over."""
+"""A job, the digest that was asked about, and the servers of the procs; nothing if the job has ended."""
 
 NEWS: Field[News] = many(message(NUMBER, NUMBER, PROCS))
-"""News: their kind, in which incarnation, and to which procs."""
+"""News: their kind, the incarnation, and the procs."""
 
 
 def grouped(news: dict[Proc, tuple[int, int]]) -> News:
@@ -74,10 +74,10 @@ class _Claim:
     """A description that this server lacks.
 
     Attributes:
-        tellers: The servers that have told its digest and have not been asked.
-        told: All that have told it.
-        asked: The one that is asked.
-        timer: When the first, or the next one, is asked.
+        tellers: The servers that have sent its digest and have not been asked.
+        told: All servers that have sent it.
+        asked: The server that is asked.
+        timer: Asks the first server, or the next one.
     """
 
     __slots__ = ("asked", "tellers", "timer", "told")
@@ -90,13 +90,13 @@ class _Claim:
 
 
 class Announcements:
-    """One server's part in telling of jobs and procs.
+    """One server's part in the reports of jobs and procs.
 
     Args:
         exchange: This server's exchange.
-        places: Which server has which proc.
-        happened: Called with news of procs of other servers: what, in which incarnation, and to whom.
-        registered: Called when another server has told of a job, with both names.
+        places: The server of each proc.
+        happened: Called with news of procs of other servers: kind, incarnation, and procs.
+        registered: Called when another server has reported a job, with both names.
     """
 
     def __init__(
@@ -121,16 +121,16 @@ class Announcements:
     # Jobs
 
     def register(self, nspace: str, places: dict[int, str]) -> None:
-        """This server registers a job."""
+        """Register a job of this server."""
         digest = blake2b(PLACES.write((nspace, places)), digest_size=DIGEST).digest()
         self._places.add(self._exchange.name, nspace, digest, places)
         self._exchange.tell_others(REGISTERED, _REGISTERED.write((nspace, digest)))
         self._settle((nspace, digest))
 
     def meet(self, name: str) -> None:
-        """Another server has come: tell it what the others know, at once, so that no news get there before."""
+        """Send the state to a server that has joined, at once, so that no news reach it before."""
         news: list[tuple[int, int, tuple[Proc, ...]]] = []
-        # No other server tells of procs whose server has gone, or that were on one of the newcomer's name.
+        # No other server reports procs whose server is lost, or that were on a former server of the new one's name.
         for nspace, digest, departed, finalized in self._places.told_by(self._exchange.name, self._is_elsewhere(name)):
             self._exchange.tell_others(REGISTERED, _REGISTERED.write((nspace, digest)), name)
             news += [(FINALIZED, incarnation, (proc,)) for proc, incarnation in finalized]
@@ -143,7 +143,7 @@ class Announcements:
         return lambda server: server != newcomer and self._exchange.has(server) and server != self._exchange.name
 
     def lose(self, name: str) -> None:
-        """Another server is lost: what it has told of is asked of others."""
+        """Another server is lost: ask others for the descriptions that it has reported."""
         for key, claim in list(self._claims.items()):
             if name in claim.told:
                 claim.told.remove(name)
@@ -154,11 +154,11 @@ class Announcements:
                     self._ask(key, claim)
 
     def has_to_ask(self) -> bool:
-        """Tell whether a description is lacking."""
+        """Return True if a description is lacking."""
         return bool(self._claims)
 
     def when_settled(self, call: Callable[[], None]) -> None:
-        """Have something done as soon as no description is lacking."""
+        """Call a function as soon as no description is lacking."""
         self._settled.append(call)
         self._ask_all()
 
@@ -188,7 +188,7 @@ class Announcements:
         self._registered(sender, nspace)
 
     def _ask(self, key: tuple[str, bytes], claim: _Claim) -> None:
-        """Ask the next server of those that have told a digest."""
+        """Ask the next server that has sent a digest."""
         if self._claims.get(key) is not claim:
             return
         if claim.timer is not None:
@@ -219,11 +219,11 @@ class Announcements:
         elif claim.tellers:
             self._ask((nspace, digest), claim)
         else:
-            # Its tellers have forgotten it since, and say so.
+            # Its tellers have forgotten it since, and report that.
             self._settle((nspace, digest))
 
     def _settle(self, key: tuple[str, bytes]) -> None:
-        """A description is there, or cannot be got: go on with what was kept for it."""
+        """Continue with the messages that were kept for a description, which has arrived or cannot be got."""
         claim = self._claims.pop(key, None)
         if claim is None:
             return
@@ -243,7 +243,7 @@ class Announcements:
     # Procs
 
     def proc(self, proc: Proc, what: int, incarnation: int = 0) -> None:
-        """Something has happened to a proc of this server."""
+        """Report news of a proc of this server."""
         before = self._news.get(proc)
         if len(self._news) >= MAX_NEWS or (before is not None and before[0] != FINALIZED):
             self._flush()
@@ -252,7 +252,7 @@ class Announcements:
         self._news[proc] = what, incarnation
 
     def _flush(self) -> None:
-        """Tell the news that there are."""
+        """Send the pending news."""
         news, self._news = self._news, {}
         if not news:
             return

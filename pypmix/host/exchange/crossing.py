@@ -1,4 +1,4 @@
-"""Upcalls that a server cannot answer alone, answered by talking to the other servers."""
+"""Upcalls that a server cannot answer alone, answered together with the other servers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ LOST = (statuses.ERR_PROC_ABORTED, statuses.PROC_TERMINATED, statuses.EVENT_PROC
 """The codes raised for a proc that was lost with its server; the end of a proc has an older and a newer code."""
 
 STAYS = frozenset((RANGE_LOCAL, RANGE_PROC_LOCAL, RANGE_RM))
-"""The ranges of events that concern no other server's clients."""
+"""The ranges of events that do not concern clients of other servers."""
 
 
 class _Asked:
@@ -92,25 +92,25 @@ class _Asked:
 
 
 class Crossing:
-    """Answers what a server cannot answer alone: `FenceUpcall`, `DirectModex`, `GroupUpcall`, `Connect`, `Disconnect`,
-    `NotifyEvent`, `Publish`, `Lookup`, `Unpublish`, and a `QueryInfo` about groups alone.
+    """Answers the upcalls that a server cannot answer alone: `FenceUpcall`, `DirectModex`, `GroupUpcall`, `Connect`,
+    `Disconnect`, `NotifyEvent`, `Publish`, `Lookup`, `Unpublish`, and a `QueryInfo` about groups alone.
 
     Each server of a job has one. It is made before its exchange is started, belongs to no thread, and never blocks.
-    All servers know where the procs are: each tells the others of the jobs that it registers here.
+    All servers know the servers of all procs: each reports the jobs that it registers here to the others.
 
     Args:
         server: The server whose upcalls are answered: a `pypmix.Server`, or an engine's session.
         exchange: This server's exchange.
-        where: Returns the name of the server that has a proc, or None; asked before what servers have told each other.
-        directory: Answers `Publish`, `Lookup` and `Unpublish` of all servers where this one is the first by name; those
-            of others come as upcalls with the same requestor, uid and gid. None where nothing is published.
-        gone: Told of each proc of any server that has ended or is lost, on whatever thread brings that: what it has
-            published for as long as it lives goes. It must not block.
-        over: Told of the procs of a job when all of them have gone, or no server has the job any more.
-        session: Tells by its name whether a server is of this one's session; all are by default.
+        where: Returns the name of the server that has a proc, or None; called before the reports of servers are used.
+        directory: Answers `Publish`, `Lookup` and `Unpublish` of all servers if this one is the first by name; upcalls
+            of others arrive with the same requestor, uid and gid. None if nothing is published.
+        gone: Called with each proc of any server that has ended or is lost, on whatever thread brings that: remove the
+            data that it has published for as long as it lives. It must not block.
+        over: Called with the procs of a job when all of them have ended, or no server has the job any longer.
+        session: Returns True if a server, given by its name, is of this one's session; all are by default.
         launcher: The name of the launcher's server in a session with one: it describes each job to all servers
-            (`place`), and forwards the news of procs. Without it, servers tell each other.
-        hop: Has the server's answers taken in where the exchange is at home; on the server's thread by default.
+            (`place`), and forwards the news of procs. Without it, servers report to each other.
+        hop: Passes the server's answers to the thread of the exchange; on the server's thread by default.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Crossing:
         self._incarnations = Incarnations()
         self._jobs: dict[str, JobInfo | Described] = {}
         self._ended: dict[str, set[str]] = {}
-        """Jobs that were over here before these servers of theirs knew them."""
+        """Jobs that had ended here before these servers of theirs knew them."""
         self._borrowed: set[str] = set()
         self._modexes: dict[Proc, dict[_Asked, None]] = {}
         self._collectives = Collectives(
@@ -175,13 +175,13 @@ class Crossing:
         exchange.handle(DIRECT_MODEX, self._asked_modex)
         exchange.handle(DIRECTORY, self._asked_directory)
 
-    # What a host calls, from any thread; and `psets` for process sets
+    # For a host, from any thread; and `psets` for process sets
 
     def answer(self, upcall: Upcall) -> bool:
         """Answer an upcall, now or later.
 
         Returns:
-            Whether it is one that is answered here; nothing has been done with it otherwise.
+            Whether it is an upcall that is answered here; otherwise nothing was done with it.
         """
         op = upcall.op
         answer = self._answers.get(type(op))
@@ -194,21 +194,21 @@ class Crossing:
         return True
 
     def answers(self, op: object) -> bool:
-        """Tell whether an upcall of this operation is answered here."""
+        """Return True if an upcall of this operation is answered here."""
         return type(op) in self._answers and (not isinstance(op, QueryInfo) or self._queries.answers(op))
 
     def register(self, job: JobInfo | Described, places: Mapping[int, str]) -> None:
         """Make a job known; each server that has procs of it, or its job info, does so before it registers the nspace.
 
         Args:
-            job: The job info, which the clients of other servers get when they connect with procs of the job; or what
-                makes it, once another server asks.
+            job: The job info, which the clients of other servers get when they connect with procs of the job; or an
+                object that makes it, once another server asks.
             places: The name of the server of each rank, all ranks.
         """
         self._exchange.soon(self._register, job, dict(places))
 
     def place(self, job: JobInfo | Described, places: Mapping[int, str], number: int) -> None:
-        """Take in the launcher's description of a job, before anything that its server sends later.
+        """Record the launcher's description of a job, before any later message of its server.
 
         Args:
             job: See `register`, which need not be called as well.
@@ -218,12 +218,12 @@ class Crossing:
         self._exchange.soon.now(self._register, job, dict(places), number)
 
     def introduce(self, name: str) -> None:
-        """Tell a server that has joined late, and knows all jobs by now, what has happened to their procs."""
+        """Report what has happened to procs to a server that has joined late, and knows all jobs by now."""
         assert isinstance(self._announcements, Reports)
         self._exchange.soon(self._announcements.introduce, name)
 
     def deregister(self, nspace: str) -> None:
-        """Forget a job; other servers do so when all that have registered it have forgotten it."""
+        """Forget a job; other servers do so when each server with a registration has forgotten it."""
         self._exchange.soon(self._deregister, nspace)
 
     def connected(self, proc: Proc) -> None:
@@ -240,13 +240,13 @@ class Crossing:
     def departed(self, proc: Proc) -> None:
         """A proc of this server has ended, or is lost: it is no longer awaited, unless it connects again.
 
-        A collective goes on without a server whose members have all gone, and ends as one that some members are
-        missing from.
+        A collective continues without a server whose members have all ended, and ends as a collective from which some
+        members are missing.
         """
         self._exchange.soon(self._departed, proc)
 
     def raised(self, event: Notification) -> None:
-        """The host has raised an event for the session, which this server's clients have: the others get it too."""
+        """The host has raised an event for the session for this server's clients: send it to the other servers."""
         op = NotifyEvent(event.code, event.range or RANGE_SESSION, event.infos)
         self._exchange.soon(self._spread, op, event.source, set(self._exchange.members))
 
@@ -277,7 +277,7 @@ class Crossing:
         if self._jobs.pop(nspace, None) is not None:
             self._incarnations.forget(nspace)
             if self._launcher:
-                # The launcher has every server forget it.
+                # The launcher makes every server forget it.
                 self._remove(self._launcher, nspace)
                 return
             if late := self._places.unheard(nspace):
@@ -288,7 +288,7 @@ class Crossing:
             self._remove(self.name, nspace)
 
     def _late(self, name: str, nspace: str) -> None:
-        """A server knows a job only now: it has to hear which procs have gone if the job is over here."""
+        """A server knows a job only now: report to it the procs that have ended, if the job has ended here."""
         late = self._ended.get(nspace)
         if late is not None and name in late:
             late.remove(name)
@@ -300,7 +300,7 @@ class Crossing:
             self._depart(tuple(own))
 
     def _remove(self, teller: str, nspace: str) -> None:
-        """A server has forgotten a job; it is over where it was the last one that knew it."""
+        """Record that a server has forgotten a job, which ends with the last server that knew it."""
         procs = self._places.remove(teller, nspace)
         if procs is not None:
             self._collectives.record.leave(procs)
@@ -322,16 +322,17 @@ class Crossing:
 
     def _departed(self, proc: Proc) -> None:
         self._incarnations.lost(proc)
-        # The others are told before what ends by it.
+        # The others are informed before the end of anything that it ends.
         self._announcements.proc(proc, DEPARTED)
         self._depart((proc,))
         for asked in self._modexes.get(proc, ()):
             self._exchange.later(GONE_SECONDS, lambda asked=asked: self._give_up(proc, asked))  # type: ignore[misc]
 
     def _depart(self, procs: tuple[Proc, ...]) -> None:
-        """Procs of any server have gone."""
+        """Record that procs of any server have ended."""
         found = self._places.depart(procs)
-        # Before what ends by it: members are told of those who are missing from the destruct of their group.
+        # Before collectives end by it: members get reports of members that are missing from the destruct of their
+        # group.
         self._remove_departed(found)
         self._review()
         if self._gone is not None:
@@ -344,11 +345,11 @@ class Crossing:
                     self._over(ended)
 
     def _remove_departed(self, procs: Sequence[Proc], group: str | None = None) -> None:
-        """Procs have gone, or their server has: those of others are in no group and no connection any more.
+        """Remove procs of other servers from groups and connections: they have ended, or their server is lost.
 
         Args:
-            procs: They.
-            group: The one group that they are known to have gone from; all by default.
+            procs: The procs.
+            group: The only group that they are known to have left; all by default.
         """
         if not procs:
             return
@@ -361,13 +362,13 @@ class Crossing:
         self._tell_gone([proc for proc in procs if proc in members], group)
 
     def _without(self, group: str, gone: Sequence[Proc], members: Sequence[Proc]) -> None:
-        """A group stands, and procs that count as members of it have gone before.
+        """Inform the server of members of a group that had ended before it was formed.
 
         Args:
             group: Its name.
-            gone: They.
-            members: The members on this server: those that were told of the end before they called the construct
-                cannot tell it from the end of an earlier process of that name.
+            gone: These members.
+            members: The members on this server: the ones that got the report of the end before they called the
+                construct cannot distinguish it from the end of an earlier process of that name.
         """
         self._remove_departed(gone)
         to = sorted({*members}.difference(gone))
@@ -376,7 +377,7 @@ class Crossing:
             self._server.notify(Notification(statuses.TALK, self._server.proc, RANGE_CUSTOM, infos))
 
     def _tell_gone(self, procs: Iterable[Proc], group: str | None = None) -> None:
-        """Tell the server that procs of others have gone, perhaps from one group alone."""
+        """Report to the server that procs of others have ended, or have left one group."""
         named = () if group is None else (attrs.GROUP_ID(group),)
         for proc in procs:
             if self._places.where(proc) != self.name:
@@ -384,7 +385,7 @@ class Crossing:
                 self._server.notify(Notification(statuses.TALK, self._server.proc, RANGE_LOCAL, infos))
 
     def _tell_lost(self, procs: Iterable[Proc]) -> None:
-        """Raise the events of a failure for procs that were lost with their server: its host raises none any more."""
+        """Raise the events of a failure for procs that were lost with their server, whose host can no longer do so."""
         for proc in procs:
             affected = (attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_NON_DEFAULT(True))
             for code in LOST:
@@ -392,11 +393,11 @@ class Crossing:
                 try:
                     self._server.notify(Notification(code, self._server.proc, RANGE_SESSION, infos))
                 except PMIxError:
-                    # The server has closed: it has no clients that could be told.
+                    # The server has closed: it has no clients to inform.
                     return
 
     def _known(self, what: str) -> Groups | None:
-        """Return the groups, or the connections, that the server says it knows; None where it does not say."""
+        """Return the groups, or the connections, that the server knows; None if it does not report them."""
         ask = getattr(self._server, what, None)
         try:
             return None if ask is None else ask()
@@ -411,7 +412,7 @@ class Crossing:
         self._queries.answer(upcall, op, lambda end: self._collectives.attempt(lambda *_: end(), upcall))
 
     def _expire(self, kind: int, name: str, procs: tuple[Proc, ...], done: Callable[[], None]) -> None:
-        """The time of a caller on another server is over: end what the clients of this one have begun with it."""
+        """The time of a caller on another server has passed: end its operation for the clients of this server."""
         expire = getattr(getattr(self._server, "session", self._server), "expire", None)
         if expire is None:
             # Servers of libpmix have no such call.
@@ -425,7 +426,7 @@ class Crossing:
             done()
 
     def _review(self) -> None:
-        """Look again which procs are awaited."""
+        """Check again which procs are awaited."""
         self._exchange.collectives.coordinator.review()
 
     def _changed(self, name: str, here: bool) -> None:
@@ -445,7 +446,7 @@ class Crossing:
         self._remove(sender, *FORGOTTEN.read(data))
 
     def _happened(self, news: News) -> None:
-        """Something has happened to procs of other servers."""
+        """Process news of procs of other servers."""
         for what, incarnation, procs in news:
             if what == DEPARTED:
                 self._depart(procs)
@@ -463,7 +464,7 @@ class Crossing:
     def _borrow(self, job: JobInfo) -> None:
         """Register a job that other servers have, for clients that have connected with its procs."""
         if not self._lacks(job.nspace) or not self._places.known_to(job.nspace, ()):
-            # It is known here, or it is over already.
+            # It is known here, or it has ended already.
             return
         try:
             self._server.register_nspace(job, ())
@@ -474,7 +475,7 @@ class Crossing:
         self._borrowed.add(job.nspace)
 
     def _return(self, nspace: str) -> None:
-        """No server has a job any more: its registration for connected clients goes, too."""
+        """Remove the registration of a job for connected clients, since no server has the job any longer."""
         if nspace in self._borrowed:
             self._borrowed.discard(nspace)
             self._server.deregister_nspace(nspace)
@@ -497,7 +498,7 @@ class Crossing:
 
         key = next((info.value.data for info in op.directives if info.key == REQUIRED_KEY), "")
         seconds = seconds_in(op.directives)
-        # Without a limit of its own it ends with that of the other server, however long the way there takes.
+        # Without a limit it ends with the limit of the other server, however long the way there takes.
         asked = MODEX.write((op.proc, key if isinstance(key, str) else "", seconds or GET_SECONDS))
         self._exchange.request(server, DIRECT_MODEX, asked, done, timeout=seconds)
 
@@ -520,7 +521,7 @@ class Crossing:
             asked.timer = self._exchange.later(limit, lambda: self._give_up(proc, asked))
 
     def _told(self, proc: Proc, asked: _Asked, data: bytes | None, error: BaseException | None) -> None:
-        """A server has answered a direct modex, or its answer is waited for no more."""
+        """A server has answered a direct modex, or its answer is no longer waited for."""
         waiting = self._modexes.get(proc, {})
         if asked not in waiting:
             return
@@ -547,7 +548,7 @@ class Crossing:
         if mine:
             self._collectives.heard(op.code, source, op.infos)
         if mine and op.range not in STAYS:
-            # One that came from another server is not passed on again.
+            # An event of another server is not passed on again.
             reach = self._reach(op, source)
             self._spread(op, source, set(self._exchange.members) if reach is None else reach)
         upcall.reply()
@@ -572,7 +573,7 @@ class Crossing:
         try:
             return set(self._places.party(named).servers)
         except PMIxError:
-            # Other servers may know them: each server reports those that it has.
+            # Other servers may know them: each server reports its procs.
             return None
 
     def _told_event(self, _sender: str, data: bytes) -> None:
@@ -615,10 +616,10 @@ class Forwarded:
 
     Attributes:
         server: The name of the server that the requestor is a client of.
-        op: What is asked.
+        op: The operation.
         requestor: The client that asks.
-        uid: The user that its server knows it to be.
-        gid: Its group.
+        uid: The user id of the requestor, according to its server.
+        gid: Its group id.
     """
 
     __slots__ = ("_answer", "gid", "op", "requestor", "server", "uid")

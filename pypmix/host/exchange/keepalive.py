@@ -1,28 +1,29 @@
 """Notices servers that no longer answer although nothing ends their connections: stopped processes, dead cables.
 
-Theory of operation. Each server watches a few others: those that follow it after 1, 2, 4, 8, ... places in the order of
-names, in which the last is followed by the first. So N servers send about N log2(N) pings in a turn, not N². Each is
-watched by about log2(N) others, and also when its neighbours are lost with it.
+Theory of operation. Each server watches a few others: the servers that follow it after 1, 2, 4, 8, ... places in the
+order of names, in which the last is followed by the first. So N servers send about N log2(N) pings in a turn, not N².
+Each is watched by about log2(N) others, and also when its neighbours are lost with it.
 
-Time is counted in turns, each an eighth of the time limit. A server is silent in a turn if no byte has come from it and
-it has taken in nothing of what waits for it. A silent server is pinged; the thread of its carrier answers, whatever its
-host does meanwhile.
+Time is counted in turns, each an eighth of the time limit. A server is silent in a turn if no byte has arrived from it
+and it has read nothing of the bytes that wait for it. A silent server is pinged; the thread of its carrier answers,
+whatever its host does in the meantime.
 
     answers --4 silent turns--> suspected --7 silent turns, or another server has lost it--> lost
-    suspected --it says anything--> answers
+    suspected --any message of it--> answers
 
-A watcher tells all that it is connected with whom it suspects, as it does where it gets no connection with one. From
-then on they ping that server too, each on its own connection. So all of these lose it by their own knowledge, within
-the time limit. One that hears from the suspected server tells the watcher so (`THERE`): where a watcher loses one that
-others vouch for, it is their connection that is broken, and what both ends of it do is the exchange's business. If no
-server vouches for it, those that have no connection with it take the watcher's word (`roll`).
+A watcher reports a server that it suspects, or to which it gets no connection, to all servers that it is connected
+with. From then on they ping that server too, each on its own connection. So all of these lose it by their own
+observation, within the time limit. A server that gets a message of the suspected one reports that to the watcher
+(`THERE`): if a watcher loses a server that others vouch for, their connection is broken, and the exchange decides what
+both ends of it do. If no server vouches for it, the servers that have no connection with it believe the watcher
+(`roll`).
 
-A server counts turns and not seconds: one that has been stopped itself finds others silent for one turn when it goes
-on. It is told at the end of a connection (`OUT`) that it was lost for its silence. If its clock says that it was
-stopped, it ends its other connections as well, so that all agree that it is the lost one.
+A server counts turns and not seconds: a server that has been stopped itself finds others silent for one turn when it
+continues. It gets a report at the end of a connection (`OUT`) that it was lost for its silence. If its clock shows that
+it was stopped, it ends its other connections as well, so that all agree that it is the lost one.
 
-A server that will be stopped for long may say so before (`AWAY`): it is not suspected until it is back. All of this
-happens on the carrier's thread.
+A server that will be stopped for long may report that before (`AWAY`): it is not suspected until it is back. All of
+this happens on the carrier's thread.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.link import Link, Pulse
 
 TURNS, SUSPECTED, LOST = 8, 4, 7
-"""The turns in the time limit, and the silent ones after which a server is suspected and lost.
+"""The turns in the time limit, and the numbers of silent turns after which a server is suspected and lost.
 
-One more turn than `LOST` may pass from the last sign: the one in which it came.
+One more turn than `LOST` may pass after the last sign: the turn in which it arrived.
 """
 
 PING, ANSWER, SUSPECT, LOSE, OUT, AWAY, THERE = range(1, 8)
@@ -52,15 +53,15 @@ _PING, _ANSWER, _OUT = codec.pack(PING), codec.pack(ANSWER), codec.pack(OUT)
 
 
 class KeepAlive:
-    """The keep-alive of one server: which others it watches, and its answers to those that watch it.
+    """The keep-alive of one server: which others it watches, and its answers to the servers that watch it.
 
     Args:
         name: Its name.
-        seconds: The time after which one that does not answer is lost to all.
+        seconds: The time after which a server that does not answer is lost to all.
         links: The connections with the others, by their names.
-        tell: Sends something on a connection.
-        lose: Ends a connection, for a reason; told whether its server has ended for all.
-        ring: Returns the names of all servers, sorted; by default those that there are connections with.
+        tell: Sends a frame on a connection.
+        lose: Ends a connection, for a reason; called with whether its server has ended for all.
+        ring: Returns the names of all servers, sorted; by default the servers that it is connected with.
     """
 
     def __init__(
@@ -83,10 +84,10 @@ class KeepAlive:
         self._stopped = float("-inf")
         self._away = False
         self._vouched: dict[str, bool] = {}
-        """Whether another server has said that one is there which this one does not reach."""
+        """Whether another server vouches for a server that this one does not reach, by its name."""
 
     def turn(self) -> None:
-        """A turn is over; to be called each `every` seconds."""
+        """End a turn; to be called each `every` seconds."""
         now = time.monotonic()
         if self._was_stopped(now):
             self._stopped = now
@@ -115,7 +116,7 @@ class KeepAlive:
             self._tell(link, _PING)
 
     def take(self, sender: str, link: Link, data: bytes) -> None:
-        """Take in what another server's keep-alive says.
+        """Process a frame of another server's keep-alive.
 
         Raises:
             RemoteProtocolError: It does not parse.
@@ -143,26 +144,26 @@ class KeepAlive:
                 self._lose(each, f"this server was stopped, and {sender} counts it as lost", False)
 
     def suspect(self, name: str) -> None:
-        """Ask the others whether a server is there with which no connection can be made."""
+        """Ask the others if they vouch for a server with which no connection can be made."""
         self._vouched[name] = False
         self._tell_others(SUSPECT, name)
 
     def is_vouched(self, name: str) -> bool:
-        """Tell whether any server that was asked has said that one is there; once."""
+        """Return True if any server that was asked vouches for one, and forget that."""
         return self._vouched.pop(name, True)
 
     def away(self, going: bool) -> None:
-        """Tell the others that this server will be silent, or is back; from any thread."""
+        """Report to the others that this server will be silent, or is back; from any thread."""
         self._away = going
         for link in list(self._links.values()):
             self._tell(link, codec.pack(AWAY, b"\1" if going else b"\0"))
 
     def resumed(self, link: Link) -> None:
-        """A connection is there again that was reset: what was said on it meanwhile may be lost."""
+        """A connection is restored after a reset: frames that were sent in the meantime may be lost."""
         self._tell(link, codec.pack(AWAY, b"\1" if self._away else b"\0"))
 
     def _vouch(self, name: str, pulse: Pulse) -> None:
-        """One that others suspect has given a sign of life."""
+        """Report a sign of life of a server to the servers that suspect it."""
         for each in pulse.asked:
             link = self._links.get(each)
             if link is not None:
@@ -170,7 +171,7 @@ class KeepAlive:
         pulse.asked.clear()
 
     def _doubt(self, link: Link, lost: bool) -> None:
-        """Another server suspects or has lost the one at the end of a connection."""
+        """Another server suspects or has lost the server at the end of a connection."""
         pulse = link.pulse
         if pulse.away:
             return

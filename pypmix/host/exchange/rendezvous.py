@@ -1,4 +1,4 @@
-"""A folder where the servers of a session find each other: who listens where, and the secret that all of them know."""
+"""A folder by which the servers of a session find each other: their addresses, and the secret that all of them know."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_FILE = 4096
 
 
 def enter(folder: str) -> bytes:
-    """Make the folder where it is not there yet, and return the session's secret, which the first server makes.
+    """Make the folder if it does not exist, and return the session's secret, which the first server makes.
 
     Raises:
         PermissionDenied: The folder or the secret is another user's, or others may write or read it.
@@ -50,7 +50,7 @@ def enter(folder: str) -> bytes:
 
 
 def announce(folder: str, name: str, address: Address) -> None:
-    """Say where a server listens."""
+    """Publish the address of a server."""
     path = os.path.join(folder, PREFIX + name)
     draft = os.path.join(folder, f".{os.getpid()}.{os.urandom(4).hex()}")
     _write(draft, f"{address[0]} {address[1]}\n".encode())
@@ -58,7 +58,7 @@ def announce(folder: str, name: str, address: Address) -> None:
 
 
 def withdraw(folder: str, name: str, address: Address) -> None:
-    """Take back where a server listens, unless another one has said something else since."""
+    """Remove the address of a server, unless another server has published a different one since."""
     if find(folder, name).get(name) == address:
         try:
             os.unlink(os.path.join(folder, PREFIX + name))
@@ -67,7 +67,7 @@ def withdraw(folder: str, name: str, address: Address) -> None:
 
 
 def find(folder: str, name: str = "") -> dict[str, Address]:
-    """Return the servers that have said where they listen, or the one of a name; some may have ended since."""
+    """Return the addresses of all servers, or of one by its name; some of the servers may have ended since."""
     found: dict[str, Address] = {}
     try:
         entries = [PREFIX + name] if name else os.listdir(folder)
@@ -80,7 +80,7 @@ def find(folder: str, name: str = "") -> dict[str, Address]:
                     host, port = file.read(MAX_FILE).split()
                 found[check_name(entry.removeprefix(PREFIX))] = host, int(port)
             except (OSError, ValueError):
-                # It has just gone, or is none of ours.
+                # It was just removed, or is not ours.
                 continue
     return found
 
