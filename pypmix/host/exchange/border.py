@@ -1,8 +1,9 @@
-"""The border of a cluster: a server names its own jobs plainly, and between clusters each job has that of its cluster.
+"""The border of a cluster: a server names its own jobs plainly; between clusters the name of a job contains its
+cluster.
 
-To its server, and to the host, a job of the cluster is `job`, and one of another cluster `B:job`. What crosses names
-the first one `A:job`. Names are translated where they are procs or nspaces by their type; what a process has put or
-published as a text is its own affair.
+To its server, and to the host, a job of the cluster is `job`, and a job of another cluster `B:job`. Messages to other
+clusters name the first one `A:job`. Names are translated if they are procs or nspaces by their type; texts that a
+process has put or published are not changed.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ class Naming:
         self._own = cluster_nspace(cluster, "?")[:-1]
 
     def out(self, nspace: str) -> str:
-        """Return what a job is called beyond the border."""
+        """Return the name of a job beyond the border."""
         return nspace if not nspace or split_nspace(nspace)[0] is not None else self._own + nspace
 
     def home(self, nspace: str) -> str:
-        """Return what a job is called in the cluster."""
+        """Return the name of a job in the cluster."""
         return nspace.removeprefix(self._own)
 
 
@@ -162,9 +163,9 @@ class _Crosses:
 
 
 class Border:
-    """A `Crossing` of a server of one of several clusters; what the host calls is the same, with its own names.
+    """A `Crossing` of a server of one of several clusters; it has the same methods for the host, with the host's names.
 
-    The servers of all clusters share an exchange, and the name of each there begins with that of its cluster and a
+    The servers of all clusters share an exchange, and the name of each there begins with the name of its cluster and a
     colon. Only servers of the Python engine can take part.
 
     Args:
@@ -206,7 +207,8 @@ class Border:
         """As `Crossing.register`.
 
         Raises:
-            ValueError: The nspace holds a colon, so that it could be taken for that of a cluster, or is too long.
+            ValueError: The nspace contains a colon, so that it could be taken for a name with a cluster, or is too
+                long.
         """
         if split_nspace(job.nspace)[0] is not None:
             raise ValueError(f"the nspace {job.nspace!r} of a job in a cluster holds no colon")

@@ -1,10 +1,10 @@
-"""The one serializer of what servers tell each other.
+"""The one serializer of the messages between servers.
 
-A message is a byte that says its kind and fields, each of them four bytes of length and then its bytes. A field holds
+A message is a byte for its kind and fields, each of them four bytes of length and then its bytes. A field contains
 bytes, a text, a number, procs, infos or further fields. Each kind of message is declared once, as a `Field` with a
-type of its own, and is written and read by that. Bytes that do not parse raise `RemoteProtocolError`. What is read
-takes memory in proportion to the length of its message. Procs travel as spans of ranks, and lists may be compressed, so
-what a whole message names is counted (`counted`).
+separate type, which writes and reads it. Bytes that do not parse raise `RemoteProtocolError`. The values that are read
+take memory in proportion to the length of their message. Procs are sent as spans of ranks, and lists may be compressed,
+so the procs and values of a whole message are counted (`counted`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def pack(kind: int, *fields: bytes) -> bytes:
 
 
 def framed(data: bytes) -> bytes:
-    """Return a field as it stands in a message."""
+    """Return a field in the form that it has in a message."""
     return _pack_length(len(data)) + data
 
 
@@ -93,10 +93,10 @@ def unpack(message: bytes) -> tuple[int, list[bytes]]:
 
 
 def expect(fields: list[bytes], count: int) -> list[bytes]:
-    """Return the fields if there are so many.
+    """Return the fields if their number is right.
 
     Raises:
-        RemoteProtocolError: There are not.
+        RemoteProtocolError: It is not.
     """
     if len(fields) != count:
         raise broken(f"a message has {len(fields)} fields where {count} are expected")
@@ -104,7 +104,7 @@ def expect(fields: list[bytes], count: int) -> list[bytes]:
 
 
 class _Count(threading.local):
-    """The procs and values of lists that the message of a thread may still have; None while it reads none."""
+    """The procs and values of lists that the message of a thread may still have; None while no message is read."""
 
     left: int | None = None
 
@@ -113,7 +113,8 @@ _count = _Count()
 
 
 def counted(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    """Return a function that reads a message, or a part of one: its procs and values count with those of the whole."""
+    """Return a function that reads a message, or a part of one: its procs and values are added to the count of the
+    whole."""
 
     def counting(data: bytes) -> T:
         if _count.left is not None:
@@ -175,12 +176,12 @@ def some(field: Field[T]) -> Field[tuple[T, ...]]:
 
 
 def deflated(data: bytes) -> bytes:
-    """Return data that is long and repeats itself in a shorter form."""
+    """Return long, repetitive data in a shorter form."""
     return zlib.compress(data, 1)
 
 
 def inflated(data: bytes) -> bytes:
-    """Return what `deflated` was given.
+    """Return the argument of `deflated`.
 
     Raises:
         RemoteProtocolError: It does not parse, or is longer than a message may be.
@@ -196,7 +197,7 @@ def inflated(data: bytes) -> bytes:
 
 
 def compressed(field: Field[T]) -> Field[T]:
-    """Return the field of a value that is compressed where it is long."""
+    """Return the field of a value that is compressed if it is long."""
 
     def write(value: T) -> bytes:
         data = field.write(value)
@@ -322,15 +323,15 @@ NAMES = many(NAME)
 
 @lru_cache(maxsize=1024)
 def framed_text(text: str) -> bytes:
-    """Return a text as it stands in a message: the names of servers, and of what they do, come again."""
+    """Return a text in the form that it has in a message; names of servers and operations are repeated often."""
     return framed(TEXT.write(text))
 
 
 def _write_ranks(ranks: Iterable[int]) -> bytes:
-    """Return where each run of consecutive ranks begins, and what follows it.
+    """Return the start of each run of consecutive ranks, and the rank after it.
 
-    Ranks that are dealt out to nodes in turn have the same distance: what follows the last of those comes first then,
-    and after the first one that distance and a zero.
+    Ranks that are dealt out to nodes in turn have the same distance: for these, the rank after the last one comes
+    first, and after the first rank the distance and a zero.
     """
     bounds: list[int] = []
     for rank in ranks:
@@ -344,7 +345,7 @@ def _write_ranks(ranks: Iterable[int]) -> bytes:
 
 
 def _dealt(bounds: list[int]) -> list[int]:
-    """Return bounds with single ranks of the same distance as one run, where three or more follow each other."""
+    """Return bounds with single ranks of the same distance as one run, if three or more follow each other."""
     found: list[int] = []
     at = 0
     while at < len(bounds):
@@ -387,7 +388,7 @@ RANKS: Field[Sequence[int]] = Field(_write_ranks, counted(lambda data: tuple(_re
 
 
 def _write_procs(procs: Iterable[Proc]) -> bytes:
-    """Return procs in their order: for each run of those of one nspace its name and their ranks."""
+    """Return procs in their order: for each run of procs of one nspace its name and their ranks."""
     runs: list[tuple[str, list[int]]] = []
     for nspace, rank in procs:
         if not runs or runs[-1][0] != nspace:
@@ -425,7 +426,7 @@ PROCS: Field[tuple[Proc, ...]] = Field(_write_procs, counted(_read_procs))
 PROC: Field[Proc] = Field(lambda proc: _write_procs((proc,)), lambda data: _one(_read_procs(data)))
 
 _LONG = 8
-"""From so many procs on an array goes as runs: the members of a group of thousands take some 50 bytes."""
+"""From so many procs on an array is sent as runs: the members of a group of thousands take some 50 bytes."""
 
 _IN_RUNS = b"\xff"
 """The first byte of infos with such arrays; no buffer begins with it."""
@@ -440,10 +441,10 @@ def _has_many(info: Info) -> bool:
 
 
 def _write_infos(infos: Iterable[Info]) -> bytes:
-    """Return infos as a buffer; behind it, where there are long arrays of procs, each of those with its place.
+    """Return infos as a buffer; if there are long arrays of procs, each of these follows with its place.
 
-    An array stays in the buffer where it is shorter there, and where others would refuse all of them for their number:
-    clients decide what is in events.
+    An array stays in the buffer if it is shorter there, or if others would refuse all of them for their number:
+    clients decide on the infos of events.
     """
     infos = list(infos)
     if not infos:
@@ -511,7 +512,7 @@ PLACES: Field[tuple[str, dict[int, str]]] = message(NAME, Field(_write_servers, 
 """A job's nspace, and the server of each of its ranks."""
 
 FORGOTTEN: Field[tuple[str]] = message(NAME)
-"""A job that a server has no more to do with."""
+"""A job that a server has left."""
 
 PSET: Field[tuple[str, tuple[str, ...], tuple[Proc, ...]]] = message(NAME, NAMES, PROCS)
 """The name of a process set, the marks of its definitions, its members."""
@@ -520,7 +521,7 @@ CODES: Field[tuple[int, ...]] = many(STATUS)
 """Codes of events."""
 
 MODEX: Field[tuple[Proc, str, float]] = message(PROC, TEXT, LIMIT)
-"""Whose committed data is asked for, once which key is there, and how long that may take."""
+"""The proc whose committed data is requested, the key that has to be present, and how long that may take."""
 
 GROUPS: Field[Groups] = many(message(TEXT, PROCS))
 SIGNATURE: Field[tuple[str, str, tuple[Proc, ...]]] = message(TEXT, TEXT, PROCS)
@@ -547,7 +548,7 @@ def pack_request(op: Op[Any], requestor: Proc, uid: int, gid: int) -> bytes:
 
 
 def unpack_request(data: bytes) -> tuple[Op[Any], Proc, int, int]:
-    """Return a request to the directory, and who makes it.
+    """Return a request to the directory, and the requestor with its user and group id.
 
     Raises:
         RemoteProtocolError: It does not parse.
@@ -559,7 +560,7 @@ def unpack_request(data: bytes) -> tuple[Op[Any], Proc, int, int]:
 
 
 def pack_found(result: object) -> bytes:
-    """Return what the directory has answered: the data of a lookup, or nothing."""
+    """Return the directory's answer: the data of a lookup, or nothing."""
     return DataBuffer().pack(codes.PDATA, *(result if isinstance(result, tuple) else ())).bytes()
 
 

@@ -1,12 +1,12 @@
 """Two servers prove to each other that they belong to one session: both know its secret, and neither sends it.
 
-The one that dials says who it is, whom it means, and a number that it has never said before; the other does the same
-and proves that it knows the secret by a code over all of this; then the first proves it as well. What follows on the
-connection is secret where it is encrypted (`pypmix.host.tls`): the codes are those of this connection alone then, so
-that a third process cannot sit between the two. Where it is not, that is the network's business.
+The dialing server sends its name, the name of the other one, and a number that it has never sent before; the other one
+does the same and proves that it knows the secret by a code over all of this; then the first one proves it as well. The
+connection is secret from then on if it is encrypted (`pypmix.host.tls`): the codes are bound to this connection then,
+so that a third process cannot sit between the two. If it is not encrypted, the network is responsible.
 
-A connection that was reset is made again by the same handshake: with its proof, each side says how far it is
-(`Progress`; `journal` has the theory).
+A connection that was reset is restored by the same handshake: with its proof, each side sends its progress (`Progress`;
+`journal` has the theory).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ MAX_FRAME = 4096
 
 
 class Progress(Record):
-    """The state of one side of a connection that is made again; a new one has none but the life of the server.
+    """The state of one side of a connection that is restored; a new one has only the life of the server.
 
     Attributes:
         link: The number of the connection; empty for a new one.
-        dialed: How often this side has dialed to make it again.
-        received: How many messages have come.
+        dialed: How often this side has dialed to restore it.
+        received: How many messages have arrived.
         life: The number of this side's process (`roll`).
     """
 
@@ -74,23 +74,24 @@ class HandshakeError(Exception):
 
 
 class Handshake:
-    """One side of a handshake: takes messages in, gives messages out.
+    """One side of a handshake: takes messages, and returns answers.
 
     Args:
         name: This server's name.
-        secret: What all servers of the session know.
-        to: The name of the server that is dialed; empty for the side that was.
-        progress: How far this side is, if it dials to make a connection again.
-        admit: Told the name of a dialer that has proved to know the secret, and how far it is; returns how far this
-            side is, or raises `HandshakeError` to refuse it.
+        secret: The secret of all servers of the session.
+        to: The name of the server that is dialed; empty for the dialed side.
+        progress: The progress of this side, if it dials to restore a connection.
+        admit: Called with the name of a dialer that has proved to know the secret, and its progress; returns the
+            progress of this side, or raises `HandshakeError` to refuse it.
 
     Attributes:
-        peer: Who the other one is, as far as it has said so.
-        listens: Where the one that dials listens, by the address that it dials from; port 0 if that is another one.
-        theirs: How far the other side is, once it is done.
+        peer: The name of the other side, once it has sent it.
+        listens: The host and port that the dialing side listens on; port 0 if it dials from another
+            host.
+        theirs: The progress of the other side, once it is done.
         proved: Whether this side has proved it, so that the other one may take it for a member.
         done: Whether both have proved that they know the secret.
-        binding: Returns what only the two ends of an encrypted connection know alike.
+        binding: Returns a value that only the two ends of an encrypted connection know alike.
     """
 
     def __init__(
@@ -118,12 +119,12 @@ class Handshake:
         self._expected: tuple[int, ...] = (CHALLENGE, WELCOME) if to else (HELLO, PROOF)
 
     def begin(self) -> bytes:
-        """Return the first message of the one that dials."""
+        """Return the first message of the dialing side."""
         names = TEXT.write(self._name), TEXT.write(self.peer)
         return codec.pack(HELLO, MAGIC, *names, self._nonce, ADDRESS.write(self.listens))
 
     def take(self, message: bytes) -> bytes:
-        """Take a message in; return the answer, which may be empty.
+        """Process a message. Return the answer, which may be empty.
 
         Raises:
             HandshakeError: The other side does not know the secret, is another server than expected, has refused, or is
@@ -183,7 +184,7 @@ class Handshake:
     }
 
     def _hear(self, parts: list[bytes], side: bytes) -> None:
-        """Take in how far the other side is."""
+        """Record the progress of the other side."""
         proof, said = codec.expect(parts, 2)
         self._check(proof, side, said)
         self.theirs = PROGRESS.read(said)
@@ -193,11 +194,11 @@ class Handshake:
             raise HandshakeError(f"{shown(self.peer)} does not know the secret of this session")
 
     def link(self) -> bytes:
-        """Return a number of this connection that no other one has and only the two sides know."""
+        """Return a number of this connection that only its two sides know."""
         return self._code(b"link")[:NUMBER_OF_LINK]
 
     def _code(self, side: bytes, said: bytes = b"") -> bytes:
-        """Return what only one who knows the secret can say, in this handshake, as this side."""
+        """Return a code that only a server with the secret can make, in this handshake, as this side."""
         if self._dials:
             told = (self._name, self.peer, self._nonce, self._other)
         else:
@@ -209,5 +210,5 @@ class Handshake:
 
 
 def refusal(error: HandshakeError) -> bytes:
-    """Return the message that says why one that has dialed is refused."""
+    """Return the message with the reason for which a dialing server is refused."""
     return codec.pack(REFUSED, TEXT.write(str(error)[:200]), b"\1" if error.again else b"\0")

@@ -1,32 +1,32 @@
-"""Finds out how collectives have ended whose coordinator is lost, before they go on at the next one.
+"""Finds the ends of collectives whose coordinator is lost, before they continue at the next one.
 
 Theory of operation
 -------------------
-A coordinator that is lost may have decided before, and some of the servers may have got its decision and told their
-clients. So before a server gives a contribution to the next coordinator, it looks whether any server that is left knows
-how that contribution has ended. All servers of the session that are left form the tree of `tree`, with the first by
-name as its root. Questions about contributions go up, and are gathered on the way; the root asks all, down the tree,
-and the answers are gathered on the way back. So N servers that lose their coordinator send about 4 N messages and not
-N², and none of them more than some for each server right below it.
+A coordinator that is lost may have decided before, and some of the servers may have got its decision and answered their
+clients. So before a server gives a contribution to the next coordinator, it asks if any remaining server knows the end
+of that contribution. All remaining servers of the session form the tree of `tree`, with the first by name as its root.
+Questions about contributions are passed up, and collected on the way; the root asks all, down the tree, and the answers
+are collected on the way back. So N servers that lose their coordinator send about 4 N messages and not N², and none of
+them more than some for each server right below it.
 
     gathers --all below have asked, or time is over--> asks above, or all --there is an answer--> over
 
-A server that knows the decision itself answers at once. It asks about one coordinator once at a time: those that lose
-it later, one after the other, cost one more question for all of them, and not each its own.
+A server that knows the decision itself answers at once. It asks about one coordinator once at a time: servers that lose
+it later, one after the other, cost one more question for all of them together.
 
-A server says that it knows nothing only when it has lost the coordinator itself and has dealt with all that had come
-from it, and when nothing can come down a tree from it any more. One that still has the coordinator answers after
+A server answers that it knows nothing only when it has lost the coordinator itself and has processed all its messages,
+and when no further one can come down a tree. A server that is still connected with the coordinator answers after
 `DECIDED_SECONDS`.
 
-Where a server in the middle is lost, those below it ask the next one above that is there: all that ask above ask one
-with an earlier name, so no question goes in a circle. On the way down the one above asks those right below the lost one
-itself, also if that does not answer in `DECISION_SECONDS` for each level below it.
+If a server in the middle is lost, the servers below it ask the next present one above: each question goes to a server
+with an earlier name, so no question runs in a circle. On the way down the server above asks the servers right below the
+lost one itself, also if that does not answer in `DECISION_SECONDS` for each level below it.
 
-Two servers may be roots at a time, where one of them has not lost the other one yet. Of a decision that only one server
-has left, one root may learn and the other one not, if that server is lost between its two answers. So each server that
-learns how its own contribution has ended tells others: all that have contributed where there are few; otherwise, in the
-circle of those that are there, the ones after 1, 2, 4, ... places, which do the same. Then a server that has gone on at
-the next coordinator hears it there or from these.
+Two servers may be roots at a time, if one of them has not lost the other one yet. If only one remaining server knows a
+decision, one root may get it and the other one not, if that server is lost between its two answers. So each server that
+finds the end of its contribution passes it on: to all contributors if they are few; otherwise, in the
+circle of the present ones, to the servers after 1, 2, 4, ... places, which do the same. Then a server that has
+continued at the next coordinator gets it there or from these.
 
 All of this happens in turns of the exchange.
 """
@@ -50,20 +50,20 @@ if TYPE_CHECKING:
 
     Find = Callable[[Key], Outcome | None]
     OnEnds = Callable[[tuple[bytes, ...]], None]
-    """Told the decisions that are known, as bytes."""
+    """Called with the known decisions, as bytes."""
 
 INQUIRE = "pypmix.collective.inquire"
 DECIDED = "pypmix.collective.decided"
 
 
 class _Inquiry:
-    """Questions about one lost server that are gathered, or were passed on together.
+    """Questions about one lost server that are collected, or were passed on together.
 
     Attributes:
         lost: The server that is lost.
-        wanted: The contributions of each question, and what is told of them.
-        waiting: The servers from here downwards that have asked nothing.
-        timer: Has it passed on, while others may ask.
+        wanted: The contributions of each question, and the function to call with the decisions.
+        waiting: The servers from here downwards that have not asked.
+        timer: Passes it on, while others may ask.
     """
 
     __slots__ = ("lost", "timer", "waiting", "wanted")
@@ -86,11 +86,11 @@ class _Search:
     Attributes:
         lost: The coordinator.
         keys: The contributions.
-        unknown: Those of them whose end is not known.
-        ends: The decisions that are.
-        open: How many answers are awaited, with that of this server.
-        own: Whether that is there.
-        done: Told the decisions; None once it was.
+        unknown: The contributions whose end is not known.
+        ends: The decisions that are known.
+        open: How many answers are awaited, with the answer of this server.
+        own: Whether the answer of this server has been added.
+        done: Called with the decisions; None after that.
     """
 
     __slots__ = ("done", "ends", "keys", "lost", "open", "own", "unknown")
@@ -110,8 +110,8 @@ class Inquiries:
 
     Args:
         session: The exchange.
-        find: Returns how a contribution has ended, as far as this server knows.
-        expects: Tells whether a decision of a server may be on its way here.
+        find: Returns the end of a contribution, if this server knows it.
+        expects: Returns True if a decision of a server may be on its way here.
     """
 
     def __init__(self, session: Session, find: Find, expects: Callable[[str], bool]) -> None:
@@ -130,12 +130,12 @@ class Inquiries:
     # Up the tree
 
     def ask(self, lost: str, keys: Collection[Key], done: OnEnds) -> None:
-        """Find out how contributions have ended.
+        """Find the ends of contributions.
 
         Args:
             lost: Their coordinator, which is lost.
             keys: The contributions.
-            done: Told the decisions, of those of which any server knows one.
+            done: Called with the decisions that any server knows.
         """
         known = self._known(keys)
         if known is not None:
@@ -169,7 +169,7 @@ class Inquiries:
         return [name for name in self._session.members if name != lost]
 
     def _gather(self, inquiry: _Inquiry, levels: int) -> None:
-        """Wait for those on so many levels below."""
+        """Wait for the servers on so many levels below."""
 
         def late() -> None:
             if inquiry.timer is not None:
@@ -185,13 +185,13 @@ class Inquiries:
             inquiry.timer = None
 
     def _pass_on(self, inquiry: _Inquiry) -> None:
-        """Ask for all that have asked, once those before are answered."""
+        """Ask for all servers that have asked, once the earlier question is answered."""
         if inquiry.lost not in self._asking:
             self._asking[inquiry.lost] = self._gathering.pop(inquiry.lost)
             self._ask(inquiry)
 
     def _ask(self, inquiry: _Inquiry) -> None:
-        """Ask the next server above, or all where there is none."""
+        """Ask the next server above, or all if this one is the root."""
         names = self._left(inquiry.lost)
         place = names.index(self._session.name)
         if not place:
@@ -230,15 +230,15 @@ class Inquiries:
         self._search(lost, keys, names, lambda ends: answer(ENDS.write(ends), None))
 
     def _search(self, lost: str, keys: Collection[Key], names: Sequence[str], done: OnEnds) -> None:
-        """Look what this server knows, and others."""
+        """Look up the decisions that this server knows, and ask others."""
         search = _Search(lost, keys, done)
         self._searches.append(search)
         self._ask_all(search, names)
         if lost in self._session.members:
-            # What it has told this server may be on its way still.
+            # Its last messages to this server may still be on their way.
             self._session.later(DECIDED_SECONDS, lambda: self._look(search))
         else:
-            # In a turn of its own: what came before it has been dealt with by then.
+            # In a later turn: earlier messages have been processed by then.
             self._session.soon(self._look, search)
 
     def _ask_all(self, search: _Search, names: Sequence[str]) -> None:
@@ -256,7 +256,7 @@ class Inquiries:
         self._add(search, _ends_in(data))
 
     def _look(self, search: _Search, patience: float = DECISION_SECONDS) -> None:
-        """Add what this server knows itself."""
+        """Add the decisions that this server knows itself."""
         if search.done is None or search.own:
             return
         if patience > 0 and self._expects(search.lost) and not self._session.has(search.lost):
@@ -268,7 +268,7 @@ class Inquiries:
         self._add(search, map(OUTCOME.write, ends.values()))
 
     def _add(self, search: _Search, ends: Iterable[bytes]) -> None:
-        """An answer is there."""
+        """Add an answer that has arrived."""
         for end in ends:
             if end not in search.ends:
                 search.ends[end] = None
@@ -296,7 +296,7 @@ class Inquiries:
 
 
 def _ends_in(data: bytes | None) -> tuple[bytes, ...]:
-    """Return the decisions in an answer, none if it cannot be read."""
+    """Return the decisions in an answer, empty if it cannot be read."""
     try:
         ends = ENDS.read(data) if data else ()
         for end in ends:

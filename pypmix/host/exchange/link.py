@@ -28,17 +28,17 @@ _LENGTH = struct.Struct("!I")
 CHUNK = 1 << 18
 
 RECEIVE = 1 << 16
-"""Bytes that are taken in at a time where little comes: a larger buffer makes each call a pair of mmap and munmap."""
+"""Bytes that are read at a time while little arrives: a larger buffer makes each call a pair of mmap and munmap."""
 
 TLS_HELLO = b"\x16"
 """The first byte of a connection that is encrypted."""
 
 CONTROL = 1 << 31
-"""The bit of a frame's length that says that the frame is the carriers' own, and not a message."""
+"""The bit of a frame's length that marks a frame of the carriers, which is not a message."""
 
 
 RESETS = (errno.ECONNRESET, errno.ECONNABORTED)
-"""The errors that say that a connection is over, and not that its other side is."""
+"""The errors that mean that a connection has ended, but not that its other side has."""
 
 ACKNOWLEDGE = b"\0"
 """The first byte of a frame that acknowledges messages."""
@@ -47,16 +47,16 @@ _ACKNOWLEDGED = struct.Struct("!cQ")
 
 
 class Broken(Exception):
-    """The connection is of no more use; the text says why."""
+    """The connection can no longer be used; the text says why."""
 
 
 class Ended(Broken):
-    """The connection has ended by itself.
+    """The connection has ended without a cause on this side.
 
     Attributes:
         reset: Whether it was reset.
         refused: Whether it was refused: no process listens there.
-        closed: Whether the other side has closed it, as the system does where a process ends.
+        closed: Whether the other side has closed it, as the system does when a process ends.
     """
 
     def __init__(self, detail: str, *, reset: bool = False, refused: bool = False, closed: bool = False) -> None:
@@ -77,9 +77,9 @@ class Pulse:
     Attributes:
         seen: Its signs of life at the end of the last turn.
         silent: For how many turns it has been silent, if it is watched.
-        away: Whether it has said that it will be silent.
-        asked: The servers that have asked whether it is there, and are told so.
-        vouched: Whether another server has said, since it is silent here, that it is there.
+        away: Whether it has reported that it will be silent.
+        asked: The servers that have asked if it is present, and get an answer.
+        vouched: Whether another server vouches for it since it is silent here.
     """
 
     __slots__ = ("asked", "away", "seen", "silent", "vouched")
@@ -95,35 +95,35 @@ class Pulse:
 class Link:
     """One connection.
 
-    It is open once both sides have proved who they are. One that was reset, or let go, is closed and has a journal: it
-    keeps what it is to send, until another one takes its place (`heir`), which sends that.
+    It is open once both sides have proved who they are. A connection that was reset, or let go, is closed and has a
+    journal: it keeps its messages until another one takes its place (`heir`), which sends them.
 
     Args:
         sock: The socket; it belongs to the link from here on.
-        handshake: How it begins.
+        handshake: Its handshake.
         dials: Whether this side has dialed.
         keep_alive: Seconds after which the system ends the connection if nothing is acknowledged.
         encrypt: Whether the connection is encrypted; the side that was dialed follows the other one if it may.
         address: The other side's address.
 
     Attributes:
-        address: Where the other side is dialed, or listens.
+        address: The address at which the other side is dialed, or listens.
         open: Whether both sides have proved who they are.
-        closed: Whether it is over.
-        asleep: Whether it was let go, and is not being made again.
+        closed: Whether it has ended.
+        asleep: Whether it was let go, and is not being restored.
         idle: For how many turns of the keep-alive no message has passed.
         moved: How many messages had passed at the end of the last turn.
         told: The last change of servers that the other side knows (`roll`); -1 until both have compared.
-        journal: What is kept to make it again; None while it is not open, and once it is over for good.
-        heir: The one that has taken its place.
+        journal: The data to restore it; None while it is not open, and after its final end.
+        heir: The connection that has taken its place.
         since: When it began, by `time.monotonic`.
-        timer: What ends it if it gets no further.
+        timer: Ends it if it gets no further.
         unsent: How many bytes wait to be sent.
         sent: How many bytes have been sent.
-        signs: How many bytes have come from the other side, and how many that waited for it have been sent.
-        pulse: What is known of the other side's life.
-        control: Told the frames that are the carriers' own.
-        tunnel: What encrypts the connection; None if it is not encrypted.
+        signs: How many bytes have arrived from the other side, and how many that waited for it have been sent.
+        pulse: The signs of life of the other side.
+        control: Called with the frames of the carriers.
+        tunnel: Encrypts the connection; None if it is not encrypted.
     """
 
     def __init__(
@@ -189,12 +189,12 @@ class Link:
 
     @property
     def peer(self) -> str:
-        """The other server's name, empty while it has not said it."""
+        """The other server's name, empty until it has sent it."""
         return self.handshake.peer
 
     @property
     def owes(self) -> bool:
-        """Whether the other side has not acknowledged all that was sent to it."""
+        """Whether the other side has not acknowledged all messages to it."""
         return self.journal is not None and not self.journal.acknowledged
 
     def begin(self) -> None:
@@ -206,12 +206,12 @@ class Link:
         """Send a frame, or as much as there is room for now; from any thread.
 
         Args:
-            message: What is in it.
+            message: The content of the frame.
             limit: How many bytes may wait.
-            control: `CONTROL` if the frame is the carriers' own.
+            control: `CONTROL` if it is a frame of the carriers.
 
         Returns:
-            Whether something is left to `flush`; None if another one has taken its place, which is to send it.
+            Whether bytes are left to `flush`; None if another connection has taken its place, which has to send it.
 
         Raises:
             Broken: The other side reads too slowly, or not at all.
@@ -251,14 +251,14 @@ class Link:
             return self._waits()
 
     def suspend(self, asleep: bool = False) -> None:
-        """It was reset, or is let go: keep what is sent from here on."""
+        """Keep messages from here on: the connection was reset, or is let go."""
         with self._lock:
             self._close()
             self.asleep = asleep
             self.unsent = self.journal.size if self.journal is not None else 0
 
     def hand_over(self, heir: Link) -> Journal:
-        """Let another one send what this one was to send, from here on."""
+        """Let another connection send the messages of this one, from here on."""
         with self._lock:
             assert self.journal is not None
             journal = self.journal
@@ -268,10 +268,10 @@ class Link:
             return journal
 
     def replace(self, other: Link) -> None:
-        """Take the place of one that was reset; what its other side has not got is left to `flush`.
+        """Take the place of a connection that was reset; messages that its other side has not got are left to `flush`.
 
         Raises:
-            RemoteProtocolError: The other side says that it has got what was not sent.
+            RemoteProtocolError: The other side acknowledges messages that were not sent.
         """
         with self._lock:
             self.journal = journal = other.hand_over(self)
@@ -283,7 +283,7 @@ class Link:
             self.open = True
 
     def flush(self) -> bool:
-        """Send what waits; tell whether something is left.
+        """Send waiting bytes. Return True if some are left.
 
         Raises:
             Ended: The connection has ended.
@@ -306,7 +306,7 @@ class Link:
             return self._waits()
 
     def _waits(self) -> bool:
-        """Tell whether something waits for room in the socket."""
+        """Return True if bytes wait for room in the socket."""
         if self.tunnel is None:
             return bool(self._out)
         return self.tunnel.waiting or (bool(self._out) and (self.tunnel.ready or self.connecting))
@@ -332,12 +332,12 @@ class Link:
         return Ended(error.strerror or str(error), reset=self._reset)
 
     def acknowledgement(self) -> bytes:
-        """Return the frame that acknowledges what has come; empty if there is nothing to acknowledge."""
+        """Return the frame that acknowledges arrived messages; empty if there is nothing to acknowledge."""
         count = self.journal.acknowledgement() if self.journal is not None else None
         return b"" if count is None else _ACKNOWLEDGED.pack(ACKNOWLEDGE, count)
 
     def finish(self) -> None:
-        """Tell the other side, when all has been sent, that nothing more comes; what it still sends can be received."""
+        """Shut the sending side down when all has been sent; further messages of the other side can be received."""
         with self._lock:
             if not self.unsent and not self._waits() and not self._shut and not self.closed:
                 self._shut = True
@@ -348,10 +348,13 @@ class Link:
                     return
 
     def receive(self) -> bool:
-        """Take in some of what has arrived: little before the other side has proved who it is; tell if it was any.
+        """Read some of the bytes that have arrived: little before the other side has proved who it is.
+
+        Returns:
+            Whether any bytes have arrived.
 
         Raises:
-            Broken: It is to be encrypted, and is not.
+            Broken: It has to be encrypted, and is not.
             Ended: The connection has ended.
         """
         try:
@@ -364,7 +367,7 @@ class Link:
             raise self._ended(error) from None
         if not data:
             with self._lock:
-                # The system tells one thread of a reset; it may have told one that was sending.
+                # The system reports a reset to one thread; it may have been a thread that was sending.
                 raise Ended("it has closed the connection", reset=self._reset, closed=not self._reset)
         self._most = RECEIVE if len(data) < RECEIVE else CHUNK
         self._in += data
@@ -372,7 +375,7 @@ class Link:
         return True
 
     def _begin(self) -> None:
-        """See from the first byte whether the other side encrypts: a frame's length begins with another one."""
+        """Find out from the first byte if the other side encrypts: a frame's length begins with another one."""
         first = self.sock.recv(1, socket.MSG_PEEK)
         self._began = True
         if first == TLS_HELLO:
@@ -381,7 +384,7 @@ class Link:
             raise Broken("it does not encrypt")
 
     def message(self, limit: int) -> bytes | None:
-        """Return the message that has come if it is the only one and whole, as most are; `frames` has all others."""
+        """Return the message that has arrived if it is the only one and whole, as most are; `frames` has all others."""
         data = self._in
         size = len(data) - 4
         if not 0 < size <= limit or self.closed or self.journal is None or _LENGTH.unpack_from(data)[0] != size:
@@ -392,7 +395,7 @@ class Link:
         return message
 
     def frames(self, limit: int) -> Iterator[bytes]:
-        """Yield the frames that are there whole; ends when the link is closed.
+        """Yield the whole frames that have arrived; ends when the link is closed.
 
         Args:
             limit: How long one may be while the link is open; before, `handshake.MAX_FRAME` holds.
@@ -450,7 +453,7 @@ class Link:
 
 
 def _pieces(message: bytes, control: int) -> tuple[memoryview, ...]:
-    """Return a frame: what is short in one piece, for one segment; what is long is not copied."""
+    """Return a frame: in one piece, for one segment, if it is short; without a copy if it is long."""
     head = _LENGTH.pack(len(message) | control)
     if len(message) < CHUNK:
         return (memoryview(head + message),)

@@ -6,7 +6,7 @@ launcher's, which forwards them to all others: one message up, one to each serve
 as one message, so a job of N nodes costs a few messages for each node, and not one for each pair.
 
 Messages between two other servers may be faster than those by way of the launcher. So a server sends with a message
-the basis of all that it sends from then on: the number of the last job that it knows, and how many news it has sent.
+the basis of its messages from then on: the number of the last job that it knows, and how many news it has sent.
 It does so once to each server after each change. The receiver keeps such a message, and those behind it, until it has
 both from the launcher. In this way a contribution never arrives before the description of its procs, nor before the
 news that its sender had reported. The other way round, news say how many messages their sender had sent to which
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 FORWARDED = "pypmix.procs.forwarded"
 INTRODUCTION = "pypmix.procs.introduction"
-"""The topics of the launcher's messages; servers report to it as they tell each other (`announcing.PROC_NEWS`)."""
+"""The topics of the launcher's messages; servers report to it as they do to each other (`announcing.PROC_NEWS`)."""
 
 _BASIS = struct.Struct("!qq")
 """The number of the last job, and the number of the last news of the sender, 0 for none."""
@@ -49,7 +49,8 @@ _BASIS = struct.Struct("!qq")
 _COUNTS: Field[tuple[tuple[str, int], ...]] = many(message(NAME, NUMBER))
 
 _REPORT: Field[tuple[int, News, tuple[tuple[str, int], ...]]] = message(NUMBER, NEWS, _COUNTS)
-"""The number of the last of these news, the news, and how many messages their sender has sent lately to whom."""
+"""The number of the last of these news, the news, and how many messages their sender has sent lately to which
+servers."""
 
 _FORWARDED: Field[tuple[tuple[str, int, News, tuple[tuple[str, int], ...]], ...]] = many(
     message(NAME, NUMBER, NEWS, _COUNTS)
@@ -57,7 +58,7 @@ _FORWARDED: Field[tuple[tuple[str, int, News, tuple[tuple[str, int], ...]], ...]
 """Reports, each with the server that it comes from."""
 
 _INTRODUCTION: Field[tuple[int, tuple[tuple[str, int], ...], News]] = message(NUMBER, _COUNTS, NEWS)
-"""The number of the last job, the number of the last news of each server, and what has happened to procs."""
+"""The number of the last job, the number of the last news of each server, and the news of procs."""
 
 
 class Reports:
@@ -65,7 +66,7 @@ class Reports:
 
     Args:
         exchange: This server's exchange.
-        places: Which server has which proc.
+        places: The server of each proc.
         happened: Called with news of procs of other servers.
         launcher: The name of the launcher's server, which may be this one.
     """
@@ -96,10 +97,10 @@ class Reports:
             exchange.hear(INTRODUCTION, self._introduced)
             exchange.needs_basis(self._has_basis)
 
-    # What a crossing calls, as it does of `Announcements`
+    # For a crossing, as in `Announcements`
 
     def has_to_ask(self) -> bool:
-        """Return False: the launcher describes each job before anybody can name it."""
+        """Return False: the launcher describes each job before any proc can name it."""
         return False
 
     def when_settled(self, call: Callable[[], None]) -> None:
@@ -107,12 +108,12 @@ class Reports:
         call()
 
     def register(self, nspace: str, places: dict[int, str], number: int = 0) -> None:
-        """Take in the places of a job's procs.
+        """Record the places of a job's procs.
 
         Args:
             nspace: The job.
             places: The server of each rank.
-            number: The number of the job in the session; 0 if its description has been taken in before.
+            number: The number of the job in the session; 0 if its description has been recorded before.
         """
         self._places.add(self._launcher, nspace, b"", places)
         if number > self._job:
@@ -129,10 +130,10 @@ class Reports:
         self._waiting.discard(name)
 
     def proc(self, proc: Proc, what: int, incarnation: int = 0) -> None:
-        """Report what has happened to a proc of this server."""
+        """Report news of a proc of this server."""
         before = self._news.get(proc)
         if len(self._news) >= MAX_NEWS or (before is not None and before[0] != FINALIZED):
-            # Of two in one report only the later one would count.
+            # Of two news in one report only the later one would count.
             self._exchange.send_buffered()
         if self._forwards:
             self._forward(self._exchange.name, 0, ((what, incarnation, (proc,)),), ())
@@ -150,7 +151,7 @@ class Reports:
     # The launcher's server
 
     def introduce(self, name: str) -> None:
-        """Tell a server that has joined, and knows the jobs, what has happened to their procs."""
+        """Report the departed and finalized procs to a server that has joined, and knows their jobs."""
         news: list[tuple[int, int, tuple[Proc, ...]]] = []
         for departed, finalized in self._places.missing():
             news += [(FINALIZED, incarnation, (proc,)) for proc, incarnation in finalized]
@@ -166,7 +167,7 @@ class Reports:
 
     def _forward(self, sender: str, number: int, news: News, sent: tuple[tuple[str, int], ...]) -> None:
         if not self._reports:
-            # The first ones at once; of many that end one after the other, those of a moment go together.
+            # The first reports at once; later ones of the same moment are sent together.
             since = self._exchange.now() - self._flushed
             self._exchange.defer(self._flush, max(NEWS_SECONDS, FORWARD_SECONDS - since))
         self._reports.append((sender, number, news, sent))
@@ -214,7 +215,7 @@ class Reports:
             self._take_early(origin, whatever=True)
 
     def _take_early(self, origin: str, whatever: bool = False) -> None:
-        """Take in the news of a server that nothing has to precede, or all of them."""
+        """Process the news of a server that need not wait for messages, or all of them."""
         early = self._early.get(origin)
         while early and (whatever or self._exchange.received(origin) >= early[0][2]):
             number, news, _ = early.popleft()

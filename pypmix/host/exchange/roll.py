@@ -1,15 +1,15 @@
-"""The servers of a session, as far as one has heard: for carriers that have no connection with most of the others.
+"""The servers of a session, as one server knows them: for carriers that are not connected with most of the others.
 
 Theory of operation. A server has a *life*, a number that no other process has, and in it a *phase*, which only grows:
-even while it is there, odd while it has said that it will be stopped, `ENDED` once it is over. So of two records of
-one life the later one is known by its phase, and records may come by any way, in any order, and more than once. The
-end of a life is remembered: what is told of it afterwards is old. A further life under the name of one that is there
-waits for the end of that.
+even while it is present, odd while it has reported that it will be stopped, `ENDED` after its end. So of two records of
+one life the later one is known by its phase, and records may arrive by any way, in any order, and more than once. The
+end of a life is remembered: later records of it are old. A further life under the name of a present one waits for the
+end of that one.
 
-Each server passes on what is new to it to its *neighbours*: those that follow it after 1, 2, 4, 8, ... places in the
-order of names, in which the last is followed by the first, and those that it follows so. Neighbours are connected, and
-watch each other (`keepalive`). Where two are connected anew, they compare a digest of all that they know, and tell each
-other everything if it differs.
+Each server passes records that are new to it on to its *neighbours*: the servers that follow it after 1, 2, 4, 8, ...
+places in the order of names, in which the last is followed by the first, and the servers that it follows so. Neighbours
+are connected, and watch each other (`keepalive`). When two are newly connected, they compare a digest of all their
+records, and send each other all records if it differs.
 
     unknown --a record of it--> there <--> away --any record of its end--> ended
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ENDED = 1 << 32
 LEFT = ENDED + 1
-"""The phases of a life that is over, and of one that is so because the server has left."""
+"""The phases of a life that has ended, and of a life that has ended because the server has left."""
 
 LIFE = 16
 """The bytes of a life's number."""
@@ -49,8 +49,8 @@ class Entry(Record):
     Attributes:
         name: Its name.
         life: The number of its process.
-        phase: How far that is.
-        addresses: Where it listens; none where it cannot be dialed, and dials the others.
+        phase: The phase of that process.
+        addresses: Its addresses; empty if it cannot be dialed, and dials the others.
     """
 
     name: str
@@ -66,12 +66,12 @@ class Entry(Record):
 
     @property
     def away(self) -> bool:
-        """Whether it has said that it will be stopped."""
+        """Whether it has reported that it will be stopped."""
         return self.phase % 2 == 1 and self.phase < ENDED
 
     @property
     def ended(self) -> bool:
-        """Whether it is over."""
+        """Whether it has ended."""
         return self.phase >= ENDED
 
 
@@ -79,18 +79,18 @@ ENTRY: Field[Entry] = codec.record(Entry, NAME, BYTES, NUMBER, many(ADDRESS))
 
 
 def followers(ring: Sequence[str], name: str) -> set[str]:
-    """Return those that follow one after 1, 2, 4, ... places.
+    """Return the servers that follow one of them after 1, 2, 4, ... places.
 
     Args:
         ring: All servers, sorted, this one too.
-        name: The one.
+        name: The server that they follow.
     """
     place, count = ring.index(name), len(ring)
     return {ring[(place + (1 << power)) % count] for power in range((count - 1).bit_length())} - {name}
 
 
 def neighbours(ring: Sequence[str], name: str) -> set[str]:
-    """Return those that follow one after 1, 2, 4, ... places, and those that it follows so."""
+    """Return the servers that follow one of them after 1, 2, 4, ... places, and the servers that it follows so."""
     place, count = ring.index(name), len(ring)
     before = {ring[(place - (1 << power)) % count] for power in range((count - 1).bit_length())}
     return (followers(ring, name) | before) - {name}
@@ -110,7 +110,7 @@ class Roll:
         self.last = 0
         self._there: dict[str, Entry] = {}
         self._next: dict[str, Entry] = {}
-        """Further lives under names of servers that are there."""
+        """Further lives under names of present servers."""
         self._ended: dict[bytes, Entry] = {}
         self._changes: dict[bytes, tuple[int, bytes, object]] = {}
         """The number of the last change of each life, its record as bytes, and the source."""
@@ -119,21 +119,21 @@ class Roll:
         self.take(own)
 
     def get(self, name: str) -> Entry | None:
-        """Return the record of a server that is there."""
+        """Return the record of a present server."""
         return self._there.get(name)
 
     def has_ended(self, life: bytes) -> bool:
-        """Tell whether a life is known to be over."""
+        """Return True if a life is known to have ended."""
         return life in self._ended
 
     def ring(self) -> list[str]:
-        """Return the names of all that are there, sorted."""
+        """Return the names of all present servers, sorted."""
         if self._ring is None:
             self._ring = sorted(self._there)
         return self._ring
 
     def digest(self) -> bytes:
-        """Return what two servers have alike that know the same servers to be there."""
+        """Return a digest that is the same on servers that know the same servers to be present."""
         if not self._digest:
             hashed = blake2b(digest_size=16)
             for name in self.ring():
@@ -153,11 +153,11 @@ class Roll:
         return found
 
     def take(self, entry: Entry, source: object = None) -> bool:
-        """Take a record in; tell whether it is news.
+        """Add a record. Return True if it is news.
 
         Args:
             entry: The record.
-            source: The connection by which it has come.
+            source: The connection on which it has arrived.
         """
         taken = self._take(entry)
         if taken is None:
@@ -168,7 +168,7 @@ class Roll:
         return True
 
     def _take(self, entry: Entry) -> Entry | None:
-        """Take a record in; return it as it is kept, None where it is old."""
+        """Add a record. Return it as it is kept; None if it is old."""
         if entry.life in self._ended:
             return None
         if entry.ended:
@@ -187,7 +187,7 @@ class Roll:
         else:
             if entry.phase < known.phase or (entry.phase == known.phase and known.addresses):
                 return None
-            # A server that was told later may know less of where it listens.
+            # A later report may contain fewer of its addresses.
             entry = entry.replace(addresses=entry.addresses or known.addresses)
             if entry == known:
                 return None
@@ -200,7 +200,7 @@ class Roll:
         self._ended.pop(life, None)
 
     def following(self, name: str) -> Entry | None:
-        """Return the record of the life that comes after the one that has ended under a name; once."""
+        """Return the record of the life that follows the ended one under a name, and forget that it waits."""
         return self._next.pop(name, None)
 
     def _end(self, entry: Entry) -> Entry:

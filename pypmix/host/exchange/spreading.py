@@ -1,26 +1,27 @@
-"""Much data of a fence, which its servers hand to each other instead of to the coordinator and back.
+"""Large data of a fence, which its servers send each other instead of to the coordinator and back.
 
 Theory of operation
 -------------------
-The coordinator of a fence that collects sends what all have given to each server right below it, and these to those
-below them: with 1 MB of each of 8 servers the first one sends 56 MB. So a server with much data (`is_much`) keeps it,
-and contributes its size. The decision says which servers take part and how much each has kept (`kinds.Spread`); the
-fence ends on a server when it has that of all.
+The coordinator of a fence that collects data sends the data of all to each server right below it, and these to the
+servers below them: with 1 MB of each of 8 servers the first one sends 56 MB. So a server with large data (`is_much`)
+keeps it, and contributes its size. The decision contains the servers that take part and how much each has kept
+(`kinds.Spread`); the fence ends on a server when it has the data of all.
 
-The servers stand in a circle, in the order of their names. Each has its own data to begin with. In the steps 1, 2, 4,
-... a server sends what it has of as many places, itself the first, to the one so many places before it: so after each
-step it has that of twice as many. Every server sends and gets the data of each other one once, in as many steps as the
-number of servers has binary digits. A step begins when what it sends is there; there are no requests, and nothing is
-kept longer than the fence goes on. What arrives before the decision waits for it (`Participant._take`).
+The servers form a circle, in the order of their names. Each has only its own data to begin with. In the steps 1, 2, 4,
+... a server sends its data of as many places, itself the first, to the server so many places before it: so after each
+step it has the data of twice as many. Every server sends and gets the data of each other one once, in as many steps as
+the number of servers has binary digits. A step begins when its data is present, without requests, and nothing is
+kept longer than the fence lasts. Data that arrives before the decision waits for it (`Participant._take`).
 
-A fence that has ended well has the data of all: nothing is fetched later. The Standard wants it so (`COLLECT_DATA`
-makes data locally available, and a get that asks only its server has to find it), and a loss after the fence
-takes no data along. What few will read is not collected: a get asks the proc's server then.
+A fence that has succeeded has the data of all: nothing is fetched later. The Standard requires that (`COLLECT_DATA`
+makes data locally available, and a get that asks only its server has to find it), and a loss after the fence loses no
+data. Data that few will read is not collected: a get asks the proc's server then.
 
-A server that is lost ends a fence. In this phase it may have gone because the fence is over for it, with all sent that
-it had to send, as nothing of a lost server comes after the word of its loss. So the fence ends at once where something
-of it is missing, and elsewhere if it has not ended after `DECISION_SECONDS`. One that ends it without having sent all
-says so to those who wait for that (`VOID`), as does one that had ended it before the decision came.
+A lost server ends a fence. In this phase it may have left because the fence has ended for it and it has sent all its
+data, since no message of a lost server arrives after the report of its loss. So the fence ends at once if any of its
+data is missing, and otherwise if it has not ended after `DECISION_SECONDS`. A server that ends it without having sent
+all reports that to the servers that wait for its data (`VOID`), and so does a server that had ended it before the
+decision arrived.
 
 All of this happens in turns of the exchange.
 """
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.kinds import Session, Spread
 
     Name = tuple[int, str, str, int]
-    """A collective's kind and name, the server that has decided it, and the number by which that knows it."""
+    """A collective's kind and name, the server that has decided it, and the number that this server has assigned to
+    it."""
 
 DATA = "pypmix.collective.data"
 VOID = "pypmix.collective.void"
@@ -52,7 +54,7 @@ VOIDED: Field[tuple[Name, int, str, tuple[str, ...]]] = message(_NAME, STATUS, T
 
 
 def is_much(size: int, servers: int) -> bool:
-    """Tell whether a server keeps data of this size for so many servers."""
+    """Return True if a server keeps data of this size for so many servers."""
     return servers > 1 and size >= KEPT_BYTES and size * servers >= SPREAD_BYTES
 
 
@@ -79,11 +81,11 @@ class Spreading:
         session: The exchange.
         kind: The kind of the collective.
         name: Its name.
-        spread: The data that there is.
-        kept: That of this server.
+        spread: The servers and the sizes of their data.
+        kept: The data of this server.
 
     Attributes:
-        name: What tells it from others.
+        name: The identity of the collective.
     """
 
     def __init__(self, session: Session, kind: int, name: str, spread: Spread, kept: bytes) -> None:
@@ -94,24 +96,24 @@ class Spreading:
         self._place = self._names.index(session.name)
         count = len(self._names)
         self._sizes = [by_place[(self._place + far) % count][1] for far in range(count)]
-        """The bytes of each server, by its distance from this one; and below, those that have come."""
+        """The bytes of each server, by its distance from this one; and below, the data that has arrived."""
         self._blobs: list[bytes | None] = [None if size else b"" for size in self._sizes]
         self._blobs[0] = kept
         self._steps = [1 << power for power in range((count - 1).bit_length())]
         """The steps in which this server has not sent yet."""
         self._came: dict[int, list[bytes]] = {}
         self._lacking = {step for step in self._steps if any(self._sizes[far] for far in self._span(step, step))}
-        """The steps of others of which something has not come."""
+        """The steps of others of which data has not arrived."""
 
     def _span(self, step: int, first: int) -> range:
-        """Return the distances, from one on, of what goes in a step."""
+        """Return the distances, from one on, of the servers whose data is sent in a step."""
         return range(first, first + min(step, len(self._names) - step))
 
     def _at(self, far: int) -> str:
         return self._names[(self._place + far) % len(self._names)]
 
     def go_on(self) -> None:
-        """Send what can be sent."""
+        """Send the data that is ready."""
         while self._steps:
             step = self._steps[0]
             blobs = [self._blobs[far] for far in self._span(step, 0)]
@@ -123,7 +125,7 @@ class Spreading:
                 self._session.tell_others(DATA, PIECE.write((self.name, step, piece)), self._at(-step))
 
     def take(self, step: int, piece: bytes) -> bool:
-        """Data has come; tell whether it is what was to come."""
+        """Add data that has arrived. Return False if it does not belong to the fence."""
         if step not in self._lacking:
             return False
         came = self._came.setdefault(step, [])
@@ -141,19 +143,19 @@ class Spreading:
 
     @property
     def awaited(self) -> list[str]:
-        """The servers that have not sent all that they are to send here."""
+        """The servers that have not sent all their data for this server."""
         return [self._at(step) for step in sorted(self._lacking)]
 
     @property
     def data(self) -> bytes | None:
-        """The data of all in the order of their names, None as long as any is missing."""
+        """The data of all in the order of their names, None while any is missing."""
         if self._lacking:
             return None
         count = len(self._names)
         return b"".join([self._blobs[(index - self._place) % count] or b"" for index in range(count)])
 
     def give_up(self, status: int, detail: str, servers: Sequence[str]) -> None:
-        """It has ended here otherwise: nothing more is sent, and those who wait for that are told."""
+        """End it in another way: stop sending, and report that to the servers that wait for it."""
         steps, self._steps = self._steps, []
         for step in steps:
             if any(self._sizes[far] for far in self._span(step, 0)):

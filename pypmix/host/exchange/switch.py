@@ -1,19 +1,20 @@
 """The carrier of servers that do not reach each other, but all reach one process, their switch.
 
 Each server has one stream of bytes to the switch and from it, such as a socket. The switch passes messages on, and
-tells all servers who comes and who goes: what it says is so for all. Where a stream ends, its server has gone.
+reports to all servers which servers join and leave: its reports are the same for all. If a stream ends, its server has
+left.
 
-A frame on a stream is a kind, a name and data. A server says first who it is (`HELLO`). It is told of those that are
-there (`HERE`), before any message of theirs, and of those that go (`GONE`), after the last one. A message (`MESSAGE`)
-has the name of its receiver on the way to the switch, and of its sender from there on.
+A frame on a stream is a kind, a name and data. A server sends its name first (`HELLO`). It gets reports of the present
+servers (`HERE`), before any message of theirs, and of servers that leave (`GONE`), after their last message. A message
+(`MESSAGE`) has the name of its receiver on the way to the switch, and of its sender from there on.
 
-Nothing waits for one that is slow but what is sent to it: while much waits for a server at the switch, those that send
-to it are not read. So the switch keeps a bounded amount for each. One that is not read cannot answer: it is silent if
-it takes nothing, too, as two may be that send to each other.
+A slow server delays only the messages to it: while much waits for a server at the switch, the servers that send to it
+are not read. So the switch keeps a bounded amount for each. A server that is not read cannot answer: it counts as
+silent if it reads nothing either, as two servers may that send to each other.
 
-Time is counted in turns, each an eighth of the time limit, as `keepalive` does. The switch pings each server once in a
-turn, which answers; one that is silent for seven turns is lost. So is the switch for a server that hears nothing from
-it. No server says beforehand that it will be silent: a process that stops itself stops its switch at once.
+Time is counted in turns, each an eighth of the time limit, as in `keepalive`. The switch pings each server once in a
+turn, which answers; a server that is silent for seven turns is lost. So is the switch for a server that gets nothing
+from it. No server reports beforehand that it will be silent: a process that stops itself stops its switch at once.
 """
 
 from __future__ import annotations
@@ -46,23 +47,24 @@ if TYPE_CHECKING:
         """The stream of a server, at the switch; each method is called on one thread."""
 
         def read(self) -> bytes:
-            """Return what has come, and wait for it; nothing at the end. Raises an exception that says why it broke."""
+            """Return the bytes that have arrived, and wait for them; empty at the end. Raises an exception if it
+            breaks."""
 
         def write(self, data: bytes) -> None:
-            """Pass bytes on, and wait while they are not taken. Raises an exception that says why it broke."""
+            """Pass bytes on, and wait until they are taken. Raises an exception if it breaks."""
 
         def close(self) -> None:
             """End it; `read` and `write` end then, too. From any thread, and more than once."""
 
         def release(self) -> None:
-            """Nothing is called any more."""
+            """Free its resources: no method is called after this."""
 
 
 MAX_BACKLOG = 2 * MAX_MESSAGE
 """The most bytes that may wait at a server for the switch to take them."""
 
 MAX_WAITING = 16 << 20
-"""The bytes that wait at the switch for a server, from which on those that send to it are not read."""
+"""The bytes that wait at the switch for a server, from which on the servers that send to it are not read."""
 
 PIECE = 1 << 20
 """The most bytes that are written to a stream, and read from it, at a time."""
@@ -90,10 +92,10 @@ class Frames:
         self._data = bytearray()
 
     def take(self, piece: bytes) -> Iterator[tuple[int, str, bytes]]:
-        """Return the frames that are complete with these bytes: kind, name and data.
+        """Yield the frames that are complete with these bytes: kind, name and data.
 
         Raises:
-            RemoteProtocolError: It is none.
+            RemoteProtocolError: The bytes are not a frame.
         """
         data = self._data
         data += piece
@@ -123,7 +125,7 @@ class Backlog:
         self.size += len(data)
 
     def take(self) -> bytes:
-        """Return what is to be written next, nothing if there is nothing."""
+        """Return the bytes to write next, empty if nothing waits."""
         found: list[memoryview] = []
         room = PIECE
         while self._waiting and room:
@@ -137,20 +139,20 @@ class Backlog:
         return b"".join(found)
 
     def back(self, data: bytes) -> None:
-        """Put back what could not be written."""
+        """Put back bytes that could not be written."""
         self._waiting.appendleft(memoryview(data))
         self.size += len(data)
 
 
 class SwitchCarrier:
-    """The `Carrier` of a server that has a stream to a switch; it has a thread of its own.
+    """The `Carrier` of a server that has a stream to a switch; it runs a thread.
 
     Args:
         name: This server's name.
-        connection: The socket that leads to the switch, or to what passes its bytes on.
+        connection: The socket that leads to the switch, or to a process that passes its bytes on.
         max_message: The longest message, in bytes.
         max_backlog: How many bytes may wait for the switch before it is given up.
-        keep_alive: Seconds after which the switch is lost that says nothing, and with it all other servers.
+        keep_alive: Seconds after which a silent switch is lost, and with it all other servers.
     """
 
     def __init__(
@@ -164,7 +166,7 @@ class SwitchCarrier:
     ) -> None:
         self.name = check_name(name)
         connection.setblocking(False)
-        # Not for those that this process starts.
+        # Not for child processes.
         os.set_inheritable(connection.fileno(), False)
         self._connection = connection
         self._max_message = max_message
@@ -186,11 +188,11 @@ class SwitchCarrier:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of all servers that are there, sorted."""
+        """The names of all servers that are present, sorted."""
         return tuple(sorted((self.name, *self._present.copy())))
 
     def listen(self, on_message: OnMessage, on_change: OnChange) -> None:
-        """Begin to call these, on a thread of the carrier, and say to the switch that this server is there."""
+        """Begin to call these, on a thread of the carrier, and report to the switch that this server is present."""
         self._on_message, self._on_change = on_message, on_change
         self._put(frame(HELLO, self.name))
         self._thread = threading.Thread(target=self._run, name=f"pypmix-carrier-{self.name}", daemon=True)
@@ -208,24 +210,25 @@ class SwitchCarrier:
             self._put(frame(MESSAGE, to, message))
 
     def reason(self, name: str) -> str:
-        """Return why a server has gone; empty if it has left, or is there."""
+        """Return why a server has left; empty if it has left in order, or is present."""
         return self._reasons.get(name, "")
 
     def heard_by_all(self, name: str) -> bool:
-        """Tell that the carriers of all others know the end of a server, or will: the switch tells all."""
-        # What an exchange told besides might be taken for news of the next process of that name.
+        """Return True: the carriers of all others know the end of a server, or will, since the switch reports it to
+        all."""
+        # Further reports by an exchange might be taken for news of the next process of that name.
         return True
 
     def close(self) -> None:
-        """Send what was given, for a second at most, and leave; waits for it, unless the carrier itself calls."""
+        """Send the given messages, for a second at most, and leave; waits for it, unless the carrier itself calls."""
         with self._gate:
             closing = bool(self._closing)
             if not closing and self._thread is not None:
-                # Nothing comes after it, and the carrier's thread does not end before it.
+                # No frame comes after it, and the carrier's thread does not end before it.
                 self._add(frame(GOODBYE))
             self._closing = self._closing or time.monotonic() + LINK_LINGER_SECONDS
             if not closing and self._thread is not None and not self._ended:
-                # Only now, since the loop looks then whether it is over.
+                # Only now, since the loop then checks if it has to end.
                 self._loop.post(self._linger)
         if not closing and self._thread is None:
             self._end()
@@ -252,7 +255,7 @@ class SwitchCarrier:
             self._loop.close()
 
     def _linger(self) -> None:
-        # Which is when the loop looks again whether it is over.
+        # The loop checks again then if it has to end.
         self._loop.later(LINK_LINGER_SECONDS, lambda: None)
 
     def _over(self) -> bool:
@@ -266,7 +269,7 @@ class SwitchCarrier:
 
     def _add(self, data: bytes) -> None:
         """Send a frame; with the lock."""
-        # Where too much waits, the switch is about to be given up.
+        # If too much waits, the switch is about to be given up.
         if self._ended or self._watched < 0 or self._backlog.size > self._max_backlog:
             return
         self._backlog.add(data)
@@ -278,21 +281,21 @@ class SwitchCarrier:
             self._loop.post(self._watch)
 
     def _write(self) -> None:
-        """Write what can be written; with the lock."""
+        """Write as much as possible; with the lock."""
         while piece := self._backlog.take():
             try:
                 written = self._connection.send(piece)
             except BlockingIOError:
                 written = 0
             except OSError:
-                # What reads it finds the end.
+                # The reader finds the end.
                 return
             if written < len(piece):
                 self._backlog.back(piece[written:])
                 return
 
     def _watch(self) -> None:
-        """Wait for room to write while something waits to be written."""
+        """Wait for room to write while bytes wait to be written."""
         with self._gate:
             if self._ended or self._watched < 0:
                 return
@@ -364,7 +367,7 @@ class SwitchCarrier:
                 self._loop.unwatch(self._connection.fileno())
             self._watched = -1
             self._backlog = Backlog()
-            # The other end is to see it, too.
+            # The other end has to notice it, too.
             hang_up(self._connection)
         self._lose(reason)
 
@@ -388,11 +391,11 @@ class _Line:
     """A server's stream at the switch.
 
     Attributes:
-        name: The server's name, empty until it has said it.
-        signs: How often it has sent something, or taken a whole piece.
-        taken: How often it has taken anything.
-        held: Whether it is not read, since too much waits for one that it sends to.
-        deaf: Whether it takes nothing any more.
+        name: The server's name, empty until it has sent it.
+        signs: How often it has sent bytes, or taken a whole piece.
+        taken: How often it has taken any bytes.
+        held: Whether it is not read, since too much waits for a server that it sends to.
+        deaf: Whether it no longer takes any bytes.
         gone: Whether it has left or is lost.
     """
 
@@ -412,7 +415,7 @@ class Switch:
 
     Args:
         max_message: The longest message, in bytes.
-        keep_alive: Seconds after which a server is lost that does not answer.
+        keep_alive: Seconds after which a server that does not answer is lost.
     """
 
     def __init__(self, *, max_message: int = MAX_MESSAGE, keep_alive: float = KEEP_ALIVE_SECONDS) -> None:
@@ -472,7 +475,7 @@ class Switch:
                 for kind, name, data in frames.take(piece):
                     self._take(line, kind, name, data)
         except Exception as error:
-            # Streams have exceptions of many kinds for what is lost.
+            # Streams have exceptions of many kinds for a loss.
             lines = str(error).strip().splitlines()
             reason = f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
         self._lose(line, reason)
@@ -491,7 +494,7 @@ class Switch:
             try:
                 line.stream.write(piece)
             except Exception:
-                # It may have left, which its last words say: what reads them finds the end, or nothing.
+                # It may have left, which its last frames report: the reader finds the end, or nothing.
                 with self._gate:
                     line.deaf = True
                     line.backlog = Backlog()
@@ -499,7 +502,7 @@ class Switch:
                 return
             line.taken += 1
             if len(piece) == PIECE:
-                # A small one may only have been put aside.
+                # A small piece may only have been put aside.
                 line.signs += 1
 
     def _take(self, line: _Line, kind: int, name: str, data: bytes) -> None:
@@ -517,7 +520,7 @@ class Switch:
             elif not line.name or kind not in (MESSAGE, ANSWER, GOODBYE) or (kind == MESSAGE and not data):
                 raise RemoteProtocolError(f"a frame of kind {kind} and {len(data)} bytes, which no server sends here")
             elif self._by_name.get(line.name) is not line:
-                # It has left, and another one may have its name.
+                # It has left, and another server may have its name.
                 return
             elif kind == MESSAGE:
                 to = self._by_name.get(name)
@@ -525,7 +528,7 @@ class Switch:
                     line.held = True
                     to.changed.wait_for(lambda: to.backlog.size < MAX_WAITING or to.gone or line.gone)
                     line.held = False
-                    # It could not answer meanwhile.
+                    # It could not answer in the meantime.
                     line.signs += 1
                     if not line.gone:
                         self._put(to, frame(MESSAGE, line.name, data))
@@ -549,7 +552,7 @@ class Switch:
         line.stream.close()
 
     def _remove(self, line: _Line, reason: str) -> None:
-        """A server has gone: tell the others."""
+        """Remove a server that has left, and report that to the others."""
         if self._by_name.get(line.name) is line:
             del self._by_name[line.name]
             gone = frame(GONE, line.name, reason.encode(errors="replace"))
@@ -570,8 +573,8 @@ class Switch:
         silent = []
         with self._gate:
             for line in self._lines:
-                # A switch that was stopped itself has received nothing meanwhile.
-                # One that is held cannot answer, but takes what it is asked; two that hold each other may both be lost.
+                # A switch that was stopped itself has received nothing in the meantime.
+                # A held server cannot answer, but takes its pings; two that hold each other may both be lost.
                 quiet = line.seen == line.signs and not (stopped or (line.held and line.took != line.taken))
                 line.seen, line.took = line.signs, line.taken
                 line.silent = line.silent + 1 if quiet else 0
@@ -594,7 +597,7 @@ class SocketStream:
         self._connection = connection
 
     def read(self) -> bytes:
-        """Return what has come; nothing at the end."""
+        """Return the bytes that have arrived; empty at the end."""
         try:
             return self._connection.recv(PIECE)
         except ConnectionResetError:
@@ -605,9 +608,9 @@ class SocketStream:
         self._connection.sendall(data)
 
     def close(self) -> None:
-        """End both directions, for those who wait there as well."""
+        """End both directions, also for threads that wait there."""
         hang_up(self._connection)
 
     def release(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         self._connection.close()
