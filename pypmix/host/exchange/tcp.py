@@ -64,24 +64,24 @@ MAX_BACKLOG = 2 * MAX_MESSAGE
 MAX_UNPROVED = 512
 """The most accepted connections that may be in their handshake at a time, if a quarter of the descriptors is enough.
 
-The oldest one makes room, once it has had `PROOF_SECONDS`; until then, those that come wait in the system's queue. So a
-server that proves within that time who it is gets in however many others come, and these cost a bounded share of time.
+The oldest one makes room, once it has had `PROOF_SECONDS`; until then, new ones wait in the system's queue. So a server
+that proves its identity within that time gets in however many others dial, and these cost a bounded share of time.
 """
 
 EVERYWHERE = (addresses.ANYWHERE, "0.0.0.0")
-"""The addresses that stand for all of this machine."""
+"""The addresses that mean all addresses of this machine."""
 
 ACCEPTS = 16
-"""The connections that are taken in one turn, so that those that are there have theirs as well."""
+"""The connections that are accepted in one turn, so that existing ones have their turn as well."""
 
 HANDSHAKES = 8
-"""The connections in their handshake that are dealt with in one turn, for the same reason: anybody can make them."""
+"""The connections in their handshake that are processed in one turn, for the same reason: any process can make them."""
 
 GOODBYE = b""
-"""The frame that says that its sender leaves; no message is empty."""
+"""The frame that reports that its sender leaves; no message is empty."""
 
 REST, RESTS, SETTLE = 30, 31, 32
-"""The carriers' own frames that ask whether a connection may be let go, let it go, and ask for an acknowledgement."""
+"""The frames of carriers that ask if a connection may be let go, let it go, and ask for an acknowledgement."""
 
 _resolvers = threading.BoundedSemaphore(MAX_RESOLVING)
 
@@ -90,17 +90,17 @@ SOON = float("inf")
 
 
 class _Peer:
-    """Another server, as far as it is known where it listens, and is to be dialed.
+    """Another server with known addresses, which is to be dialed.
 
     Attributes:
-        broken: The connection that is to be made again, since it was reset or let go; None for a first one.
-        met: Whether it has been connected: it is not dialed any more.
+        broken: The connection that is to be restored, since it was reset or let go; None for a first one.
+        met: Whether it has been connected: it is no longer dialed.
         tries: How often it was dialed without success.
-        missed: Why the last try had no success.
+        missed: Why the last try failed.
         since: When it was to be dialed first.
         link: The connection by which it is being dialed.
-        timer: When it is dialed.
-        far: Whether it is the neighbour of another one, which dials it first.
+        timer: Dials it.
+        far: Whether it is the neighbour of another server, which dials it first.
     """
 
     __slots__ = (
@@ -122,22 +122,22 @@ class _Peer:
 
     @property
     def address(self) -> Address:
-        """Where it is dialed the next time: at one of its addresses after the other."""
+        """The address at which it is dialed the next time: its addresses are tried in turn."""
         return self.addresses[self.tries % len(self.addresses)]
 
     def places(self) -> str:
-        """Return where it listens, for a person."""
+        """Return its addresses, for a person."""
         return " and ".join([f"{host} port {port}" for host, port in self.addresses])
 
     def rest(self) -> None:
-        """Have it not dialed any more."""
+        """Stop dialing it."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
 
 class _Waiting(list[bytes]):
-    """Messages to a server that there was no connection with yet.
+    """Messages to a server to which no connection has been made yet.
 
     Attributes:
         size: The number of their bytes.
@@ -147,33 +147,32 @@ class _Waiting(list[bytes]):
 
 
 class TCPCarrier:
-    """A `Carrier` over TCP connections, with a thread of its own.
+    """A `Carrier` over TCP connections, which runs a thread.
 
     As long as there are few servers (`mesh`), each has a connection with each other one. Of more, each has connections
-    with some neighbours, and makes others when there is something to send (`circle` has the theory).
+    with some neighbours, and makes others when there is a message to send (`circle` has the theory).
 
     A peer that knows the secret is taken for a server of the session; the secret itself is not sent. Connections that
-    leave the machine are encrypted, unless `encrypt` says otherwise. A server that is known and was never connected is
-    dialed again and again, at intervals that grow to some seconds. A connection that is reset is made again, and
-    nothing is lost (`journal` has the theory). One that its server closes is the end of that: it is not made again.
+    leave the machine are encrypted, unless `encrypt` says otherwise. A known server that was never connected is dialed
+    again and again, at intervals that grow to some seconds. A connection that is reset is restored, and nothing is lost
+    (`journal` has the theory). A connection that its server closes has ended: it is not restored.
 
     Args:
         name: This server's name.
         secret: Known to all servers of the session alone: at least 16 bytes.
-        peers: Where the other servers listen, by name. Each server dials all that it knows, so of any two it is enough
-            that one knows the other. They need not listen yet, nor have an address yet where they are given by name.
+        peers: The addresses of the other servers, by name. Each server dials all it knows, so of any two it is
+            enough that one knows the other. They need not listen yet, and host names need not be resolvable yet.
         listen: The host and port to listen on; port 0 takes a free one.
         max_message: The longest message, in bytes.
         max_backlog: How many bytes may wait for a server before it is dropped.
         mesh: How many servers at most, this one included, are all connected with each other; 1 for none. All servers
-            of a session had better have the same number.
-        keep_alive: Seconds after which a server is lost that does not answer, as one whose process was stopped or whose
-            cable was pulled out, or with which a connection that was reset cannot be made again. The carrier's thread
-            answers: a host that is busy, or blocks elsewhere, is not lost.
+            of a session should have the same number.
+        keep_alive: Seconds after which a server is lost that does not answer, such as a server whose process was
+            stopped or whose cable was pulled out, or to which a reset connection cannot be restored. The carrier's
+            thread answers: a host that is busy, or blocks elsewhere, is not lost.
         quiet: Whether another part reports the end of connections, so this one logs no warning.
-        encrypt: Whether connections are encrypted; by default those to addresses that are not loopback's. Of two
-            servers the one that dials decides, unless the other one insists on it by True.
-
+        encrypt: Whether connections are encrypted; by default the ones to addresses that are not loopback's. The
+            dialing server decides, unless the other one insists on it by True.
     Raises:
         ValueError: The name cannot be one, or the secret is too short.
         OSError: The address cannot be listened on.
@@ -208,15 +207,15 @@ class TCPCarrier:
         self._unproved, self._greeting = dict[Link, None](), dict[Link, None]()
         self._peers: dict[str, _Peer] = {}
         self._again: dict[str, _Peer] = {}
-        """Those that are there and with which a connection is being made, for the first time or again."""
+        """The present servers to which a connection is being made, for the first time or again."""
         self._folder_read = (0, False, 0.0)
         self._on_message: OnMessage | None = None
         self._on_change: OnChange | None = None
         self._gate, self._first = threading.Lock(), threading.Lock()
-        """The second is held where what waited for a first connection is sent, before anything else is."""
+        """The second is held while messages that waited for a first connection are sent, before any others."""
         self._reviewed: tuple[Timer | None, float] = (None, 0.0)
         self._announced = self._begun = self._leaving = self._ended = False
-        """The second: whether it lives on a loop that is not its own."""
+        """The second: whether it runs on the loop of another part."""
         self._late: set[Link] = set()
         """Connections whose other sides have not acknowledged everything in time."""
         self._thread: threading.Thread | None = None
@@ -233,7 +232,7 @@ class TCPCarrier:
     _here: int | None = None
     _closing = 0.0
     _paused: Timer | None = None
-    """Has connections accepted again."""
+    """Resumes accepting connections."""
 
     def _new_circle(self, mesh: int) -> Circle:
         own = Entry(self.name, os.urandom(LIFE), 0, () if self.address[0] in EVERYWHERE else (self.address,))
@@ -256,7 +255,7 @@ class TCPCarrier:
 
         Args:
             name: This server's name.
-            folder: The folder, of this user alone; made where it is not there. The first server makes the secret in it.
+            folder: The folder, of this user alone; made if it does not exist. The first server makes the secret in it.
             host: The address to listen on, by which the others reach it.
             keep_alive: See `TCPCarrier`.
 
@@ -268,24 +267,24 @@ class TCPCarrier:
         carrier._folder = path
         return carrier
 
-    # What users call, from any thread
+    # For users, from any thread
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of all servers that are there, sorted."""
+        """The names of all servers that are present, sorted."""
         return tuple(sorted((self.name, *self._circle.present.copy())))
 
     @property
     def connected(self) -> tuple[str, ...]:
-        """The names of the servers that there are connections with now, sorted."""
+        """The names of the servers that this one is connected with now, sorted."""
         return tuple(sorted([name for name, link in self._links.copy().items() if not link.closed]))
 
     def live_on(self, loop: Guest) -> None:
-        """Have no thread of its own: all happens on that of a loop, which answers for its life; before `listen`."""
+        """Run on a loop instead of a thread; the loop is responsible for its life; before `listen`."""
         self._loop = loop
 
     def listen(self, on_message: OnMessage, on_change: OnChange) -> None:
-        """Begin to call these, on a thread of the carrier, and to dial the servers that are known."""
+        """Begin to call these, on a thread of the carrier, and to dial the known servers."""
         self._on_message, self._on_change = on_message, on_change
         if self._loop is self._own:
             self._thread = threading.Thread(target=self._run, name=f"pypmix-carrier-{self.name}", daemon=True)
@@ -312,7 +311,7 @@ class TCPCarrier:
             self._put(link, message)
 
     def _wait(self, to: str, message: bytes) -> Link | None:
-        """Keep a message until there is a connection, which is returned if there is one by now."""
+        """Keep a message until there is a connection. Return the connection if there is one by now."""
         with self._first:
             link = self._links.get(to)
             if link is not None or to not in self._circle.present:
@@ -327,7 +326,7 @@ class TCPCarrier:
         return None
 
     def meet(self, name: str, addresses: Iterable[Address]) -> None:
-        """Have a server dialed, at one of its addresses after the other until it is reached; after `listen`."""
+        """Dial a server, at its addresses in turn until it is reached; after `listen`."""
         found = check_name(name), tuple(addresses)
         if found[1]:
             self._post(lambda: self._meet(*found, 0))
@@ -344,22 +343,23 @@ class TCPCarrier:
         return tuple([(peer.name, peer.places(), peer.missed, now - peer.since) for peer in unmet])
 
     def away(self, going: bool) -> None:
-        """Tell the others that this process will be stopped for an unknown time, or that it is back."""
+        """Report to the others that this process will be stopped for an unknown time, or that it is back."""
         self._pulse.away(going)
         self._post(lambda: self._circle.away(going))
 
     def reason(self, name: str) -> str:
-        """Return why the last connection with a server has ended; empty if it has left, or is there."""
+        """Return why the last connection with a server has ended; empty if it has left in order, or is present."""
         return self._reasons.get(name, "")
 
     def heard_by_all(self, name: str) -> bool:
-        """Tell whether the carriers of all others know the end of a server that is not there any more, or will."""
+        """Return True if the carriers of all others know the end of a server that is no longer present, or will."""
         return name in self._circle.told
 
     def close(self) -> None:
-        """Send what was given, for a second at most, and leave; waits for it, unless the carrier itself calls.
+        """Send the given messages, for a second at most, and leave; waits for it, unless the carrier itself calls.
 
-        What has arrived within that second, whatever way it took, came before this server's departure to all.
+        Messages that arrive within that second, whatever way they take, arrive before this server's departure at all
+        servers.
         """
         if not self._closing:
             self._closing = SOON
@@ -389,7 +389,7 @@ class TCPCarrier:
             self._begin()
             self._own.run(self._over)
         except BaseException as error:
-            # Nothing goes to the other servers any more, nor comes from them: that is as if they were gone.
+            # No message is sent or received from here on: for the other servers that is as if they were lost.
             fault(f"the carrier of {shown(self.name)}", error)
             for link in list(self._links.values()):
                 self._drop(link, "this carrier has failed")
@@ -441,7 +441,7 @@ class TCPCarrier:
         self._loop.later(self._pulse.every, self._turn)
 
     def _post(self, call: Callable[[], None]) -> None:
-        """Have something done on the carrier's thread, while there is one; from any thread."""
+        """Call a function on the carrier's thread, while there is one; from any thread."""
         with self._gate:
             if not self._ended:
                 with contextlib.suppress(NotInitialized):
@@ -451,7 +451,7 @@ class TCPCarrier:
         self._loop.later(seconds, call)
 
     def _over(self) -> bool:
-        """Go on with leaving; tell whether it is done."""
+        """Continue with leaving. Return True if it is done."""
         if not self._closing or self._closing == SOON:
             return False
         if not self._leaving:
@@ -463,11 +463,11 @@ class TCPCarrier:
         return late or all(link.asleep or link in self._late for link in self._links.values())
 
     def _is_unfinished(self, link: Link) -> bool:
-        """Tell whether a connection still has something to do before this server leaves."""
+        """Return True if a connection still has to do something before this server leaves."""
         return link.owes or (link.handshake.proved and not link.open)
 
     def _leave(self) -> None:
-        """Begin nothing else, and leave: where others tell of that as well, when all has been acknowledged."""
+        """Begin nothing else, and leave: if others report the departure as well, when all has been acknowledged."""
         self._linger()
         for peer in self._peers.values():
             peer.rest()
@@ -489,12 +489,12 @@ class TCPCarrier:
                 self._drop(link, "")
 
     def _have_acknowledged(self, link: Link) -> None:
-        """Ask for an acknowledgement, which comes after all that was sent on a connection."""
+        """Ask for an acknowledgement of all earlier messages on a connection."""
         if not link.closed and link.owes:
             self._put_control(link, codec.pack(SETTLE))
 
     def _say_goodbye(self) -> None:
-        """All that was sent has arrived where it had to, or time for that is over: leave."""
+        """Leave: all messages have arrived that had to, or the time for that has passed."""
         self._leaving = True
         self._linger()
         if self._circle.sparse:
@@ -505,25 +505,26 @@ class TCPCarrier:
             if link.asleep:
                 continue
             if link.open:
-                # It is read until the other side has closed as well: a socket with unread data would be reset, and with
-                # it go what the other one has not read. One that is reset all the same may be there again in time.
+                # It is read until the other side has closed as well: a socket with unread data would be reset, and the
+                # other side would lose what it has not read. A connection that is reset all the same may be restored in
+                # time.
                 self._put(link, GOODBYE)
                 link.finish()
             elif link.peer not in self._again:
-                # One that takes the place of a connection that was reset may count on the other side already.
+                # A connection that takes the place of a reset one may count on the other side already.
                 self._drop(link, "")
 
     def _linger(self) -> None:
         self._closing = time.monotonic() + LINK_LINGER_SECONDS
-        # Which is when the loop looks again whether it is over.
+        # The loop checks again then if it has to end.
         self._loop.later(LINK_LINGER_SECONDS, self._rest)
 
     def _rest(self) -> None:
-        """It lives on a loop that goes on: see whether it is over."""
+        """End if it is time, for a carrier that runs on the loop of another part."""
         if self._begun and not self._ended and self._over():
             self._finish()
 
-    # Those that dial
+    # Accepting
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS):
@@ -552,7 +553,7 @@ class TCPCarrier:
             self._start(link, READ, LINK_HANDSHAKE_SECONDS)
 
     def _make_room(self, needed: bool) -> bool:
-        """Close the connection that has been longest in its handshake if room is needed; tell whether there is room."""
+        """Close the oldest connection that is in its handshake if room is needed. Return True if there is room."""
         if not needed:
             return True
         oldest = next(iter(self._unproved))
@@ -564,7 +565,7 @@ class TCPCarrier:
         return True
 
     def _pause(self, seconds: float) -> None:
-        """Leave those that dial in the system's queue for a while."""
+        """Leave dialing servers in the system's queue for a while."""
         if self._paused is None:
             self._loop.unwatch(self._listener.fileno())
             self._paused = self._loop.later(seconds, self._go_on)
@@ -576,7 +577,7 @@ class TCPCarrier:
             self._loop.watch(self._listener.fileno(), READ, self._accept)
 
     def _admit(self, name: str, theirs: Progress) -> Progress:
-        """Let a server in that has dialed; of two that dial each other, the connection of the first by name counts."""
+        """Admit a server that has dialed; if two dial each other, the connection of the first by name counts."""
         if name == self.name:
             raise HandshakeError(f"its name is {shown(name)} as well")
         link = self._links.get(name)
@@ -590,7 +591,7 @@ class TCPCarrier:
         if dialed or (journal is not None and journal.is_old(theirs)):
             raise HandshakeError("it is being dialed itself, or was", again=True)
         if journal is not None and link is not None and not link.closed:
-            # It was reset, and that has not shown here yet.
+            # It was reset, and that has not been noticed here yet.
             self._end(link, Ended("it is made again by the other side", reset=True))
         if journal is not None and self._links.get(name) is link:
             return self._progress(journal)
@@ -599,7 +600,7 @@ class TCPCarrier:
         if self._circle.is_over(theirs.life):
             raise HandshakeError(f"{shown(name)} counts as lost")
         if theirs.link or link is not None or not self._circle.admits(name, theirs.life):
-            # If the one that is there has died, that is about to show.
+            # If the present one has died, that is about to be noticed.
             text = f"its connection with {shown(name)} is over" if theirs.link else f"there is a {shown(name)} already"
             raise HandshakeError(text, again=not theirs.link)
         return self._progress(None)
@@ -607,20 +608,20 @@ class TCPCarrier:
     def _progress(self, journal: Journal | None) -> Progress:
         return (NEW if journal is None else journal.progress()).replace(life=self._circle.life)
 
-    # Those that are dialed
+    # Dialing
 
     def _look(self, delay: float) -> None:
-        """Look who listens where, and have those dialed that are new; again and again."""
+        """Look up the addresses of servers, and dial new ones; again and again."""
         try:
             if not self._announced:
-                # Said before it is looked who else is there: of two that come at a time, at least one sees the other.
+                # Before the look-up: of two servers that start at a time, at least one sees the other.
                 rendezvous.announce(self._folder, self.name, self.address)
                 self._announced = True
             before, settled, moment = self._folder_read
             now = os.stat(self._folder).st_mtime_ns
             if now != before or not settled or time.monotonic() - moment > READ_SECONDS:
                 found = rendezvous.find(self._folder)
-                # What changed while the clock of the file system stood still shows the next time.
+                # Changes while the clock of the file system stood still are noticed the next time.
                 self._folder_read = now, now == before, time.monotonic()
                 for name in [name for name in self._peers if name not in found]:
                     self._forget(name)
@@ -629,11 +630,11 @@ class TCPCarrier:
         except OSError as error:
             log.warning("%s: %s cannot be used: %s", shown(self.name), self._folder, error.strerror or error)
         if not self._closing:
-            # A new server dials those that are there, and gets the time for it.
+            # A new server dials the present ones, and gets the time for it.
             self._loop.later(_about(LOOK_SECONDS), lambda: self._look(LOOK_SECONDS))
 
     def _meet(self, name: str, addresses: tuple[Address, ...], delay: float) -> None:
-        """Take in where a server listens, and have it dialed unless it is there."""
+        """Record the addresses of a server, and dial it unless it is present."""
         peer = self._peers.get(name)
         if name == self.name or (peer is not None and peer.addresses == addresses):
             return
@@ -648,7 +649,7 @@ class TCPCarrier:
             self._dial_later(peer, delay)
 
     def _unmet(self) -> list[str]:
-        """Return the servers that are known and were never there."""
+        """Return the known servers that were never present."""
         return [name for name, peer in self._peers.items() if not peer.met]
 
     def _forget(self, name: str) -> None:
@@ -659,7 +660,7 @@ class TCPCarrier:
                 self._drop(peer.link, "")
 
     def _wants(self, peer: _Peer) -> bool:
-        """Tell whether a server is to be dialed."""
+        """Return True if a server is to be dialed."""
         if self._again.get(peer.name) is peer:
             return True
         return self._peers.get(peer.name) is peer and not peer.met and not self._closing
@@ -690,7 +691,7 @@ class TCPCarrier:
         try:
             find(socket.AI_NUMERICHOST)
         except (OSError, ValueError):
-            # Names may take long to be found.
+            # Host names may take long to resolve.
             if not _resolvers.acquire(blocking=False):
                 self._dial_later(peer, RETRY_SECONDS)
                 return
@@ -737,7 +738,7 @@ class TCPCarrier:
     def _missed(
         self, peer: _Peer, reason: str, *, grave: bool = False, final: bool = False, sure: bool = False
     ) -> None:
-        """A server was not reached: dial it again in a while, unless a connection that was reset is over by that."""
+        """A server was not reached: dial it again in a while, unless that ends a connection that was reset."""
         if not self._wants(peer):
             return
         if peer.broken is not None and final:
@@ -782,13 +783,13 @@ class TCPCarrier:
         if link not in self._unproved:
             self._go_on_with(link)
             return
-        # One in its handshake has its turn after those that have waited longer.
+        # A connection in its handshake has its turn after others that have waited longer.
         if not self._greeting:
             self._post(self._greet)
         self._greeting[link] = None
 
     def _greet(self) -> None:
-        """Go on with some of the connections that are in their handshake, those that have waited longest."""
+        """Continue with the connections in their handshake that have waited longest, a few at a time."""
         for link in list(itertools.islice(self._greeting, HANDSHAKES)):
             del self._greeting[link]
             if link in self._all:
@@ -830,12 +831,12 @@ class TCPCarrier:
             self._rest()
 
     def _end(self, link: Link, error: Ended) -> None:
-        """A connection has ended: take in what had arrived, which may say that its server has left."""
+        """A connection has ended: process the bytes that had arrived, which may report that its server has left."""
         if link.closed:
             return
         closed = error.closed
         try:
-            # One that has dialed does not get in by what it has said: it would not know of it.
+            # A dialing server does not get in by bytes that arrived before: it would not know of it.
             while link in self._all and (link.open or link.dials) and link.receive():
                 self._take_all(link)
         except Ended as last:
@@ -844,7 +845,7 @@ class TCPCarrier:
             # It has ended in any case.
             pass
         if link.asleep:
-            # It has said so last.
+            # It has reported that last.
             return
         if link in self._all and link.open and error.reset:
             self._suspend(link, str(error))
@@ -852,7 +853,7 @@ class TCPCarrier:
             self._drop(link, str(error), quiet=True, final=error.refused, sure=closed or error.refused)
 
     def _suspend(self, link: Link, reason: str) -> None:
-        """A connection was reset: have it made again, within the time of the keep-alive."""
+        """Restore a connection that was reset, within the time of the keep-alive."""
         log.info("%s: the connection with %s is made again: %s", shown(self.name), shown(link.peer), reason)
         self._unwatch(link)
         link.suspend()
@@ -867,7 +868,8 @@ class TCPCarrier:
             self._dial_later(peer, 0)
 
     def _give_up(self, link: Link, reason: str) -> None:
-        """End a connection that was reset when its time is over; one that has said that it is stopped is waited for."""
+        """End a reset connection when its time has passed; a server that has reported that it is stopped is waited
+        for."""
 
         def late() -> None:
             if link.pulse.away:
@@ -887,7 +889,7 @@ class TCPCarrier:
             self._loop.unwatch(link.fd)
 
     def _watch(self, link: Link, write: bool) -> None:
-        """Wait for room to send only while something waits to be sent."""
+        """Wait for room to send only while bytes wait to be sent."""
         events = READ | WRITE if write else READ
         if events != link.watched and not link.closed:
             link.watched = events
@@ -954,7 +956,7 @@ class TCPCarrier:
         elif answer:
             self._put(link, answer)
             if link.handshake.proved:
-                # The other one may take this one for a member from here on: to hang up would be its end there.
+                # The other side may take this server for a member from here on: to hang up would be its end there.
                 self._limit(link, self._keep_alive)
 
     def _open(self, link: Link, answer: bytes) -> None:
@@ -968,12 +970,12 @@ class TCPCarrier:
             raise HandshakeError(f"{shown(name)} says nothing of its life")
         if self._circle.is_over(theirs.life):
             raise HandshakeError(f"{shown(name)} counts as lost")
-        # One that has dialed, and proved who it is, may be there for the other side.
+        # A server that has dialed, and proved who it is, may be present for the other side.
         closing = self._closing and not link.dials and name not in self._waiting
         if before is not None or theirs.link or closing or not self._circle.admits(name, theirs.life):
             raise HandshakeError(f"{shown(name)} is connected already", again=True)
         if self._folder and not link.dials:
-            # Where it was found is where it is not looked for after its end.
+            # It was found there, and is not looked up there after its end.
             address = rendezvous.find(self._folder, name).get(name)
             if address is not None:
                 self._meet(name, (address,), 0)
@@ -982,7 +984,7 @@ class TCPCarrier:
         link.begin()
         new = name not in self._circle.present
         with self._first:
-            # What waits for it comes before what is sent from here on.
+            # Messages that wait for it are sent before all later ones.
             for message in self._waiting.pop(name, ()):
                 self._put(link, message)
             self._links[name] = link
@@ -998,7 +1000,7 @@ class TCPCarrier:
             self._have_acknowledged(link)
 
     def _no_more_dialed(self, name: str, link: Link) -> None:
-        """A connection with a server is there: others that are being made are not needed."""
+        """Stop other attempts to connect with a server, which is connected now."""
         peer = self._peers.get(name)
         if peer is not None:
             peer.met = True
@@ -1010,10 +1012,10 @@ class TCPCarrier:
                     self._drop(rival, "")
 
     def _settle(self, link: Link, answer: bytes) -> None:
-        """Both sides of a connection have proved who they are; say so before anything else is sent."""
+        """Both sides of a connection have proved who they are; send that before anything else."""
         if not link.dials:
             host, (told, port) = link.address[0], link.handshake.listens
-            # Another address is seen where those of one side are translated: it cannot be dialed there.
+            # Another address is seen if the addresses of one side are translated: it cannot be dialed there.
             link.address = host, port if told == _plain(host) else 0
         link.control = lambda data: self._control(link, data)
         self._proven(link)
@@ -1023,7 +1025,7 @@ class TCPCarrier:
             self._put(link, answer)
 
     def _resume(self, before: Link, link: Link, answer: bytes) -> None:
-        """A connection takes the place of one that was reset."""
+        """Put a connection in the place of a reset one."""
         self._settle(link, answer)
         try:
             link.replace(before)
@@ -1049,7 +1051,7 @@ class TCPCarrier:
     def _refuse(self, link: Link, error: HandshakeError) -> None:
         if not link.dials:
             self._put(link, refusal(error))
-        # One that leaves may be about to make a connection.
+        # A server that leaves may be about to make a connection.
         quiet = error.again or self._circle.is_over(link.handshake.theirs.life)
         self._drop(link, str(error), quiet=quiet, grave=not error.again, final=not error.again)
 
@@ -1067,7 +1069,7 @@ class TCPCarrier:
 
         Args:
             link: The connection.
-            reason: Why, for a person; empty where it is in order.
+            reason: Why, for a person; empty if it is in order.
             quiet: It is common among unknown peers.
             grave: It is likely to happen again.
             final: A connection that was reset cannot be made again.
@@ -1085,7 +1087,7 @@ class TCPCarrier:
             dialed[0].link = None
             self._missed(dialed[0], reason, grave=grave, final=final, sure=sure)
         elif link.heir is not None:
-            # It has gone on.
+            # Another connection has taken its place.
             return
         elif self._links.get(name) is link:
             del self._links[name]
@@ -1099,10 +1101,10 @@ class TCPCarrier:
                 reason,
             )
 
-    # The servers that are there
+    # Present servers
 
     def _appear(self, name: str) -> None:
-        """A server is there, connected or not."""
+        """A server is present, connected or not."""
         peer = self._peers.get(name)
         if peer is not None:
             peer.met = True
@@ -1112,11 +1114,11 @@ class TCPCarrier:
             self._call(self._on_change, name, True)
 
     def _vanish(self, name: str, reason: str, sure: bool = False) -> None:
-        """A server is there no more.
+        """A server is no longer present.
 
         Args:
             name: Its name.
-            reason: Why, for a person; empty where it is in order.
+            reason: Why, for a person; empty if it is in order.
             sure: It has ended, for all.
         """
         if name not in self._circle.present:
@@ -1129,10 +1131,10 @@ class TCPCarrier:
         link = self._links.get(name)
         self._circle.lost(name, sure, left=not reason)
         with self._first:
-            # What comes from here on is for another one of this name.
+            # Later messages are for another server of this name.
             self._waiting.pop(name, None)
         if link is not None:
-            # One that was let go.
+            # It was let go.
             self._drop(link, "")
         self._reasons[name] = reason
         if reason and not self._closing:
@@ -1146,7 +1148,7 @@ class TCPCarrier:
         self._drop(link, reason, sure=sure)
 
     def _ended_elsewhere(self, name: str, left: bool) -> None:
-        """Others have seen that a server has ended: its connection here does so by itself, if it is not silent."""
+        """Others have observed the end of a server: its connection here ends too, if it is not silent."""
         link = self._links.get(name)
         reason = "" if left else "others have seen its end"
         if link is None or link.closed:
@@ -1156,7 +1158,7 @@ class TCPCarrier:
         self._loop.later(ENDING_SECONDS, lambda: self._drop(link, reason, sure=True))
 
     def _expelled(self) -> None:
-        """The others have lost this server, as they do one that leaves."""
+        """The others have lost this server, as they lose a server that leaves."""
         if self._closing:
             return
         log.warning("%s: the other servers count this one as lost: it goes on alone", shown(self.name))
@@ -1171,7 +1173,7 @@ class TCPCarrier:
             self._meet(name, where, 0)
 
     def _control(self, link: Link, data: bytes) -> None:
-        """Take in a frame of the carriers' own."""
+        """Process a frame of the carriers."""
         kind, parts = codec.unpack(data)
         if kind in circle.KINDS:
             self._circle.take(link, kind, parts)
@@ -1184,10 +1186,10 @@ class TCPCarrier:
         else:
             self._pulse.take(link.peer, link, data)
 
-    # Which connections are needed
+    # Needed connections
 
     def _review(self) -> None:
-        """Look soon with whom this server is to be connected."""
+        """Check soon which servers this one has to be connected with."""
         if not self._circle.sparse or self._closing:
             return
         now = time.monotonic()
@@ -1209,12 +1211,12 @@ class TCPCarrier:
         for name in unmet:
             peer = self._peers[name]
             if peer.link is None and (peer.timer is None or (name in near and peer.far)):
-                # Of one that is there already this server is about to hear.
+                # Of a present server this one is about to get a record.
                 peer.far = name not in near
                 self._dial_later(peer, FAR_SECONDS + _about(_far_seconds(len(unmet))) if peer.far else 0)
 
     def _reach(self, name: str) -> None:
-        """Have a connection made with a server that is there, unless there is one."""
+        """Make a connection with a present server, unless there is one."""
         link = self._links.get(name)
         if name not in self._circle.present or name in self._again or (link is not None and not link.asleep):
             return
@@ -1273,13 +1275,13 @@ class TCPCarrier:
             self._fall_asleep(link)
 
     def _fall_asleep(self, link: Link) -> None:
-        """A connection is let go: it is made again when something is sent."""
+        """Let a connection go: it is restored when a message is sent."""
         if link.closed:
             return
         self._unwatch(link)
         link.suspend(asleep=True)
         if link.unsent:
-            # Sent while the other side let it go.
+            # These were sent while the other side let it go.
             self._reach(link.peer)
 
     def _call(self, function: OnChange, name: str, here: bool) -> None:
@@ -1298,12 +1300,12 @@ def _about(seconds: float) -> float:
 
 
 def _far_seconds(count: int) -> float:
-    """Return the time in which servers that are other ones' neighbours are dialed, so that few are at a time."""
+    """Return the time in which other servers' neighbours are dialed, so that few are dialed at a time."""
     return FAR_SECONDS * (1 + count / MAX_FAR)
 
 
 def _plain(host: str) -> str:
-    """Return an IPv4 address as such, where it is written as one of IPv6."""
+    """Return an IPv4 address as such, if it is written as an IPv6 address."""
     return host.removeprefix("::ffff:")
 
 
@@ -1321,7 +1323,7 @@ def _check(
     mesh: int,
     keep_alive: float,
 ) -> None:
-    """Raise where an argument of a carrier cannot be one."""
+    """Raise if an argument of a carrier is not possible."""
     if not isinstance(secret, bytes | bytearray):
         raise TypeError(f"a secret is bytes, not {type(secret).__name__}")
     for place in (listen, *dict(peers).values()):
