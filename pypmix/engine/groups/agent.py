@@ -77,8 +77,8 @@ class Agent:
         stamps: See `Addresses`.
 
     Attributes:
-            standing: The groups of this process.
-            addresses: The procs behind the names of groups and connections.
+        standing: The groups of this process.
+        addresses: The procs behind the names of groups and connections.
     """
 
     def __init__(self, port: Port, *, keeps: bool = False, stamps: bool = False) -> None:
@@ -135,7 +135,7 @@ class Agent:
 
         Args:
             name: The name.
-                joins: Whether an accepted invitation to a group of this name counts.
+            joins: Whether an accepted invitation to a group of this name counts.
         """
         inviting, joining, constructing, entering = map(self._parts.get, MAKERS)
         whole = Proc.unchecked(name, RANK_WILDCARD)

@@ -259,8 +259,11 @@ class Constructing:
         )
 
     def _complete(self, call: _Call, result: GroupResults, unknown: list[Proc]) -> None:
-        """Request the data that the answer lacks: the sizes of jobs that were named as a whole, even by servers, and
-        the members' infos, if the server gives them only to procs that ask."""
+        """Request the data that the answer lacks, and form the group.
+
+        These are the sizes of jobs that were named as a whole, even by servers, and the members' infos, if the server
+        gives them only to procs that ask.
+        """
         if unknown:
             job = unknown.pop()
 

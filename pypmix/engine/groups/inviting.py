@@ -731,10 +731,10 @@ class Inviting:
         """Give an invitation up, for all.
 
         Args:
-                invitation: The invitation.
-                why: The reason, in words.
-                cause: The error for the caller.
-                told: The event of this process that has informed some procs already.
+            invitation: The invitation.
+            why: The reason, in words.
+            cause: The error for the caller.
+            told: The event of this process that has informed some procs already.
         """
         if invitation.ended:
             return

@@ -39,12 +39,12 @@ class Membership:
 
     Args:
         members: The members by group rank.
-            admitted: The members that the group did not begin with.
+        admitted: The members that the group did not begin with.
 
     Attributes:
-            admitted: The admitted members at present.
-            departed: The last life of each proc that has ended.
-            last_place: The last place that was assigned by an admission.
+        admitted: The admitted members at present.
+        departed: The last life of each proc that has ended.
+        last_place: The last place that was assigned by an admission.
     """
 
     def __init__(self, members: Iterable[Proc], admitted: Mapping[Proc, Admission]) -> None:

@@ -159,10 +159,10 @@ def results_of(
     """Return the results of a construct from the answer of a server or a library.
 
     Args:
-            infos: The infos of the answer.
-            partial: Whether the answer reports that the group is not complete.
-            members: The members, unless they are among the infos.
-            context_id: The context id, unless it is among the infos.
+        infos: The infos of the answer.
+        partial: Whether the answer reports that the group is not complete.
+        members: The members, unless they are among the infos.
+        context_id: The context id, unless it is among the infos.
     """
     others = []
     for info in infos:

@@ -206,8 +206,8 @@ def verdict_of(status: int, results: Iterable[Info]) -> str:
     """Return the answer of the handlers of an event: `ABORT`, `CLAIM` or `GO_ON`.
 
     Args:
-            status: The status of the last handler.
-            results: The results of all handlers, with the status of each.
+        status: The status of the last handler.
+        results: The results of all handlers, with the status of each.
     """
     results = tuple(results)
     if status == statuses.GROUP_CONSTRUCT_ABORT or any(

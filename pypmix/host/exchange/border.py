@@ -1,5 +1,4 @@
-"""The border of a cluster: a server names its own jobs plainly; between clusters the name of a job contains its
-cluster.
+"""The border of a cluster: inside, its jobs have plain names; between clusters, names contain the cluster.
 
 To its server, and to the host, a job of the cluster is `job`, and a job of another cluster `B:job`. Messages to other
 clusters name the first one `A:job`. Names are translated if they are procs or nspaces by their type; texts that a

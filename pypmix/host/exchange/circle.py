@@ -287,8 +287,7 @@ class Circle:
             self._port.review()
 
     def follow(self, name: str) -> None:
-        """Continue with another server of that name, if there is one, when the end of the last one has been
-        reported."""
+        """Continue with another server of that name, if any, when the end of the last one has been reported."""
         entry = self._roll.following(name)
         if entry is not None:
             self._hear(None, b"", entry)

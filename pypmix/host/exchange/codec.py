@@ -113,8 +113,7 @@ _count = _Count()
 
 
 def counted(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    """Return a function that reads a message, or a part of one: its procs and values are added to the count of the
-    whole."""
+    """Return a function that reads a message, or a part of one, and adds its procs and values to the whole count."""
 
     def counting(data: bytes) -> T:
         if _count.left is not None:

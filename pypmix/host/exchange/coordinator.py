@@ -258,8 +258,7 @@ class Held:
         return [key for server, part in self.parts for key in part.keys(server)]
 
     def drop(self, servers: Container[str]) -> bool:
-        """Drop the contributions of some servers, which are void or have arrived another way. Return True if any is
-        left.
+        """Drop the void or repeated contributions of some servers. Return True if any is left.
 
         An object without any is answered with the others of its round.
         """
@@ -393,8 +392,7 @@ class Coordinator:
 
     Args:
         session: The present servers, and the clock.
-        forward: Gives a contribution to the server where offers meet; returns a function that gives it up with a
-            status.
+        forward: Gives a contribution to the server where offers meet; returns a function to give it up with a status.
 
     Attributes:
         places: The server of each proc.
@@ -492,8 +490,7 @@ class Coordinator:
         return None
 
     def _refused(self, part: Part) -> Outcome | None:
-        """Return the reason to refuse a contribution: another server coordinates it, or a server that it needs is
-        lost."""
+        """Return why to refuse a contribution: another server coordinates it, or a server that it needs is lost."""
         if part.rule.unknown and coordinator_of(self._session.members) != self.name:
             return Outcome(moved=True)
         gone = self._session.gone.intersection(part.servers or part.party.servers) if part.rule.loss_ends else ()
@@ -715,8 +712,7 @@ class Coordinator:
             self._drop_empty(round)
 
     def over(self, part: Part) -> None:
-        """A construct that this server has taken part in has ended: end the contributions that still wait for it
-        here."""
+        """End contributions that still wait here for a construct of this server that has ended."""
         for round in list(self._rounds.get((CONSTRUCT, part.name), ())):
             if round.held and self.name not in round and not round.members.isdisjoint(part.procs):
                 self._end(round, deciding.failure(deciding.ABORT, "it has ended without them"))
@@ -788,8 +784,7 @@ class Coordinator:
         return waiting, gone, any(map(may_come, servers.get(self.name, ())))
 
     def _may_come(self, round: Round) -> Callable[[Proc], bool]:
-        """Return a predicate that is true for members that take part: they have not ended, and have not left the
-        group."""
+        """Return a predicate that is true for members that have not ended, and have not left the group."""
         incarnation = max([part.incarnation for held in round.held for _, part in held.parts])
         left = self._left_of(round.kind, round.name)
         is_missing = self.places.is_missing

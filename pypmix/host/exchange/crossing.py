@@ -331,8 +331,7 @@ class Crossing:
     def _depart(self, procs: tuple[Proc, ...]) -> None:
         """Record that procs of any server have ended."""
         found = self._places.depart(procs)
-        # Before collectives end by it: members get reports of members that are missing from the destruct of their
-        # group.
+        # Before collectives end by it: members get reports of members that their group's destruct misses.
         self._remove_departed(found)
         self._review()
         if self._gone is not None:

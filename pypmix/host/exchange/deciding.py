@@ -1,5 +1,4 @@
-"""The end of a collective, decided from the contributions of servers. Pure functions: no clock, no message, no
-state."""
+"""The end of a collective, decided from the servers' contributions. Pure functions: no clock, message or state."""
 
 from __future__ import annotations
 

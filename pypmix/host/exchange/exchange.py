@@ -459,8 +459,7 @@ class Exchange:
             self._telling.tell(told)
 
     def aside(self, to: str, topic: str, data: bytes) -> None:
-        """Send another server a message that it processes even while it holds this one; in a callback of the
-        exchange."""
+        """Send a message that another server processes even while it holds this one; in a callback of the exchange."""
         if to in self._here and not self._closed:
             self._carrier.send(to, codec.pack(ASIDE, TEXT.write(topic), data))
 

@@ -147,8 +147,7 @@ class Participant:
         self._inquiries = Inquiries(session, self.coordinator.decided.find, self._expects)
         self._absences: list[tuple[tuple[int, str], OnAnswer]] = []
         self.expire: Expire = lambda _kind, _name, _procs, done: done()
-        """Ends an operation that clients of this server have begun and not all of them have called, and calls a
-        function."""
+        """Ends an operation that some clients of this server have not called yet, and calls a function."""
         session.handle(UP, self._came_up)
         session.handle(ABSENT, self._asked_absent)
         session.handle(TIME_IS_OVER, self._asked_to_expire)
@@ -353,8 +352,7 @@ class Participant:
         if isinstance(error, ServerLost | Unreachable) and not own.part.rule.loss_ends:
             root, own.root, own.to = own.root, "", None
             if root != to and self._session.has(root):
-                # A server on the way is lost, or has lost the coordinator. A contribution is given up once more if it
-                # was before.
+                # A server on the way is lost, or has lost the coordinator. Repeat that a contribution was given up.
                 self._send_to(own, root)
                 if own.cancelled is not None:
                     self._tell_given_up(own, own.cancelled)

@@ -113,11 +113,9 @@ class Places:
         self._over: dict[str, Sequence[int]] = {}
         """Former jobs, and their ranks."""
         self._named: dict[tuple[Proc, ...], Party] = {}
-        """Sets of procs by the form in which they were named, until one of their jobs starts or ends: they are used
-        again."""
+        """Sets of procs as they were named, until one of their jobs starts or ends: the same are used again."""
         self._parties: dict[bytes, Party] = {}
-        """The same sets by their bytes: if other servers name the same set, it is the same object, without a
-        comparison."""
+        """The same sets by their bytes: a set that other servers name is the same object, without a comparison."""
         self.plain: dict[bytes, tuple[str, Party]] = {}
         """Collectives by the bytes in which another server has named them and their procs: the same are used again."""
         self.any_missing = False
@@ -336,8 +334,7 @@ class Places:
         return party
 
     def stands(self, party: Party) -> bool:
-        """Return True if procs are on the same servers as when they were named: none of their jobs has started or
-        ended."""
+        """Return True if procs are where they were when they were named: none of their jobs has started or ended."""
         return not party.unknown and self._parties.get(party.packed) is party
 
     def read(self, data: bytes) -> Party:

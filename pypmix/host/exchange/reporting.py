@@ -49,8 +49,7 @@ _BASIS = struct.Struct("!qq")
 _COUNTS: Field[tuple[tuple[str, int], ...]] = many(message(NAME, NUMBER))
 
 _REPORT: Field[tuple[int, News, tuple[tuple[str, int], ...]]] = message(NUMBER, NEWS, _COUNTS)
-"""The number of the last of these news, the news, and how many messages their sender has sent lately to which
-servers."""
+"""The number of the last of these news, the news, and the counts of messages that their sender has sent lately."""
 
 _FORWARDED: Field[tuple[tuple[str, int, News, tuple[tuple[str, int], ...]], ...]] = many(
     message(NAME, NUMBER, NEWS, _COUNTS)

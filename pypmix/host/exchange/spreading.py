@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.kinds import Session, Spread
 
     Name = tuple[int, str, str, int]
-    """A collective's kind and name, the server that has decided it, and the number that this server has assigned to
-    it."""
+    """A collective's kind and name, the server that has decided it, and that server's number for it."""
 
 DATA = "pypmix.collective.data"
 VOID = "pypmix.collective.void"

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
         """The stream of a server, at the switch; each method is called on one thread."""
 
         def read(self) -> bytes:
-            """Return the bytes that have arrived, and wait for them; empty at the end. Raises an exception if it
-            breaks."""
+            """Wait for bytes and return them; empty at the end. Raises an exception if the stream breaks."""
 
         def write(self, data: bytes) -> None:
             """Pass bytes on, and wait until they are taken. Raises an exception if it breaks."""
@@ -214,8 +213,7 @@ class SwitchCarrier:
         return self._reasons.get(name, "")
 
     def heard_by_all(self, name: str) -> bool:
-        """Return True: the carriers of all others know the end of a server, or will, since the switch reports it to
-        all."""
+        """Return True: the switch reports the end of a server to the carriers of all others."""
         # Further reports by an exchange might be taken for news of the next process of that name.
         return True
 

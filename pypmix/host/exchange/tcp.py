@@ -506,8 +506,7 @@ class TCPCarrier:
                 continue
             if link.open:
                 # It is read until the other side has closed as well: a socket with unread data would be reset, and the
-                # other side would lose what it has not read. A connection that is reset all the same may be restored in
-                # time.
+                # other side would lose what it has not read. A reset connection may be restored in time.
                 self._put(link, GOODBYE)
                 link.finish()
             elif link.peer not in self._again:
@@ -868,8 +867,7 @@ class TCPCarrier:
             self._dial_later(peer, 0)
 
     def _give_up(self, link: Link, reason: str) -> None:
-        """End a reset connection when its time has passed; a server that has reported that it is stopped is waited
-        for."""
+        """End a reset connection when its time has passed; wait for a server that has reported that it is stopped."""
 
         def late() -> None:
             if link.pulse.away:

@@ -386,8 +386,7 @@ class Telling:
             del self._origins[name]
 
     def _late(self, part: Part, origin: _Origin) -> None:
-        """Stop waiting for earlier messages: they will never arrive, as when only one side has begun a new
-        connection."""
+        """Stop waiting for earlier messages that never arrive, as when only one side has begun a new connection."""
         if part.number in origin.early and self._origins.get(part.origin) is origin:
             log.warning("%s: what %s has sent before does not come", shown(self._teller.name), shown(part.origin))
             origin.early[part.number] = 0, part.text

@@ -371,8 +371,7 @@ class Relay:
                     self._stop(lane)
                     self._hand_down(lane, self._waiting(lane), None, lost((name,), lane.name[2]))
             elif not here and index_in(lane.names, name) is not None:
-                # It ends with that server. The coordinator may have forgotten its procs before this arrived, and not
-                # know.
+                # It ends with that server, whose procs the coordinator may have forgotten before this arrived.
                 for passed, sent in lane.sent.items():
                     if sent.to != name:
                         gone = CANCEL.write((passed, statuses.ERR_UNREACH, "", (name,)))
