@@ -118,7 +118,7 @@ class _Election:
         self.decided: Callable[[Outcome], None] = _ignored
         self.order: list[Proc] = []
         self.everybody: list[Proc] = []
-        """All procs that have ever taken part, in the order of the membership; `order` has the ones that still do."""
+        """All procs that have ever taken part, in the order of the membership; `order` has the procs that still do."""
         self.state = States.START
         self.head: Proc | None = None
         """The coordinator."""

@@ -356,7 +356,7 @@ class Inviting:
         self._send_invited(invitation, [each for each in silent if each not in invitation.ours])
 
     def _add(self, invitation: Invitation, added: Iterable[Proc]) -> None:
-        """Invite procs; the ones that have ended count as failed at once."""
+        """Invite procs; ended procs count as failed at once."""
         added = list(dict.fromkeys(added))
         invitation.order = list(dict.fromkeys(invitation.order + added))
         for each in added:

@@ -133,7 +133,7 @@ class Group:
 
 
 class _Expected:
-    """A group that is being formed: the number of ended procs at its begin, and the events about it so far."""
+    """A group that is being formed: the number of ended procs at its start, and the events about it so far."""
 
     def __init__(self, since: int) -> None:
         self.since = since

@@ -1,4 +1,4 @@
-"""The servers of one job talk to each other: a carrier, an exchange on top of it, a crossing on top of that."""
+"""Messages between the servers of one job: a carrier, an exchange on top of it, a crossing on top of that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers that are present for a carrier, and the ones that it has to be connected with.
+"""The servers that are present for a carrier, and the servers that it has to be connected with.
 
 Theory of operation. As long as a server knows few others (`mesh`), it is connected with all of them, and they are
 present while they are connected. Once it knows more, and from then on, it is connected with its neighbours alone,
@@ -306,7 +306,7 @@ class Circle:
         self._port.tell(link, codec.pack(DIGEST, self._roll.digest()))
 
     def _tell(self, link: Link) -> None:
-        """Send another server the changes that it does not know, except for the ones that it has sent."""
+        """Send another server the changes that it does not know, except for changes that it has sent itself."""
         changes = self._roll.since(link.told, link.handshake.theirs.life)
         link.told = self._roll.last
         for piece in pieces(changes):

@@ -366,7 +366,7 @@ class Crossing:
         Args:
             group: Its name.
             gone: These members.
-            members: The members on this server: the ones that got the report of the end before they called the
+            members: The members on this server: a member that got the report of the end before it called the
                 construct cannot distinguish it from the end of an earlier process of that name.
         """
         self._remove_departed(gone)

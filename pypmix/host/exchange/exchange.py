@@ -148,7 +148,7 @@ class Underway(Record):
     Attributes:
         signature: The signature, or the request's topic.
         servers: The participants, or the server that is asked.
-        missing: The ones that have not contributed, as far as this server knows.
+        missing: The servers that have not contributed, as far as this server knows.
         since: When it began, on the exchange's clock.
     """
 

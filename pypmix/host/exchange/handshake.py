@@ -62,7 +62,7 @@ NEW = Progress()
 
 
 class HandshakeError(Exception):
-    """The other side cannot be talked to; the text says why.
+    """The handshake has failed; the text says why.
 
     Attributes:
         again: Whether it may be tried again soon.

@@ -127,7 +127,7 @@ class Own:
 
 
 class Participant:
-    """The collectives that one server takes part in, and the ones that it coordinates.
+    """The collectives that one server takes part in, and the collectives that it coordinates.
 
     Args:
         session: The exchange.

@@ -255,7 +255,7 @@ class Places:
     # Procs
 
     def depart(self, procs: Iterable[Proc]) -> list[Proc]:
-        """Record that procs have ended. Return the ones that are of known jobs."""
+        """Record that procs have ended. Return the procs of known jobs."""
         found = [proc for proc in procs if proc.nspace in self._jobs and proc.rank < RANK_VALID]
         for nspace, rank in found:
             self._jobs[nspace].departed.add(rank)

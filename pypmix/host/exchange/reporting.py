@@ -14,7 +14,7 @@ server, and wait there until these have arrived: a proc contributes before it ex
 
 A server that joins later gets the descriptions of all jobs, and then what has happened to their procs (`introduce`).
 
-Servers without a launcher tell each other instead (`announcing`). All of this happens in turns of the exchange.
+Servers without a launcher report to each other instead (`announcing`). All of this happens in turns of the exchange.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ broadcast says how many messages its origin has sent lately to which servers, an
 server that joins later gets the number after which it gets all broadcasts, when it has got the state before them.
 
 A server that leaves waits until all have its broadcasts, since the report of its departure takes other ways. After a
-while it sends the ones that not all have to each server itself. A server that has to leave because it lacks a
+while it sends each broadcast that not all have to each server itself. A server that has to leave because it lacks a
 connection does not wait, and reports that past all other messages: some may never get its broadcasts.
 
 A broadcast can arrive before the report that its origin has joined, or after the report that it is lost. It is kept

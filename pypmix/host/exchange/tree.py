@@ -31,8 +31,8 @@ and so does the coordinator. All other collectives continue:
 
 * With a server in the middle the way of the decision is lost. The contributions that passed through it may have reached
   the coordinator, or not, or their decision may have returned as far as that server. The servers that had sent them to
-  it send them again, with the same numbers, to the coordinator directly. It answers the ones that it has decided
-  already, and takes the others in place of the earlier ones (`Coordinator`).
+  it send them again, with the same numbers, to the coordinator directly. It answers the contributions that it has
+  decided already, and takes the others in place of the earlier ones (`Coordinator`).
 * With the coordinator all is void. Each server that has passed contributions on reports that to the servers below it,
   and all continue as described in `participant`, up another tree.
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     Parts = tuple[tuple[str, Part], ...]
     Name = tuple[str, int, str, tuple[str, ...], bytes, bool]
-    """A lane: root, kind and name of the collective, the servers or procs, and whether its servers may come again."""
+    """A lane: root, kind and name of the collective, the servers or procs, and whether its servers may contribute again."""
 
 UP = "pypmix.collective.up"
 ABSENT = "pypmix.collective.absent"
