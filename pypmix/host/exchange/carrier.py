@@ -39,7 +39,7 @@ def check(message: bytes, most: int) -> None:
 class Carrier(Protocol):
     """Messages between the servers of one job: reliable, and in order between any two of them, while both live.
 
-    A carrier calls `on_message` and `on_change` one at a time, on a separate thread or where a caller pumps it, and
+    A carrier calls `on_message` and `on_change` one at a time, on a thread of its own or where somebody pumps it, and
     never while it holds a lock: they may call `send` and `close`. They do not block.
 
     Attributes:
@@ -50,17 +50,17 @@ class Carrier(Protocol):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of all servers that are present according to `on_change`, this one included; sorted."""
+        """The names of all servers that are there now as far as `on_change` has told, this one included; sorted."""
 
     def send(self, to: str, message: bytes) -> None:
         """Send a message and return at once; from any thread.
 
-        A message to a server that is absent, or that leaves before it has read it, is lost without an error;
-        `on_change` reports that server. A server that does not read its messages is taken for lost.
+        One to a server that is not there, or that goes before it has read it, is lost without an error; `on_change`
+        tells of it. A server that does not read what it is sent is taken for gone.
 
         Args:
             to: The server's name.
-            message: The message; not empty.
+            message: What it is to be told; not empty.
 
         Raises:
             OverflowError: The message is longer than this carrier takes.
@@ -69,10 +69,10 @@ class Carrier(Protocol):
     def listen(self, on_message: OnMessage, on_change: OnChange) -> None:
         """Begin to call these; called once, before the first message is sent.
 
-        `on_change` is called with True for each server that is present or joins later, before its first message, and
-        with False when it has left, after its last one. A server that returns after that is a new one under the same
-        name: no message of the old one arrives later.
+        `on_change` comes with True for each server that is there or comes later, before its first message, and with
+        False when it has gone, after its last one. A server that comes back after that is a new one under the same
+        name: nothing of the old one's comes any more.
         """
 
     def close(self) -> None:
-        """Leave: the others get a report of that, and nothing is called from then on. May be called twice."""
+        """Leave: the others are told that this server has gone, and nothing is called any more. May be called twice."""

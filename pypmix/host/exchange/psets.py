@@ -133,7 +133,7 @@ class Psets:
         self._end(name, [mark for mark, members in known.items() if members in gone], marks)
 
     def _end(self, name: str, gone: Iterable[str], heard: Iterable[str], whole: bool = False) -> None:
-        """End definitions; report each one that the sender did not know, or that was known here first."""
+        """End definitions; report each that the sender did not know, or that was known here first."""
         known = self._sets.get(name, {})
         news = []
         for mark in gone:

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     Parts = tuple[tuple[str, Part], ...]
     Name = tuple[str, int, str, tuple[str, ...], bytes, bool]
-    """A lane: root, kind and name of the collective, the servers or procs, and whether its servers may contribute again."""
+    """A lane: root, kind and name of the collective, servers or procs, and whether servers may contribute again."""
 
 UP = "pypmix.collective.up"
 ABSENT = "pypmix.collective.absent"
