@@ -134,6 +134,8 @@ def masked(line: str, host: str) -> str:
     line = re.sub(r"pypmix-\d+-[0-9a-z]{8}(?=@)", "JOB", line)
     line = re.sub(r"^.*, (?=\d+ cores, Python )", "PROCESSOR, ", line)
     line = re.sub(r"\d[\d,]*(\.\d+)*( (s|ms|µs)\b)?", lambda found: "TIME" if found[2] else "0", line)
+    # Which of a rank's calls take the most time differs.
+    line = re.sub(r"\b[a-z]+ TIME(, [a-z]+ TIME)+", "CALLS", line)
     line = re.sub("█+", "█", line)
     cells = [", ".join(sorted(cell.split(", "))) for cell in re.split(r"\s{2,}", line.strip())]
     return " ".join(cells)

@@ -154,7 +154,7 @@ WRONG: list[tuple[str, Callable[[Any], object]]] = [
     ("from 0, not -1", lambda cluster: cluster.delay(0, -1)),
     ("from 0, not 'x'", lambda cluster: cluster.delay(0, "x")),
     ("'node7' is not a node", lambda cluster: cluster.lose("node7")),
-    ("no node 7", lambda cluster: cluster.lose(7)),
+    ("7 is not a node", lambda cluster: cluster.lose(7)),
     ("no rank 99: the ranks are 0 to 1", lambda cluster: cluster.kill(99)),
     ("no rank '1': the ranks are 0 to 1", lambda cluster: cluster.kill("1")),
     ("no rank -1: the ranks are 0 to 1", lambda cluster: cluster.stop(-1)),
