@@ -50,6 +50,8 @@ def test_without_trouble_everything_succeeds(seed, servers, radix):
 @given(st.integers(0, 2**32), SERVERS, RADIX, st.integers(0, 8))
 # The news of a proc that has gone overtake the contribution of its server.
 @example(49788, 3, 1, 1)
+# Two connects of the same procs, which servers name in different orders, and call in different orders.
+@example(3289616, 6, 2, 2)
 def test_departures_cross_with_everything(seed, servers, radix, departures):
     with of_radix(radix):
         world = World(Random(seed), servers)

@@ -59,9 +59,10 @@ if TYPE_CHECKING:
 
     from pypmix.host.exchange.kinds import OnAnswer, Part, Session, Timer
     from pypmix.standard.errors import PMIxError
+    from pypmix.standard.types import Proc
 
     Parts = tuple[tuple[str, Part], ...]
-    Name = tuple[str, int, str, tuple[str, ...], bytes, bool]
+    Name = tuple[str, int, str, tuple[str, ...], frozenset[Proc], bool]
     """A lane: root, kind and name of the collective, servers or procs, and whether servers may contribute again."""
 
 UP = "pypmix.collective.up"
@@ -256,7 +257,9 @@ class Relay:
         """Add contributions of a server below, or of this one; `answer` is called with the decision."""
         first = parts[0][1]
         names = first.servers or first.party.names
-        name = root, first.kind, first.name, first.servers, first.party.packed, deciding.takes_rounds(first)
+        # Not by the order of the procs: of two collectives of the same procs, the first contribution of each server
+        # belongs to one, in whatever order it names them.
+        name = root, first.kind, first.name, first.servers, first.party.members, deciding.takes_rounds(first)
         servers = {server for head, part in parts for server in part.covers or (head,)}
         lanes = self._lanes.setdefault(name, [])
         lane = next((lane for lane in lanes if lane.servers.isdisjoint(servers)), None)
