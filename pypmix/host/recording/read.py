@@ -76,7 +76,7 @@ class Recording(Record):
     path: str
     entries: tuple[Entry, ...]
     cut: bool = False
-    """Whether the last line is incomplete: the process was killed while it wrote."""
+    """Whether the last line is incomplete because the process was killed while it wrote."""
 
 
 def read(path: str | os.PathLike[str]) -> Recording:
