@@ -162,7 +162,7 @@ def other_users() -> list[str]:
 def _warn_of_others() -> None:
     """Warn that other users can end a server of libpmix, if there are any."""
     if users := other_users():
-        say(f"{listed(users)} run processes on this machine; {OPEN_TO_ALL}")
+        say(f"processes of {listed(users)} run on this machine; {OPEN_TO_ALL}")
 
 
 def _settings(request: Request) -> dict[str, Any]:

@@ -240,7 +240,7 @@ def test_a_client_that_is_not_closed_is_finalized_at_exit(ranks, kind: str) -> N
 
 def test_a_client_is_finalized_even_if_nobody_holds_it(ranks) -> None:
     code, output = ranks("pypmix.Client().open().put('a', 1)\ngc.collect()\nprint('end', flush=True)")
-    assert code == 0 and output.count("end") == 2, output
+    assert code == 0 and output.splitlines().count("end") == 2, output
 
 
 def test_an_exit_code_stays_that_of_the_process(ranks) -> None:
