@@ -424,16 +424,13 @@ class Collective(Generic[M, T]):
         now = self.membership.tracker.clock.now()
         if self.due is not None and self.due <= now:
             self._overdue()
-        elif member in self.limits:
-            self.limits = {each: due for each, due in self.limits.items() if each != member}
-            due = min(self.limits.values(), default=None)
-            if due != self.due:
-                self.due = due
-                if due is not None:
-                    self.time(due - now, self._overdue)
-                elif self._timer is not None:
-                    self._timer.cancel()
-                    self._timer = None
+        elif member in self.limits and self.limits.pop(member) == self.due:
+            self.due = min(self.limits.values(), default=None)
+            if self.due is not None:
+                self.time(self.due - now, self._overdue)
+            elif self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
     def time(self, seconds: float, function: Callable[[], None]) -> None:
         """Schedule a call, in place of the one scheduled before; the end of the operation cancels it."""
