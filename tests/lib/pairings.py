@@ -1341,18 +1341,28 @@ def command_line(server: str, parts: Sequence[Part], options: Sequence[str] = ()
     elif server.startswith(HOSTED):
         start = [*own, "--server-engine", "native", "--server-libpmix", library_path(server.removeprefix(HOSTED))]
     elif server == ROOT_SERVER:
-        start = ["prterun", *machine.PRTERUN_OPTIONS]
+        start = [*_one_store(parts), "prterun", *machine.PRTERUN_OPTIONS]
     else:
         launcher = machine.launcher(server)
         assert launcher is not None, server
         wide = machine.PRTERUN_OPTIONS if server.startswith("prterun") else machine.MPIRUN_OPTIONS
-        start = [launcher.path, *wide]
+        start = [*_one_store(parts), launcher.path, *wide]
     line = [*start, *options]
     for number, part in enumerate(parts):
         variables = [f"{name}={value}" for name, value in part.environment.items()]
         command = [*(("env", *variables) if variables else ()), *part.command]
         line += [*((":",) if number else ()), "-n", str(part.ranks), *part.options, *command]
     return line
+
+
+def _one_store(parts: Sequence[Part]) -> list[str]:
+    """Return what starts a launcher that is not ours, for ranks of several engines, with one store for all.
+
+    Its libpmix answers each client in the form that the last client to connect asked for, so that ranks of the Python
+    engine now and then take the job info from those of a libpmix (docs/how-it-works/libpmix.md).
+    """
+    engines = {part.environment.get("PYPMIX_ENGINE") for part in parts}
+    return ["env", "PMIX_MCA_gds=hash"] if len(engines) > 1 else []
 
 
 def _step(server: str, parts: Sequence[Part], options: Sequence[str]) -> list[str]:

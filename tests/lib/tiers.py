@@ -17,7 +17,6 @@ edits. A test that is named on the command line runs in any case.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
@@ -62,13 +61,6 @@ LEFT_OUT_TESTS = (
     "tests/cli/test_conform.py::test_prterun_keeps_what_the_suite_knows",
 )
 """Single tests of the long tier, each of which takes a minute."""
-
-OPEN_FAULT = re.compile(r"^tests/foreign/interop/test_kinds\.py::.*prterun-5\.0")
-"""Cases that fail now and then, by a fault whose cause has not been found: the long tier has them, and shows it.
-
-Under prterun 5.0.11, with ranks of a libpmix and of the Python engine in one job, a rank of libpmix does not find
-`pmix.job.size` in 1 of about 20 jobs on a busy machine, or a server refuses a fence.
-"""
 
 Cases = list[pytest.Item]
 
@@ -132,9 +124,6 @@ def select(items: Iterable[pytest.Item]) -> Cases:
     touched: Cases = []
     for function, cases in functions.items():
         if function in LEFT_OUT_TESTS:
-            continue
-        cases = [case for case in cases if not OPEN_FAULT.search(case.nodeid)]
-        if not cases:
             continue
         share = SHARES.get(folder_of(function), 1)
         if is_touched(function):

@@ -13,7 +13,7 @@ from pypmix.standard import statuses
 READER_LACKS = (statuses.ERR_UNKNOWN_DATA_TYPE, statuses.ERR_NOT_FOUND)
 SERVERS = pytest.mark.servers("python-server*", "prterun*", "native-server*")
 MIXED = pytest.mark.servers("python-server*", "prterun*")
-"""Where clients of several releases may be in one job: a libpmix server keeps one form of the job info for all."""
+"""Where ranks of both engines may be in one job; `command_line` starts it with one store for all."""
 PYTHON = {"PYPMIX_ENGINE": "python"}
 
 
