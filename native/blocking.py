@@ -41,8 +41,18 @@ MODULES = (
 # The tables are read from this checkout, installed or not: linters run where it is not.
 sys.path.insert(0, str(ROOT))
 
-LAZY = ("pypmix", "pypmix.aio", "pypmix.dask", "pypmix.host", "pypmix.standard.ops")
-"""The packages with a table of names."""
+from pypmix._renames import RENAMES  # noqa: E402
+
+LAZY = (
+    "pypmix",
+    "pypmix.aio",
+    "pypmix.dask",
+    "pypmix.groups",
+    "pypmix.host",
+    "pypmix.standard.ops",
+    "pypmix.types",
+)
+"""The packages and modules with a table of names."""
 
 NOTE = "# Made from pypmix/{} by native/blocking.py: change it there.\n"
 
@@ -70,20 +80,32 @@ def made() -> dict[str, str]:
                 text = '"""The operations of a client by topic, in blocking calls."""\n'
             found[name] = _tidy(NOTE.format(Path("aio", name).parent) + text, str(RESULT / name))
     for package in LAZY:
-        name = Path(*package.split(".")[1:], "__init__.pyi").as_posix()
+        source = importlib.import_module(package).__file__
+        assert source is not None
+        name = Path(source).relative_to(RESULT).with_suffix(".pyi").as_posix()
         found[name] = _tidy(NOTE.format(name[:-1]) + _stub(package), str(RESULT / name))
     return found
 
 
 def _stub(package: str) -> str:
-    """Return the imports that a package's table of names stands for."""
-    lines = []
+    """Return the imports that a package's table of names stands for, and those of its old names."""
+    lines = [f"from {home} import {name} as {name}\n" for name, home in sorted(_homes(package).items())]
+    old = [row.removeprefix(package + ".") for row in RENAMES if row.rpartition(".")[0] == package]
+    for name in sorted(old):
+        module, _, new = RENAMES[f"{package}.{name}"].rpartition(".")
+        if module in LAZY:
+            module = _homes(module)[new]
+        lines.append(f"from {module} import {new} as {name}  # deprecated\n")
+    return "".join(lines)
+
+
+def _homes(package: str) -> dict[str, str]:
+    """Return the module that each name of a table is imported from."""
+    homes = {}
     for module, names in importlib.import_module(package)._HOME.items():
         home = package + module if module.startswith(".") else module
-        for name in names.split():
-            whole = home.removesuffix("." + name)
-            lines.append(f"from {whole} import {name} as {name}\n")
-    return "".join(lines)
+        homes.update({name: home.removesuffix("." + name) for name in names.split()})
+    return homes
 
 
 def _tidy(text: str, path: str) -> str:

@@ -1,6 +1,7 @@
 """Rank 0 invites all others to a team; rank 1 declines, and the team goes on without it."""
 
-from pypmix import Client, Declined, Failed, PMIxError
+from pypmix import Client, PMIxError
+from pypmix.groups import Declined, Failed
 
 
 def lead(me):

@@ -1,6 +1,7 @@
 """Every rank tells the others where it listens, and learns it of them."""
 
-from pypmix import Client, Scope, uint32
+from pypmix import Client, Scope
+from pypmix.types import uint32
 
 with Client() as me:
     me.put("endpoint", f"tcp://{me.node.hostname}:{5000 + me.rank}")  # a str becomes a PMIX_STRING

@@ -11,7 +11,5 @@ _HOME = {
     "pypmix.aio.operations.invitations": "Invitation InvitationStream Invite",
     "pypmix.aio.server": "Server",
     "pypmix.aio.tool": "Tool",
-    "pypmix.group": "Change Destructed GroupEvent Joined LeaderFailed LeaderSelected Left MemberFailed",
-    "pypmix.invitation": "Accepted Declined Failed InviteAnswer",
 }
 __getattr__, __dir__ = _names(__name__, _HOME)

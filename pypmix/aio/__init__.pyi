@@ -8,15 +8,15 @@ from pypmix.aio.operations.invitations import InvitationStream as InvitationStre
 from pypmix.aio.operations.invitations import Invite as Invite
 from pypmix.aio.server import Server as Server
 from pypmix.aio.tool import Tool as Tool
-from pypmix.group import Change as Change
-from pypmix.group import Destructed as Destructed
-from pypmix.group import GroupEvent as GroupEvent
-from pypmix.group import Joined as Joined
-from pypmix.group import LeaderFailed as LeaderFailed
-from pypmix.group import LeaderSelected as LeaderSelected
-from pypmix.group import Left as Left
-from pypmix.group import MemberFailed as MemberFailed
-from pypmix.invitation import Accepted as Accepted
-from pypmix.invitation import Declined as Declined
-from pypmix.invitation import Failed as Failed
-from pypmix.invitation import InviteAnswer as InviteAnswer
+from pypmix.group import Change as Change  # deprecated
+from pypmix.group import Destructed as Destructed  # deprecated
+from pypmix.group import GroupEvent as GroupEvent  # deprecated
+from pypmix.group import Joined as Joined  # deprecated
+from pypmix.group import LeaderFailed as LeaderFailed  # deprecated
+from pypmix.group import LeaderSelected as LeaderSelected  # deprecated
+from pypmix.group import Left as Left  # deprecated
+from pypmix.group import MemberFailed as MemberFailed  # deprecated
+from pypmix.invitation import Accepted as Accepted  # deprecated
+from pypmix.invitation import Declined as Declined  # deprecated
+from pypmix.invitation import Failed as Failed  # deprecated
+from pypmix.invitation import InviteAnswer as InviteAnswer  # deprecated

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pypmix import EventCode, Proc, Range, Rank, uint32
+from pypmix import EventCode, Proc, Range, Rank
 from pypmix.conformance.calls import remaining_events
 from pypmix.conformance.check import WAIT, Untestable, promised
 from pypmix.standard.enums import EXTERNAL_ERR_BASE
+from pypmix.types import uint32
 
 if TYPE_CHECKING:
     from pypmix.aio import Client

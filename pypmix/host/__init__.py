@@ -10,7 +10,7 @@ from pypmix.lazy import names as _names
 _HOME = {
     ".callbacks.host": "Host",
     ".callbacks.processes": "BlockingProcesses Processes",
-    ".callbacks.requests": "LATER ProcSet Request requests",
+    ".callbacks.requests": "LATER Request requests",
     ".job": "Application Job Node",
     ".local": "LocalHost",
     ".outcome": "Outcome",

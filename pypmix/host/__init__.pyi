@@ -4,10 +4,10 @@ from pypmix.host.callbacks.host import Host as Host
 from pypmix.host.callbacks.processes import BlockingProcesses as BlockingProcesses
 from pypmix.host.callbacks.processes import Processes as Processes
 from pypmix.host.callbacks.requests import LATER as LATER
-from pypmix.host.callbacks.requests import ProcSet as ProcSet
 from pypmix.host.callbacks.requests import Request as Request
 from pypmix.host.job import Application as Application
 from pypmix.host.job import Job as Job
 from pypmix.host.job import Node as Node
 from pypmix.host.local import LocalHost as LocalHost
 from pypmix.host.outcome import Outcome as Outcome
+from pypmix.psets import ProcSet as ProcSet  # deprecated

@@ -137,7 +137,7 @@ class Info(tuple[str, Value, int]):
 
     Args:
         key: At most 511 bytes; an attribute may stand for its key.
-        value: A `Value`; use `pypmix.info(key, value)` to infer the type from a Python value.
+        value: A `Value`; use `pypmix.types.info(key, value)` to infer the type from a Python value.
         flags: A sum of `InfoFlags`.
     """
 

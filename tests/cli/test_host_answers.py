@@ -20,7 +20,8 @@ RANK = """
 import os, signal, sys, time
 from pathlib import Path
 import pypmix
-from pypmix import Info, NotFound, NotSupported, PermissionDenied, PMIxError, Proc, ProcState, Query, Rank, attrs, typed
+from pypmix import Info, NotFound, NotSupported, PermissionDenied, PMIxError, Proc, Query, Rank, attrs
+from pypmix.types import ProcState, typed
 def tell(name):
     Path(f"{name}.{me.rank}").write_text(f"{os.getpid()}\\n")
 def wait(name):

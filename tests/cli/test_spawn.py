@@ -18,7 +18,8 @@ SH = ("sh", "-c")
 START = """
 import os, signal, sys, time
 import pypmix
-from pypmix import App, EventCode, IOFChannel, Rank, attrs
+from pypmix import EventCode, IOFChannel, Rank, attrs
+from pypmix.types import App
 me = pypmix.Client().open()
 def sh(text, n=1, **options):
     return me.spawn(["sh", "-c", text], n=n, **options)
@@ -101,9 +102,12 @@ def test_the_parent_has_the_childs_job_info(command: Command) -> None:
         ("App('true', ('true',), (), None, 1, (attrs.HOSTFILE('hosts'),))", "ERR_JOB_FAILED_TO_MAP"),
         ("App('true', ('true',), (), None, 5000, (attrs.NO_OVERSUBSCRIBE(True),))", "ERR_JOB_INSUFFICIENT_RESOURCES"),
         ("App('true', ('true',), (), None, 1, (attrs.CPU_LIST('0', flags=1),))", "ERR_NOT_SUPPORTED"),
-        ("App('true', ('true',), (), None, 1, (pypmix.Info('acme.odd', pypmix.uint32(1), 1),))", "ERR_NOT_SUPPORTED"),
+        (
+            "App('true', ('true',), (), None, 1, (pypmix.Info('acme.odd', pypmix.types.uint32(1), 1),))",
+            "ERR_NOT_SUPPORTED",
+        ),
         ("App('true', ('true',), (), None, 1, (attrs.DO_NOT_LAUNCH(True),))", "ERR_NOT_SUPPORTED"),
-        ("App('true', ('true',), (), None, 1, (pypmix.Info('pmix.wdir', pypmix.uint32(1)),))", "ERR_BAD_PARAM"),
+        ("App('true', ('true',), (), None, 1, (pypmix.Info('pmix.wdir', pypmix.types.uint32(1)),))", "ERR_BAD_PARAM"),
     ],
 )
 def test_what_cannot_be_started_is_refused_by_name_and_harms_nothing(command: Command, app: str, status: str) -> None:
@@ -164,7 +168,7 @@ for info in ({}, {attrs.MAPBY: "slot"}, {attrs.MAPBY: "node"}, {attrs.PPR: "2:no
 
 def test_the_environment_is_what_the_directives_say(command: Command) -> None:
     text = """
-from pypmix import Envar
+from pypmix.types import Envar
 changes = [
     attrs.SET_ENVAR(Envar("SET", "new")), attrs.ADD_ENVAR(Envar("SET", "late")), attrs.ADD_ENVAR(Envar("ADDED", "1")),
     attrs.PREPEND_ENVAR(Envar("LIST", "a", ":")), attrs.APPEND_ENVAR(Envar("LIST", "z", ":")),

@@ -34,7 +34,7 @@ DICT = {"nspace": "job", "rank": 0}
 WHAT = attrs.TIMEOUT(5)
 TOLD = {"key": "pmix.timeout", "flags": 0, "value": 5, "val_type": 6}
 ANSWER = [{"key": "acme.answer", "flags": 0, "value": 42, "val_type": int(PMIX_INT32)}]
-ANSWERED = (make_info("acme.answer", pypmix.int32(42)),)
+ANSWERED = (make_info("acme.answer", pypmix.types.int32(42)),)
 USER = [
     {"key": "pmix.euid", "flags": 0, "value": 7, "val_type": 14},
     {"key": "pmix.egid", "flags": 0, "value": 8, "val_type": 14},
@@ -232,7 +232,7 @@ CASES: dict[str, tuple[str, Any, Any, tuple[Any, ...], Any]] = {
     "group": (
         "group",
         # What a Python server adds for hosts of pypmix is no directive of PMIx.
-        ops.GroupUpcall(0, "team", (ME,), (WHAT, make_info("pypmix.grp.round", pypmix.uint32(1)))),
+        ops.GroupUpcall(0, "team", (ME,), (WHAT, make_info("pypmix.grp.round", pypmix.types.uint32(1)))),
         {"op": 0, "group": "team", "procs": [DICT], "directives": [TOLD]},
         (ANSWER,),
         ANSWERED,

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from lib import pairings
 from lib.pairings import Part
-from pypmix import Cpuset, DataType
 from pypmix.compat import pmix_value_roundtrip
 from pypmix.compat.asking import travelling
 from pypmix.compat.scalars import to_procs
@@ -22,6 +21,7 @@ from pypmix.compat.values import from_value, to_apps, to_infos, to_queries, to_v
 from pypmix.standard import statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import NAMES, Value
+from pypmix.types import Cpuset, DataType
 
 SCRIPT = Path(__file__).parent / "scripts" / "values.py"
 

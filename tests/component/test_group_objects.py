@@ -12,18 +12,9 @@ import pypmix
 from lib.fake_session import FakeSession
 from lib.group_delivery import ME, PEER, THIRD, Delivery, Groups, until
 from pypmix import (
-    Accepted,
     Client,
     ConstructAborted,
-    Declined,
-    Destructed,
     EventCode,
-    Failed,
-    Joined,
-    LeaderFailed,
-    LeaderSelected,
-    Left,
-    MemberFailed,
     NotFound,
     NotInitialized,
     NotSupported,
@@ -34,11 +25,21 @@ from pypmix import (
     Status,
     aio,
     attrs,
-    uint32,
 )
 from pypmix import clientbase as client_module
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.features import works
+from pypmix.groups import (
+    Accepted,
+    Declined,
+    Destructed,
+    Failed,
+    Joined,
+    LeaderFailed,
+    LeaderSelected,
+    Left,
+    MemberFailed,
+)
 from pypmix.recipes import Leadership
 from pypmix.standard import codes
 from pypmix.standard.ops import (
@@ -61,6 +62,7 @@ from pypmix.standard.ops import (
     RegisterEventHandler,
 )
 from pypmix.standard.types import DataArray, Info, Value
+from pypmix.types import uint32
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.anyio]
 
@@ -341,10 +343,10 @@ async def test_a_leader_decides_by_the_answers(session: Groups) -> None:
             assert (inv.missing, inv.waiting, inv.accepted) == (1, (), (Proc("job", 3),))
             async for answer in inv.answers():
                 match answer:
-                    case aio.Declined(proc=p, reason=r) if inv.missing < 2:
+                    case pypmix.groups.Declined(proc=p, reason=r) if inv.missing < 2:
                         await inv.replace(p, with_=await pick_spare(r))
                         session.answered("failed", THIRD)
-                    case aio.Declined() | aio.Failed():
+                    case pypmix.groups.Declined() | pypmix.groups.Failed():
                         inv.drop(answer.proc)
             assert (inv.missing, inv.procs) == (0, (Proc("job", 3),))
             session.slow = (GroupInviteControl,)
@@ -556,7 +558,7 @@ async def test_a_function_answers_by_itself(session: Groups) -> None:
 def test_a_function_answers_by_itself_where_calls_block(me: Client, session: Groups) -> None:
     thread = []
 
-    def decide(invitation: pypmix.Invitation) -> bool:
+    def decide(invitation: pypmix.groups.Invitation) -> bool:
         thread.append(threading.current_thread())
         return True
 
@@ -763,7 +765,7 @@ def test_nothing_is_asked_at_the_end(session: Groups) -> None:
     with Client() as me, me.invitations() as stream:
         assert len(stream) == 0
     assert type(session.ops[-1]) is Finalize
-    assert isinstance(Declined(ME, "x"), pypmix.InviteAnswer)
+    assert isinstance(Declined(ME, "x"), pypmix.groups.InviteAnswer)
 
 
 @pytest.mark.parametrize(

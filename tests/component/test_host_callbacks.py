@@ -21,26 +21,24 @@ import pytest
 
 from pypmix import (
     Client,
-    Cpuset,
     Info,
     NotSupported,
-    Pdata,
     PMIxError,
     Proc,
+    ProcSet,
     Query,
     Server,
     Status,
-    Topology,
     attrs,
-    uint32,
 )
 from pypmix.engine.python import reactor
-from pypmix.host import LATER, Application, Host, Job, Node, ProcSet
+from pypmix.host import LATER, Application, Host, Job, Node
 from pypmix.host.callbacks import dispatcher, workers
 from pypmix.host.callbacks.routes import METHODS, ROUTES
 from pypmix.standard import ops, statuses
 from pypmix.standard.errors import NotInitialized, WouldDeadlock
 from pypmix.standard.types import RANK_WILDCARD, App
+from pypmix.types import Cpuset, Pdata, Topology, uint32
 
 pytestmark = pytest.mark.timeout(60)
 

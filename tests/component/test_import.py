@@ -32,7 +32,7 @@ def test_the_check_itself_sees_imports() -> None:
 
 @pytest.mark.parametrize("code", [
     "import pypmix",
-    "from pypmix import Client, Proc, Value, Info, PMIxError, NotFound, uint32",
+    "from pypmix import Client, Proc, Value, Info, PMIxError, NotFound; from pypmix.types import uint32",
     "from pypmix.engine.python.session import open_client; open_client({}, ())",
     "from pypmix import Client; Client(env={}).open().put('a', 1)",
 ])  # fmt: skip

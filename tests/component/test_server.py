@@ -13,12 +13,13 @@ import anyio
 import pytest
 
 import pypmix
-from pypmix import NotFound, OperationTimeout, PMIxError, Proc, aio, attrs, server, uint32
+from pypmix import NotFound, OperationTimeout, PMIxError, Proc, aio, attrs, server
 from pypmix.host import Application, Job, Node
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Notification, Output
+from pypmix.types import uint32
 
 pytestmark = pytest.mark.timeout(60)
 

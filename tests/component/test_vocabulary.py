@@ -529,7 +529,7 @@ def test_the_installed_headers_agree() -> None:
 def test_every_enum_is_on_the_page_of_constants() -> None:
     assert ".. vocabulary-enums::" in (ROOT / "docs" / "reference" / "attributes.md").read_text()
     page = {row.partition("\t")[0] for row in (ROOT / "native" / "vocabulary" / "enums.tsv").read_text().splitlines()}
-    exported = [getattr(pypmix, name) for name in pypmix.__all__]
+    exported = [getattr(module, name) for module in (pypmix, pypmix.types) for name in dir(module)]
     enums = [
         each.__name__ for each in exported if isinstance(each, type) and issubclass(each, enum.IntEnum | enum.IntFlag)
     ]

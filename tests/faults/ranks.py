@@ -95,7 +95,8 @@ class Life:
                 key = f"{me.nspace}.{number}.{peer.rank}"
                 self.suspect(peer, self.tried("lookup", me.lookup, key, wait=WAIT)[1])
         elif kind == "notify":
-            from pypmix import Range, uint32
+            from pypmix import Range
+            from pypmix.types import uint32
 
             info = {"acme.number": uint32(number)}
             self.tried("notify", me.notify, self.custom, range=Range.NAMESPACE, info=info)

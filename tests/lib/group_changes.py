@@ -8,7 +8,7 @@ import anyio
 
 from lib.group_world import NSPACE, SERVER, Ticket, World
 from lib.virtual import Programs
-from pypmix import Answer, Event, aio
+from pypmix import Event, aio
 from pypmix.aio.operations.groups import Group
 from pypmix.aio.recipes.admission import Admission, request
 from pypmix.engine.groups import talk
@@ -28,6 +28,7 @@ from pypmix.engine.groups.talk import (
     sizes,
     text,
 )
+from pypmix.events import Answer
 from pypmix.requests.admission import NUMBER, SAYS
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotInitialized, PMIxError

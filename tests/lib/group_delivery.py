@@ -12,14 +12,7 @@ import anyio
 import pytest
 
 from lib.fake_session import FakeSession
-from pypmix import (
-    Client,
-    ConstructAborted,
-    NotInitialized,
-    Proc,
-    Rank,
-    uint32,
-)
+from pypmix import Client, ConstructAborted, NotInitialized, Proc, Rank
 from pypmix import clientbase as client_module
 from pypmix.standard.ops import (
     DeregisterEventHandler,
@@ -38,6 +31,7 @@ from pypmix.standard.ops import (
     Notification,
     RegisterEventHandler,
 )
+from pypmix.types import uint32
 
 ME, PEER, THIRD = Proc("job", 1), Proc("job", 0), Proc("job", 2)
 

@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 import pypmix
-from pypmix import (
-    DataType,
-    Envar,
-    Persist,
-    Proc,
-    ProcInfo,
-    ProcState,
-    Range,
-    Scope,
-    Status,
-    Timeval,
-    Value,
-)
+from pypmix import Persist, Proc, Range, Scope, Status, Value
+from pypmix.types import DataType, Envar, ProcInfo, ProcState, Timeval
 
 LONG = "long \N{LATIN SMALL LETTER E WITH ACUTE} " * 2200
 """Above 20,000 bytes, where natives compress what they are given."""
@@ -66,15 +55,17 @@ def samples() -> dict[str, Value]:
         "scope": Value(DataType.SCOPE, Scope.REMOTE),
         "range": Value(DataType.DATA_RANGE, Range.SESSION),
         "state": Value(DataType.PROC_STATE, ProcState.CONNECTED),
-        "array.string": pypmix.array(DataType.STRING, ["a", "", "\N{SNOWMAN}"]),
-        "array.uint32": pypmix.array(DataType.UINT32, range(100)),
-        "array.proc": pypmix.array(DataType.PROC, [Proc("a", 0), Proc("b", 1)]),
-        "array.info": pypmix.array(DataType.INFO, [pypmix.info("one", 1), pypmix.info("two", "zwei")]),
-        "array.nested": pypmix.array(
+        "array.string": pypmix.types.array(DataType.STRING, ["a", "", "\N{SNOWMAN}"]),
+        "array.uint32": pypmix.types.array(DataType.UINT32, range(100)),
+        "array.proc": pypmix.types.array(DataType.PROC, [Proc("a", 0), Proc("b", 1)]),
+        "array.info": pypmix.types.array(
+            DataType.INFO, [pypmix.types.info("one", 1), pypmix.types.info("two", "zwei")]
+        ),
+        "array.nested": pypmix.types.array(
             DataType.INFO,
             [
-                pypmix.info("inner", pypmix.array(DataType.INFO, [pypmix.info("deep", [1, 2, 3])])),
-                pypmix.info("bytes", b"\0\1"),
+                pypmix.types.info("inner", pypmix.types.array(DataType.INFO, [pypmix.types.info("deep", [1, 2, 3])])),
+                pypmix.types.info("bytes", b"\0\1"),
             ],
         ),
     }

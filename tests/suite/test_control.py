@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pypmix import DeviceDistance, NotSupported, PermissionDenied, PMIxError, Unreachable
+from pypmix import NotSupported, PermissionDenied, PMIxError, Unreachable
+from pypmix.types import DeviceDistance
 
 
 @pytest.mark.parametrize("to", ["stderr", "stdout"])

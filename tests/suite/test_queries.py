@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pypmix import NotFound, NotSupported, PMIxError, Proc, Unreachable, uint32
+from pypmix import NotFound, NotSupported, PMIxError, Proc, Unreachable
+from pypmix.types import uint32
 
 
 @pytest.mark.needs("namespaces by query")

@@ -11,19 +11,13 @@ from typing import Any, assert_type
 import pypmix
 from pypmix import (
     AllocDirective,
-    Answer,
-    Answers,
     Client,
     ConnectEvent,
     Connection,
-    Credential,
-    DeviceDistance,
     Event,
     EventCode,
     EventStream,
-    Fabric,
     Group,
-    GroupResults,
     Info,
     InputWriter,
     IOFChannel,
@@ -36,11 +30,6 @@ from pypmix import (
     PMIxError,
     Proc,
     ProcSet,
-    ProcSets,
-    PsetChange,
-    PsetStream,
-    Published,
-    PublishedData,
     Query,
     Rank,
     Scope,
@@ -50,7 +39,20 @@ from pypmix import (
     aio,
     attrs,
 )
+from pypmix.events import Answer
+from pypmix.groups import GroupResults
 from pypmix.requests.exchanging import Values
+from pypmix.types import (
+    Answers,
+    Credential,
+    DeviceDistance,
+    Fabric,
+    ProcSets,
+    PsetChange,
+    PsetStream,
+    Published,
+    PublishedData,
+)
 
 
 def connections() -> None:
@@ -126,7 +128,7 @@ def identity() -> None:
 
 def data(me: Client) -> None:
     assert_type(me.put("key", 1), None)
-    me.put("key", pypmix.uint32(7), scope=Scope.REMOTE)
+    me.put("key", pypmix.types.uint32(7), scope=Scope.REMOTE)
     me.put("key", [1, 2, 3])
     me.put(attrs.TIMEOUT, 5)
     assert_type(me.get("key"), Any)
@@ -154,9 +156,9 @@ def answers_of_attributes_have_their_type(me: Client) -> None:
 
 
 def values() -> None:
-    assert_type(pypmix.uint32(7), Value)
+    assert_type(pypmix.types.uint32(7), Value)
     assert_type(attrs.TIMEOUT(5), Info)
-    assert_type(pypmix.info("key", 1), Info)
+    assert_type(pypmix.types.info("key", 1), Info)
     assert_type(Proc("nspace", 0).rank, int)
 
 

@@ -5,29 +5,25 @@ from __future__ import annotations
 import json
 from typing import assert_type
 
+import pypmix
 import pypmix.aio.recipes.draft as awaited_draft
 import pypmix.aio.recipes.leadership as awaited
 import pypmix.aio.recipes.mpi as awaited_mpi
 import pypmix.recipes.draft as blocking_draft
 import pypmix.recipes.leadership as blocking
-from pypmix import (
+from pypmix import Client, Connection, Event, Group, Proc, aio
+from pypmix.events import Answer
+from pypmix.groups import (
     Accepted,
     Change,
-    Client,
-    Connection,
     Declined,
-    Event,
     Failed,
-    Group,
     GroupEvent,
     Invitation,
     Invite,
     InviteAnswer,
     Left,
-    Proc,
-    aio,
 )
-from pypmix.events import Answer
 from pypmix.recipes import Leadership
 from pypmix.recipes.admission import Admission, request
 from pypmix.recipes.mpi import Communicator
@@ -126,7 +122,7 @@ async def invited_awaited(me: aio.Client) -> aio.Group:
         return await invitation.accept(timeout=30)
     async with me.invite("g", me.job) as invite:
         async for answer in invite.answers():
-            assert_type(answer, aio.InviteAnswer)
+            assert_type(answer, pypmix.groups.InviteAnswer)
         return await invite.complete()
 
 

@@ -5,9 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any, assert_type
 
-from pypmix import Info, Pdata, Proc, Server, Status, aio, attrs
-from pypmix.host import LATER, BlockingProcesses, Host, Job, Processes, ProcSet, Request, requests
+from pypmix import Info, Proc, ProcSet, Server, Status, aio, attrs
+from pypmix.host import (
+    LATER,
+    BlockingProcesses,
+    Host,
+    Job,
+    Processes,
+    Request,
+    requests,
+)
 from pypmix.standard import ops
+from pypmix.types import Pdata
 
 
 class Asynchronous(Host):

@@ -13,7 +13,6 @@ import pytest
 from lib.fake_session import FakeSession
 from pypmix import (
     Client,
-    DataType,
     NotFound,
     NotInitialized,
     OperationTimeout,
@@ -24,7 +23,6 @@ from pypmix import (
     Value,
     aio,
     attrs,
-    uint32,
 )
 from pypmix import clientbase as client_module
 from pypmix.engine import slurm
@@ -35,6 +33,7 @@ from pypmix.engine.python.session import OURS
 from pypmix.engine.python.toolsession import RECONNECT
 from pypmix.standard.features import FEATURES
 from pypmix.standard.ops import Abort, Commit, Fence, Finalize, Get, Put
+from pypmix.types import DataType, uint32
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.anyio]
 

@@ -9,12 +9,23 @@ import anyio
 import pytest
 
 from lib.fake_session import FakeSession
-from pypmix import Client, Connection, NotFound, NotInitialized, NotSupported, Proc, Rank, aio, attrs, uint32
+from pypmix import (
+    Client,
+    Connection,
+    NotFound,
+    NotInitialized,
+    NotSupported,
+    Proc,
+    Rank,
+    aio,
+    attrs,
+)
 from pypmix import clientbase as client_module
 from pypmix.standard import codes
 from pypmix.standard.ops import Connect, Connected, Disconnect, Fence, Finalize, Get, NotifyEvent
 from pypmix.standard.ops import connecting as keys
 from pypmix.standard.types import DataArray, Info, Value
+from pypmix.types import uint32
 
 ME, PEER, FAR = Proc("job", 1), Proc("job", 0), Proc("far", 3)
 ALL = Proc("job", Rank.WILDCARD), Proc("far", Rank.WILDCARD)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lib.samples import samples
-from pypmix import DataBuffer, Info, Proc, RemoteProtocolError, Value
+from pypmix import Info, Proc, RemoteProtocolError, Value
 from pypmix.standard import codes
+from pypmix.types import DataBuffer
 
 pytestmark = pytest.mark.timeout(30)
 

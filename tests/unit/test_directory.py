@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pypmix import Persist, Range, array, attrs, info, uint32
+from pypmix import Persist, Range, attrs
 from pypmix.host.directory import Directory, Who
 from pypmix.standard import codes
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PermissionDenied, PMIxError
 from pypmix.standard.limits import Limits
 from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
+from pypmix.types import array, info, uint32
 
 DUPLICATE, BAD_PARAM, FULL = -53, -27, -29
 

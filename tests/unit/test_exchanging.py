@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 
-from pypmix import PMIxError, Proc, RemoteProtocolError, uint32
+from pypmix import PMIxError, Proc, RemoteProtocolError
 from pypmix.requests.exchanging import (
     PIECE,
     Collective,
@@ -21,6 +21,7 @@ from pypmix.requests.exchanging import (
     forget_steps,
     steps_of,
 )
+from pypmix.types import uint32
 
 ME, PEER, OTHER = Proc("job", 0), Proc("job", 1), Proc("job", 2)
 SENT = Piece("scatter", 258, 1, 3, "job:1", b"data", coded=True)

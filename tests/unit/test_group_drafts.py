@@ -10,10 +10,20 @@ import anyio
 import pytest
 
 from lib.group_delivery import ME, PEER, THIRD, Delivery, Groups, until
-from pypmix import Client, GroupEvent, NotInitialized, OperationTimeout, PMIxError, Proc, Rank, aio, attrs
+from pypmix import (
+    Client,
+    NotInitialized,
+    OperationTimeout,
+    PMIxError,
+    Proc,
+    Rank,
+    aio,
+    attrs,
+)
 from pypmix.aio.recipes import admission as awaited_admission
 from pypmix.aio.recipes import draft as awaited
 from pypmix.engine.groups import talk
+from pypmix.groups import GroupEvent
 from pypmix.recipes.admission import Admission, request
 from pypmix.recipes.draft import Consent, announce
 from pypmix.requests import admission

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from pypmix import App, Attr, DataType, Envar, Info, Proc, Rank, Status, Value, attrs
+from pypmix import Info, Proc, Rank, Status, Value, attrs
 from pypmix.host.directives import MET, READERS, name_of, read, terms_of
 from pypmix.host.job import Application
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.ops import Spawn
+from pypmix.types import App, Attr, DataType, Envar
 
 ENV = {"PATH": "/bin", "LIST": "m", "GONE": "1"}
 

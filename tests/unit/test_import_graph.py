@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+
+from pypmix._renames import RENAMES
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "pypmix").rglob("*.py"))
@@ -81,12 +84,24 @@ def test_one_module_imports_by_name() -> None:
     assert found == {"pypmix/lazy.py"}
 
 
-@pytest.mark.parametrize("package", ["pypmix", "pypmix.aio", "pypmix.host", "pypmix.standard.ops", "pypmix.compat"])
+LAZY = (
+    "pypmix",
+    "pypmix.aio",
+    "pypmix.compat",
+    "pypmix.groups",
+    "pypmix.host",
+    "pypmix.standard.ops",
+    "pypmix.types",
+)
+
+
+@pytest.mark.parametrize("package", LAZY)
 def test_a_type_checker_sees_the_lazy_names_of_a_package(package: str) -> None:
     module = importlib.import_module(package)
-    init = ROOT / package.replace(".", "/") / "__init__.py"
-    stub = init.with_suffix(".pyi")
-    tree = ast.parse((stub if stub.exists() else init).read_text())
+    assert module.__file__ is not None
+    source = Path(module.__file__)
+    stub = source.with_suffix(".pyi")
+    tree = ast.parse((stub if stub.exists() else source).read_text())
     seen = {
         alias.asname: f"{node.module}.{alias.name}"
         for node in ast.walk(tree)
@@ -95,12 +110,15 @@ def test_a_type_checker_sees_the_lazy_names_of_a_package(package: str) -> None:
         if alias.asname == alias.name
     }
     lazy = {name for name in module.__all__ if not name.startswith("PMIX_")}
-    assert lazy == set(seen)
+    old = {name for name in seen if f"{package}.{name}" in RENAMES}
+    assert not old & lazy
+    assert lazy == seen.keys() - old
     for name, where in seen.items():
         home, _, own = where.rpartition(".")
         whole = importlib.import_module(home)
         found = getattr(whole, own) if hasattr(whole, own) else importlib.import_module(where)
-        assert getattr(module, name) is found, name
+        with pytest.warns(DeprecationWarning, match="is now") if name in old else nullcontext():
+            assert getattr(module, name) is found, name
 
 
 def test_an_unknown_name_of_a_package_is_told_with_the_package() -> None:

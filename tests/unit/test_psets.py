@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pypmix import Client, EventCode, Job, NotFound, Proc, ProcSet, ProcSets, PsetChange, attrs
+from pypmix import Client, EventCode, Job, NotFound, Proc, ProcSet, attrs
 from pypmix.cli.options import parse
 from pypmix.cli.parser import UsageError
 from pypmix.engine.psets import names_of, new_pset
@@ -22,6 +22,7 @@ from pypmix.standard import codes, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Notification
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Value
+from pypmix.types import ProcSets, PsetChange
 
 A, B, C, D = (Proc("demo", rank) for rank in range(4))
 

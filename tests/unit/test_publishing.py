@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lib.fake_session import FakeSession
-from pypmix import Client, Persist, Proc, Published, Range, attrs
+from pypmix import Client, Persist, Proc, Range, attrs
 from pypmix.engine.python.client import Client as Machine
 from pypmix.engine.python.client import ServerInfo
 from pypmix.engine.python.datastore import DataStore
@@ -13,6 +13,7 @@ from pypmix.standard import codes, statuses
 from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PermissionDenied
 from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.types import Info, Pdata, Value
+from pypmix.types import Published
 from pypmix.wire.frames import FrameReader, frame
 from pypmix.wire.messages import Command, encode_status, reply_layout, request_layout
 

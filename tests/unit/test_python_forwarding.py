@@ -8,7 +8,7 @@ import pytest
 
 from lib.fake_session import FakeSession
 from lib.server_world import World
-from pypmix import App, Client, IOFChannel, NotInitialized, Output, Proc, Rank, attrs
+from pypmix import Client, IOFChannel, NotInitialized, Output, Proc, Rank, attrs
 from pypmix.engine.python.client import Client as Machine
 from pypmix.engine.python.client import ServerInfo
 from pypmix.engine.python.datastore import DataStore
@@ -17,6 +17,7 @@ from pypmix.standard import codes, ops, statuses
 from pypmix.standard.errors import LostConnection, NotFound, NotSupported, PMIxError, Unreachable
 from pypmix.standard.limits import Limits
 from pypmix.standard.types import Value
+from pypmix.types import App
 from pypmix.wire.frames import TAG_IOF, TAG_IOF_CONTROL, FrameReader, frame
 from pypmix.wire.messages import IOF, IOF_CONTROL, Command, encode_status, peek_command, reply_layout, request_layout
 

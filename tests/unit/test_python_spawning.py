@@ -10,7 +10,7 @@ from lib.fake_session import FakeSession
 from lib.recorded import messages
 from lib.server_world import UID, World
 from lib.tool_world import Tool
-from pypmix import App, Client, Proc, Rank, app, attrs
+from pypmix import Client, Proc, Rank, app, attrs
 from pypmix.engine.apps import refusal
 from pypmix.engine.python.client import Client as Machine
 from pypmix.engine.python.client import ServerInfo
@@ -20,6 +20,7 @@ from pypmix.standard import codes, ops, statuses
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError, RemoteProtocolError, Unreachable
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import Info, Value
+from pypmix.types import App
 from pypmix.wire.frames import TAG_IOF, FrameReader, frame
 from pypmix.wire.jobinfo import encode_jobinfo
 from pypmix.wire.messages import IOF, Command, encode_status, reply_layout, request_layout

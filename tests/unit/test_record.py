@@ -6,8 +6,9 @@ import pickle
 
 import pytest
 
-from pypmix import App, Envar, Info, Proc, Timeval, uint32
+from pypmix import Info, Proc
 from pypmix.standard.ops import Abort, Fence, Get, Put
+from pypmix.types import App, Envar, Timeval, uint32
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -13,17 +13,7 @@ import pytest
 from lib.fake_server import get_reply
 from lib.fake_session import FakeSession
 from lib.recorded import messages
-from pypmix import (
-    AllocDirective,
-    Client,
-    Credential,
-    DeviceType,
-    EventCode,
-    Fabric,
-    Proc,
-    Query,
-    attrs,
-)
+from pypmix import AllocDirective, Client, EventCode, Proc, Query, attrs
 from pypmix.engine.python.client import Client as Machine
 from pypmix.engine.python.client import ServerInfo
 from pypmix.engine.python.datastore import DataStore
@@ -43,6 +33,7 @@ from pypmix.standard.errors import (
 )
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import Cpuset, DataArray, DeviceDistance, Info, ProcInfo, Topology, Value
+from pypmix.types import Credential, DeviceType, Fabric
 from pypmix.wire.frames import TAG_HEARTBEAT, FrameReader, frame
 from pypmix.wire.messages import (
     Command,

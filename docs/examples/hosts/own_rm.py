@@ -9,10 +9,11 @@ import os
 import sys
 import tempfile
 
-from pypmix import NotFound, Pdata
+from pypmix import NotFound
 from pypmix.host import Host
 from pypmix.host.exchange import Exchange, TCPCarrier
 from pypmix.standard.asjson import from_json, to_json
+from pypmix.types import Pdata
 
 
 class MyRM(Host):

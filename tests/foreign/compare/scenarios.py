@@ -12,8 +12,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pypmix
-from pypmix import AllocDirective, EventCode, IOFChannel, Persist, PMIxError, Proc, Query, Range, attrs, info, uint32
+from pypmix import (
+    AllocDirective,
+    EventCode,
+    IOFChannel,
+    Persist,
+    PMIxError,
+    Proc,
+    Query,
+    Range,
+    attrs,
+)
 from pypmix.standard import ops
+from pypmix.types import info, uint32
 
 LIMIT = 10
 
@@ -151,10 +162,10 @@ def publishing(me):
 @scenario("spawn spawn")
 def spawning(me):
     if me.rank == 0:
-        app = pypmix.App("prog", ("prog", "-x", ""), ("A=1", "B="), "/", 3, (info("acme.app", 1),))
-        other = pypmix.App("other", ("other",), (), "/tmp", 1)
+        app = pypmix.types.App("prog", ("prog", "-x", ""), ("A=1", "B="), "/", 3, (info("acme.app", 1),))
+        other = pypmix.types.App("other", ("other",), (), "/tmp", 1)
         me._run(ops.Spawn((app, other), (attrs.NOTIFY_COMPLETION(True), info("acme.job", "x"))))
-        me._run(ops.Spawn((pypmix.App("prog", ("prog",), (), "/"),)))
+        me._run(ops.Spawn((pypmix.types.App("prog", ("prog",), (), "/"),)))
     me.fence(timeout=LIMIT)
 
 
@@ -279,7 +290,7 @@ def refusals(me):
         attempt(lambda: me.publish({"acme.one": 1}))
         attempt(lambda: me.lookup("acme.one"))
         attempt(lambda: me.unpublish("acme.one"))
-        attempt(lambda: me._run(ops.Spawn((pypmix.App("prog", ("prog",), (), "/"),))))
+        attempt(lambda: me._run(ops.Spawn((pypmix.types.App("prog", ("prog",), (), "/"),))))
         attempt(lambda: me.query_info([Query(("acme.key",))]))
         attempt(lambda: me._run(ops.Log((info("acme.log", "text"),))))
         attempt(lambda: me.job_control(me.job[1], info={attrs.JOB_CTRL_SIGNAL: 10}))

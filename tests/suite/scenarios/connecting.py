@@ -7,7 +7,16 @@ import signal
 import sys
 
 from lib.aio import hear, sleep, tell, together
-from pypmix import ConnectEvent, EventCode, OperationTimeout, PMIxError, Proc, ProcState, Rank, attrs
+from pypmix import (
+    ConnectEvent,
+    EventCode,
+    OperationTimeout,
+    PMIxError,
+    Proc,
+    Rank,
+    attrs,
+)
+from pypmix.types import ProcState
 
 LOAD = EventCode.custom(-4242)
 MEANWHILE = 0.3

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lib.aio import sleep
-from pypmix import EventCode, OperationTimeout, PMIxError, Range, uint32
+from pypmix import EventCode, OperationTimeout, PMIxError, Range
+from pypmix.types import uint32
 
 LOAD = EventCode.custom(-4242)
 OTHER = EventCode.custom(-4243)

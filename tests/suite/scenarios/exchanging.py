@@ -8,9 +8,10 @@ import pickle
 import signal
 
 from lib.aio import hear, sleep, tell
-from pypmix import PMIxError, Proc, uint32
+from pypmix import PMIxError, Proc
 from pypmix.aio.recipes.admission import Admission, request
 from pypmix.requests.exchanging import _all
+from pypmix.types import uint32
 
 
 async def outcome(call):

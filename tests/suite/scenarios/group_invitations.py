@@ -7,7 +7,8 @@ import signal
 import threading
 
 from lib.aio import hear, sleep, tell, together
-from pypmix import Accepted, ConstructAborted, Declined, EventCode, Failed, OperationTimeout, PMIxError, attrs
+from pypmix import ConstructAborted, EventCode, OperationTimeout, PMIxError, attrs
+from pypmix.groups import Accepted, Declined, Failed
 
 INVITED, DECLINED, FAILED = (
     EventCode.GROUP_INVITED,

@@ -5,18 +5,9 @@ from __future__ import annotations
 import os
 
 from lib.aio import hear, sleep, tell
-from pypmix import (
-    Accepted,
-    ConstructAborted,
-    Declined,
-    EventCode,
-    Failed,
-    Left,
-    MemberFailed,
-    PermissionDenied,
-    PMIxError,
-)
+from pypmix import ConstructAborted, EventCode, PermissionDenied, PMIxError
 from pypmix.aio.recipes.admission import Admission, request
+from pypmix.groups import Accepted, Declined, Failed, Left, MemberFailed
 from pypmix.recipes import Leadership
 
 

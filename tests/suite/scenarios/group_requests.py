@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from lib.aio import hear, sleep, tell
-from pypmix import GroupEvent, OperationTimeout, PMIxError
+from pypmix import OperationTimeout, PMIxError
 from pypmix.aio.recipes.admission import Admission, request
 from pypmix.aio.recipes.draft import Consent, announce
+from pypmix.groups import GroupEvent
 
 REQUESTED, HAS_JOINED = GroupEvent.REQUESTED, GroupEvent.HAS_JOINED
 

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from pypmix import (
-    DataType,
-    Envar,
-    Info,
-    Persist,
-    PMIxError,
-    Proc,
-    ProcState,
-    Range,
-    Scope,
-    Status,
-    Timeval,
-    Value,
-    array,
-)
+from pypmix import Info, Persist, PMIxError, Proc, Range, Scope, Status, Value
+from pypmix.types import DataType, Envar, ProcState, Timeval, array
 
 VALUES = {
     "byte": Value(DataType.BYTE, 255),

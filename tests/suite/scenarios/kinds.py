@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 import zlib
 
-from pypmix import DataType, NotSupported, PMIxError, Range, Scope, Value
+from pypmix import NotSupported, PMIxError, Range, Scope, Value
 from pypmix.standard import codes, types
 from pypmix.standard.types import NAMES, RANGES, DataArray, Info, Proc
 from pypmix.standard.values import to_python
+from pypmix.types import DataType
 
 CODE = -3210
 PROC = Proc("somewhere", 7)

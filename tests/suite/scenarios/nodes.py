@@ -8,7 +8,8 @@ import sys
 import time
 
 from lib.aio import hear, sleep, tell
-from pypmix import EventCode, NotFound, PMIxError, Proc, Range, Rank, Scope, attrs, uint32
+from pypmix import EventCode, NotFound, PMIxError, Proc, Range, Rank, Scope, attrs
+from pypmix.types import uint32
 
 HERE = EventCode.custom(-4300)
 LAST = EventCode.custom(-4301)

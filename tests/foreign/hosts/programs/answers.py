@@ -7,7 +7,17 @@ import threading
 
 import pypmix
 from lib.hosted import WAIT, status, until
-from pypmix import AllocDirective, IOFChannel, NotFound, Pdata, Persist, Proc, Range, Status, attrs, uint32
+from pypmix import (
+    AllocDirective,
+    IOFChannel,
+    NotFound,
+    Persist,
+    Proc,
+    Range,
+    Status,
+    attrs,
+)
+from pypmix.types import Pdata, uint32
 
 FIRST = Proc("demo", 0)
 

@@ -14,7 +14,8 @@ import time
 
 import pypmix
 from lib.hosted import WAIT, Logged, status
-from pypmix import Credential, IOFChannel, Proc, Range, Status, attrs
+from pypmix import IOFChannel, Proc, Range, Status, attrs
+from pypmix.types import Credential
 
 REFUSED = Status.ERR_NO_PERMISSIONS
 OWN = Status.ERR_OUT_OF_RESOURCE
@@ -22,7 +23,7 @@ OWN = Status.ERR_OUT_OF_RESOURCE
 
 def everything(me):
     """Call all that asks a host, and return the status of each."""
-    spawn = [pypmix.App("prog", ("prog",), (), "/")]
+    spawn = [pypmix.types.App("prog", ("prog",), (), "/")]
     found = {
         "publish": status(me.publish, {"acme.a": 1}),
         "lookup": status(me.lookup, "acme.a"),
@@ -94,7 +95,7 @@ def nonsense(me):
         status(me.lookup, "acme.a"),
         status(me.query, "acme.a"),
         status(me.get_credential),
-        status(me.spawn, [pypmix.App("prog", ("prog",), (), "/")], notify=False),
+        status(me.spawn, [pypmix.types.App("prog", ("prog",), (), "/")], notify=False),
         status(me.publish, {"acme.a": 1}),
     ]
 
@@ -136,8 +137,8 @@ def several(me):
 
 async def elsewhere(cell):
     """Answers come from other threads and tasks, after the handler has returned, and in another order."""
-    from pypmix import Pdata
     from pypmix.host import LATER, Host
+    from pypmix.types import Pdata
 
     class Mine(Host):
         def query(self, req):
@@ -160,7 +161,7 @@ async def elsewhere(cell):
             held.append(req)
             if len(held) == 2:
                 for each in reversed(held):
-                    each.reply([Pdata(each.requestor, each.keys[0], pypmix.uint32(each.requestor.rank))])
+                    each.reply([Pdata(each.requestor, each.keys[0], pypmix.types.uint32(each.requestor.rank))])
             return LATER
 
     held = []
@@ -215,8 +216,8 @@ def patient(me):
 
 async def late(cell):
     """A host may take its time where its clients have it: longer than is usual, if they say so."""
-    from pypmix import Pdata
     from pypmix.host import Host
+    from pypmix.types import Pdata
 
     class Mine(Host):
         async def query(self, req):
@@ -226,7 +227,7 @@ async def late(cell):
         async def lookup(self, req):
             # The caller's own time limit is longer than the host's.
             await asyncio.sleep(1.5)
-            return [Pdata(req.requestor, "acme.slow", pypmix.uint32(1))]
+            return [Pdata(req.requestor, "acme.slow", pypmix.types.uint32(1))]
 
     async with cell.host(Mine, reply_timeout=1.2) as rm:
         assert await cell.run(rm, patient) == [["at last", 0]]
@@ -290,7 +291,7 @@ def undisturbed(me):
     if me.rank == 0:
         found = [status(me.publish, {f"acme.{way}": 1}) for way in FAULTS]
         found += [status(me.lookup, f"acme.{number}") for number in range(len(NO_ERRORS))]
-        found += [status(me.spawn, [pypmix.App("prog", ("prog",), (), "/")], notify=False) for _ in NO_NSPACES]
+        found += [status(me.spawn, [pypmix.types.App("prog", ("prog",), (), "/")], notify=False) for _ in NO_NSPACES]
     me.fence(timeout=WAIT)
     return found
 
@@ -380,12 +381,12 @@ def otherwise(me):
 
 async def another_key(cell):
     """A lookup that is answered with another key has not found its own."""
-    from pypmix import Pdata
     from pypmix.host import Host
+    from pypmix.types import Pdata
 
     class Mine(Host):
         async def lookup(self, req):
-            return Pdata(req.requestor, "acme.b", pypmix.uint32(1))
+            return Pdata(req.requestor, "acme.b", pypmix.types.uint32(1))
 
     async with cell.host(Mine) as rm:
         assert await cell.run(rm, otherwise) == [[int(Status.ERR_NOT_FOUND), 7]]

@@ -13,7 +13,8 @@ import threading
 
 import pypmix
 from lib.hosted import WAIT, until
-from pypmix import Pdata, Proc, Rank
+from pypmix import Proc, Rank
+from pypmix.types import Pdata
 
 
 def speak(me):
@@ -60,7 +61,7 @@ def blocking(cell):
 
         def lookup(self, req):
             seen.append(threading.current_thread().name)
-            return [Pdata(req.requestor, req.keys[0], pypmix.uint32(7))]
+            return [Pdata(req.requestor, req.keys[0], pypmix.types.uint32(7))]
 
     with cell.host(Mine) as rm, cell.start(rm, both, np=2) as procs:
         assert procs.wait(WAIT) == {0: 0, 1: 0}

@@ -14,8 +14,9 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pypmix.aio
-from pypmix import Client, EventCode, PMIxError, Proc, Range, Rank, Scope, attrs, uint32
+from pypmix import Client, EventCode, PMIxError, Proc, Range, Rank, Scope, attrs
 from pypmix.standard.types import App
+from pypmix.types import uint32
 
 LIMIT = 15
 SETTLED = 0.3

@@ -4,7 +4,8 @@ import time
 
 from lib.blocks import Session
 
-from pypmix import Client, EventCode, GroupEvent, LeaderSelected, Left, MemberFailed, Proc
+from pypmix import Client, EventCode, Proc
+from pypmix.groups import GroupEvent, LeaderSelected, Left, MemberFailed
 from pypmix.recipes.draft import Consent, announce
 
 session = Session("groups", globals())

@@ -1,0 +1,80 @@
+"""Names that have changed: the table of old and new names, and the warning that an old name gives.
+
+An old name works until the next version. The page "Changes of names" is made from the table, and `python -m
+pypmix.renames FILE...` rewrites programs by it. Nothing imports this module until an old name is used.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from pypmix.lazy import load
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def _moved(names: str, old: str, new: str) -> dict[str, str]:
+    """Return rows for names that are in another module now."""
+    return {f"{old}.{name}": f"{new}.{name}" for name in names.split()}
+
+
+RENAMES = {
+    **_moved("Answer", "pypmix", "pypmix.events"),
+    **_moved(
+        "Accepted Change Changes Declined Destructed Failed GroupEvent GroupResults Invitation InvitationStream Invite "
+        "InviteAnswer Joined LeaderFailed LeaderSelected Left MemberFailed",
+        "pypmix",
+        "pypmix.groups",
+    ),
+    **_moved(
+        "Accepted Change Declined Destructed Failed GroupEvent InviteAnswer Joined LeaderFailed LeaderSelected Left "
+        "MemberFailed",
+        "pypmix.aio",
+        "pypmix.groups",
+    ),
+    **_moved(
+        "AllocInheritance Answers App Attr BindEnvelope Coord CoordView Cpuset Credential DataArray DataBuffer "
+        "DataType Device DeviceDistance DeviceType Endpoint Envar Fabric Geometry GroupOperation GroupOpt InfoFlags "
+        "JobState LinkState Locality NodePid Pdata ProcInfo ProcSets ProcState PsetChange PsetStream Published "
+        "PublishedData RegAttr ResBlockDirective ResourceUnit StorageAccess StorageAccessType StorageMedium "
+        "StoragePersistence Timeval Topology array byte cint cuint double float32 info int8 int16 int32 int64 pid size "
+        "timestamp typed uint8 uint16 uint32 uint64",
+        "pypmix",
+        "pypmix.types",
+    ),
+    **_moved("ProcSet", "pypmix.host", "pypmix"),
+}
+"""Each old name, from `pypmix` on, and its new name.
+
+A method is named by its class: `pypmix.Client.old` and `pypmix.Client.new`, or `pypmix.Client.raw.new`. A parameter
+stands in parentheses, and only its new name beside it: `pypmix.Client.method(old)` and `new`.
+"""
+
+
+def warn(old: str, level: int = 1) -> str:
+    """Warn that a name has changed, and return the new name.
+
+    Args:
+        old: The old name as in `RENAMES`.
+        level: The number of callers between this function and the program that uses the old name.
+    """
+    new = RENAMES[old]
+    warnings.warn(
+        f"{old} is now {new}: the old name goes in the next version", DeprecationWarning, stacklevel=level + 2
+    )
+    return new
+
+
+def find(old: str) -> Any:
+    """Warn that the name of an object of a module has changed, and return the object.
+
+    Raises:
+        AttributeError: The table does not have the name.
+    """
+    if old not in RENAMES:
+        module, _, name = old.rpartition(".")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    module, _, name = warn(old, 2).rpartition(".")
+    return getattr(load(module), name)
