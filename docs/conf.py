@@ -29,6 +29,7 @@ extensions = [
     "drawings",
     "other_docs",
     "promises",
+    "renames",
     "site_files",
     "standard_links",
     "upcalls",

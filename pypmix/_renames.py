@@ -45,6 +45,7 @@ RENAMES = {
         "pypmix.types",
     ),
     **_moved("ProcSet", "pypmix.host", "pypmix"),
+    "pypmix.host.recording.Answer": "pypmix.host.recording.RecordedAnswer",
 }
 """Each old name, from `pypmix` on, and its new name.
 

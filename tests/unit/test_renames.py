@@ -18,12 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def resolve(path: str) -> Any:
-    """The object of a whole name, of which a part may be one of the properties that pypmix has for other objects."""
-    module, *names = path.split(".")
-    found: Any = importlib.import_module(module)
-    for name in names:
-        found = getattr(found, name)
-    return found
+    """The object of the whole name of a module's object."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 MOVED = [old for old in RENAMES if not old.rpartition(".")[0].rpartition(".")[2][:1].isupper() and "(" not in old]

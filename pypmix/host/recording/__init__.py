@@ -9,8 +9,31 @@ from __future__ import annotations
 
 from pypmix.host.recording.compare import Difference, compare
 from pypmix.host.recording.normal import Normal
-from pypmix.host.recording.read import Answer, Entry, Recording, read
+from pypmix.host.recording.read import Entry, RecordedAnswer, Recording, read
 from pypmix.host.recording.record import Recorder
 from pypmix.host.recording.replay import Replay, replay
 
-__all__ = ["Answer", "Difference", "Entry", "Normal", "Recorder", "Recording", "Replay", "compare", "read", "replay"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = [
+    "Difference",
+    "Entry",
+    "Normal",
+    "RecordedAnswer",
+    "Recorder",
+    "Recording",
+    "Replay",
+    "compare",
+    "read",
+    "replay",
+]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        # An old name, or an error.
+        from pypmix._renames import find
+
+        return find(f"{__name__}.{name}")

@@ -23,7 +23,7 @@ class Unreadable(Record):
     shown: str
 
 
-class Answer(Record):
+class RecordedAnswer(Record):
     """The answer of a host to an upcall.
 
     Attributes:
@@ -62,10 +62,10 @@ class Entry(Record):
     requestor: Proc | None
     uid: int | None
     gid: int | None
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[RecordedAnswer, ...] = ()
 
     @property
-    def answer(self) -> Answer | None:
+    def answer(self) -> RecordedAnswer | None:
         """The first answer, which is the valid one; None if the host never answered."""
         return self.answers[0] if self.answers else None
 
@@ -125,7 +125,7 @@ def _read_entry(fields: dict[str, Any]) -> Entry:
     return Entry(fields["seq"], fields["time"], fields["server"], op, requestor, fields["uid"], fields["gid"])
 
 
-def _read_answer(fields: dict[str, Any]) -> Answer:
+def _read_answer(fields: dict[str, Any]) -> RecordedAnswer:
     error: PMIxError | None = None
     result: object = None
     if "error" in fields:
@@ -135,4 +135,4 @@ def _read_answer(fields: dict[str, Any]) -> Answer:
         result = Unreadable(fields["result"]["unreadable"])
     else:
         result = from_json(fields["result"])
-    return Answer(fields["seq"], fields["after"], result, error, fields.get("raised", False))
+    return RecordedAnswer(fields["seq"], fields["after"], result, error, fields.get("raised", False))
