@@ -74,7 +74,7 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"(Address|Call|Alarm|Timer|ServerLike|Op|NodeSession|ForkServers)"),
     ("py:(class|obj)", r"(TraceFile|Fault|Variables)"),
     # Parts of the package that are not public.
-    ("py:.*", r"pypmix\.host\.(output|job\.Slot|callbacks\.(processes|dispatcher|watching|requests\.(R|Later)$)).*"),
+    ("py:.*", r"pypmix\.host\.(output|job\.Slot|callbacks\.(processes|dispatcher|watching|base)).*"),
     ("py:class", r"pypmix\.standard\.jobinfo\.JobInfo"),
     ("py:.*", r"pypmix\.(engine|requests|wire|standard\.ops)\..*"),
 ]

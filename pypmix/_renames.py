@@ -20,6 +20,11 @@ def _moved(names: str, old: str, new: str) -> dict[str, str]:
     return {f"{old}.{name}": f"{new}.{name}" for name in names.split()}
 
 
+def _decorators(names: str) -> dict[str, str]:
+    """Return rows for the decorators that a host had for its upcalls."""
+    return {f"pypmix.host.Host.on_{name}": f'pypmix.host.Host.on("{name}")' for name in names.split()}
+
+
 RENAMES = {
     **_moved("Answer", "pypmix", "pypmix.events"),
     **_moved(
@@ -46,6 +51,17 @@ RENAMES = {
     ),
     **_moved("ProcSet", "pypmix.host", "pypmix"),
     "pypmix.host.recording.Answer": "pypmix.host.recording.RecordedAnswer",
+    "pypmix.host.Host.ended": "pypmix.host.Host.report_end",
+    **_moved("engine pending proc", "pypmix.host.Host", "pypmix.host.Host.server"),
+    **_decorators(
+        "client_connected client_finalized client_aborted client_lost fence direct_modex publish lookup unpublish "
+        "spawn connect disconnect register_events deregister_events notify_event tool_connected query log allocate "
+        "job_control monitor heartbeat get_credential validate_credential iof_pull iof_push group fabric "
+        "compute_distances session_control resource_block"
+    ),
+    "pypmix.host.Request.answered": "pypmix.host.Request.is_answered",
+    "pypmix.host.Request.asks": "pypmix.host.Request.has_flag",
+    "pypmix.host.Request.given": "pypmix.host.Request.info.infos",
 }
 """Each old name, from `pypmix` on, and its new name.
 
@@ -79,3 +95,26 @@ def find(old: str) -> Any:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     module, _, name = warn(old, 2).rpartition(".")
     return getattr(load(module), name)
+
+
+def find_member(instance: object, owner: str, name: str) -> Any:
+    """Warn that the name of a member of a class has changed, and return the member; for the `__getattr__` of a class.
+
+    Args:
+        instance: The object.
+        owner: The whole name of the class, as the table has it.
+        name: The old name.
+
+    Raises:
+        AttributeError: The table does not have the name.
+    """
+    old = f"{owner}.{name}"
+    if old not in RENAMES:
+        raise AttributeError(f"{type(instance).__name__!r} object has no attribute {name!r}")
+    found: Any = instance
+    for part in warn(old, 2).removeprefix(owner + ".").split("."):
+        # A part may be a call with one word, such as `on("fence")`.
+        member, _, word = part.rstrip('")').partition('("')
+        found = getattr(found, member)
+        found = found(word) if word else found
+    return found

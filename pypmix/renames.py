@@ -1,7 +1,8 @@
 """Rewrite programs that use old names of pypmix: `python -m pypmix.renames [--check] FILE...`.
 
 It replaces what the table of changed names says, prints each change, and leaves all other text as it is. Methods and
-parameters are found by their names alone, in programs that import pypmix. With `--check` nothing is written, and the
+parameters are found by their names alone, in programs that import pypmix. An old name that other classes may have
+as well is only reported. With `--check` nothing is written, and the
 exit code is 1 if a file uses an old name.
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import ast
 import sys
+from concurrent.futures import Future
 from pathlib import Path
+from pkgutil import resolve_name
 
 from pypmix._renames import RENAMES
 
@@ -42,6 +45,8 @@ class Rewriter:
         self._edits: list[Edit] = []
         self.changes: list[tuple[int, str, str]] = []
         """The line of each change, with the old and the new text."""
+        self.notes: list[tuple[int, str]] = []
+        """The line of each name that may be an old one, with the old name that it may be."""
         tree = ast.parse(text)
         self._bound = _bindings(tree)
         self._unbound: set[str] = set()
@@ -94,13 +99,15 @@ class Rewriter:
             new = METHODS.get(node.attr) if self._bound else None
             if new is not None:
                 self._change(node.lineno, end - len(node.attr.encode()), end, new)
+            elif self._bound and node.attr in AMBIGUOUS:
+                self.notes.append((node.lineno, AMBIGUOUS[node.attr]))
         elif path in RENAMES:
             self._change(node.lineno, self._offset(node.lineno, node.col_offset), end, self._spelled(RENAMES[path]))
 
     def _change_parameters(self, node: ast.Call) -> None:
-        function = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+        function = str(getattr(node.func, "attr", "") or getattr(node.func, "id", ""))
         for word in node.keywords if self._bound else ():
-            new = PARAMETERS.get((function, word.arg))
+            new = PARAMETERS.get((function, word.arg or ""))
             if new is not None and word.arg is not None:
                 start = self._offset(word.lineno, word.col_offset)
                 self._change(word.lineno, start, start + len(word.arg.encode()), new)
@@ -162,21 +169,46 @@ def _import(module: str, names: list[str]) -> str:
     return "\n".join([f"from {module} import (", *(f"    {name}," for name in names), ")"])
 
 
-def _members() -> Iterator[tuple[str, str, str]]:
-    """Yield each changed member of a class: its name, the name of its parameter or nothing, and the new text."""
+def _members(parameters: bool) -> Iterator[tuple[str, str]]:
+    """Yield the old and the new names of members of classes, or of their parameters."""
     for old, new in RENAMES.items():
-        name, _, parameter = old.rstrip(")").partition("(")
-        owner, _, member = name.rpartition(".")
-        if parameter:
-            yield member, parameter, new
-        elif owner.rpartition(".")[2][:1].isupper():
-            yield member, "", new.removeprefix(owner + ".")
+        owner = old.partition("(")[0].rpartition(".")[0]
+        if old.endswith(")") == parameters and (parameters or owner.rpartition(".")[2][:1].isupper()):
+            yield old, new.removeprefix(owner + ".")
 
 
-METHODS = {name: new for name, parameter, new in _members() if not parameter}
-PARAMETERS: dict[tuple[str | None, str | None], str] = {
-    (name, parameter): new for name, parameter, new in _members() if parameter
-}
+def _is_common(name: str) -> bool:
+    """Return True if other classes may have a member of this name: if it is one word, or theirs indeed."""
+    classes = [*map(resolve_name, CLASSES.split()), str, bytes, dict, list, set, Future, Path]
+    return "_" not in name or any(name in dir(each) for each in classes)
+
+
+CLASSES = (
+    "pypmix:Connection pypmix:Event pypmix:EventStream pypmix:Job pypmix:Node pypmix:OutputStream pypmix:SpawnedJob "
+    "pypmix.aio:Client pypmix.aio:Group pypmix.aio:Server pypmix.aio:Tool pypmix.groups:Changes pypmix.groups:Invite "
+    "pypmix.host:Host pypmix.host:Processes pypmix.host:Request"
+)
+"""The classes whose members a program may use."""
+
+METHODS: dict[str, str] = {}
+"""The new text of each old member with a name of its own."""
+
+AMBIGUOUS: dict[str, str] = {}
+"""The whole old name of each other old member."""
+
+for _old, _new in _members(parameters=False):
+    _name = _old.rpartition(".")[2]
+    if _is_common(_name):
+        AMBIGUOUS[_name] = _old
+    else:
+        METHODS[_name] = _new
+
+PARAMETERS: dict[tuple[str, str], str] = {}
+"""The new name of each parameter, by the function and the old name."""
+
+for _old, _new in _members(parameters=True):
+    _function, _, _parameter = _old.rstrip(")").partition("(")
+    PARAMETERS[_function.rpartition(".")[2], _parameter] = _new
 
 
 def main(arguments: list[str]) -> int:
@@ -197,6 +229,8 @@ def main(arguments: list[str]) -> int:
         for line, old, new in sorted(rewriter.changes):
             found = True
             print(f"{path}:{line}: {' '.join(old.split())} -> {' '.join(new.split())}")
+        for line, name in sorted(rewriter.notes):
+            print(f"{path}:{line}: this may be {name}, which is now {RENAMES[name]}: look at it")
         if rewriter.changes and not check:
             path.write_text(rewriter.result())
     return 2 if failed else int(check and found)

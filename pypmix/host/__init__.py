@@ -10,7 +10,8 @@ from pypmix.lazy import names as _names
 _HOME = {
     ".callbacks.host": "Host",
     ".callbacks.processes": "BlockingProcesses Processes",
-    ".callbacks.requests": "LATER Request requests",
+    ".callbacks.base": "LATER Request",
+    ".callbacks.requests": "requests",
     ".job": "Application Job Node",
     ".local": "LocalHost",
     ".outcome": "Outcome",

@@ -1,10 +1,10 @@
 # Made from pypmix/host/__init__.py by native/blocking.py: change it there.
 from pypmix.host.callbacks import requests as requests
+from pypmix.host.callbacks.base import LATER as LATER
+from pypmix.host.callbacks.base import Request as Request
 from pypmix.host.callbacks.host import Host as Host
 from pypmix.host.callbacks.processes import BlockingProcesses as BlockingProcesses
 from pypmix.host.callbacks.processes import Processes as Processes
-from pypmix.host.callbacks.requests import LATER as LATER
-from pypmix.host.callbacks.requests import Request as Request
 from pypmix.host.job import Application as Application
 from pypmix.host.job import Job as Job
 from pypmix.host.job import Node as Node

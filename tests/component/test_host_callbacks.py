@@ -31,10 +31,11 @@ from pypmix import (
     Status,
     attrs,
 )
+from pypmix._renames import RENAMES
 from pypmix.engine.python import reactor
 from pypmix.host import LATER, Application, Host, Job, Node
 from pypmix.host.callbacks import dispatcher, workers
-from pypmix.host.callbacks.routes import METHODS, ROUTES
+from pypmix.host.callbacks.upcalls import METHODS, ROUTES
 from pypmix.standard import ops, statuses
 from pypmix.standard.errors import NotInitialized, WouldDeadlock
 from pypmix.standard.types import RANK_WILDCARD, App
@@ -155,7 +156,7 @@ def test_there_is_a_sample_of_each_upcall():
 def test_requests_declare_the_fields_that_their_operations_have():
     for op, (_, kind) in ROUTES.items():
         declared = {name for cls in kind.__mro__ for name in getattr(cls, "__annotations__", ())}
-        assert declared <= set(op.__fields__), kind
+        assert declared <= {"op", *op.__fields__}, kind
         for name in op.__fields__:
             assert getattr(kind(Upcall(SAMPLES[op]), "x", None), name) == getattr(SAMPLES[op], name) or name in (
                 "procs",
@@ -459,8 +460,8 @@ def test_what_is_no_answer_is_an_error_for_both_sides(name, op, given, form, cap
 
 def test_a_status_is_an_answer_and_nothing_published_is_not_found():
     with Open() as rm:
-        rm.host.on_connect(lambda req: Status.ERR_OUT_OF_RESOURCE)
-        rm.host.on_lookup(lambda req: [])
+        rm.host.on("connect")(lambda req: Status.ERR_OUT_OF_RESOURCE)
+        rm.host.on("lookup")(lambda req: [])
         assert rm.ask(SAMPLES[ops.Connect]).status == statuses.ERR_OUT_OF_RESOURCE
         assert rm.ask(LOOKUP).status == statuses.ERR_NOT_FOUND
 
@@ -469,7 +470,7 @@ def test_a_group_is_answered_in_parts():
     with Open() as rm:
         rm.host.job("job", np=2)
 
-        @rm.host.on_group
+        @rm.host.on("group")
         async def group(req):
             return req.reply(members=reversed(req.members), context_id=9)
 
@@ -482,7 +483,7 @@ def test_a_group_is_answered_in_parts():
         assert infos[0].value.data.items == (Proc("job", 1), Proc("job", 0))
         assert infos[1] == attrs.GROUP_CONTEXT_ID(9)
 
-        @rm.host.on_group
+        @rm.host.on("group")
         async def plain(req):
             return None
 
@@ -494,7 +495,7 @@ def test_a_destruct_may_be_answered_as_a_construct():
     with Open() as rm:
         rm.host.job("job", np=2)
 
-        @rm.host.on_group
+        @rm.host.on("group")
         async def group(req):
             return req.reply(members=req.procs | req.added)
 
@@ -596,7 +597,7 @@ def test_a_reply_comes_later_from_any_thread():
         thread.start()
         thread.join()
         assert upcall.wait() == b"late"
-        assert held[0].answered
+        assert held[0].is_answered
 
 
 def test_a_reply_twice_is_reported_by_name_and_the_first_counts(caplog):
@@ -652,7 +653,7 @@ def test_what_is_no_error_does_not_fail_a_request_and_leaves_it_unanswered(bad):
         def fence(self, req):
             with pytest.raises(TypeError, match="fence fails with"):
                 req.fail(bad)
-            problems.append(req.answered)
+            problems.append(req.is_answered)
             return b"good"
 
     with Open(Mine) as rm:
@@ -789,11 +790,34 @@ def test_a_client_has_so_many_requests_in_flight_and_no_more(monkeypatch):
 # Other forms
 
 
-def test_decorators_are_methods():
-    assert {f"on_{name}" for name in METHODS} == {name for name in dir(Host) if name.startswith("on_")}
+def test_a_host_has_a_method_for_each_upcall_and_few_names_besides():
+    with Open() as rm:
+        public = {name for name in dir(rm.host) if not name.startswith("_")}
+    assert set(METHODS) <= public
+    assert len(public - set(METHODS)) <= 25
+
+
+def test_the_decorators_of_before_register_functions_with_a_warning():
+    assert {f"pypmix.host.Host.on_{name}" for name in METHODS} == {old for old in RENAMES if ".on_" in old}
+    with Open() as rm:
+        with pytest.warns(DeprecationWarning, match=r'on_fence is now pypmix\.host\.Host\.on\("fence"\)') as caught:
+
+            @rm.host.on_fence
+            def fence(req):
+                with pytest.warns(DeprecationWarning, match=r"given is now pypmix\.host\.Request\.info\.infos"):
+                    assert req.given == req.info.infos
+                return b"function"
+
+        assert caught[0].filename == __file__
+        assert rm.ask(FENCE).wait() == b"function"
+        with pytest.raises(AttributeError, match="'Host' object has no attribute 'on_fance'"):
+            rm.host.on_fance  # noqa: B018
+
+
+def test_functions_are_registered_by_a_decorator():
     with Open() as rm:
 
-        @rm.host.on_fence
+        @rm.host.on("fence")
         def fence(req):
             return b"function"
 
@@ -802,7 +826,7 @@ def test_decorators_are_methods():
         with pytest.raises(ValueError, match="not an upcall"):
             rm.host.on("fences")
         with pytest.raises(TypeError):
-            rm.host.on_fence(3)
+            rm.host.on("fence")(3)
 
 
 @pytest.mark.parametrize("form", ["async", "sync"])
@@ -954,7 +978,7 @@ def test_a_host_can_be_opened_again_and_is_nothing_while_it_is_closed():
     for _ in range(2):
         with rm:
             rm.host.job("again", np=1)
-            assert rm.host.engine.name == "python"
+            assert rm.host.server.engine.name == "python"
     with pytest.raises(NotInitialized):
         rm.host.run(asyncio.sleep(0))
 
@@ -1037,7 +1061,7 @@ def test_what_cannot_be_a_handler_is_refused_when_it_is_given():
 
     for bad, text in ((5, "must be callable"), (nothing, "one request"), (two, "one request")):
         with pytest.raises(TypeError, match=text):
-            Host().on_fence(bad)
+            Host().on("fence")(bad)
     for bad in (parts, stream):
         with pytest.raises(TypeError, match="must not be a generator"):
             Host().on("fence")(bad)
@@ -1456,7 +1480,7 @@ def test_a_handler_never_runs_inside_of_the_engine():
         async def publish(self, req):
             assert not inside
             # What it asks of the server is done before this returns.
-            assert any(each.operation == "publish" for each in self.pending())
+            assert any(each.operation == "publish" for each in self.server.pending())
             await super().publish(req)
             if len(self.ran) % 2:
                 await asyncio.sleep(0)

@@ -86,7 +86,7 @@ async def main() -> None:
 def decorated() -> None:
     rm = Host()
 
-    @rm.on_fence
+    @rm.on("fence")
     async def fence(req: requests.FenceRequest) -> bytes:
         return req.data
 

@@ -8,7 +8,7 @@ at any time.
 2. `_begin`, in the loop, sets its deadline and starts its handler: an `async def` as a task, any other function on a
    worker's thread. Clients take turns, so that no client waits for all requests of another.
 3. `returned` or `failed`, on the handler's thread, answer; for `LATER`, the handler's author calls `reply` or `fail`.
-4. `settled`, called by the request whose upcall was removed, ends the count.
+4. `count_answered`, called by the request whose upcall was removed, ends the count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 import threading
 from functools import partial
 
-from pypmix.host.callbacks.requests import LATER, failure
+from pypmix.host.callbacks.base import LATER, failure
 from pypmix.host.callbacks.workers import Workers
 from pypmix.host.loop import Turns
 from pypmix.standard import statuses
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from typing import Any, TypeVar
 
-    from pypmix.host.callbacks.requests import Handler, Request
+    from pypmix.host.callbacks.base import Handler, Request
     from pypmix.standard.types import Proc
 
     T = TypeVar("T")
@@ -199,7 +199,7 @@ class Dispatcher:
         except RuntimeError:
             self._close(request)
 
-    def settled(self, request: Request[Any]) -> None:
+    def count_answered(self, request: Request[Any]) -> None:
         """Remove a request that has been answered."""
         with self._lock:
             if request in self._open:
@@ -210,7 +210,7 @@ class Dispatcher:
                     if count:
                         self._counts[requestor] = count
 
-    def again(self, request: Request[Any]) -> None:
+    def report_second_answer(self, request: Request[Any]) -> None:
         """Log that a request was answered again, unless the host has closed."""
         if self._closed:
             return
@@ -221,7 +221,7 @@ class Dispatcher:
 
     def returned(self, request: Request[Any], result: object) -> None:
         """Answer a request with the result of its handler."""
-        if result is LATER or (result is None and request.answered):
+        if result is LATER or (result is None and request.is_answered):
             return
         try:
             if not isinstance(result, Status):
@@ -237,9 +237,9 @@ class Dispatcher:
         """Log the exception of a handler, and answer the request with it."""
         if isinstance(error, PMIxError):
             log.debug("%s is answered with an error", request, exc_info=error)
-        elif not request.answered or not self._closed:
+        elif not request.is_answered or not self._closed:
             log.error("the handler of %s failed", request, exc_info=error)
-        if not request.answered:
+        if not request.is_answered:
             request.fail(failure(request, error))
 
     def _soon(self, next_: Callable[[], None]) -> None:
@@ -307,7 +307,7 @@ class Dispatcher:
         try:
             result = await function(request)
         except asyncio.CancelledError:
-            if not request.answered:
+            if not request.is_answered:
                 request.fail(PMIxError("its handler was cancelled", operation=request.name))
             raise
         except Exception as error:
@@ -330,7 +330,7 @@ class Dispatcher:
 
     def _call(self, request: Request[Any], function: Handler) -> None:
         """Call a handler, on a worker's thread."""
-        if request.answered:
+        if request.is_answered:
             return
         try:
             result = function(request)
@@ -377,28 +377,28 @@ class Dispatcher:
             request.deadline = -1.0
             limit = max(self._reply_timeout or 0.0, request.timeout or 0.0)
             log.error("%s was not answered within %g s: it is given up", request, limit)
-            upcall = request.take()
+            upcall = request.take_upcall()
             if upcall is not None:
                 upcall.fail(OperationTimeout("the host did not answer in time", operation=request.name))
             if request.task is not None:
                 # A task that has not started ends without running its `finally`.
-                request.task.add_done_callback(self._ended)
+                request.task.add_done_callback(self._forget_task)
                 request.task.cancel()
         with self._lock:
             first = min([request.deadline for request in self._open], default=math.inf)
         if first < math.inf:
             self._expire_at(first)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
 
-    def _expire_at(self, when: float) -> None:
+    def _expire_at(self, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.loop.call_at(when, self._expire)
+        self._timer = self.loop.call_at(deadline, self._expire)
 
     def _close(self, request: Request[Any]) -> None:
-        upcall = request.take()
+        upcall = request.take_upcall()
         if upcall is not None:
             upcall.fail(
                 LostConnection("the host has closed", status=statuses.ERR_LOST_CONNECTION, operation=request.name)

@@ -50,7 +50,7 @@ class End(Record):
 END = record(End, NAME, some(NAME), FLAG, FLAG, NUMBER, NUMBER, SECONDS)
 
 
-class Ends(Notices):
+class SharedNotices(Notices):
     """The events of a host that has an exchange.
 
     A job ends when all hosts that run a part of it have ended their parts, or are lost; each of them raises the event.
@@ -67,8 +67,8 @@ class Ends(Notices):
         self._crossing = crossing
         self._elsewhere: set[int] = set()
         self._waiting: dict[str, dict[str, End]] = {}
-        exchange.hear(ENDED, self._told_end)
-        exchange.hear(ASKED, self._told_asked)
+        exchange.hear(ENDED, self._receive_end)
+        exchange.hear(ASKED, self._receive_registrations)
         exchange.watch(self._changed)
 
     # The ends of jobs
@@ -111,33 +111,33 @@ class Ends(Notices):
 
     def _changed(self, name: str, here: bool) -> None:
         if here and self.asked:
-            self._tell_asked(name)
+            self._send_registrations(name)
         elif not here:
             self._host.soon(self._settle_all)
 
-    def _told_end(self, sender: str, data: bytes) -> None:
+    def _receive_end(self, sender: str, data: bytes) -> None:
         part = END.read(data)
         self._host.soon(lambda: self._add(sender, part))
 
     # The codes that clients have registered for; on any thread
 
-    def add(self, wanted: Iterable[int]) -> None:
+    def add(self, codes: Iterable[int]) -> None:
         """Add codes that a client here has registered for, and report them to the other hosts."""
         before = len(self.asked)
-        super().add(wanted)
+        super().add(codes)
         if len(self.asked) > before:
             for name in self._exchange.members:
                 if name != self._exchange.name:
-                    self._tell_asked(name)
+                    self._send_registrations(name)
 
-    def remove(self, unwanted: Iterable[int]) -> None:
+    def remove(self, codes: Iterable[int]) -> None:
         """Remove codes that no client here is registered for, unless clients of other hosts may be."""
-        super().remove(set(unwanted) - self._elsewhere)
+        super().remove(set(codes) - self._elsewhere)
 
-    def _tell_asked(self, name: str) -> None:
+    def _send_registrations(self, name: str) -> None:
         self._exchange.tell(name, ASKED, CODES.write(tuple(sorted(self.asked))))
 
-    def _told_asked(self, _sender: str, data: bytes) -> None:
+    def _receive_registrations(self, _sender: str, data: bytes) -> None:
         codes = CODES.read(data)
         self._elsewhere.update(RAISED.intersection(codes))
         self.add(codes)

@@ -9,13 +9,11 @@ import os
 import threading
 
 from pypmix.host.answers import MODULES
-from pypmix.host.callbacks.decorators import Decorators
+from pypmix.host.callbacks.base import LATER, Request
 from pypmix.host.callbacks.dispatcher import PATIENCE, Dispatcher, is_async, settling
 from pypmix.host.callbacks.jobs import Jobs
-from pypmix.host.callbacks.processes import to_the_end
-from pypmix.host.callbacks.requests import LATER, Request
-from pypmix.host.callbacks.routes import METHODS, route
-from pypmix.host.callbacks.upcalls import Upcalls
+from pypmix.host.callbacks.processes import running_loop, to_the_end
+from pypmix.host.callbacks.upcalls import METHODS, Upcalls, find_route
 from pypmix.host.serving import LIVES
 from pypmix.requests import limit
 from pypmix.server import Server
@@ -40,8 +38,7 @@ if TYPE_CHECKING:
     from typing import Any, Self, TypeVar
 
     from pypmix.engine.base import OnUpcall, Upcall
-    from pypmix.engine.common import EngineInfo, Pending
-    from pypmix.host.callbacks.requests import Handler, Later
+    from pypmix.host.callbacks.base import Handler, Later
     from pypmix.host.exchange import Exchange, Gathered
     from pypmix.requests import Infos, Procs
     from pypmix.standard.limits import Limits
@@ -53,7 +50,7 @@ _NOTED = frozenset((*LIVES, RegisterEvents, DeregisterEvents))
 """Operations that the host notes before they are answered, by a method or not."""
 
 
-class Host(Upcalls, Jobs, Decorators):
+class Host(Upcalls, Jobs):
     """A resource manager for one node: a server whose upcalls are methods.
 
     Subclass it and override the methods of the operations to offer. Each method is named as the slot of the server
@@ -179,7 +176,7 @@ class Host(Upcalls, Jobs, Decorators):
         manager = self._managed()
         if not manager.offers(req.op):
             raise self._missing(req.name or req.op.name)
-        upcall = req.take()
+        upcall = req.take_upcall()
         if upcall is not None:
             manager.upcall(manager.node, upcall)
         return LATER
@@ -188,7 +185,7 @@ class Host(Upcalls, Jobs, Decorators):
         """Decorator: register a function that handles an upcall instead of the method; its argument is the request.
 
         Args:
-            name: The name of the method, such as `fence`; `@rm.on_fence` is the same.
+            name: The name of the method, such as `fence`.
 
         Raises:
             ValueError: An upcall of that name does not exist.
@@ -219,6 +216,14 @@ class Host(Upcalls, Jobs, Decorators):
                 raise TypeError(f"what handles {name} is called with one request: {error}") from None
         self._handlers[name] = function, is_async(function)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            # An old name, or an error.
+            from pypmix._renames import find_member
+
+            return find_member(self, "pypmix.host.Host", name)
+
     # From upcalls to handlers
 
     def _upcall(self, upcall: Upcall) -> None:
@@ -229,7 +234,7 @@ class Host(Upcalls, Jobs, Decorators):
             return
         if type(op) in _NOTED:
             manager.note(manager.node, op)
-        name, kind = route(op)
+        name, kind = find_route(op)
         found = self._all or self._handlers.get(name)
         if found is not None:
             assert self._dispatcher is not None
@@ -281,7 +286,7 @@ class Host(Upcalls, Jobs, Decorators):
         if self._pid != os.getpid():
             # A child that was forked: the jobs are its parent's, and so is the thread.
             return
-        if self._loop is not None and _running() is self._loop:
+        if self._loop is not None and running_loop() is self._loop:
             raise WouldDeadlock("this would block the host's own loop", operation="close")
         # A handler on a worker's thread may call this, too: the second caller waits, and finds the host closed.
         with self._closing:
@@ -333,7 +338,7 @@ class Host(Upcalls, Jobs, Decorators):
             self._loop, self._pid = loop, os.getpid()
             self.server.open()
             loop.call_soon_threadsafe(self._watch, loop)
-            self._managed().open(self._exchange, self.engine.name == "native")
+            self._managed().open(self._exchange, self.server.engine.name == "native")
         except BaseException:
             self._loop = None
             self.server.close()
@@ -405,7 +410,7 @@ class Host(Upcalls, Jobs, Decorators):
         """
         try:
             loop = self.loop
-            if _running() is loop:
+            if running_loop() is loop:
                 raise WouldDeadlock("this would block the host's own loop", operation="run", hint="use await")
         except BaseException:
             coroutine.close()
@@ -421,32 +426,7 @@ class Host(Upcalls, Jobs, Decorators):
             future.cancel()
             raise
 
-    async def hop(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the host's loop, from any loop."""
-        try:
-            loop = self.loop
-        except NotInitialized:
-            coroutine.close()
-            raise
-        if _running() is loop:
-            return await coroutine
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
-
     # Calls of the server and of other hosts
-
-    @property
-    def proc(self) -> Proc:
-        """The proc of the server."""
-        return self.server.proc
-
-    @property
-    def engine(self) -> EngineInfo:
-        """The engine of the server."""
-        return self.server.engine
-
-    def pending(self) -> list[Pending]:
-        """Return the pending operations of the server, with the procs that have arrived and the missing ones."""
-        return self.server.pending()
 
     def notify(self, code: int, *, source: Proc | None = None, range: int = RANGE_SESSION, info: Infos = None) -> None:
         """`PMIx_Notify_event`: raise an event for the clients and tools of this server.
@@ -457,7 +437,7 @@ class Host(Upcalls, Jobs, Decorators):
             range: A `Range`.
             info: The infos of the event, such as `attrs.EVENT_AFFECTED_PROC`.
         """
-        self.server.notify(Notification(code, self.proc if source is None else source, range, infos(info)))
+        self.server.notify(Notification(code, self.server.proc if source is None else source, range, infos(info)))
 
     async def dmodex_request(self, proc: Proc, *, key: str = "", timeout: float | None = None) -> bytes:
         """`PMIx_server_dmodex_request`: return the data that a proc of this server has committed for others.
@@ -595,10 +575,3 @@ def _offered(answers: Iterable[str]) -> frozenset[str]:
         if name not in MODULES:
             raise ValueError(f"there are no answers {name!r}: they are {', '.join(MODULES)}")
     return found
-
-
-def _running() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

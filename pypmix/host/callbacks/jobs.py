@@ -9,7 +9,7 @@ from functools import partial
 
 from pypmix.engine.select import requested
 from pypmix.host.callbacks.manager import HostManager
-from pypmix.host.callbacks.processes import REAP, Home, Launched, Processes, Start, check_signal
+from pypmix.host.callbacks.processes import REAP, Home, Launched, Processes, Start, check_signal, run_in_loop
 from pypmix.host.callbacks.watching import Watching
 from pypmix.host.folders import temporary_folder, working_directory
 from pypmix.host.job import Application, Job, Node, check_local_size, is_sole_proof, new_nspace
@@ -242,7 +242,7 @@ class Jobs(Home):
         return Start(self, partial(self._make, job, chosen, apps, forward_output))
 
     def _make(
-        self, job: Job, ranks: tuple[int, ...], apps: tuple[Application, ...], shown: bool, held: bool = True
+        self, job: Job, ranks: tuple[int, ...], apps: tuple[Application, ...], shown: bool, waiting: bool = True
     ) -> Launched:
         manager = self._managed()
         running = manager.jobs.get(job.nspace)
@@ -254,11 +254,15 @@ class Jobs(Home):
                 raise ValueError(f"{rank} runs already")
         manager.started(running)
         running.renew(ranks)
-        if not held:
+        if not waiting:
             running.terms = running.terms.replace(tell_end=True)
-        launched = Launched(self, running.launch(ranks, OPEN.replace(shown=(shown, shown)), held=held), apps)
-        self._launches.append(launched)
+        launch = running.launch(ranks, OPEN.replace(shown=(shown, shown)), held=waiting)
+        launched = Launched(self, manager.loop, launch, apps)
+        self._launches = [*self._running_launches(), launched]
         return launched
+
+    def _running_launches(self) -> list[Launched]:
+        return [launch for launch in self._launches if not launch.is_over]
 
     async def launch(
         self,
@@ -287,7 +291,7 @@ class Jobs(Home):
             if not isinstance(app, App):
                 raise TypeError(f"apps are Apps, as a spawn has them, not {type(app).__name__}s")
         plain = tuple([app.replace(info=()) for app in apps])
-        return await self.hop(self._launched(plain, near, nspace, forward_output))
+        return await run_in_loop(self, self._launched(plain, near, nspace, forward_output))
 
     async def _launched(self, apps: tuple[App, ...], parent: Proc | None, nspace: str | None, shown: bool) -> Processes:
         from pypmix.host.directives import read
@@ -296,7 +300,7 @@ class Jobs(Home):
         base = manager.wdir or os.sep
         _, found = read(Spawn(apps), self.env, base, manager.next_folder)
         job = self.job(nspace or f"{self._label}@{manager.take_number()}", apps=found, parent=parent)
-        launch = self._make(job, self.local_ranks(job), job.apps, shown, held=False)
+        launch = self._make(job, self.local_ranks(job), job.apps, shown, waiting=False)
         await launch.open()
         manager.notices.job_started(launch.running)
         return Processes(launch)
@@ -322,10 +326,12 @@ class Jobs(Home):
         given = proc_tuple(procs)
         instances("procs", given, Proc)
         named = set(self.expand(given))
-        await self.hop(self._kill(named, signum, status))
+        await run_in_loop(self, self._kill(named, signum, status))
 
     async def _kill(self, procs: set[Proc], signum: int | None, status: int | None) -> None:
-        chosen = [(launch, [rank for rank in launch.ranks if rank.proc in procs]) for launch in self._launches]
+        chosen = [
+            (launch, [rank for rank in launch.ranks if rank.proc in procs]) for launch in self._running_launches()
+        ]
         if signum is None:
             await asyncio.gather(*[launch.end_ranks(ranks, status) for launch, ranks in chosen if ranks])
             return
@@ -334,15 +340,7 @@ class Jobs(Home):
 
     # Support for the processes of a job, on the loop's thread
 
-    async def drained(self) -> None:
-        """Wait until the output of processes is written, or for the grace."""
-        await self._managed().loop.drained(self.grace)
-
-    def launch_over(self, launch: Launched) -> None:
-        """Forget a launch whose processes have all ended."""
-        self._launches.remove(launch)
-
-    def ended(self, proc: Proc, code: int) -> None:
+    def report_end(self, proc: Proc, code: int) -> None:
         """Report the end of a process that this host has not started; from any thread.
 
         Collectives then continue without the process, and the event of its end is raised. At the end of the job's last
@@ -363,9 +361,9 @@ class Jobs(Home):
             raise ValueError(f"{proc} is not a rank here of a job that is registered")
         if manager.has_started(proc.nspace):
             raise ValueError(f"{proc.nspace} was started by this host, which sees its ends itself")
-        manager.loop.post(lambda: self._ended(proc, code))
+        manager.loop.post(lambda: self._record_end(proc, code))
 
-    def _ended(self, proc: Proc, code: int) -> None:
+    def _record_end(self, proc: Proc, code: int) -> None:
         found = self._managed().find(proc)
         if found is not None and not found[1].over:
             job, rank = found
@@ -388,7 +386,7 @@ class Jobs(Home):
 
     async def _end_jobs(self) -> None:
         """End all processes without deregistering jobs, since the server is closed afterwards."""
-        await asyncio.gather(*[launch.close() for launch in self._launches], return_exceptions=True)
+        await asyncio.gather(*[launch.close() for launch in self._running_launches()], return_exceptions=True)
         await self._end_spawned()
 
     async def _end_spawned(self) -> None:
@@ -398,7 +396,7 @@ class Jobs(Home):
         deadline = self.loop.time() + self.grace + REAP
         while any(job.launches for job in manager.jobs.values()) and self.loop.time() < deadline:
             await asyncio.sleep(POLL)
-        await self.drained()
+        await manager.loop.drained(self.grace)
 
     def _close_jobs(self) -> None:
         """Remove the folder of the jobs, once the server is closed."""

@@ -87,7 +87,7 @@ class HostManager(ServingManager):
         _ = self.notices
 
     def _join(self, exchange: Exchange) -> None:
-        from pypmix.host.callbacks.ends import Ends
+        from pypmix.host.callbacks.ends import SharedNotices
         from pypmix.host.crossings import Exchanging
         from pypmix.host.exchange import Crossing
         from pypmix.host.exchange.coordinator import ContextIds
@@ -95,15 +95,15 @@ class HostManager(ServingManager):
 
         published = self.part(Publications)
 
-        def over(procs: tuple[Proc, ...]) -> None:
+        def end_job(procs: tuple[Proc, ...]) -> None:
             published.job_over(procs)
             self._over_everywhere(procs[0].nspace)
 
-        self.crossing = Crossing(self.server, exchange, directory=published.post, gone=published.ended, over=over)
+        self.crossing = Crossing(self.server, exchange, directory=published.post, gone=published.ended, over=end_job)
         self._crossings = Exchanging(self, self.crossing)
         # The exchange itself uses the plain name for the numbers of groups.
         self.next_context_id = ContextIds(f"{exchange.name} host").take
-        self._parts[Notices] = Ends(self, exchange, self.crossing)
+        self._parts[Notices] = SharedNotices(self, exchange, self.crossing)
         exchange.start()
 
     # Jobs

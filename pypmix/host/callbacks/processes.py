@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeVar
 
+    from pypmix.host.callbacks.watching import Watching
     from pypmix.host.job import Application, Job
     from pypmix.host.rank import Rank
     from pypmix.host.running import Launch
@@ -64,17 +65,25 @@ class Home:
         """Run a coroutine in the host's loop and block until it has ended."""
         raise NotImplementedError
 
-    async def hop(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the host's loop, from any loop."""
-        raise NotImplementedError
 
-    def launch_over(self, launch: Launched) -> None:
-        """Forget a launch whose processes have all ended."""
-        raise NotImplementedError
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the loop that runs on this thread, if there is one."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
-    async def drained(self) -> None:
-        """Wait until the output of processes is written, or for the grace."""
-        raise NotImplementedError
+
+async def run_in_loop(host: Home, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the host's loop, from any loop."""
+    try:
+        loop = host.loop
+    except NotInitialized:
+        coroutine.close()
+        raise
+    if running_loop() is loop:
+        return await coroutine
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
 
 
 class Launched:
@@ -82,12 +91,14 @@ class Launched:
 
     Args:
         host: The host.
+        watching: The host's loop, as the manager of its jobs uses it.
         launch: The launch.
         apps: The applications of the job, as this launch runs them.
     """
 
-    def __init__(self, host: Home, launch: Launch, apps: tuple[Application, ...]) -> None:
+    def __init__(self, host: Home, watching: Watching, launch: Launch, apps: tuple[Application, ...]) -> None:
         self.host = host
+        self._watching = watching
         self.running = launch.job
         self.job = launch.job.job
         self.ranks = launch.ranks
@@ -99,10 +110,13 @@ class Launched:
         launch.changed = self._changed
 
     def _changed(self) -> None:
-        if self._launch.over:
-            self.host.launch_over(self)
         change, self._change = self._change, self._change.get_loop().create_future()
         change.set_result(None)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all processes have ended, with their output."""
+        return self._launch.over
 
     async def _until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until a condition is true; return False if it is not true in time."""
@@ -189,7 +203,7 @@ class Launched:
         if self.alive():
             self._launch.give_up()
         await self._until(lambda: self._launch.over, self.host.grace + REAP)
-        await self.host.drained()
+        await self._watching.drained(self.host.grace)
 
 
 class Running:
@@ -248,7 +262,7 @@ class Processes(Running):
         Raises:
             OperationTimeout: Some processes still run after that time; they are its `missing`.
         """
-        return await self._launch.host.hop(self._launch.wait(timeout))
+        return await run_in_loop(self._launch.host, self._launch.wait(timeout))
 
 
 class BlockingProcesses(Running):
@@ -280,13 +294,13 @@ class Start:
         return found
 
     async def __aenter__(self) -> Processes:
-        return Processes(await self._host.hop(self._begin()))
+        return Processes(await run_in_loop(self._host, self._begin()))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._launch is not None:
-            await self._host.hop(self._launch.close())
+            await run_in_loop(self._host, self._launch.close())
 
     def __enter__(self) -> BlockingProcesses:
         return BlockingProcesses(self._host.run(self._begin()))

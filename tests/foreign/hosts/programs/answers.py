@@ -242,7 +242,7 @@ async def events(cell):
 
     async with cell.host(Mine) as rm:
         found = await cell.run(rm, listen, np=2)
-        server = rm.proc.nspace
+        server = rm.server.proc.nspace
     assert found == [[[server, "high"], 0]] * 2, found
     assert (-231,) in seen, seen
     assert (-4242, Range.NAMESPACE) in seen, seen

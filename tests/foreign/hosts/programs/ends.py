@@ -166,13 +166,13 @@ async def own_processes(cell):
         async def one(self, app, proc):
             self.server.register_client(proc)
             process = await asyncio.create_subprocess_exec(app.cmd, *app.argv[1:])
-            self.ended(proc, await process.wait())
+            self.report_end(proc, await process.wait())
 
     async with cell.host(Mine) as rm:
         assert await cell.run(rm, told_by_host) == [5]
         for wrong in ((Proc("acme.own", 2), 0), (Proc("demo", 0), 0), (Proc("acme.other", 0), 0)):
             with contextlib.suppress(ValueError):
-                rm.ended(*wrong)
+                rm.report_end(*wrong)
                 raise AssertionError(wrong)
 
 

@@ -52,7 +52,7 @@ def everything(me):
 
 async def raised(cell):
     """Each way to fail, of each handler."""
-    from pypmix.host.callbacks.routes import METHODS
+    from pypmix.host.callbacks.upcalls import METHODS
 
     log, wrong = Logged(), {}
     ways = {
@@ -196,9 +196,9 @@ async def missing(cell):
         ((never, published, fine),) = await cell.run(rm, impatient)
         assert (never, published, fine) == (Status.ERR_TIMEOUT, Status.ERR_TIMEOUT, "first"), (never, published, fine)
         for req in late:
-            assert req.answered
+            assert req.is_answered
             req.reply()
-        server = rm.proc
+        server = rm.server.proc
     texts = log.texts()
     client = "demo:0"
     # libpmix's server asks in its own name.

@@ -66,7 +66,7 @@ async def dying(cell):
             assert (await procs.wait(WAIT))[3] == 0, procs.codes
         assert cell.returned(Proc("demo", 3)) == "late"
         # Handlers of the dead return on threads of their own.
-        await until(lambda: all(req.answered for req in asked), "the answers")
+        await until(lambda: all(req.is_answered for req in asked), "the answers")
         assert await cell.run(rm, fine, np=2) == ["late", "late"]
 
 
