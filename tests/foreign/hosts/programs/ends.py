@@ -113,7 +113,7 @@ async def not_launched(cell):
             try:
                 return await super().spawn(req)
             except OSError as error:
-                assert not any(launch.job.size == 2 for launch in self._launches)
+                assert all(launch.is_over for launch in self._launches if launch.job.size == 2)
                 raise pypmix.PMIxError(str(error), status=Status.ERR_JOB_EXE_NOT_FOUND) from None
 
     async with cell.host(Mine) as rm:
