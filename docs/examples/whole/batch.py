@@ -22,13 +22,13 @@ class Batch(Host):
     # What ranks ask for. All else is answered by the class itself.
 
     async def client_aborted(self, req):
-        print(f"{req.requestor.nspace}: a rank aborts the job with {req.status}", flush=True)
+        print(f"{req.proc.nspace}: a rank aborts the job with {req.status}", flush=True)
         # The job ends only after this answer.
         self.running.add(asyncio.ensure_future(self.kill(req.targets, status=req.status)))
 
     # The queue.
 
-    async def run(self, lines):
+    async def work_off(self, lines):
         codes = {}
         for number, line in enumerate(lines, 1):
             size, *argv = shlex.split(line)
@@ -38,7 +38,8 @@ class Batch(Host):
                 codes[job.nspace] = 1
                 continue
             async with self.freed:
-                await self.freed.wait_for(lambda size=job.size: self.free >= size)
+                while self.free < job.size:
+                    await self.freed.wait()
                 self.free -= job.size
             self.running.add(asyncio.ensure_future(self.work(job, codes)))
         await asyncio.gather(*self.running)
@@ -57,7 +58,7 @@ class Batch(Host):
 
 async def main():
     async with Batch(int(sys.argv[1])) as batch:
-        codes = await batch.run(sys.stdin.read().splitlines())
+        codes = await batch.work_off(sys.stdin.read().splitlines())
     return max(codes.values(), default=0)
 
 

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from pypmix import Client, EventCode
+from pypmix import Client, EventCode, Proc
 
 TASK, RESULT = EventCode.custom(-4301), EventCode.custom(-4302)
 DEATHS = EventCode.ERR_PROC_ABORTED, EventCode.ERR_PROC_TERM_WO_SYNC
@@ -12,7 +12,9 @@ STOP = -1
 
 def master(me, events):
     workers = {proc for proc in me.job if proc != me.proc}
-    todo, idle, running, results = list(range(9)), sorted(workers), {}, {}
+    todo, idle = list(range(9)), sorted(workers)
+    running: dict[Proc, int] = {}
+    results: dict[int, int] = {}
     while todo or running:
         while todo and idle:
             worker, task = idle.pop(0), todo.pop(0)
