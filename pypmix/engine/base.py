@@ -62,6 +62,13 @@ class ClientSession(Protocol):
             PMIxError: The operation failed.
         """
 
+    def put(self, key: str, value: Value, scope: int) -> None:
+        """Carry out a `Put` of checked arguments: the operation of which programs make most.
+
+        Raises:
+            PMIxError: The operation failed.
+        """
+
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
         """Return a value that this process already has, without any wait or message; None if it has not."""
 

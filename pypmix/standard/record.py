@@ -74,6 +74,9 @@ class RecordType(type):
         return cls
 
 
+_new = object.__new__
+
+
 def _sound(self: Record) -> None:
     """Check the fields; a subclass raises `TypeError` or `ValueError` here."""
 
@@ -97,9 +100,9 @@ class Record(metaclass=RecordType):
     @classmethod
     def unchecked(cls, *values: Any) -> Self:
         """Make a record from a value for each field, which are known to be sound."""
-        made = object.__new__(cls)
-        for place, value in enumerate(values):
-            cls.__setters__[place](made, value)  # type: ignore[attr-defined]
+        made = _new(cls)
+        for place, value in zip(cls.__setters__, values, strict=True):  # type: ignore[attr-defined]
+            place(made, value)
         return made
 
     __validate__ = _sound

@@ -512,6 +512,8 @@ _BY_ENUM = {name: number for number, name in ENUMS.items()} | {"EventCode": code
 
 _JUST_PROCS = {Proc}
 
+_new_tuple = tuple.__new__
+
 
 def type_name(number: int) -> str:
     """Return the Standard's name of a data type without `PMIX_`, or `type 104` for an unknown one."""
@@ -675,12 +677,13 @@ def from_python(data: object) -> Value:
         TypeError: The object has no PMIx type; the message lists the supported types.
         OverflowError: An int is beyond 64 bits, or beyond INT64 with no explicit type.
     """
+    cls = data.__class__
+    if cls is bytes:
+        # Most values are bytes, which need no further call.
+        return _new_tuple(Value, (codes.BYTE_OBJECT, data))
     if isinstance(data, Value):
         return data
     make = Value.unchecked
-    cls = data.__class__
-    if cls is bytes:
-        return make(codes.BYTE_OBJECT, data)
     if cls is str:
         return make(codes.STRING, _string(codes.STRING, data))
     if cls is bool:

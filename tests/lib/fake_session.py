@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pypmix.engine.common import EngineInfo
-from pypmix.standard.ops import Get
+from pypmix.standard.ops import Get, Put
 from pypmix.standard.types import Proc, Value
 
 
@@ -24,6 +24,7 @@ class FakeSession:
         self.data: dict[tuple[Proc, str], Value] = {}
         self.hold = False
         self.closed = 0
+        self.directives: tuple[Any, ...] = ()
         self.watched = 0
         self._held: list[tuple[Any, Callable[..., None]]] = []
         self._pipe = os.pipe()
@@ -40,6 +41,11 @@ class FakeSession:
         if isinstance(op, Get) and answer is None:
             return self.data[op.proc, op.key], None
         return answer, None
+
+    def opened(self, directives: tuple[Any, ...]) -> FakeSession:
+        """Note the directives of a tool; return the session."""
+        self.directives = directives
+        return self
 
     def run(self, op: Any) -> Any:
         result, error = self._outcome(op)
@@ -59,6 +65,9 @@ class FakeSession:
     def settle(self, index: int = 0) -> None:
         """Make one held operation complete by the next `poll`."""
         os.write(self._pipe[1], bytes([index]))
+
+    def put(self, key: str, value: Value, scope: int) -> None:
+        self.run(Put(key, value, scope))
 
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
         return self.data.get((proc, key))

@@ -38,6 +38,7 @@ from pypmix.standard.errors import (
     answered_error_for,
     error_for,
 )
+from pypmix.standard.ops import Put
 from pypmix.standard.releases import release_text
 
 TYPE_CHECKING = False
@@ -164,6 +165,9 @@ class Connection:
     def start(self, op: Op[Any], done: Done[Any]) -> None:
         """Start an operation of the engine itself; do not translate names of groups in it."""
         raise NotImplementedError
+
+    def put(self, key: str, value: Value, scope: int) -> None:
+        self.run(Put.unchecked(key, value, scope))
 
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
         """Return a value that this process holds; see `ClientSession.fetch_local`."""

@@ -6,6 +6,7 @@ import _thread
 
 from pypmix.engine.common import owned
 from pypmix.standard.errors import WouldDeadlock
+from pypmix.standard.ops import Put
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done
     from pypmix.engine.python.client import Client
     from pypmix.standard.ops import Op
+    from pypmix.standard.types import Value
 
 
 class Alone:
@@ -28,16 +30,33 @@ class Alone:
 
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
         """See `ClientSession.submit`."""
-        self.enter(lambda: self._start(op, done))
+        self.enter(lambda: self._machine.start(op, done, 0.0))
 
     def run(self, op: Op[Any]) -> Any:
         """See `ClientSession.run`."""
-        outcome: list[tuple[Any, BaseException | None]] = []
-        self.enter(lambda: outcome.append(self._start(op, None)))
-        result, error = outcome[0]
+        if self._inside():
+            raise _deadlock()
+        machine = self._machine
+        try:
+            with self._lock:
+                outcome = machine.start(op, None, 0.0).outcome
+        finally:
+            while machine.finished:
+                machine.deliver()
+        assert outcome is not None
+        result, error = outcome
         if error is not None:
             raise error
         return result
+
+    def put(self, key: str, value: Value, scope: int) -> None:
+        """See `ClientSession.put`."""
+        if self._inside():
+            raise _deadlock()
+        with self._lock:
+            kept = self._machine.put(key, value, scope)
+        if not kept:
+            self.run(Put.unchecked(key, value, scope))
 
     def close(self) -> None:
         """End the client."""
@@ -46,10 +65,7 @@ class Alone:
     def enter(self, step: Callable[[], object]) -> None:
         """Take a step of the machine, and call the functions of ended calls."""
         if self._inside():
-            raise WouldDeadlock(
-                "this thread is inside of the client: this is a signal handler",
-                hint="set a flag here and act on it later",
-            )
+            raise _deadlock()
         try:
             with self._lock:
                 step()
@@ -57,7 +73,8 @@ class Alone:
             while self._machine.finished:
                 self._machine.deliver()
 
-    def _start(self, op: Op[Any], done: Done[Any] | None) -> tuple[Any, BaseException | None]:
-        outcome = self._machine.start(op, done, 0.0).outcome
-        assert outcome is not None
-        return outcome
+
+def _deadlock() -> WouldDeadlock:
+    return WouldDeadlock(
+        "this thread is inside of the client: this is a signal handler", hint="set a flag here and act on it later"
+    )

@@ -1193,14 +1193,31 @@ class Client:
 
     # Put, commit
 
+    def put(self, key: str, value: Value, scope: int) -> bool:
+        """Keep an own value for the next commit, without a call; return False if that needs one, or fails."""
+        if scope in DELETES or self.closed is not None or self.finalizing:
+            return False
+        packed = b""
+        if not self._is_private(key, scope):
+            try:
+                packed = encode_kval(self.buffer_type, key, value, self.rule)
+            except NotSupported:
+                return False
+        self.store.put(key, value, scope, packed)
+        return True
+
     def _put(self, call: Call, op: Put) -> None:
-        private = op.scope == SCOPE_INTERNAL or op.key.startswith(RESERVED_PREFIX) or self.server is None
+        private = self._is_private(op.key, op.scope)
         if op.scope in DELETES:
             self._delete(call, op, private)
             return
         packed = b"" if private else encode_kval(self.buffer_type, op.key, op.value, self.rule)
         self.store.put(op.key, op.value, op.scope, packed)
         self.end(call)
+
+    def _is_private(self, key: str, scope: int) -> bool:
+        """Return True if no commit has this value."""
+        return self.server is None or scope == SCOPE_INTERNAL or key.startswith(RESERVED_PREFIX)
 
     def _delete(self, call: Call, op: Put, private: bool) -> None:
         shared = not private and DELETES[op.scope] != SCOPE_INTERNAL

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
         def run(self, op: Op[Any], /) -> Any: ...
 
+        def put(self, key: str, value: Value, scope: int, /) -> None: ...
+
         def submit(self, op: Op[Any], done: Done[Any], /) -> None: ...
 
         def fileno(self) -> int: ...
@@ -103,6 +105,7 @@ class Session:
         self.submit: Callable[[Op[Any], Done[Any]], None] = driver.submit
         self.run: Callable[[Op[Any]], Any] = driver.run
         self.close: Callable[[], None] = driver.close
+        self.put: Callable[[str, Value, int], None] = driver.put
         self.fetch_local: Callable[[Proc, str], Value | None] = machine.store.lookup
 
     def group_state(self, name: str) -> GroupState | None:

@@ -216,6 +216,9 @@ class ToolSession:
             return None if owner is None else owner.session.run(inner)  # type: ignore[return-value]
         return self._active().run(op)  # type: ignore[no-any-return]
 
+    def put(self, key: str, value: Value, scope: int) -> None:
+        self._active().put(key, value, scope)
+
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
         return self._active().fetch_local(proc, key)
 

@@ -43,6 +43,7 @@ from pypmix.engine.faults import struck
 from pypmix.engine.peeruid import check_server
 from pypmix.engine.python.client import ENGINE
 from pypmix.standard.errors import NotInitialized, Unreachable, WouldDeadlock
+from pypmix.standard.ops import Put
 from pypmix.standard.types import decimal
 
 TYPE_CHECKING = False
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done
     from pypmix.engine.python.client import Call, Client
     from pypmix.standard.ops import Op
+    from pypmix.standard.types import Value
 
 CHUNK = 65536
 
@@ -308,6 +310,17 @@ class Connection:
         if error is not None:
             raise error
         return result
+
+    def put(self, key: str, value: Value, scope: int) -> None:
+        """See `ClientSession.put`."""
+        if os.getpid() != self._pid or self._reader is not None or self._inside():
+            # `run` finds out whether this is allowed.
+            self.run(Put.unchecked(key, value, scope))
+            return
+        with self.lock:
+            kept = self._machine.put(key, value, scope)
+        if not kept:
+            self.run(Put.unchecked(key, value, scope))
 
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
         """See `ClientSession.submit`."""

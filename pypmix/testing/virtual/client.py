@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard.ops import Finalize
+from pypmix.standard.ops import Finalize, Put
 from pypmix.testing.virtual.refusing import refused
 from pypmix.testing.virtual.wires import End, Wire
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done
     from pypmix.engine.python.client import Call, Client
     from pypmix.standard.ops import Op
+    from pypmix.standard.types import Value
     from pypmix.testing.links import Gate
     from pypmix.testing.virtual.loop import VirtualLoop
     from pypmix.testing.virtual.wires import Paces
@@ -80,6 +81,10 @@ class VirtualConnection:
         if error is not None:
             raise error
         return result
+
+    def put(self, key: str, value: Value, scope: int) -> None:
+        """See `ClientSession.put`."""
+        self.run(Put.unchecked(key, value, scope))
 
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
         """See `ClientSession.submit`."""
