@@ -11,6 +11,7 @@ from pypmix.lazy import names as _names
 _HOME = {
     "pypmix._version": "__version__",
     "pypmix.aio": "aio",
+    "pypmix.apps": "app",
     "pypmix.client": "Client",
     "pypmix.clusters": "cluster_nspace split_nspace",
     "pypmix.connection": "ConnectEvent",
@@ -25,7 +26,6 @@ _HOME = {
     "pypmix.operations.groups": "Group",
     "pypmix.operations.spawning": "SpawnedJob",
     "pypmix.psets": "ProcSet",
-    "pypmix.requests.spawning": "app",
     "pypmix.server": "Server",
     "pypmix.standard.attrs": "attrs",
     "pypmix.standard.enums": "AllocDirective EventCode IOFChannel Persist Range Rank Scope Status",

@@ -8,6 +8,7 @@ from pypmix._version import __version__ as __version__
 from pypmix.answers import Answers as Answers  # deprecated
 from pypmix.answers import Credential as Credential  # deprecated
 from pypmix.answers import Fabric as Fabric  # deprecated
+from pypmix.apps import app as app
 from pypmix.client import Client as Client
 from pypmix.clusters import cluster_nspace as cluster_nspace
 from pypmix.clusters import split_nspace as split_nspace
@@ -46,7 +47,6 @@ from pypmix.psets import ProcSets as ProcSets  # deprecated
 from pypmix.psets import PsetChange as PsetChange  # deprecated
 from pypmix.published import Published as Published  # deprecated
 from pypmix.published import PublishedData as PublishedData  # deprecated
-from pypmix.requests.spawning import app as app
 from pypmix.server import Server as Server
 from pypmix.standard import attrs as attrs
 from pypmix.standard.attr import Attr as Attr  # deprecated

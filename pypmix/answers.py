@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pypmix.standard import ops
+from pypmix.standard import keys, ops
+from pypmix.standard.errors import NotFound, NotSupported
 from pypmix.standard.record import Record
 from pypmix.standard.types import Info
 from pypmix.standard.values import to_answer
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     Base = dict[str, Any]
 else:
     Base = dict
+
+
+UNANSWERED = (NotFound, NotSupported)
+"""The errors of a query whose keys all have no answer."""
 
 
 class Answers(Base):
@@ -66,3 +71,10 @@ class Fabric(Record):
     def info(self) -> Answers:
         """Its information, such as `attrs.FABRIC_VENDOR` and `attrs.FABRIC_DEVICES`."""
         return Answers(self.infos)
+
+
+def read_fabric(infos: Iterable[Info], index: int = 0) -> Fabric:
+    """Return a fabric from its information, which has its index in the answer to a registration."""
+    found = tuple(infos)
+    given = next((info.value.data for info in found if info.key == keys.FABRIC_INDEX), None)
+    return Fabric(given if isinstance(given, int) else index, found)

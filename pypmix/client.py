@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from pypmix.clientbase import ClientBase
+from pypmix.arguments import MISSING, flag, proc_tuple, scope_number, seconds, target, timed, together, waited
+from pypmix.clientbase import ClientBase, Forked
 from pypmix.lazy import TOPICS, late
-from pypmix.requests import MISSING, Forked, abort_op, anew, fence_op, get_op, not_found, put_op, target, waited
-from pypmix.standard import keys, statuses
-from pypmix.standard.errors import NotFound, PMIxError
-from pypmix.standard.ops import RESERVED_PREFIX, SCOPE_GLOBAL, Commit, Finalize
-from pypmix.standard.types import RANK_WILDCARD, Proc
-from pypmix.standard.values import infos, to_python
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
+from pypmix.standard.ops import DELETES, RESERVED_PREFIX, SCOPE_GLOBAL, Abort, Commit, Fence, Finalize, Get
+from pypmix.standard.ops.core import check_key, check_scope
+from pypmix.standard.types import MAX_KEYLEN, RANK_WILDCARD, Info, Proc, TypedKey, Value, at_place
+from pypmix.standard.values import from_python, infos, to_python
 from pypmix.waits import Port, later, shielded
 
 TYPE_CHECKING = False
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self, TypeVar, overload
 
+    from pypmix.arguments import Infos, Key, Procs, Target
     from pypmix.operations.connecting import Connecting
     from pypmix.operations.control import Control
     from pypmix.operations.events import Events
@@ -32,14 +34,16 @@ if TYPE_CHECKING:
     from pypmix.operations.queries import Queries
     from pypmix.operations.spawning import Spawning
     from pypmix.psets import ProcSets
-    from pypmix.requests import Infos, Key, Procs, Target
     from pypmix.standard.attr import Attr
     from pypmix.standard.ops import Op
-    from pypmix.standard.types import Value
 
     D = TypeVar("D")
     R = TypeVar("R")
     T = TypeVar("T")
+
+_NOTHING = Value.unchecked(codes.UNDEF, None)
+_BARRIER = Fence()
+_EXCHANGE = Fence(collect=True)
 
 CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
 """The keys whose values change by themselves, process sets' and groups' names: they are asked for anew each time."""
@@ -165,7 +169,25 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".
         """
-        self._port.session.run(put_op(key, value, scope))
+        typed = None if key.__class__ is str or not isinstance(key, TypedKey) else key
+        name: Any = key if typed is None else typed.key
+        number = scope
+        if number is not SCOPE_GLOBAL:
+            number = scope_number(scope)
+            check_scope(number)
+        if number in DELETES:
+            if value is not None:
+                raise TypeError(f"a key is deleted with the value None, not {value!r:.100}")
+            made = _NOTHING
+        else:
+            try:
+                made = from_python(value) if typed is None else typed.value(value)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise at_place(error, f"put of {name!r:.80}: value") from None
+        # Most keys are short ASCII text, which needs no call.
+        if not (name.__class__ is str and name.isascii() and 0 < len(name) <= MAX_KEYLEN and "\0" not in name):
+            check_key(name)
+        self._port.session.put(name, made, number)
         self._dirty = object()
 
     def commit(self) -> None:
@@ -204,7 +226,10 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: Process-Related Non-Reserved Keys, "Synchronization and data exchange".
         """
-        op = fence_op(procs if procs is None else self._procs(procs), collect, timeout, info)
+        if procs is None and timeout is None and not info:
+            op = _EXCHANGE if collect else _BARRIER
+        else:
+            op = Fence(together(self._procs(procs)), bool(collect), timed(infos(info), timeout))
         if commit and self._dirty:
             self.commit()
         self._port.run(op)
@@ -234,9 +259,28 @@ class Client(ClientBase, Operations):
         scope: int | None,
         info: Infos,
     ) -> Value:
+        session = self._session
+        whose, directives = target(proc, session.proc), infos(info)
         if refresh:
-            info = anew(self._session, proc, info)
-        op = get_op(target(proc, self._session.proc), key, wait, optional, scope, info)
+            if whose != session.proc and not session.supports("get.refresh"):
+                raise NotSupported(
+                    "this library cannot read a value again",
+                    operation="get",
+                    procs=(whose,),
+                    engine=str(session.info),
+                    job=session.proc.nspace,
+                    hint="use a new key for each value, or PYPMIX_ENGINE=python; see `supports('get.refresh')`",
+                )
+            directives += (flag(keys.GET_REFRESH_CACHE),)
+        if wait is False or wait == 0 and wait is not None:
+            directives += (flag(keys.IMMEDIATE),)
+        elif wait is not None and wait is not True:
+            directives += (seconds(wait),)
+        if optional:
+            directives += (flag(keys.OPTIONAL),)
+        if scope is not None:
+            directives += (Info(keys.DATA_SCOPE, Value(codes.SCOPE, scope_number(scope))),)
+        op = Get(whose, key.key if isinstance(key, TypedKey) else key, directives)
         try:
             if op.key in CHANGING:
                 return self._pset_names(op) if op.key == keys.PSET_NAMES else self._group_names(op)
@@ -250,11 +294,18 @@ class Client(ClientBase, Operations):
                     return self._asked(key, job, wait, optional, refresh, scope, info)
                 except NotFound:
                     pass
-            other = not_found(op, wait, error)
-            if other is error:
+            limited = wait is not None or any(item.key == keys.TIMEOUT for item in directives)
+            if limited or not isinstance(error, OperationTimeout):
                 raise
-            # The server's own words tell nothing more.
-            raise other from None
+            # The caller has set no time limit: the key was not found, and the server's error adds nothing.
+            raise NotFound(
+                f"there is no {op.key!r} (the server gave up waiting for it)",
+                operation="get",
+                procs=(op.proc,),
+                engine=error.engine,
+                job=error.job,
+                hint=error.hint or "was it put and committed? timeout=SECONDS waits for it",
+            ) from None
 
     if TYPE_CHECKING:
 
@@ -378,7 +429,7 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: "Process termination and abort".
         """
-        self._port.run(abort_op(code, message, self._procs(procs)))
+        self._port.run(Abort(code, message, proc_tuple(self._procs(procs))))
 
     def _among(self) -> Among:
         from pypmix.operations.exchanging import Job

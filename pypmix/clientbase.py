@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import sys
 
+from pypmix.arguments import ranked, target
 from pypmix.engine.select import open_client
-from pypmix.requests import CLOSED, NOT_OPEN, Closed, Forked, ranked, target
-from pypmix.standard.errors import PMIxError, Unreachable
+from pypmix.standard.errors import NotInitialized, PMIxError, Unreachable
 from pypmix.standard.ops import Finalize
 from pypmix.standard.values import infos
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import NoReturn, TypeVar
 
+    from pypmix.arguments import Infos, Procs, Target
     from pypmix.engine.base import ClientSession
     from pypmix.engine.common import EngineInfo
     from pypmix.job import Job, Node
-    from pypmix.requests import Infos, Procs, Target
     from pypmix.standard.features import Feature
     from pypmix.standard.types import Proc
 
@@ -60,6 +60,35 @@ def _at_exit() -> None:
             session.run(Finalize(()))
         except Exception:  # the exit must not fail, and there is no caller to tell
             continue
+
+
+class Closed:
+    """The session of a client before `open` and after `close`; every use of it raises an error."""
+
+    def __init__(self, reason: str, hint: str = "use `with Client() as me:` or call open()") -> None:
+        self._reason = reason
+        self._hint = hint
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NotInitialized(self._reason, operation="client", hint=self._hint)
+
+
+class Forked(Closed):
+    """The session of a client in a child of the process that opened it; it still has the identity of that process."""
+
+    def __init__(self, session: ClientSession) -> None:
+        super().__init__(
+            "this process was forked from the process that opened the client, and cannot use it",
+            "open another client in the child",
+        )
+        self.proc = session.proc
+        self.singleton = session.singleton
+        self.info = session.info
+        self.server = session.server
+
+
+NOT_OPEN = Closed("the client is not open")
+CLOSED = Closed("the client is closed")
 
 
 class PortBase:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.enums import EventCode, Range
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.record import Record
 from pypmix.standard.types import DataArray, Info, Proc, Value
 from pypmix.standard.values import infos, to_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
+    from pypmix.engine.base import Delivery
     from pypmix.standard.ops import Notification
     from pypmix.standard.values import Infos
 
@@ -122,3 +124,34 @@ class Event:
     def __repr__(self) -> str:
         about = f" about {', '.join(map(str, self.affected))}" if self.affected else ""
         return f"<Event {self.code.name} from {self.source}{about}>"
+
+
+def event_code(code: object) -> int:
+    """Return an event code as a plain int."""
+    if not isinstance(code, int) or isinstance(code, bool):
+        raise TypeError(f"an event code is a member of EventCode, such as EventCode.PROC_TERMINATED, not {code!r:.100}")
+    return int(code)
+
+
+def event_of(delivery: Delivery) -> Event:
+    """Return the event of a delivery."""
+    return Event(delivery.notification, delivery.results)
+
+
+def send_answer(delivery: Delivery, returned: object) -> None:
+    """Answer with the result of a handler."""
+    if returned is None:
+        delivery.done(statuses.EVENT_NO_ACTION_TAKEN)
+    elif isinstance(returned, Answer):
+        delivery.done(returned.status, returned.results)
+    else:
+        raise TypeError(f"an event handler returns what ev.done() and its like make, or None, not {returned!r:.100}")
+
+
+def report_failure(delivery: Delivery, function: Callable[..., Any], error: BaseException) -> None:
+    """Log that a handler has raised an exception, and answer with an error."""
+    import logging
+
+    name = getattr(function, "__qualname__", repr(function))
+    logging.getLogger("pypmix.events").error("the handler %s failed in %r", name, event_of(delivery), exc_info=error)
+    delivery.done((error.code if isinstance(error, PMIxError) else statuses.ERROR) or statuses.ERROR)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pypmix.psets import ProcSet
-from pypmix.standard import statuses
+from pypmix.arguments import proc_tuple
+from pypmix.psets import REFRESH, ProcSet
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotInitialized
+from pypmix.standard.ops import QueryInfo
 from pypmix.standard.ops.groups import (
     DESTRUCTED,
     JOINED,
@@ -14,15 +16,17 @@ from pypmix.standard.ops.groups import (
     MEMBER_FAILED,
 )
 from pypmix.standard.record import Record
-from pypmix.standard.types import RANK_WILDCARD, Proc
+from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, Info, Proc, Query, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
+    from pypmix.arguments import Procs
+    from pypmix.engine.base import ClientSession
     from pypmix.job import Port
     from pypmix.standard.ops import GroupChange, GroupResults, GroupState
-    from pypmix.standard.types import Info
 
 
 class GroupEvent:
@@ -274,3 +278,53 @@ class GroupView:
         if state is not None:
             return f"<Group {self._name} of {len(state.members)}>"
         return f"<Group {self._name}, not constructed>" if self._results is None else f"<Group {self._name}, gone>"
+
+
+def expand(session: ClientSession, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
+    """Return each proc once, with those of groups and whole jobs by their ranks as far as this process knows them."""
+    found: dict[Proc, None] = {}
+    for proc in procs:
+        state = session.group_state(proc.nspace)
+        if state is not None:
+            found.update(dict.fromkeys(state.members if proc.rank == RANK_WILDCARD else (state.members[proc.rank],)))
+            continue
+        size = session.fetch_local(proc, keys.JOB_SIZE) if proc.rank == RANK_WILDCARD else None
+        if size is None:
+            found[proc] = None
+        else:
+            found.update(dict.fromkeys([Proc(proc.nspace, rank) for rank in range(int(size.data))]))
+    return tuple(found)
+
+
+def automatic_name(session: ClientSession, counts: dict[str, Any], procs: Procs) -> str:
+    """Return a name that all who name the same procs find by themselves.
+
+    Args:
+        session: The caller's.
+        counts: How many names the caller has made for which procs; this changes it.
+        procs: The members, in any order.
+    """
+    if procs is None:
+        raise ValueError("a group without a name needs the procs: both are left to others where neither is given")
+    from hashlib import blake2b
+    from itertools import count
+
+    members = sorted(expand(session, proc_tuple(procs)))
+    digest = blake2b(repr([(proc.nspace, int(proc.rank)) for proc in members]).encode(), digest_size=8).hexdigest()
+    # Threads may ask at the same time: both steps are single operations of the interpreter.
+    number = next(counts.setdefault(digest, count(1)))
+    tail = f".{digest}.{number}"
+    head = f"pypmix.{members[0].nspace}".encode()[: MAX_NSLEN - len(tail)]
+    return head.decode(errors="ignore") + tail
+
+
+def group_names_op() -> QueryInfo:
+    """Return the question for the names of all groups that the server knows."""
+    return QueryInfo((Query((keys.QUERY_GROUP_NAMES,), (REFRESH,)),))
+
+
+def group_members_op(name: str) -> QueryInfo:
+    """Return the question for the members of a group that the caller is not in."""
+    return QueryInfo(
+        (Query((keys.QUERY_GROUP_MEMBERSHIP,), (Info(keys.GROUP_ID, Value(codes.STRING, name)), REFRESH)),)
+    )

@@ -1,7 +1,7 @@
 """Handlers of events in programs that block: they run on a thread of their own, one after the other.
 
 It is written by hand: a handler that blocks needs a thread, which ends with the last handler, where an event loop calls
-functions and runs coroutines as tasks. Both forms read events and give answers by `pypmix.requests.events`.
+functions and runs coroutines as tasks. Both forms read events and give answers by `pypmix.events`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from pypmix.engine.faults import fault
-from pypmix.requests.events import answer_of, event_of, failed
+from pypmix.events import event_of, report_failure, send_answer
 from pypmix.standard import keys
 from pypmix.standard.ops import DeregisterEventHandler
 from pypmix.standard.ops.events import is_set
@@ -79,7 +79,7 @@ class Handler(Generic[F]):
         self._once = False
         self._worker = port.kept(_Worker) or port.keep(_Worker(f"pypmix-handlers-{port.session.proc.rank}"))
 
-    def begin(self, op: Callable[..., RegisterEventHandler]) -> None:
+    def begin(self, op: Callable[[Callable[[Delivery], None], Any], RegisterEventHandler]) -> None:
         """Register it."""
         self._worker.enter()
         try:
@@ -111,10 +111,10 @@ class Handler(Generic[F]):
             event = event_of(delivery)
             # A client that is closed has another session.
             over = self._removed or self._port.session is not self._session
-            answer_of(delivery, None if over else self.function(event))
+            send_answer(delivery, None if over else self.function(event))
         except BaseException as error:
             # A `sys.exit` too ends nothing but the call: other handlers need the thread, and the event an answer.
-            failed(delivery, self.function, error)
+            report_failure(delivery, self.function, error)
         if self._once:
             self._leave()
 

@@ -21,11 +21,11 @@ import time
 from pypmix.client import Client
 from pypmix.host.addresses import ANYWHERE, REACH_SECONDS, all_addresses, listen, with_port
 from pypmix.lazy import missing
-from pypmix.requests.exchanging import seconds_left
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import OperationTimeout, PartialSuccess, PMIxError, Unreachable
 from pypmix.standard.naming import common_job
 from pypmix.standard.types import decimal
+from pypmix.steps import seconds_left
 
 try:
     from jax._src.clusters import ClusterEnv

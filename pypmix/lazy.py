@@ -95,8 +95,9 @@ def late(package: str, topics: Mapping[str, str]) -> Callable[[type[T]], type[T]
 TOPICS = {
     "connecting": "connect disconnect",
     "control": (
-        "log job_control signal kill terminate pause resume register_cleanup allocation_request allocate "
-        "process_monitor monitor_heartbeat monitor_file cancel_monitor heartbeat get_credential validate_credential"
+        "log job_control _control _control_named signal kill terminate pause resume register_cleanup "
+        "allocation_request allocate process_monitor monitor_heartbeat monitor_file cancel_monitor heartbeat "
+        "get_credential validate_credential"
     ),
     "events": "events on notify",
     "exchanging": "bcast allgather gather scatter barrier",
@@ -107,7 +108,7 @@ TOPICS = {
     "psets": "_psets _pset_names watch_psets",
     "publishing": "publish lookup lookup_all unpublish",
     "queries": "query query_all query_info resolve_peers resolve_nodes",
-    "spawning": "spawn spawned parent _job_ends",
+    "spawning": "spawn spawned parent _job_ends _known",
 }
 """The operations of clients and tools, by topic; the same for the sync and the async form."""
 

@@ -1,7 +1,7 @@
 """Handlers of events in programs of an event loop: coroutine functions, or functions that do not block.
 
 It is written by hand: the loop calls functions and runs coroutines as tasks, where a handler that blocks needs a
-thread. Both forms read events and give answers by `pypmix.requests.events`.
+thread. Both forms read events and give answers by `pypmix.events`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 
 from pypmix.aio.background import background
-from pypmix.requests.events import answer_of, event_of, failed
+from pypmix.events import event_of, report_failure, send_answer
 from pypmix.standard import statuses
 from pypmix.standard.ops import DeregisterEventHandler
 
@@ -41,8 +41,8 @@ class Handler(Generic[F]):
         self._error: BaseException | None = None
         self._answered = anyio.Event()
 
-    def begin(self, op: Callable[..., RegisterEventHandler]) -> None:
-        """Have it registered."""
+    def begin(self, op: Callable[[Callable[[Delivery], None], Any], RegisterEventHandler]) -> None:
+        """Register it."""
         self._port.session.submit(op(self._deliver, None), self._registered)
 
     async def ready(self) -> None:
@@ -78,15 +78,15 @@ class Handler(Generic[F]):
             if hasattr(returned, "__await__"):
                 background(self._finish, delivery, returned)
             else:
-                answer_of(delivery, returned)
+                send_answer(delivery, returned)
         except Exception as error:
-            failed(delivery, self.function, error)
+            report_failure(delivery, self.function, error)
 
     async def _finish(self, delivery: Delivery, returned: Awaitable[object]) -> None:
         try:
-            answer_of(delivery, await returned)
+            send_answer(delivery, await returned)
         except Exception as error:
-            failed(delivery, self.function, error)
+            report_failure(delivery, self.function, error)
         except BaseException:
             # Its task was cancelled, or all of the program ends: the event must not wait for this handler.
             delivery.done(statuses.ERROR)

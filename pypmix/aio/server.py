@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 from pypmix.aio.waits import apart, call, shielded
+from pypmix.arguments import limit, proc_tuple
 from pypmix.engine import regex
 from pypmix.engine.select import open_server
 from pypmix.engine.serving import ServerOptions
-from pypmix.requests import limit, proc_tuple
-from pypmix.requests.serving import (
+from pypmix.serverbase import (
     MOMENT,
     Answer,
     check_nspace,
@@ -20,7 +20,7 @@ from pypmix.requests.serving import (
     identity,
     path_of,
 )
-from pypmix.requests.serving import accept as accept
+from pypmix.serverbase import accept as accept
 from pypmix.standard.errors import NotInitialized, NotSupported
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.limits import Limits
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Protocol, Self, overload
 
+    from pypmix.arguments import Infos, Key, Procs
     from pypmix.engine.base import Done, OnUpcall, ServerSession
     from pypmix.engine.common import EngineInfo, Pending
-    from pypmix.requests import Infos, Key, Procs
 
     class Described(Protocol):
         """A job that can tell its job info, as `pypmix.host.Job` does."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from _thread import allocate_lock
 
 from pypmix.aio.client import Client
-from pypmix.aio.operations.servers import Servers
+from pypmix.aio.operations.servers import Servers, server_infos
 from pypmix.aio.waits import call, shielded
+from pypmix.arguments import flag, waited
 from pypmix.engine.select import open_tool
-from pypmix.requests import waited
-from pypmix.requests.tools import name, target
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import Info, Proc, Value
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
+    from pypmix.arguments import Infos
     from pypmix.engine.base import ToolSession
-    from pypmix.requests import Infos
 
 
 class Tool(Servers, Client):
@@ -85,14 +84,21 @@ class Tool(Servers, Client):
         self._dropping = allocate_lock()
         if connect not in (True, False, "optional"):
             raise ValueError(f"connect is True, False or 'optional', not {connect!r}")
-        where = target(pid, nspace, uri, file, system, host, tmpdir, waited(wait, timeout), None)
-        flags = {
-            keys.LAUNCHER: launcher,
-            keys.TOOL_DO_NOT_CONNECT: connect is False,
-            keys.TOOL_CONNECT_OPTIONAL: connect == "optional",
-        }
-        chosen = tuple([Info(key, Value(codes.BOOL, True)) for key, wanted in flags.items() if wanted])
-        self._directives = (*where, *name(proc), *chosen, *infos(info))
+        directives = server_infos(pid, nspace, uri, file, system, host, tmpdir, waited(wait, timeout))
+        if proc is not None:
+            if not isinstance(proc, Proc):
+                raise TypeError(f"a tool's name is a Proc, not a {type(proc).__name__}")
+            directives += (
+                Info(keys.TOOL_NSPACE, Value(codes.STRING, proc.nspace)),
+                Info(keys.TOOL_RANK, Value(codes.PROC_RANK, proc.rank)),
+            )
+        if launcher:
+            directives += (flag(keys.LAUNCHER),)
+        if connect == "optional":
+            directives += (flag(keys.TOOL_CONNECT_OPTIONAL),)
+        elif not connect:
+            directives += (flag(keys.TOOL_DO_NOT_CONNECT),)
+        self._directives = directives + infos(info)
 
     @property
     def is_connected(self) -> bool:

@@ -6,11 +6,11 @@ import fnmatch
 import signal
 import time
 
+from pypmix.arguments import limit
 from pypmix.cli.parser import UsageError
 from pypmix.cli.reach import Reach, arguments
 from pypmix.cli.show import as_json, as_text
 from pypmix.events import Event
-from pypmix.requests import limit
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import LostConnection, OperationTimeout
 from pypmix.standard.logtext import printable

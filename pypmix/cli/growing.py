@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pypmix.arguments import timed
 from pypmix.cli.parser import UsageError
 from pypmix.cli.reach import Reach, arguments
-from pypmix.requests.control import allocate_op
 from pypmix.standard import attrs
 from pypmix.standard.enums import AllocDirective
 
@@ -40,7 +40,7 @@ def _request(
 ) -> None:
     with arguments():
         named = (attrs.ALLOC_NODE_LIST(hosts),) if hosts else ()
-        allocate_op(directive, nodes or None, cpus or None, None, None, None, None, None, timeout, (*named, *more))
+        attrs.ALLOC_NUM_NODES(nodes), attrs.ALLOC_NUM_CPUS(cpus), timed((), timeout)
     with reach.failures(), reach.one() as tool:
         answer = tool.allocate(directive, nodes=nodes or None, cpus=cpus or None, timeout=timeout, info=(*named, *more))
         for name in str(answer[attrs.ALLOC_NODE_LIST]).split(","):

@@ -7,15 +7,17 @@ import json as json_module
 import os
 from collections.abc import Iterator
 
+from pypmix.arguments import timed
 from pypmix.cli.parser import UsageError
 from pypmix.cli.reach import Reach, arguments
 from pypmix.cli.show import as_json, as_text
-from pypmix.requests.publishing import lookup_op, publish_op, unpublish_op
 from pypmix.standard import attrs
 from pypmix.standard.enums import Persist, Range
 from pypmix.standard.errors import NotFound, OperationTimeout
 from pypmix.standard.logtext import printable
+from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.types import Proc
+from pypmix.standard.values import infos
 from pypmix.tool import Tool
 
 RANGES = {range_.name.lower().replace("_", "-"): range_ for range_ in (Range.LOCAL, Range.SESSION, Range.GLOBAL)}
@@ -51,7 +53,7 @@ def publish(reach: Reach, items: list[str], range: str, persist: str, timeout: f
         raise UsageError(f"a persistence is one of {', '.join(PERSISTENCES)}, not {persist!r}")
     values = dict([_item(text) for text in items])
     with arguments():
-        publish_op(values, RANGES[range], PERSISTENCES[persist], timeout, None)
+        Publish(infos(values), RANGES[range], PERSISTENCES[persist], timed((), timeout))
     with reach.failures(), _publishing(reach) as tool:
         tool.publish(values, range=RANGES[range], persist=PERSISTENCES[persist], timeout=timeout)
 
@@ -59,7 +61,7 @@ def publish(reach: Reach, items: list[str], range: str, persist: str, timeout: f
 def unpublish(reach: Reach, keys: list[str]) -> None:
     """Remove values that this user's commands have published."""
     with arguments():
-        unpublish_op(tuple(keys), None, None)
+        Unpublish(tuple(keys))
     with reach.failures(), _publishing(reach) as tool:
         tool.unpublish(*keys)
 
@@ -67,7 +69,7 @@ def unpublish(reach: Reach, keys: list[str]) -> None:
 def lookup(reach: Reach, keys: list[str], wait: float | None, json: bool) -> None:
     """Print published values; exit with 1 if one is missing."""
     with arguments():
-        lookup_op(keys, wait, None, None, None)
+        Lookup(tuple(keys), timed((), wait or None))
     with reach.failures(), reach.one() as tool:
         try:
             found = tool.lookup_all(keys, wait=wait)

@@ -58,6 +58,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pypmix.arguments import Procs
     from pypmix.engine.base import OnUpcall, Upcall
     from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.exchange.switch import SwitchCarrier
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
     from pypmix.host.preload import Came
     from pypmix.host.rank import Rank
     from pypmix.host.tracing.node import NodeTrace
-    from pypmix.requests import Procs
     from pypmix.standard.ops import Notification
     from pypmix.standard.types import Proc
 

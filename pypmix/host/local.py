@@ -22,8 +22,8 @@ from pypmix.host.serving import ServingManager
 from pypmix.host.signals import ENDING, LOOK, Signals
 from pypmix.host.terms import GRACE, Terms
 from pypmix.host.tools import rendezvous_file
-from pypmix.requests.serving import check_nspace
 from pypmix.server import Server
+from pypmix.serverbase import check_nspace
 from pypmix.standard.limits import Limits
 from pypmix.standard.logtext import printable_lines
 from pypmix.standard.types import MAX_NSLEN

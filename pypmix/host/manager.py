@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping as Variables
     from typing import Any, Protocol
 
+    from pypmix.arguments import Procs
     from pypmix.engine.base import Upcall
     from pypmix.engine.common import Pending
     from pypmix.host.forking.servers import ForkServer, ForkServers
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from pypmix.host.placing import Target, Wanted
     from pypmix.host.rank import Rank
     from pypmix.host.terms import Terms
-    from pypmix.requests import Procs
     from pypmix.server import Server
     from pypmix.standard.limits import Limits
     from pypmix.standard.ops import Notification, Output

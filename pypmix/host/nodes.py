@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
+    from pypmix.arguments import Procs
     from pypmix.engine.base import OnUpcall
     from pypmix.engine.common import Pending
     from pypmix.host.job import Job
     from pypmix.host.terms import Terms
-    from pypmix.requests import Procs
     from pypmix.server import Server
     from pypmix.standard.ops import Notification, Output
     from pypmix.standard.types import Proc

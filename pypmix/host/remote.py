@@ -19,6 +19,7 @@ import os
 import signal
 import time
 
+from pypmix.arguments import proc_tuple
 from pypmix.engine.common import Pending
 from pypmix.host import orders
 from pypmix.host.exchange import Forwarded
@@ -28,7 +29,6 @@ from pypmix.host.nodes import HostNode
 from pypmix.host.orders import FINE
 from pypmix.host.outcome import listed
 from pypmix.host.running import Launch, vital
-from pypmix.requests import proc_tuple
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.ops import IOFPull, Op, Spawn, ToolConnected
 from pypmix.standard.types import RANK_WILDCARD
@@ -37,6 +37,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pypmix.arguments import Procs
     from pypmix.host.exchange import Exchange
     from pypmix.host.exchange.codec import Field
     from pypmix.host.exchange.kinds import OnAnswer
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from pypmix.host.running import RunningJob
     from pypmix.host.serving import ServingManager
     from pypmix.host.terms import Terms
-    from pypmix.requests import Procs
     from pypmix.standard.ops import Notification, Output
     from pypmix.standard.types import Proc
 

@@ -6,24 +6,33 @@ from __future__ import annotations
 from contextlib import suppress
 from weakref import WeakSet
 
+from pypmix.arguments import MISSING, flag, flags, timed, together
 from pypmix.connection import ConnectionView
 from pypmix.engine.common import ignore
 from pypmix.operations.base import Asks
 from pypmix.operations.exchanging import Addressed, Among, Exchanging
-from pypmix.requests import MISSING
-from pypmix.requests.connecting import connect_op, disconnect_op
-from pypmix.requests.exchanging import Steps
-from pypmix.standard import keys
+from pypmix.standard import codes, keys
 from pypmix.standard.errors import LostConnection, NotInitialized, PMIxError
-from pypmix.standard.ops import Connected, Disconnect, Get
-from pypmix.standard.types import RANK_WILDCARD, Proc
+from pypmix.standard.ops import Connect, Connected, Disconnect, Get
+from pypmix.standard.ops.connecting import (
+    CONNECT_ASSIGN,
+    CONNECT_EARLY_TERM,
+    CONNECT_ID,
+    CONNECT_NOTIFY_EACH,
+    CONNECT_NOTIFY_REQ,
+    CONNECT_OPTIONAL,
+    CONNECT_XCHG_ONLY,
+)
+from pypmix.standard.types import MAX_NSLEN, RANK_WILDCARD, Info, Proc, Value, check_name
+from pypmix.standard.values import infos
+from pypmix.steps import Steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-    from pypmix.requests import Infos, Key, Procs
+    from pypmix.arguments import Infos, Key, Procs
     from pypmix.waits import Port
 
 
@@ -59,7 +68,7 @@ class Connection(ConnectionView, Exchanging):
             info: Further infos or a mapping.
         """
         address = self.address
-        op = disconnect_op(self._asked if address is None else address, notify_each, timeout, info)
+        op = _disconnect_op(self._asked if address is None else address, notify_each, timeout, info)
         if not self.is_open:
             return
         self._port.run(op)
@@ -198,20 +207,28 @@ class Connecting(Asks):
 
         PMIx Standard: "Process Management", "Connecting and Disconnecting Processes"; RFC 0003.
         """
-        op = connect_op(
-            self._procs(procs),
-            connect_id=connect_id,
-            optional=optional,
-            early_termination=early_termination,
-            notify_each=notify_each,
-            notify_request=notify_request,
-            exchange_only=exchange_only,
-            timeout=timeout,
-            info=info,
+        if procs is None:
+            raise ValueError("there are no procs: name all participants, the caller among them")
+        if exchange_only and early_termination:
+            raise ValueError("exchange_only makes no connection that could end early: leave one of the two out")
+        directives = infos(info)
+        if connect_id is not None:
+            if not check_name(connect_id, MAX_NSLEN, "a connect id"):
+                raise ValueError("a connect id must not be empty")
+            directives += (Info(CONNECT_ID, Value(codes.STRING, connect_id)),)
+        directives += flags(
+            optional=(optional, CONNECT_OPTIONAL),
+            early_termination=(early_termination, CONNECT_EARLY_TERM),
+            notify_each=(notify_each, CONNECT_NOTIFY_EACH),
+            notify_request=(notify_request, CONNECT_NOTIFY_REQ),
+            exchange_only=(exchange_only, CONNECT_XCHG_ONLY),
         )
+        if not exchange_only:
+            directives += (flag(CONNECT_ASSIGN),)
+        op = Connect(together(self._procs(procs)), timed(directives, timeout))
 
         def undo(made: Connected) -> Disconnect:
-            return disconnect_op(made.nspace or op.procs, False, None, None)
+            return _disconnect_op(made.nspace or op.procs, False, None, None)
 
         made = self._run(op, None if exchange_only else undo)
         try:
@@ -253,12 +270,20 @@ class Connecting(Asks):
             connection.disconnect(notify_each=notify_each, timeout=timeout, info=info)
             return
         what = connection if isinstance(connection, str) else self._procs(connection)
-        op = disconnect_op(what, notify_each, timeout, info)
+        op = _disconnect_op(what, notify_each, timeout, info)
         self._run(op)
         held = self._port.keep(Connections())
         known = [each for each in held if each.is_open and each.stands_for(op.procs)]
         if len(known) == 1:
             known[0].disconnected()
+
+
+def _disconnect_op(what: Any, notify_each: bool, timeout: float | None, info: Infos) -> Disconnect:
+    if what is None or what == "":
+        raise ValueError("there is nothing to disconnect from: name the connection, its nspace, or its procs")
+    procs = (Proc(what, RANK_WILDCARD),) if isinstance(what, str) else together(what)
+    directives = infos(info) + flags(notify_each=(notify_each, CONNECT_NOTIFY_EACH))
+    return Disconnect(procs, timed(directives, timeout))
 
 
 def _introduced(port: Port, made: Connected) -> Connected:

@@ -3,38 +3,67 @@
 
 from __future__ import annotations
 
+import os
+from itertools import count
+
+from pypmix.answers import Answers, Credential
+from pypmix.arguments import proc_tuple, timed
 from pypmix.operations.base import Asks
-from pypmix.requests.control import (
-    allocate_op,
-    allocation_op,
-    cancel_op,
-    cleanup_op,
-    control_op,
-    credential_of,
-    file_monitor_op,
-    get_credential_op,
-    heartbeat_monitor_op,
-    log_op,
-    monitor_op,
-    signal_op,
-    steer_op,
-    told,
-    validate_credential_op,
-)
-from pypmix.standard import attrs, ops
+from pypmix.standard import attrs, codes, keys, ops, statuses
+from pypmix.standard.attr import Attr
+from pypmix.standard.types import Info, Value
+from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from os import PathLike
     from typing import Any
 
-    from pypmix.answers import Answers, Credential
-    from pypmix.requests import Infos, Procs
-    from pypmix.requests.control import Channel
-    from pypmix.standard.types import Info
+    from pypmix.arguments import Infos, Procs
 
-    Path = str | PathLike[str]
+    Channel = str | Attr[Any]
+    Path = str | os.PathLike[str]
+
+CHANNELS: dict[str, Attr[str]] = {
+    "stderr": attrs.LOG_STDERR,
+    "stdout": attrs.LOG_STDOUT,
+    "syslog": attrs.LOG_SYSLOG,
+    "local syslog": attrs.LOG_LOCAL_SYSLOG,
+    "global syslog": attrs.LOG_GLOBAL_SYSLOG,
+}
+"""The channels that `to` of a log may name."""
+
+_numbers = count(1)
+
+
+def _given(**values: tuple[Attr[Any], object]) -> tuple[Info, ...]:
+    """Return the infos of the arguments that were given; errors name the argument."""
+    found = []
+    for name, (attribute, value) in values.items():
+        if value is None or value is False:
+            continue
+        try:
+            found.append(attribute(value))
+        except (TypeError, OverflowError) as error:
+            raise type(error)(f"{name}: {error}") from None
+    return tuple(found)
+
+
+def _channel(channel: Channel) -> Attr[Any]:
+    if isinstance(channel, Attr):
+        return channel
+    found = CHANNELS.get(channel)
+    if found is None:
+        raise ValueError(f"{channel!r} is not a channel to log to: {', '.join(CHANNELS)}, or an attribute")
+    return found
+
+
+def _period(seconds: int) -> int:
+    if isinstance(seconds, bool) or not isinstance(seconds, int):
+        raise TypeError(f"a monitor checks after whole seconds, an int, not {type(seconds).__name__}")
+    if seconds <= 0:
+        raise ValueError(f"a monitor checks after one second or more, not {seconds}")
+    return seconds
 
 
 class Control(Asks):
@@ -70,7 +99,25 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Logging".
         """
-        self._run(log_op(data, to, tag, timestamp, once, timeout, info))
+        if isinstance(data, str):
+            if "\0" in data:
+                raise ValueError("a text to log must not contain a NUL character")
+            channels: Iterable[Channel] = ("stderr",) if to is None else (to,) if isinstance(to, str | Attr) else to
+            entries = tuple([_channel(channel)(data) for channel in channels])
+        elif isinstance(data, bytes | bytearray) or not hasattr(data, "__iter__"):
+            raise TypeError(f"a log takes a text, a mapping, or infos, not {type(data).__name__}")
+        elif to is not None:
+            raise TypeError("`to` is for a text; a mapping and infos name the channel of each entry themselves")
+        else:
+            entries = infos(data)
+        directives = _given(
+            tag=(attrs.LOG_TAG_OUTPUT, tag),
+            timestamp=(attrs.LOG_GENERATE_TIMESTAMP, timestamp),
+            once=(attrs.LOG_ONCE, once),
+        )
+        if timestamp:
+            directives += (attrs.LOG_TIMESTAMP_OUTPUT(True),)
+        self._run(ops.Log(entries, directives + timed(infos(info), timeout)))
 
     def job_control(self, procs: Procs = None, *, timeout: float | None = None, info: Infos = None) -> Answers:
         """`PMIx_Job_control`: have the host do something to procs; `signal`, `kill` and others say it shorter.
@@ -91,7 +138,15 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        return told(self._run(control_op(self._procs(procs), info, timeout)))
+        return Answers(self._control(self._procs(procs), timed(infos(info), timeout)))
+
+    def _control(self, procs: Procs, directives: tuple[Info, ...]) -> tuple[Info, ...]:
+        return self._run(ops.JobControl(proc_tuple(procs), directives))
+
+    def _control_named(self, procs: Procs, directive: Info, info: Infos) -> None:
+        if procs is None:
+            raise TypeError("name the procs: `me.job` is all of your job")
+        self._control(self._procs(procs), (directive, *infos(info)))
 
     def signal(self, procs: Procs, signum: int, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_SIGNAL`: send procs a signal.
@@ -106,7 +161,11 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        self._run(signal_op(self._procs(procs), signum, info))
+        if isinstance(signum, bool) or not isinstance(signum, int):
+            raise TypeError(f"a signal is an int or a signal.Signals, not {type(signum).__name__}")
+        if not 0 < signum < 65:
+            raise ValueError(f"{signum} is not a signal")
+        self._control_named(procs, attrs.JOB_CTRL_SIGNAL(int(signum)), info)
 
     def kill(self, procs: Procs, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_KILL`: end procs at once, with SIGKILL.
@@ -120,7 +179,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        self._run(steer_op(self._procs(procs), attrs.JOB_CTRL_KILL, info))
+        self._control_named(procs, attrs.JOB_CTRL_KILL(True), info)
 
     def terminate(self, procs: Procs, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_TERMINATE`: ask procs to end, with SIGTERM.
@@ -134,7 +193,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        self._run(steer_op(self._procs(procs), attrs.JOB_CTRL_TERMINATE, info))
+        self._control_named(procs, attrs.JOB_CTRL_TERMINATE(True), info)
 
     def pause(self, procs: Procs, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_PAUSE`: stop procs until they are resumed.
@@ -148,7 +207,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        self._run(steer_op(self._procs(procs), attrs.JOB_CTRL_PAUSE, info))
+        self._control_named(procs, attrs.JOB_CTRL_PAUSE(True), info)
 
     def resume(self, procs: Procs, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_RESUME`: let paused procs go on.
@@ -162,7 +221,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        self._run(steer_op(self._procs(procs), attrs.JOB_CTRL_RESUME, info))
+        self._control_named(procs, attrs.JOB_CTRL_RESUME(True), info)
 
     def register_cleanup(
         self,
@@ -191,7 +250,15 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        self._run(cleanup_op(path, directory, recursive, keep_top, ignore, self._procs(procs), info))
+        if isinstance(ignore, str):
+            raise TypeError(f"paths to ignore are a collection of strings, not the string {ignore!r}")
+        attribute = attrs.REGISTER_CLEANUP_DIR if directory or recursive or keep_top else attrs.REGISTER_CLEANUP
+        directives = (
+            attribute(os.fspath(path)),
+            *[attrs.CLEANUP_IGNORE(os.fspath(each)) for each in ignore],
+            *_given(recursive=(attrs.CLEANUP_RECURSIVE, recursive), keep_top=(attrs.CLEANUP_LEAVE_TOPDIR, keep_top)),
+        )
+        self._control(self._procs(procs), directives + infos(info))
 
     def allocation_request(self, directive: int, *, timeout: float | None = None, info: Infos = None) -> Answers:
         """`PMIx_Allocation_request`: ask for resources, for more or fewer of them; `allocate` says it shorter.
@@ -211,7 +278,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Allocation Requests".
         """
-        return told(self._run(allocation_op(directive, info, timeout)))
+        return Answers(self._run(ops.AllocationRequest(int(directive), timed(infos(info), timeout))))
 
     def allocate(
         self,
@@ -249,8 +316,16 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Allocation Requests".
         """
-        op = allocate_op(directive, nodes, cpus, memory, time, queue, id, request_id, timeout, info)
-        return told(self._run(op))
+        terms = _given(
+            id=(attrs.ALLOC_ID, id),
+            request_id=(attrs.ALLOC_REQ_ID, request_id),
+            nodes=(attrs.ALLOC_NUM_NODES, nodes),
+            cpus=(attrs.ALLOC_NUM_CPUS, cpus),
+            memory=(attrs.ALLOC_MEM_SIZE, memory),
+            time=(attrs.ALLOC_TIME, time),
+            queue=(attrs.ALLOC_QUEUE, queue),
+        )
+        return Answers(self._run(ops.AllocationRequest(int(directive), terms + timed(infos(info), timeout))))
 
     def process_monitor(self, monitor: Info, error: int, *, info: Infos = None) -> Answers:
         """`PMIx_Process_monitor`: have the server watch something; `monitor_heartbeat` and others say it shorter.
@@ -270,7 +345,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
-        return told(self._run(monitor_op(monitor, error, info)))
+        return Answers(self._run(ops.ProcessMonitor(monitor, int(error), infos(info))))
 
     def monitor_heartbeat(
         self, seconds: int, *, drops: int = 0, error: int | None = None, id: str | None = None, info: Infos = None
@@ -294,8 +369,14 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
-        name, op = heartbeat_monitor_op(seconds, drops, error, id, info)
-        self._run(op)
+        name = f"heartbeat.{next(_numbers)}" if id is None else id
+        terms = (
+            attrs.MONITOR_ID(name),
+            attrs.MONITOR_HEARTBEAT_TIME(_period(seconds)),
+            attrs.MONITOR_HEARTBEAT_DROPS(drops),
+        )
+        code = statuses.MONITOR_HEARTBEAT_ALERT if error is None else int(error)
+        self._run(ops.ProcessMonitor(attrs.MONITOR_HEARTBEAT(True), code, terms + infos(info)))
         return name
 
     def monitor_file(
@@ -332,8 +413,21 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
-        name, op = file_monitor_op(path, seconds, size, access, modify, drops, error, id, info)
-        self._run(op)
+        if not (size or access or modify):
+            raise ValueError("nothing of the file is to be watched: size, access or modify")
+        name = f"file.{next(_numbers)}" if id is None else id
+        terms = (
+            attrs.MONITOR_ID(name),
+            *_given(
+                size=(attrs.MONITOR_FILE_SIZE, size),
+                access=(attrs.MONITOR_FILE_ACCESS, access),
+                modify=(attrs.MONITOR_FILE_MODIFY, modify),
+            ),
+            attrs.MONITOR_FILE_CHECK_TIME(_period(seconds)),
+            attrs.MONITOR_FILE_DROPS(drops),
+        )
+        code = statuses.MONITOR_FILE_ALERT if error is None else int(error)
+        self._run(ops.ProcessMonitor(attrs.MONITOR_FILE(os.fspath(path)), code, terms + infos(info)))
         return name
 
     def cancel_monitor(self, id: str | None = None) -> None:
@@ -347,7 +441,8 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
-        self._run(cancel_op(id))
+        every = Info(keys.MONITOR_CANCEL, Value.unchecked(codes.STRING, None))
+        self._run(ops.ProcessMonitor(every if id is None else attrs.MONITOR_CANCEL(id), 0))
 
     def heartbeat(self) -> None:
         """`PMIx_Heartbeat`: tell the server that the caller lives. Nothing comes back.
@@ -379,7 +474,9 @@ class Control(Asks):
 
         PMIx Standard: Security, "Obtaining Credentials".
         """
-        return credential_of(self._run(get_credential_op(type, timeout, info)))
+        directives = _given(type=(attrs.CRED_TYPE, type)) + timed(infos(info), timeout)
+        found = self._run(ops.GetCredential(directives))
+        return Credential(found.data, found.infos)
 
     def validate_credential(
         self, credential: bytes | Credential, *, timeout: float | None = None, info: Infos = None
@@ -401,4 +498,7 @@ class Control(Asks):
 
         PMIx Standard: Security, "Validating Credentials".
         """
-        return told(self._run(validate_credential_op(credential, timeout, info)))
+        data = credential.data if isinstance(credential, ops.Credential) else credential
+        if isinstance(data, bytearray | memoryview):
+            data = bytes(data)
+        return Answers(self._run(ops.ValidateCredential(data, timed(infos(info), timeout))))

@@ -11,15 +11,15 @@ the same mistakes. In a job, which loses no member without an error for all, eac
 
 from __future__ import annotations
 
+from pypmix.arguments import timed
 from pypmix.engine.collective.rules import checksum
 from pypmix.engine.groups.talk import size as size_info
 from pypmix.operations.base import Asks
-from pypmix.requests import fence_op
-from pypmix.requests.exchanging import GET_SECONDS, PIECE, Collective, Steps, Values, decode_piece, steps_of
 from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError, RemoteProtocolError
 from pypmix.standard.naming import name_proc
-from pypmix.standard.ops import FENCE_PARTICIPANTS
+from pypmix.standard.ops import FENCE_PARTICIPANTS, Fence
 from pypmix.standard.types import Info, Proc
+from pypmix.steps import GET_SECONDS, PIECE, Collective, Steps, Values, decode_piece, steps_of
 from pypmix.waits import pause
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from pypmix.requests.exchanging import Codec, Piece
+    from pypmix.steps import Codec, Piece
     from pypmix.waits import Port
 
 _LEAST = 4096
@@ -111,7 +111,7 @@ class Addressed(Among):
         expected = self.steps.participants
         ask = size_info(FENCE_PARTICIPANTS, checksum(expected))
         self.client.commit()
-        found = self._port.run(fence_op((self._address,), True, timeout, (*self._directives, ask)))
+        found = self._port.run(Fence((self._address,), True, timed((*self._directives, ask), timeout)))
         return expected if found is not None and not found else found
 
     def attend(self) -> None:

@@ -5,23 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pypmix.arguments import flag, proc_tuple
+from pypmix.job import Job, read
 from pypmix.operations.base import Asks
 from pypmix.operations.spawning import SpawnedJob
 from pypmix.operations.streams import Stream
-from pypmix.requests.forwarding import open_channels, pull_op, push_ops, refused, round_trip, sources, targets
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotInitialized, PMIxError
-from pypmix.standard.ops import IOFDeregister, IOFPush, Output
+from pypmix.standard.ops import Get, IOFDeregister, IOFPull, IOFPush, Output
 from pypmix.standard.ops.forwarding import STDERR, STDOUT
+from pypmix.standard.types import RANK_WILDCARD, Proc
 from pypmix.standard.values import infos
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
     from typing import Self
 
+    from pypmix.arguments import Infos, Procs
+    from pypmix.engine.base import ClientSession
     from pypmix.mailbox import Mailbox
-    from pypmix.requests import Infos, Procs
-    from pypmix.standard.types import Proc
+    from pypmix.standard.types import Info
     from pypmix.waits import Port
+
+MAX_INPUT = 4096
+"""Bytes of input that one message carries: with more, PRRTE 3 writes beyond its buffer."""
 
 
 class OutputStream(Stream[Output]):
@@ -35,14 +43,15 @@ class OutputStream(Stream[Output]):
 
     def __init__(self, port: Port, procs: Procs, channels: int, buffer: int, info: Infos) -> None:
         super().__init__(port, buffer)
-        self._procs = sources(procs)
+        # A whole job is its wildcard.
+        self._procs = (Proc(procs.nspace, RANK_WILDCARD),) if isinstance(procs, Job) else _named(procs)
         self._job = procs if isinstance(procs, SpawnedJob) else None
         self._channels = channels
         self._info = infos(info)
         self._id = -1
         self._open: set[tuple[Proc, int]] = set()
-        # What is wrong with the arguments is to be said here and not when the stream is opened.
-        pull_op(self._procs, channels, self._info, self._put, None)
+        # Refuses invalid arguments here, and not when the stream is opened.
+        self._op = IOFPull(self._procs, int(channels), self._info, self._put, self._stopped)
 
     @property
     def id(self) -> int:
@@ -51,8 +60,7 @@ class OutputStream(Stream[Output]):
 
     def _begin(self, box: Mailbox[Output]) -> None:
         self._open = open_channels(self._port.session, self._procs, self._channels)
-        op = pull_op(self._procs, self._channels, self._info, self._put, self._stopped)
-        self._id = self._port.run(op, IOFDeregister)
+        self._id = self._port.run(self._op, IOFDeregister)
         job = self._job
         if job is not None and job.ends is not None and job.ends.follow(job.nspace, self._job_ended):
             self._job_ended()
@@ -66,7 +74,7 @@ class OutputStream(Stream[Output]):
         if box is None or job is None:
             return
         try:
-            self._port.session.submit(round_trip(), lambda _result, _error: box.end())
+            self._port.session.submit(_ROUND_TRIP, lambda _result, _error: box.end())
         except PMIxError:
             # The client is closed: nothing more comes.
             box.end()
@@ -104,11 +112,59 @@ class OutputStream(Stream[Output]):
             self._box.end(error)
 
 
+_ROUND_TRIP = Get(Proc.unchecked("pypmix.nothing", 0), "pypmix.nothing", (flag(keys.IMMEDIATE),))
+"""A request that every server answers at once, without its host.
+
+It asks for a proc of an unknown job. A proc of a job on the node will not do: if that has never opened a client,
+libpmix 5.0's server reads memory that it has not mapped yet (`pmix_gds_shmem2_fetch`) and crashes.
+"""
+
+
+def open_channels(session: ClientSession, procs: Iterable[Proc], channels: int) -> set[tuple[Proc, int]]:
+    """Return the channels whose ends end the output of these procs; none if that cannot be known.
+
+    The diagnostic channel has no end.
+    """
+    found: set[tuple[Proc, int]] = set()
+    for nspace, rank in procs:
+        ranks: Iterable[int] = (rank,)
+        if rank == RANK_WILDCARD:
+            try:
+                ranks = range(int(read(session, Proc.unchecked(nspace, rank), keys.JOB_SIZE)))
+            except PMIxError:
+                return set()
+        found.update(
+            [(Proc.unchecked(nspace, one), bit) for one in ranks for bit in (STDOUT, STDERR) if channels & bit]
+        )
+    return found
+
+
+def _named(procs: Procs) -> tuple[Proc, ...]:
+    """Return the procs of a call one by one, since PRRTE 3 finds no procs for a wildcard of input."""
+    if procs is None:
+        raise TypeError("output and input need procs: a Proc, a Job, or several Procs")
+    return proc_tuple(procs)
+
+
+def _push_ops(
+    procs: tuple[Proc, ...], data: bytes | bytearray | memoryview | str, directives: tuple[Info, ...]
+) -> list[IOFPush]:
+    """Return the pushes that carry the data; a string as UTF-8."""
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogateescape")
+    elif not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"input is bytes or str, not {type(data).__name__}")
+    whole = bytes(data)
+    pieces = [whole[start : start + MAX_INPUT] for start in range(0, len(whole), MAX_INPUT)]
+    return [IOFPush(procs, piece, directives) for piece in pieces]
+
+
 def _push(port: Port, op: IOFPush) -> None:
     try:
         port.run(op)
     except PMIxError as error:
-        if refused(op, error):
+        # The end of an input may be answered with the status that says so.
+        if op.data or error.code != statuses.ERR_IOF_COMPLETE:
             raise
 
 
@@ -137,7 +193,7 @@ class InputWriter:
             NotInitialized: The input is closed.
             NotSupported: The server's host takes no input.
         """
-        ops = push_ops(self._procs, data, self._info)
+        ops = _push_ops(self._procs, data, self._info)
         if self._closed:
             raise NotInitialized("the input is closed", operation="input")
         for op in ops:
@@ -202,7 +258,7 @@ class Forwarding(Asks):
 
         PMIx Standard: "Tools and Debuggers", `PMIx_IOF_push`.
         """
-        return InputWriter(self._port, targets(self._procs(procs)), info)
+        return InputWriter(self._port, _named(self._procs(procs)), info)
 
     def push_input(self, procs: Procs, data: bytes | bytearray | memoryview | str, *, info: Infos = None) -> None:
         """`PMIx_IOF_push`: give bytes, or a string as UTF-8, to the standard input of procs.
@@ -218,8 +274,8 @@ class Forwarding(Asks):
 
         PMIx Standard: "Tools and Debuggers", `PMIx_IOF_push`.
         """
-        found = targets(self._procs(procs))
-        for op in push_ops(found, data, info) or [IOFPush(found, b"", infos(info))]:
+        found, directives = _named(self._procs(procs)), infos(info)
+        for op in _push_ops(found, data, directives) or [IOFPush(found, b"", directives)]:
             _push(self._port, op)
 
     def iof_pull(self, procs: Procs, channels: int, *, buffer: int = 1024, info: Infos = None) -> OutputStream:

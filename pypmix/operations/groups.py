@@ -5,32 +5,31 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from pypmix.answers import UNANSWERED
+from pypmix.arguments import MISSING, flag, flags, proc_tuple, target, timed
 from pypmix.engine.common import ignore
-from pypmix.group import Change, GroupView, change_of
+from pypmix.group import Change, GroupView, automatic_name, change_of, expand, group_members_op, group_names_op
 from pypmix.operations.base import Asks
 from pypmix.operations.exchanging import Addressed, Among, Exchanging
 from pypmix.operations.streams import Stream
-from pypmix.requests import MISSING, target
-from pypmix.requests.exchanging import Steps, forget_steps, steps_of
-from pypmix.requests.groups import (
-    admit_op,
-    among,
-    automatic_name,
-    construct_op,
-    destruct_op,
-    enter_op,
-    group_members_op,
-    group_names_op,
-    leave_op,
-)
-from pypmix.requests.psets import members_in, names_in, names_value, optional
-from pypmix.requests.queries import UNANSWERED
+from pypmix.psets import members_in, names_in, names_value, optional
 from pypmix.standard import codes, keys
 from pypmix.standard.attrs import GROUP_FT_COLLECTIVE
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
-from pypmix.standard.ops import Get, GroupLeave, GroupUnwatch, GroupWatch
-from pypmix.standard.types import Info, Proc, Value
+from pypmix.standard.ops import (
+    Get,
+    GroupAdmit,
+    GroupConstruct,
+    GroupDestruct,
+    GroupEnter,
+    GroupLeave,
+    GroupUnwatch,
+    GroupWatch,
+)
+from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.standard.values import infos
+from pypmix.steps import Steps, forget_steps, steps_of
 from pypmix.waits import shielded
 
 TYPE_CHECKING = False
@@ -38,13 +37,13 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
+    from pypmix.arguments import Infos, Key, Procs, Target
     from pypmix.mailbox import Mailbox
-    from pypmix.requests import Infos, Key, Procs, Target
     from pypmix.standard import ops
-    from pypmix.standard.ops import GroupConstruct, GroupResults
+    from pypmix.standard.ops import GroupResults
     from pypmix.waits import Port
 
-_OPTIONAL = Info(keys.OPTIONAL, Value(codes.BOOL, True))
+_OPTIONAL = flag(keys.OPTIONAL)
 
 
 class Changes(Stream[Change]):
@@ -140,15 +139,20 @@ class Group(GroupView, Exchanging):
 
     def construct(self) -> Self:
         """`PMIx_Group_construct`: see `group_construct`; returns the group itself."""
+        self.form()
+        return self
+
+    def form(self) -> GroupResults:
+        """Construct the group; return its members by group rank, and the context id."""
         if self._op is None:
             raise NotInitialized(
                 f"the group {self._name!r} is gone, and only those constructed by all can be constructed anew",
                 operation="group_construct",
                 hint="invite its members again",
             )
-        self._results = self.port.run(self._op, lambda _: GroupLeave(self._name))
+        results = self._results = self.port.run(self._op, lambda _: GroupLeave(self._name))
         self._steps = None
-        return self
+        return results
 
     def destruct(self, *, timeout: float | None = None, info: Infos = None) -> None:
         """`PMIx_Group_destruct`: see `group_destruct`; does nothing where the group does not stand.
@@ -157,7 +161,7 @@ class Group(GroupView, Exchanging):
             timeout: Seconds to wait for all members; by default as long as for the construct.
             info: Further infos or a mapping.
         """
-        op = destruct_op(self._name, self._timeout if timeout is None else timeout, info, self._ft)
+        op = _destruct_op(self._name, self._timeout if timeout is None else timeout, info, self._ft)
         if not self.is_open:
             return
         try:
@@ -172,7 +176,7 @@ class Group(GroupView, Exchanging):
 
     def leave(self, *, info: Infos = None) -> None:
         """`PMIx_Group_leave`: see `group_leave`; afterwards the caller is not a member."""
-        op = leave_op(self._name, info)
+        op = GroupLeave(self._name, infos(info))
         self.state()
         self.port.run(op)
         self._results = None
@@ -192,7 +196,7 @@ class Group(GroupView, Exchanging):
             PMIxError: The caller is not the first member (`ERR_BAD_PARAM`).
         """
         self.state()
-        self.port.run(admit_op(self._name, target(proc, self._client.proc), timeout))
+        self.port.run(GroupAdmit(self._name, target(proc, self._client.proc), timed((), timeout)))
 
     def fence(
         self,
@@ -345,126 +349,100 @@ class Groups(Asks):
     ) -> Group:
         """`PMIx_Group_construct` and `PMIx_Group_destruct`: a group for the length of a `with` block.
 
+        All members make the same call, of whatever jobs they are. In the block, the group goes wherever procs are
+        wanted, `Proc(name, Rank.WILDCARD)` is its address, and the group rank of each member is its place in the
+        membership.
+
         Args:
-            name: What to call it, as for `group_construct`. Without a name all who name the same procs find the same
-                one by themselves: the first group of these procs has number 1, the next one 2. So they have to make
-                such groups in the same order, in one thread, and give a name after one has failed, since some may
-                not have counted it.
-            procs: All members, the caller among them; none where others add the caller.
-            context_id: Ask the host for a number that no other group has.
-            leader: Who leads it, a proc, which all members name; True for the caller.
-            optional: Members that end without coming are left out, which `partial` tells.
-            ft: Go on without members that fail or leave, in the construct, the destruct and the group's own fences.
-            notify_termination: Members are told of those who end.
-            local_only: All members are on this node.
-            bootstrap: How many leaders come, where each knows of itself alone; see `group_construct`.
-            add: Further members, who do not know whom they will be with.
-            timeout: Seconds to wait for all to come, to the construct and to the destruct; no limit by default.
-            info: Further infos or a mapping, for the construct.
+            name: Its name: at most 255 bytes, and neither the name of a job nor of another open group. Without a name,
+                all who name the same procs find the same name: the first group of these procs has number 1, the next
+                one 2. So they have to make such groups in the same order, in one thread, and give a name after one has
+                failed, since some may not have counted it.
+            procs: All members, the caller among them; `Proc(nspace, Rank.WILDCARD)` is a whole job. None if others
+                name the caller in `add`.
+            context_id: Ask the host for a number that no other group has, such as MPI libraries need.
+            leader: The leader of the construction and the group, a proc, which all members name, or True for the caller
+                (`attrs.GROUP_LEADER`). It alone gets events of members that fail; if it fails itself, all others
+                get `EventCode.GROUP_LEADER_FAILED` and may become the leader by `Event.lead`.
+            optional: Make the group of those who join, if others end before (`attrs.GROUP_OPTIONAL`); together with
+                `timeout`, of those who have joined by then. `partial` of the group is true then.
+            ft: Continue without members that fail or leave (`attrs.GROUP_FT_COLLECTIVE`), in the construct, the
+                destruct and the group's own fences.
+            notify_termination: Notify members of those who end, by `EventCode.GROUP_MEMBER_FAILED`, now and later
+                (`attrs.GROUP_NOTIFY_TERMINATION`).
+            local_only: All members are on this node, so that no other node is asked.
+            bootstrap: The number of leaders, if each leader knows of itself alone (`attrs.GROUP_BOOTSTRAP`). They are
+                members in the order of their nspaces and ranks; those in `add` follow them.
+            add: Further members, which call with the name alone (`attrs.GROUP_ADD_MEMBERS`).
+            timeout: Seconds to wait for all members, in the construct and in the destruct; no limit by default. Whole
+                seconds, a fraction is rounded up. Use another name after it has run out: some servers still wait for
+                the others under this one.
+            info: Further infos or a mapping, for the construct, such as `attrs.GROUP_INFO`.
 
         Returns:
             The group, a collection of its members; it is constructed when it is entered.
 
         Raises:
-            TypeError, ValueError: An argument is none of these.
+            TypeError, ValueError: An argument is invalid.
+
+        Entering it raises:
+            OperationTimeout: Not all joined in time; `missing` names the others if the server reports them.
+            ConstructAborted: A member ended before it joined, or somebody has aborted the construction.
+            PartialSuccess: A member ended before it joined, as older servers report it.
+            PMIxError: There is a group or a job of this name already (`ERR_EXISTS`), or the caller is not one of the
+                procs (`ERR_BAD_PARAM`).
+            NotSupported: The server's host constructs no groups, or none of this kind; or the library does not
+                understand the answer of the server.
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_construct`.
         """
         session = self._session
+        own = session.proc
         procs = self._procs(procs)
         if name is None:
             if bootstrap:
                 raise ValueError("a group with bootstrap needs a name: the caller does not know the other members")
             name = automatic_name(session, self.__dict__.setdefault("_group_counts", {}), procs)
-        op = construct_op(
-            session.proc,
-            name,
-            procs,
-            context_id=context_id,
-            leader=leader,
-            optional=optional,
-            ft=ft,
-            notify_termination=notify_termination,
-            local_only=local_only,
-            bootstrap=bootstrap,
-            add=self._procs(add),
-            timeout=timeout,
-            info=info,
+        directives = infos(info) + flags(
+            context_id=(context_id, keys.GROUP_ASSIGN_CONTEXT_ID),
+            optional=(optional, keys.GROUP_OPTIONAL),
+            ft=(ft, keys.GROUP_FT_COLLECTIVE),
+            notify_termination=(notify_termination, keys.GROUP_NOTIFY_TERMINATION),
+            local_only=(local_only, keys.GROUP_LOCAL_ONLY),
         )
-        return Group(self, self._port, name, op, timeout)
+        directives = timed(directives, timeout) + _leader(leader, own)
+        if not isinstance(bootstrap, int) or isinstance(bootstrap, bool) or bootstrap < 0:
+            raise ValueError(f"bootstrap is the number of leaders, not {bootstrap!r:.100}")
+        if bootstrap:
+            # Each leader knows of itself alone.
+            procs = own if procs is None else procs
+            directives += (Info(keys.GROUP_BOOTSTRAP, Value(codes.SIZE, bootstrap)),)
+        added = () if add is None or add == () else proc_tuple(self._procs(add))
+        if added:
+            if procs is None:
+                raise ValueError(
+                    "a proc that others add to a group cannot add members: name the procs, or the number of leaders"
+                )
+            directives += (Info(keys.GROUP_ADD_MEMBERS, Value(codes.DATA_ARRAY, DataArray(codes.PROC, added))),)
+        return Group(self, self._port, name, GroupConstruct(name, proc_tuple(procs), directives), timeout)
 
-    def group_construct(
-        self,
-        name: str,
-        procs: Procs = None,
-        *,
-        context_id: bool = False,
-        leader: Proc | bool | None = None,
-        optional: bool = False,
-        ft: bool = False,
-        notify_termination: bool = False,
-        local_only: bool = False,
-        bootstrap: int = 0,
-        add: Procs = (),
-        timeout: float | None = None,
-        info: Infos = None,
-    ) -> GroupResults:
-        """`PMIx_Group_construct`: make a group of procs, of whatever jobs; all of them have to call it.
-
-        Afterwards `Proc(name, Rank.WILDCARD)` stands for all of them in a `fence`, and the group rank of each is its
-        place in the membership.
+    def group_construct(self, name: str, procs: Procs = None, **options: Any) -> GroupResults:
+        """`PMIx_Group_construct`: make a group of procs; `group` with its arguments, constructed at once.
 
         Args:
-            name: What to call it: at most 255 bytes, and neither the name of a job nor of another group that stands.
-            procs: All members, the caller among them; `Proc(nspace, Rank.WILDCARD)` is a whole job. None where others
-                name the caller in `add`.
-            context_id: Ask the host for a number that no other group has, such as MPI libraries need.
-            leader: Who leads the construction and the group, a proc, which all members name, or True for the caller
-                (`attrs.GROUP_LEADER`). It alone gets events of members that fail; if it fails itself, all others
-                get `EventCode.GROUP_LEADER_FAILED` and may become the leader by `Event.lead`.
-            optional: Make the group of those who come, where others end before (`attrs.GROUP_OPTIONAL`); together with
-                `timeout`, of those who have come by then. `partial` of the results says so.
-            ft: Go on without those who end before they come (`attrs.GROUP_FT_COLLECTIVE`).
-            notify_termination: Tell members of those who end, by `EventCode.GROUP_MEMBER_FAILED`, now and later
-                (`attrs.GROUP_NOTIFY_TERMINATION`).
-            local_only: All members are on this node, so that no other node is asked.
-            bootstrap: How many leaders come, where each of them knows of itself alone (`attrs.GROUP_BOOTSTRAP`). They
-                are members in the order of their nspaces and ranks, those in `add` come behind.
-            add: Procs that are to be members as well, which call with the name alone (`attrs.GROUP_ADD_MEMBERS`).
-            timeout: Seconds to wait for all to come; no limit by default. Whole seconds, a fraction is rounded up. Take
-                another name after it has run out: some servers still wait for the others under this one.
-            info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
+            name: The group's name.
+            procs: All members, the caller among them.
+            options: The further arguments of `group`.
 
         Returns:
-            The members by group rank, and the context id where the caller has asked for one.
+            The members by group rank, and the context id if the caller has asked for one.
 
         Raises:
-            OperationTimeout: Not all had come in time; `missing` names them if the server tells.
-            ConstructAborted: A member ended without coming, or somebody has given the construction up.
-            PartialSuccess: A member ended without coming, told by an older server.
-            PMIxError: There is a group or a job of this name already (`ERR_EXISTS`), or the caller is not one of the
-                procs (`ERR_BAD_PARAM`).
-            NotSupported: The server's host constructs no groups, or none of this kind; or the library does not
-                understand how the server answers.
+            PMIxError: As for `group`.
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_construct`.
         """
-        op = construct_op(
-            self._session.proc,
-            name,
-            self._procs(procs),
-            context_id=context_id,
-            leader=leader,
-            optional=optional,
-            ft=ft,
-            notify_termination=notify_termination,
-            local_only=local_only,
-            bootstrap=bootstrap,
-            add=self._procs(add),
-            timeout=timeout,
-            info=info,
-        )
-        return self._run(op, lambda _: GroupLeave(name))
+        return self.group(name, procs, **options).form()
 
     def group_destruct(self, name: str, *, ft: bool = False, timeout: float | None = None, info: Infos = None) -> None:
         """`PMIx_Group_destruct`: take a group apart; all of its members have to call it. Its name is free afterwards.
@@ -481,7 +459,7 @@ class Groups(Asks):
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_destruct`.
         """
-        self._run(destruct_op(name, timeout, info, ft))
+        self._run(_destruct_op(name, timeout, info, ft))
 
     def group_leave(self, name: str, *, info: Infos = None) -> None:
         """`PMIx_Group_leave`: leave a group that stands; the others go on without the caller.
@@ -499,7 +477,7 @@ class Groups(Asks):
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_leave`.
         """
-        self._run(leave_op(name, info))
+        self._run(GroupLeave(name, infos(info)))
 
     def group_enter(self, name: str, by: Procs, *, timeout: float | None = None, info: Infos = None) -> Group:
         """Wait until the first member of a group that stands takes the caller in, by `admit` of the group.
@@ -518,7 +496,9 @@ class Groups(Asks):
             PMIxError: There is a group or a job of this name that the caller knows already (`ERR_EXISTS`).
         """
         session = self._session
-        op = enter_op(name, among(session, self._procs(by)), timeout, info)
+        named = frozenset(expand(session, proc_tuple(self._procs(by))))
+        wild = frozenset([proc.nspace for proc in named if proc.rank == RANK_WILDCARD])
+        op = GroupEnter(name, lambda proc: proc in named or proc.nspace in wild, timed(infos(info), timeout))
         try:
             results = self._run(op, lambda _: GroupLeave(name))
         except PMIxError:
@@ -569,3 +549,19 @@ class Groups(Asks):
                 job=session.proc.nspace,
             )
         return names_value(names)
+
+
+def _destruct_op(name: str, timeout: float | None, info: Infos, ft: bool) -> GroupDestruct:
+    return GroupDestruct(name, timed(infos(info) + flags(ft=(ft, keys.GROUP_FT_COLLECTIVE)), timeout))
+
+
+def _leader(leader: Proc | bool | None, own: Proc) -> tuple[Info, ...]:
+    """Return the directives that name the leader of a construct."""
+    if leader is None or leader is False:
+        return ()
+    proc = own if leader is True else leader
+    if not isinstance(proc, Proc):
+        raise TypeError(f"the leader is a Proc, or True for the caller, not {leader!r:.100}")
+    # By the Standard only the leader itself reports that it leads; the second info is for the others' engines.
+    named = Info(GROUP_LEADER_PROC, Value(codes.PROC, proc))
+    return (flag(keys.GROUP_LEADER), named) if proc == own else (named,)

@@ -6,7 +6,9 @@ from __future__ import annotations
 from _thread import allocate_lock
 from sys import maxsize
 
+from pypmix.arguments import flags, limit, proc_tuple, timed
 from pypmix.engine.common import ignore
+from pypmix.group import expand
 from pypmix.handlers import Handler
 from pypmix.invitation import Accepted, InvitationView, InviteAnswer, answer_of, read_invitation
 from pypmix.mailbox import Ended, Mailbox
@@ -14,14 +16,12 @@ from pypmix.operations.base import Asks
 from pypmix.operations.groups import Group
 from pypmix.operations.streams import Stream
 from pypmix.operations.underway import Underway
-from pypmix.requests import limit, proc_tuple
-from pypmix.requests.events import handler_op
-from pypmix.requests.groups import expanded, invite_op, join_op
-from pypmix.standard import statuses
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotInitialized, OperationTimeout, PMIxError
 from pypmix.standard.naming import name_proc
-from pypmix.standard.ops import GroupInviteControl, GroupLeave, RegisterEventHandler
+from pypmix.standard.ops import GroupInvite, GroupInviteControl, GroupJoin, GroupLeave, RegisterEventHandler
 from pypmix.standard.types import RANK_WILDCARD
+from pypmix.standard.values import infos
 from pypmix.waits import settled, shielded
 
 TYPE_CHECKING = False
@@ -30,15 +30,22 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Literal, Self, overload
 
+    from pypmix.arguments import Infos, Procs
     from pypmix.engine.base import Delivery
     from pypmix.events import Answer, Event
-    from pypmix.requests import Infos, Procs
-    from pypmix.standard.ops import GroupAnswer, GroupInvite, GroupJoin, GroupResults
-    from pypmix.standard.types import Proc
+    from pypmix.standard.ops import GroupAnswer, GroupResults
+    from pypmix.standard.types import Info, Proc
     from pypmix.waits import Port
 
 MAX_WAITING = 1024
 """Invitations that are kept for a process that does not look at them; of more than that the oldest are dropped."""
+
+
+def _check_reason(accept: bool, reason: str) -> None:
+    if not isinstance(reason, str):
+        raise TypeError(f"a reason is a string, not {reason!r:.100}")
+    if accept and reason:
+        raise ValueError("a reason is for not joining")
 
 
 class Invite:
@@ -49,10 +56,18 @@ class Invite:
     up, for all who were invited.
     """
 
-    def __init__(self, client: Asks, port: Port, op: GroupInvite, timeout: float | None) -> None:
+    def __init__(
+        self,
+        client: Asks,
+        port: Port,
+        name: str,
+        procs: tuple[Proc, ...],
+        directives: tuple[Info, ...],
+        timeout: float | None,
+    ) -> None:
         self._client = client
         self._port = port
-        self._op = op.replace(answers=self._answered)
+        self._op = GroupInvite(name, procs, directives, self._answered)
         self._timeout = timeout
         self._lock = allocate_lock()
         self._invited: dict[Proc, InviteAnswer | None] = {}
@@ -62,7 +77,7 @@ class Invite:
         self._underway: Underway[GroupResults] | None = None
         self._completed = False
         self._aborted = False
-        self._add(self._named(op.procs))
+        self._add(self._named(procs))
 
     @property
     def group(self) -> str:
@@ -97,6 +112,27 @@ class Invite:
         if self._underway is None:
             self._underway = Underway(self._port, self._op, self._ended)
         return self
+
+    def form(self) -> Group:
+        """Send the invitation, and wait until the group is open, by the Standard's own rules.
+
+        A proc that declines or fails aborts the group for all, unless it is `optional`. Handlers of
+        `EventCode.GROUP_INVITE_DECLINED` and `EventCode.GROUP_INVITE_FAILED` may decide otherwise in their results:
+        `ev.abort()`, `attrs.GROUP_ADD_MEMBERS` to invite others instead, or `attrs.GROUP_OPTIONAL` to continue without.
+
+        Returns:
+            The group, with the caller as its leader.
+
+        Raises:
+            ConstructAborted: A proc has declined or failed, or somebody has aborted the group.
+            NotInitialized: The invitation was sent already.
+            PMIxError: There is a group or a job of this name already (`ERR_EXISTS`).
+        """
+        if self._underway is not None:
+            raise NotInitialized("the invitation was sent already", operation="invite", hint="use `complete`")
+        op = GroupInvite(self.group, self._op.procs, self._op.directives)
+        results = self._port.run(op, lambda _: GroupLeave(self.group))
+        return Group(self._client, self._port, self.group, None, self._timeout, results, op.directives)
 
     def answers(self) -> Iterator[InviteAnswer]:
         """Iterate over the answers: an `Accepted`, `Declined` or `Failed` of each invited proc.
@@ -215,7 +251,7 @@ class Invite:
 
     def _named(self, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
         caller = self._port.session.proc
-        found = tuple([proc for proc in expanded(self._port.session, procs) if proc != caller])
+        found = tuple([proc for proc in expand(self._port.session, procs) if proc != caller])
         for proc in found:
             if proc.rank == RANK_WILDCARD:
                 raise ValueError(f"this process does not know the size of {proc.nspace!r}: invite its procs by rank")
@@ -329,8 +365,8 @@ class Invitation(InvitationView):
         self._underway = Underway(self._port, self._op(True, None, None))
 
     def _op(self, accept: bool, timeout: float | None, info: Infos, reason: str = "") -> GroupJoin:
-        op = join_op(self.group, self.leader, accept, timeout, info, reason)
-        return op.replace(directives=(*op.directives, *self._told))
+        _check_reason(accept, reason)
+        return GroupJoin(self.group, self.leader, accept, timed(infos(info), timeout) + self._told, reason)
 
 
 class _Inbox:
@@ -443,7 +479,7 @@ class InvitationStream(Stream[Invitation]):
 
         port.attend()
         self._handler = Handler(port, answer)
-        self._handler.begin(lambda deliver, ended: handler_op(deliver, (statuses.GROUP_INVITED,), ended))
+        self._handler.begin(lambda deliver, ended: RegisterEventHandler(deliver, (statuses.GROUP_INVITED,), (), ended))
         self._handler.ready()
 
     def _finish(self) -> None:
@@ -485,70 +521,37 @@ class Invitations(Asks):
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_invite`.
         """
-        op = invite_op(
-            self._session.proc,
-            name,
-            self._procs(procs),
-            context_id=context_id,
-            optional=optional,
-            ft=ft,
-            notify_termination=notify_termination,
-            timeout=timeout,
-            info=info,
+        caller = self._session.proc
+        if procs is None:
+            raise ValueError("there are no procs: name all who are invited")
+        invited = proc_tuple(self._procs(procs))
+        if all(proc == caller for proc in invited):
+            raise ValueError("an invitation must name procs besides the caller, which is a member anyway")
+        directives = infos(info) + flags(
+            context_id=(context_id, keys.GROUP_ASSIGN_CONTEXT_ID),
+            optional=(optional, keys.GROUP_OPTIONAL),
+            ft=(ft, keys.GROUP_FT_COLLECTIVE),
+            notify_termination=(notify_termination, keys.GROUP_NOTIFY_TERMINATION),
         )
-        return Invite(self, self._port, op, timeout)
+        return Invite(self, self._port, name, invited, timed(directives, timeout), timeout)
 
-    def group_invite(
-        self,
-        name: str,
-        procs: Procs,
-        *,
-        context_id: bool = False,
-        optional: bool = False,
-        ft: bool = False,
-        notify_termination: bool = False,
-        timeout: float | None = None,
-        info: Infos = None,
-    ) -> Group:
-        """`PMIx_Group_invite`: invite procs to a group, and wait until it stands, by the Standard's own rules.
-
-        Who declines or fails gives the group up for all, unless it is `optional`. Handlers of
-        `EventCode.GROUP_INVITE_DECLINED` and `EventCode.GROUP_INVITE_FAILED` may say otherwise in their results:
-        `ev.abort()`, `attrs.GROUP_ADD_MEMBERS` to invite others instead, or `attrs.GROUP_OPTIONAL` to go on without.
-        `invite` lets the caller decide in its own code.
+    def group_invite(self, name: str, procs: Procs, **options: Any) -> Group:
+        """`PMIx_Group_invite`: invite procs to a group by the Standard's own rules; `form` of an `invite`.
 
         Args:
-            name: What to call the group, as for `invite`.
+            name: The name of the group.
             procs: The procs to invite.
-            context_id: Ask the host for a number that no other group has.
-            optional: Make the group of those who accept.
-            ft: Go on without members that fail or leave, in the group's own fences and its destruct.
-            notify_termination: Members are told of those who end.
-            timeout: Seconds for the answers; no limit by default.
-            info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
+            options: The further arguments of `invite`.
 
         Returns:
             The group, with the caller as its leader.
 
         Raises:
-            ConstructAborted: Somebody has declined or failed, or given the group up.
-            PMIxError: There is a group or a job of this name already (`ERR_EXISTS`).
+            ConstructAborted: A proc has declined or failed, or somebody has aborted the group.
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_invite`.
         """
-        op = invite_op(
-            self._session.proc,
-            name,
-            self._procs(procs),
-            context_id=context_id,
-            optional=optional,
-            ft=ft,
-            notify_termination=notify_termination,
-            timeout=timeout,
-            info=info,
-        )
-        results = self._run(op, lambda _: GroupLeave(name))
-        return Group(self, self._port, name, None, timeout, results, op.directives)
+        return self.invite(name, procs, **options).form()
 
     if TYPE_CHECKING:
 
@@ -606,7 +609,8 @@ class Invitations(Asks):
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_join`.
         """
-        op = join_op(name, leader, accept, timeout, info, reason)
+        _check_reason(accept, reason)
+        op = GroupJoin(name, leader, bool(accept), timed(infos(info), timeout), reason)
         if not accept:
             self._run(op)
             return None

@@ -8,14 +8,16 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from pypmix.answers import UNANSWERED
+from pypmix.arguments import limit
 from pypmix.engine.common import ignore
 from pypmix.operations.base import Asks
 from pypmix.operations.streams import Stream
-from pypmix.psets import ProcSet, ProcSets, PsetChange
-from pypmix.requests import limit
-from pypmix.requests.events import handler_op
-from pypmix.requests.psets import (
+from pypmix.psets import (
     MAX_EARLY,
+    ProcSet,
+    ProcSets,
+    PsetChange,
     begun_with,
     change_in,
     members_in,
@@ -28,10 +30,9 @@ from pypmix.requests.psets import (
     spread,
     wild,
 )
-from pypmix.requests.queries import UNANSWERED
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotFound, NotSupported
-from pypmix.standard.ops import DeregisterEventHandler
+from pypmix.standard.ops import DeregisterEventHandler, RegisterEventHandler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,10 +67,8 @@ class PsetStream(Stream[PsetChange]):
     def _begin(self, box: Mailbox[PsetChange]) -> None:
         self._known.clear()
         self._early = []
-        self._id = self._port.run(
-            handler_op(self._put, (statuses.PROCESS_SET_DEFINE, statuses.PROCESS_SET_DELETE), box.end),
-            DeregisterEventHandler,
-        )
+        events = statuses.PROCESS_SET_DEFINE, statuses.PROCESS_SET_DELETE
+        self._id = self._port.run(RegisterEventHandler(self._put, events, (), box.end), DeregisterEventHandler)
         begun = False
         try:
             # Servers keep events for a while only, so that a set which is older has to be asked for.

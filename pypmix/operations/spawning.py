@@ -5,22 +5,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pypmix.apps import app_tuple
+from pypmix.arguments import TRUE, flag, limit, seconds
+from pypmix.job import read
 from pypmix.mailbox import Ended, Mailbox
 from pypmix.operations.base import Asks
-from pypmix.requests import limit
-from pypmix.requests.spawning import control_op, origin, spawn_op
 from pypmix.spawned import ChildJob, ended_job
-from pypmix.standard import keys, statuses
-from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, OperationTimeout
-from pypmix.standard.ops import RegisterEventHandler
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, OperationTimeout, PMIxError
+from pypmix.standard.ops import JobControl, RegisterEventHandler, Spawn
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
+from pypmix.standard.values import infos
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pypmix.apps import Apps, Word
+    from pypmix.arguments import Infos
     from pypmix.engine.base import Delivery
-    from pypmix.requests import Infos
-    from pypmix.requests.spawning import Apps, Word
-    from pypmix.standard.types import Proc
     from pypmix.waits import Port
 
 
@@ -145,10 +147,10 @@ class SpawnedJob(ChildJob):
 
     def signal(self, number: int) -> None:
         """`PMIx_Job_control`: send a signal to all of its procs (`PMIX_JOB_CTRL_SIGNAL`)."""
-        self._control(keys.JOB_CTRL_SIGNAL, number)
+        self._control(keys.JOB_CTRL_SIGNAL, Value(codes.INT, int(number)))
 
-    def _control(self, key: str, number: int | None = None) -> None:
-        op = control_op(self.nspace, key, number)
+    def _control(self, key: str, value: Value = TRUE) -> None:
+        op = JobControl((Proc(self.nspace, RANK_WILDCARD),), (Info(key, value),))
         if self.ends is not None and self.ends.ended(self.nspace):
             # PRRTE 3 signals the job of the caller where it does not find the one that is meant.
             raise NotFound(f"{self.nspace} has ended", operation=op.name, procs=op.targets)
@@ -195,7 +197,20 @@ class Spawning(Asks):
 
         PMIx Standard: "Process Management", `PMIx_Spawn`.
         """
-        op = spawn_op(apps, n, env, cwd, timeout, notify, stdin, info)
+        directives = infos(info)
+        if timeout is not None:
+            directives += (Info(keys.SPAWN_TIMEOUT, seconds(timeout).value),)
+        if notify and not any(item.key == keys.NOTIFY_COMPLETION for item in directives):
+            directives += (flag(keys.NOTIFY_COMPLETION),)
+        if not isinstance(stdin, int):
+            raise TypeError(
+                f"stdin is True, False or the rank that has an input, not {stdin!r:.100}; `input` writes to it"
+            )
+        if stdin is not True and stdin is not False:
+            directives += (Info(keys.STDIN_TGT, Value(codes.PROC, Proc("", int(stdin)))),)
+        if stdin is not False:
+            directives += (flag(keys.FWD_STDIN),)
+        op = Spawn(app_tuple(apps, n, env, cwd), directives)
         ends = self._job_ends() if notify else None
         return SpawnedJob(self._port, self._run(op), ends)
 
@@ -214,9 +229,20 @@ class Spawning(Asks):
     @property
     def spawned(self) -> bool:
         """Whether a spawn started this process's job (`PMIX_SPAWNED`, `PMIX_PARENT_ID`)."""
-        return origin(self._session)[0]
+        return bool(self._known(keys.SPAWNED)) or self.parent is not None
 
     @property
     def parent(self) -> Proc | None:
         """The proc whose spawn started this process's job (`PMIX_PARENT_ID`), None if none did."""
-        return origin(self._session)[1]
+        parent = self._known(keys.PARENT_ID)
+        return parent if isinstance(parent, Proc) else None
+
+    def _known(self, key: str) -> object:
+        """Return what this process has of itself, or of its job, under a key; None without it."""
+        session = self._session
+        for rank in (session.proc.rank, RANK_WILDCARD):
+            try:
+                return read(session, Proc.unchecked(session.proc.nspace, rank), key)
+            except PMIxError:
+                continue
+        return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from pypmix.arguments import limit
 from pypmix.mailbox import Ended, Mailbox
-from pypmix.requests import limit
 from pypmix.standard.errors import LostConnection, NotInitialized, OperationTimeout
 
 TYPE_CHECKING = False

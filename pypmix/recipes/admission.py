@@ -6,18 +6,19 @@ from __future__ import annotations
 from contextlib import suppress
 from time import monotonic
 
+from pypmix.arguments import limit, timed
+from pypmix.group import group_members_op
 from pypmix.handlers import Handler
 from pypmix.mailbox import Ended, Mailbox
 from pypmix.operations.groups import Group
-from pypmix.requests import limit
-from pypmix.requests.admission import NEVER, Asking, Requests, refusal, verdict_of
-from pypmix.requests.groups import enter_op, group_members_op
-from pypmix.requests.psets import members_in
+from pypmix.psets import members_in
+from pypmix.recipes.joinrequests import NEVER, Asking, Requests, refusal, verdict_of
 from pypmix.standard import statuses
 from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, PMIxError
 from pypmix.standard.ops import (
     DeregisterEventHandler,
     GroupChange,
+    GroupEnter,
     GroupResults,
     GroupUnwatch,
     GroupWatch,
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self
 
+    from pypmix.arguments import Infos
     from pypmix.client import Client
     from pypmix.events import Event
-    from pypmix.requests import Infos
 
 
 MAX_EVENTS = 4096
@@ -65,7 +66,7 @@ def request(
     port = client.group(name).port
     told = infos(info)
     asking = Asking(port.session.proc, name, told, limit(patience) or 0.0)
-    op = enter_op(name, asking.trusts, timeout, told)
+    op = GroupEnter(name, asking.trusts, timed(told, timeout))
     box: Mailbox[Notification | BaseException | None] = Mailbox(port, MAX_EVENTS)
     joined = False
     handler = port.run(asking.listening(box.put), DeregisterEventHandler)

@@ -6,10 +6,10 @@ from __future__ import annotations
 from contextlib import suppress
 from time import monotonic
 
+from pypmix.arguments import limit
 from pypmix.handlers import Handler
 from pypmix.mailbox import Ended, Mailbox
-from pypmix.requests import limit
-from pypmix.requests.draft import NEVER, Departures, announcement, answer
+from pypmix.recipes.departures import NEVER, Departures, announcement, answer
 from pypmix.standard import statuses
 from pypmix.standard.errors import LostConnection, NotInitialized, OperationTimeout, ResourceBusy
 from pypmix.standard.ops import GroupUnwatch, GroupWatch
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self
 
+    from pypmix.arguments import Procs
     from pypmix.events import Event
     from pypmix.operations.groups import Group
-    from pypmix.requests import Procs
 
 
 OVER = NotInitialized, LostConnection

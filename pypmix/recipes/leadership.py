@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+from pypmix.arguments import limit
 from pypmix.mailbox import Ended, Mailbox
+from pypmix.recipes.candidacy import LEADER_FAILED, Candidacy, check
 from pypmix.recipes.terms import Follower
 from pypmix.recipes.terms import Over as Over
 from pypmix.recipes.terms import Term as Term
-from pypmix.requests import limit
-from pypmix.requests.candidacy import LEADER_FAILED, Candidacy, check
 from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, OperationTimeout, PMIxError
 from pypmix.standard.ops import DeregisterEventHandler, GroupUnwatch, GroupWatch, RegisterEventHandler
 from pypmix.waits import shielded

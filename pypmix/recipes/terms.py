@@ -10,9 +10,9 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from time import monotonic
 
+from pypmix.arguments import limit
 from pypmix.engine.faults import fault
-from pypmix.requests import limit
-from pypmix.requests.candidacy import TermBase
+from pypmix.recipes.candidacy import TermBase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Delivery
-    from pypmix.requests.candidacy import Candidacy, Told
+    from pypmix.recipes.candidacy import Candidacy, Told
     from pypmix.standard.ops import GroupChange
     from pypmix.standard.types import Proc
 

@@ -33,10 +33,10 @@ import torch.distributed
 from torch.distributed import TCPStore
 
 from pypmix.host.addresses import ANYWHERE, is_loopback, listen, offered_addresses
-from pypmix.requests.exchanging import seconds_left
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.naming import name_procs
+from pypmix.steps import seconds_left
 from pypmix.torch.world import client, environment, losses
 
 TYPE_CHECKING = False

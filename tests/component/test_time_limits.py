@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from lib.fake_server import serving
+from pypmix.arguments import limit, seconds
 from pypmix.cli.options import parse
 from pypmix.cli.parser import UsageError
 from pypmix.engine.alarms import Alarms
@@ -19,7 +20,6 @@ from pypmix.engine.python.reactor import Reactor
 from pypmix.engine.python.session import open_client
 from pypmix.engine.python.transport import parse_address
 from pypmix.host.loop import Loop
-from pypmix.requests import limit, seconds
 from pypmix.standard import codes
 from pypmix.standard.errors import Unreachable
 from pypmix.standard.ops import Fence

@@ -29,7 +29,7 @@ from pypmix.engine.groups.talk import (
     text,
 )
 from pypmix.events import Answer
-from pypmix.requests.admission import NUMBER, SAYS
+from pypmix.recipes.joinrequests import NUMBER, SAYS
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotInitialized, PMIxError
 from pypmix.standard.ops import (

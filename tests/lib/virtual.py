@@ -148,7 +148,7 @@ class Programs:
         self.clients: dict[Process, aio.Client] = {}
         self.tasks: list[tuple[Process, asyncio.Task[Any]]] = []
         self._patch = pytest.MonkeyPatch()
-        for module in ("pypmix.requests.admission", "pypmix.aio.recipes.admission"):
+        for module in ("pypmix.recipes.joinrequests", "pypmix.aio.recipes.admission"):
             self._patch.setattr(f"{module}.monotonic", self.loop.time)
 
     def start(self, process: Process, program: Callable[[aio.Client], Coroutine[Any, Any, Any]]) -> Ticket:

@@ -78,7 +78,7 @@ MODULES = (
     Module("exchange/participant", "pypmix/host/exchange/participant.py", 7, 85, FAULTS),
     Module("exchange/deciding", "pypmix/host/exchange/deciding.py", 6, 80, FAULTS),
     Module("peeruid", "pypmix/engine/peeruid.py", 6, 80),
-    Module("requests", "pypmix/requests/*.py", 26, 90),
+    Module("operations", "pypmix/aio/operations/*.py", 26, 90),
 )
 
 

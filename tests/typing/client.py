@@ -41,7 +41,7 @@ from pypmix import (
 )
 from pypmix.events import Answer
 from pypmix.groups import GroupResults
-from pypmix.requests.exchanging import Values
+from pypmix.steps import Values
 from pypmix.types import (
     Answers,
     Credential,

@@ -27,7 +27,7 @@ from pypmix.groups import (
 from pypmix.recipes import Leadership
 from pypmix.recipes.admission import Admission, request
 from pypmix.recipes.mpi import Communicator
-from pypmix.requests.exchanging import Values
+from pypmix.steps import Values
 
 
 def used(me: Client) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pypmix.requests.communicators import Maker, Offer, agreed
+from pypmix.recipes.communicators import Maker, Offer, agreed
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import Proc
 

@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from pypmix import PMIxError, Proc, RemoteProtocolError
-from pypmix.requests.exchanging import (
+from pypmix.steps import (
     PIECE,
     Collective,
     Piece,

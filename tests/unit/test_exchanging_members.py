@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pypmix import NotFound, PMIxError, Proc
 from pypmix.aio.operations import exchanging
 from pypmix.aio.operations.exchanging import Among, Transfer
-from pypmix.requests.exchanging import Steps
+from pypmix.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator

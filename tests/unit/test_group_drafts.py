@@ -24,11 +24,11 @@ from pypmix.aio.recipes import admission as awaited_admission
 from pypmix.aio.recipes import draft as awaited
 from pypmix.engine.groups import talk
 from pypmix.groups import GroupEvent
+from pypmix.recipes import joinrequests
 from pypmix.recipes.admission import Admission, request
+from pypmix.recipes.departures import CONFIRMED, NEVER, NUMBER, Departures
 from pypmix.recipes.draft import Consent, announce
-from pypmix.requests import admission
-from pypmix.requests.admission import SAYS
-from pypmix.requests.draft import CONFIRMED, NEVER, NUMBER, Departures
+from pypmix.recipes.joinrequests import SAYS
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import LostConnection
 from pypmix.standard.ops import (
@@ -425,11 +425,11 @@ def says(what: str, source: Proc, *infos: Info) -> Delivery:
 
 
 def asks(source: Proc, request: int = 4) -> Delivery:
-    return says("ask", source, talk.size(admission.NUMBER, request))
+    return says("ask", source, talk.size(joinrequests.NUMBER, request))
 
 
 def approves(source: Proc, asker: Proc, request: int = 4) -> Delivery:
-    return says("verdict", source, talk.proc(keys.EVENT_AFFECTED_PROC, asker), talk.size(admission.NUMBER, request))
+    return says("verdict", source, talk.proc(keys.EVENT_AFFECTED_PROC, asker), talk.size(joinrequests.NUMBER, request))
 
 
 def said(session: Groups, what: str) -> list[NotifyEvent]:

@@ -15,7 +15,7 @@ from pypmix.aio.operations.groups import Group
 from pypmix.aio.recipes.admission import Admission, request
 from pypmix.engine.groups import talk
 from pypmix.events import Answer, Event
-from pypmix.requests.admission import MAX_TURNS, NUMBER, OUT, SAYS, Asking
+from pypmix.recipes.joinrequests import MAX_TURNS, NUMBER, OUT, SAYS, Asking
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import LostConnection, NotFound, OperationTimeout, PMIxError
 from pypmix.standard.keys import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pypmix import Proc, ProcSet, Rank
-from pypmix.requests import together
+from pypmix.arguments import together
 
 ALL = Proc("job", Rank.WILDCARD)
 ONE, TWO = Proc("job", 1), Proc("far", 2)

@@ -6,8 +6,8 @@ import pytest
 
 from pypmix.host import Application
 from pypmix.host.local import LocalHost
-from pypmix.requests.serving import check_nspace
 from pypmix.server import Server
+from pypmix.serverbase import check_nspace
 
 BAD = ["a;b", "a\nb", "a\rb", "\x1b[2J", "a\udce9", "a\u2028b"]
 

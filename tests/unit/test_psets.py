@@ -17,7 +17,7 @@ from pypmix.engine.psets import names_of, new_pset
 from pypmix.host import Application
 from pypmix.host.job import Job as HostJob
 from pypmix.host.job import Node
-from pypmix.requests.psets import begun_with, change_in, members_in, names_in, spread, wild
+from pypmix.psets import begun_with, change_in, members_in, names_in, spread, wild
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Notification

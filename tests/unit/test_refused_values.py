@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from pypmix import attrs
-from pypmix.requests import put_op
-from pypmix.requests.publishing import publish_op
-from pypmix.standard.enums import Persist, Range, Scope
+from lib.fake_session import FakeSession
+from pypmix import Client, attrs
+from pypmix.standard.enums import Scope
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.values import array, from_python
 
 GLOBAL = Scope.GLOBAL
+
+
+@pytest.fixture
+def me(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    monkeypatch.setattr("pypmix.clientbase.open_client", lambda *_: FakeSession())
+    with Client() as client:
+        yield client
 
 
 @pytest.mark.parametrize(
@@ -28,23 +36,23 @@ GLOBAL = Scope.GLOBAL
         ({1: 2}, r"^put of 'k': value\['1'\]: a key must be an attribute or a str, not int$"),
     ],
 )
-def test_the_key_and_the_place_of_a_value_are_named(value: object, text: str) -> None:
+def test_the_key_and_the_place_of_a_value_are_named(me: Client, value: object, text: str) -> None:
     with pytest.raises(TypeError, match=text):
-        put_op("k", value, GLOBAL)
+        me.put("k", value, GLOBAL)
 
 
-def test_errors_keep_their_kind() -> None:
+def test_errors_keep_their_kind(me: Client) -> None:
     with pytest.raises(OverflowError, match=r"^put of 'k': value\[1\]: 9223372036854775808 is out of range for INT64"):
-        put_op("k", [1, 2**63], GLOBAL)
+        me.put("k", [1, 2**63], GLOBAL)
     with pytest.raises(ValueError, match=r"^put of 'k': value\[1\]: STRING cannot hold a NUL character"):
-        put_op("k", ["a", "\0"], GLOBAL)
+        me.put("k", ["a", "\0"], GLOBAL)
     with pytest.raises(TypeError, match=r"^put of 'pmix.timeout': value: TIMEOUT takes INT"):
-        put_op(attrs.TIMEOUT, "soon", GLOBAL)
+        me.put(attrs.TIMEOUT, "soon", GLOBAL)
 
 
-def test_a_published_value_is_named_by_its_key() -> None:
+def test_a_published_value_is_named_by_its_key(me: Client) -> None:
     with pytest.raises(TypeError, match=r"^\['k'\]\['b'\]\[1\]: INT64 cannot hold a str"):
-        publish_op({"k": {"b": [1, "a"]}}, Range.SESSION, Persist.SESSION, None, None)
+        me.publish({"k": {"b": [1, "a"]}})
 
 
 def test_an_array_with_a_type_names_the_place_too() -> None:
@@ -52,7 +60,7 @@ def test_an_array_with_a_type_names_the_place_too() -> None:
         array(from_python("a").type, ["a", "b", 3])
 
 
-def test_keys_are_checked_as_before() -> None:
-    assert put_op("k", [1, 2], GLOBAL).value == from_python([1, 2])
+def test_keys_are_checked_as_before(me: Client) -> None:
+    me.put("k", [1, 2], GLOBAL)
     with pytest.raises((TypeError, ValueError, PMIxError), match="key must be"):
-        put_op(7, 1, GLOBAL)  # type: ignore[arg-type]
+        me.put(7, 1, GLOBAL)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
@@ -9,22 +10,36 @@ from typing import Any
 
 import pytest
 
-from pypmix import Proc, attrs
-from pypmix.requests import candidacy, not_found, psets, tools, waited
-from pypmix.requests.events import handler_op
-from pypmix.requests.serving import check_upcall
+from lib.fake_session import FakeSession
+from pypmix import Client, Proc, Tool, attrs, psets
+from pypmix.arguments import waited
+from pypmix.recipes import candidacy
+from pypmix.serverbase import check_upcall
 from pypmix.standard import keys
 from pypmix.standard.errors import NotFound, OperationTimeout
-from pypmix.standard.ops import Get
+from pypmix.standard.ops import Get, RegisterEventHandler
 
 PROC = Proc("job", 1)
 
 
-def target(**given: Any) -> dict[str, Any]:
-    """Return what is asked of a tool's search for a server, by key."""
-    names = "pid", "nspace", "uri", "file", "system", "host", "tmpdir", "timeout", "info"
-    directives = tools.target(**{**dict.fromkeys(names), "system": False, **given})
-    return {info.key: info.value.data for info in directives}
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> FakeSession:
+    fake = FakeSession()
+    monkeypatch.setattr("pypmix.clientbase.open_client", lambda *_: fake)
+    monkeypatch.setattr("pypmix.tool.open_tool", lambda engine, env, directives: fake.opened(directives))
+    return fake
+
+
+@pytest.fixture
+def me(session: FakeSession) -> Iterator[Client]:
+    with Client() as client:
+        yield client
+
+
+def target(session: FakeSession, **given: Any) -> list[tuple[str, object]]:
+    """Return the directives of a tool that is opened."""
+    with Tool(**given):
+        return [(info.key, info.value.data) for info in session.directives]
 
 
 def test_one_limit_may_stand_beside_the_wish_to_wait() -> None:
@@ -36,39 +51,43 @@ def test_one_limit_may_stand_beside_the_wish_to_wait() -> None:
             waited(wait, 3)
 
 
-def test_a_handler_has_one_place() -> None:
+def test_a_handler_has_one_place(me: Client, session: FakeSession) -> None:
     for places in ({"order": "first", "before": "a"}, {"before": "a", "after": "b"}, {"order": "last", "after": "b"}):
         with pytest.raises(ValueError, match="only one can be given"):
-            handler_op(print, (), None, **places)  # type: ignore[arg-type]
-    directives = handler_op(print, (), None, before="a").directives
+            me.on(**places)  # type: ignore[arg-type]
+    session.answers[RegisterEventHandler] = 1
+    handler = me.on(before="a")(print)
+    directives = session.ops[-1].directives
+    handler.remove()
     assert [(info.key, info.value.data) for info in directives] == [(keys.EVENT_HDLR_BEFORE, "a")]
 
 
-def test_a_server_is_named_in_one_way() -> None:
-    assert target(uri="s.0;tcp4://127.0.0.1:1") == {keys.SERVER_URI: "s.0;tcp4://127.0.0.1:1"}
-    assert target(pid=7, timeout=2.5) == {
-        keys.SERVER_PIDINFO: 7,
-        keys.CONNECT_MAX_RETRIES: 3,
-        keys.CONNECT_RETRY_DELAY: 1,
-    }
-    assert target() == {}
+def test_a_server_is_named_in_one_way(session: FakeSession) -> None:
+    assert target(session, uri="s.0;tcp4://127.0.0.1:1") == [(keys.SERVER_URI, "s.0;tcp4://127.0.0.1:1")]
+    assert target(session, pid=7, timeout=2.5) == [
+        (keys.SERVER_PIDINFO, 7),
+        (keys.CONNECT_MAX_RETRIES, 3),
+        (keys.CONNECT_RETRY_DELAY, 1),
+    ]
+    assert target(session) == []
+    assert target(session, connect=False) == [(keys.TOOL_DO_NOT_CONNECT, True)]
+    assert target(session, connect="optional", launcher=True) == [
+        (keys.LAUNCHER, True),
+        (keys.TOOL_CONNECT_OPTIONAL, True),
+    ]
     with pytest.raises(ValueError, match="not by pid and uri"):
-        target(pid=7, uri="s")
+        Tool(pid=7, uri="s")
     for timeout in ("1", True):
         with pytest.raises(TypeError, match="a timeout is a number of seconds"):
-            target(timeout=timeout)
+            Tool(timeout=timeout)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least 0"):
-        target(timeout=-1)
+        Tool(timeout=-1)
 
 
-def test_a_tool_has_the_name_that_it_was_given() -> None:
-    assert tools.name(None) == ()
-    assert [(info.key, info.value.data) for info in tools.name(PROC)] == [
-        (keys.TOOL_NSPACE, "job"),
-        (keys.TOOL_RANK, 1),
-    ]
+def test_a_tool_has_the_name_that_it_was_given(session: FakeSession) -> None:
+    assert target(session, proc=PROC) == [(keys.TOOL_NSPACE, "job"), (keys.TOOL_RANK, 1)]
     with pytest.raises(TypeError, match="is a Proc, not a str"):
-        tools.name("job:1")  # type: ignore[arg-type]
+        Tool(proc="job:1")  # type: ignore[arg-type]
 
 
 def test_a_host_is_a_plain_function() -> None:
@@ -101,14 +120,16 @@ def test_a_get_is_optional_if_it_says_so(directives: tuple[bool, ...], optional:
     assert psets.optional(Get(PROC, "k", tuple(attrs.OPTIONAL(each) for each in directives))) is optional
 
 
-def test_a_server_that_gives_up_means_not_found_unless_a_limit_was_given() -> None:
-    error = OperationTimeout("the server gave up")
-    found = not_found(Get(PROC, "k"), None, error)
-    assert type(found) is NotFound
-    assert (found.operation, found.procs) == ("get", (PROC,))
-    assert "'k'" in str(found)
-    assert not_found(Get(PROC, "k"), 3, error) is error
-    assert not_found(Get(PROC, "k", (attrs.TIMEOUT(2),)), None, error) is error
-    assert type(not_found(Get(PROC, "k", (attrs.IMMEDIATE(True),)), None, error)) is NotFound
-    other = NotFound("another one")
-    assert not_found(Get(PROC, "k"), None, other) is other
+def test_a_server_that_gives_up_means_not_found_unless_a_limit_was_given(me: Client, session: FakeSession) -> None:
+    session.answers[Get] = OperationTimeout("the server gave up")
+    with pytest.raises(NotFound, match="there is no 'k'") as failure:
+        me.get("k", 0)
+    assert (failure.value.operation, failure.value.procs) == ("get", (Proc("job", 0),))
+    for given in ({"timeout": 3}, {"wait": 3}, {"wait": False}, {"info": {attrs.TIMEOUT: 2}}):
+        with pytest.raises(OperationTimeout):
+            me.get("k", 0, **given)  # type: ignore[call-overload]
+    with pytest.raises(NotFound):
+        me.get("k", 0, info={attrs.IMMEDIATE: True})
+    session.answers[Get] = NotFound("another one")
+    with pytest.raises(NotFound, match="another one"):
+        me.get("k", 0)

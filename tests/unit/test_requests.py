@@ -19,7 +19,6 @@ from pypmix.engine.python.client import ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.python.session import open_client
-from pypmix.requests.events import handler_op
 from pypmix.standard import codes, keys, ops, statuses
 from pypmix.standard.errors import (
     LostConnection,
@@ -884,16 +883,24 @@ def test_peers_of_a_node_that_a_server_names_badly_are_left_out():
     assert client.start(ops.ResolvePeers("n2", "job"), None, 0.0).outcome == ((Proc("job", 0), Proc("job", 1)), None)
 
 
-def test_a_handler_asks_for_what_it_was_given_alone():
-    def handler(_delivery: object) -> None:
+def test_a_handler_asks_for_what_it_was_given_alone(me, session):
+    session.answers[ops.RegisterEventHandler] = 1
+
+    @me.on(EventCode.ERR_PROC_ABORTED)
+    def plain(event):
         pass
 
-    plain = handler_op(handler, (statuses.ERR_PROC_ABORTED,), None)
-    assert (plain.codes, plain.directives) == ((statuses.ERR_PROC_ABORTED,), ())
-    directives = handler_op(handler, (), None, name="n", order="first", affected=OTHER, once=True).directives
-    assert [(item.key, item.value.data) for item in directives] == [
+    assert (session.ops[-1].codes, session.ops[-1].directives) == ((statuses.ERR_PROC_ABORTED,), ())
+    plain.remove()
+
+    @me.on(name="n", order="first", affected=OTHER, once=True)
+    def first(event):
+        pass
+
+    assert [(item.key, item.value.data) for item in session.ops[-1].directives] == [
         (keys.EVENT_HDLR_FIRST, True),
         (keys.EVENT_HDLR_NAME, "n"),
         (keys.EVENT_AFFECTED_PROC, OTHER),
         (keys.EVENT_ONESHOT, True),
     ]
+    first.remove()

@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from pypmix.aio.waits import Port
+    from pypmix.arguments import Infos, Key, Procs, Target
     from pypmix.engine.base import ClientSession
     from pypmix.job import Job
-    from pypmix.requests import Infos, Key, Procs, Target
     from pypmix.standard.features import Feature
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Proc

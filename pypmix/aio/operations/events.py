@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pypmix.aio.handlers import Handler
 from pypmix.aio.operations.base import Asks
 from pypmix.aio.operations.streams import Stream
-from pypmix.events import Event
-from pypmix.requests.events import event_code, event_of, handler_op, notify_op
-from pypmix.standard import statuses
-from pypmix.standard.enums import EventCode
-from pypmix.standard.ops import DeregisterEventHandler
+from pypmix.arguments import flag, proc_info
+from pypmix.events import Event, event_code, event_of
+from pypmix.standard import codes, keys, statuses
+from pypmix.standard.enums import EventCode, Range
+from pypmix.standard.ops import DeregisterEventHandler, NotifyEvent, RegisterEventHandler
+from pypmix.standard.types import Info, Value
+from pypmix.standard.values import infos
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     from pypmix.aio.mailbox import Mailbox
     from pypmix.aio.waits import Port
+    from pypmix.arguments import Infos, Procs
     from pypmix.engine.base import Delivery
-    from pypmix.requests import Infos, Procs
-    from pypmix.standard.ops import RegisterEventHandler
 
     F = TypeVar("F", bound=Callable[..., Any])
 
 
-_NAMED = frozenset(EventCode)
+_NUMBERS = tuple([int(code) for code in EventCode])
+_NAMED = frozenset(_NUMBERS)
+
+ORDERS = {
+    "first": keys.EVENT_HDLR_FIRST,
+    "last": keys.EVENT_HDLR_LAST,
+    "first_in_category": keys.EVENT_HDLR_FIRST_IN_CATEGORY,
+    "last_in_category": keys.EVENT_HDLR_LAST_IN_CATEGORY,
+    "prepend": keys.EVENT_HDLR_PREPEND,
+    "append": keys.EVENT_HDLR_APPEND,
+}
+
+
+def _texts(**given: str | None) -> tuple[Info, ...]:
+    """Return the directives of the handlers' names that were given, by the name of the key."""
+    names = {"name": keys.EVENT_HDLR_NAME, "before": keys.EVENT_HDLR_BEFORE, "after": keys.EVENT_HDLR_AFTER}
+    return tuple([Info(names[key], Value(codes.STRING, text)) for key, text in given.items() if text is not None])
+
+
+def _affected(procs: Procs) -> tuple[Info, ...]:
+    if procs is None:
+        return ()
+    return (proc_info(keys.EVENT_AFFECTED_PROCS, procs, keys.EVENT_AFFECTED_PROC),)
 
 
 class EventStream(Stream[Event]):
@@ -37,32 +60,32 @@ class EventStream(Stream[Event]):
 
     _name = "events"
 
-    def __init__(self, port: Port, codes: tuple[int, ...], buffer: int, options: dict[str, Any]) -> None:
+    def __init__(self, port: Port, codes: tuple[int, ...], buffer: int, directives: tuple[Info, ...]) -> None:
         super().__init__(port, buffer)
-        self._codes = codes
-        self._options = options
         self._ids: list[int] = []
-        # What is wrong with the arguments is to be said here and not when the stream is opened.
-        handler_op(self._put, codes, None, **options)
+        # Refuses invalid arguments here, and not when the stream is opened.
+        self._ops = [RegisterEventHandler(self._put, codes or _NUMBERS, directives, self._ended)]
+        if not codes:
+            # A default handler never gets the events that are not for such ones, the ends of procs and jobs among them.
+            unnamed = tuple([each for each in directives if each.key != keys.EVENT_HDLR_NAME])
+            self._ops.append(RegisterEventHandler(self._put_unnamed, (), unnamed))
 
     async def _begin(self, box: Mailbox[Event]) -> None:
         self._ids = []
-        op = handler_op(self._put, self._codes or tuple(EventCode), box.end, **self._options)
-        await self._register(op)
-        if not self._codes:
-            # A default handler never gets the events that are not for such ones, the ends of procs and jobs among them.
+        for op in self._ops:
             try:
-                await self._register(handler_op(self._put_unnamed, (), None, **self._options | {"name": None}))
+                self._ids.append(await self._port.run(op, DeregisterEventHandler))
             except BaseException:
                 await self._finish()
                 raise
 
-    async def _register(self, op: RegisterEventHandler) -> None:
-        self._ids.append(await self._port.run(op, DeregisterEventHandler))
-
     async def _finish(self) -> None:
         for id in self._ids:
             await self._port.run(DeregisterEventHandler(id))
+
+    def _ended(self, error: BaseException | None) -> None:
+        if self._box is not None:
+            self._box.end(error)
 
     def _put(self, delivery: Delivery) -> None:
         if self._box is not None:
@@ -103,7 +126,9 @@ class Events(Asks):
 
         PMIx Standard: "Event Notification", `PMIx_Register_event_handler`.
         """
-        return EventStream(self._port, codes, buffer, {"affected": self._procs(affected), "name": name, "info": info})
+        numbers = tuple([event_code(code) for code in codes])
+        directives = infos(info) + _texts(name=name) + _affected(self._procs(affected))
+        return EventStream(self._port, numbers, buffer, directives)
 
     def on(
         self,
@@ -144,23 +169,24 @@ class Events(Asks):
             if callable(code):
                 advice = "as in `@me.on()` or `@me.on(EventCode.EVENT_JOB_END)`"
                 raise TypeError(f"`on` is called before it decorates, {advice}")
-            event_code(code)
-        options: dict[str, Any] = {
-            "order": order,
-            "before": before,
-            "after": after,
-            "name": name,
-            "affected": self._procs(affected),
-            "once": once,
-            "info": info,
-        }
+        numbers = tuple([event_code(code) for code in codes])
+        if sum(item is not None for item in (order, before, after)) > 1:
+            raise ValueError("of order, before and after only one can be given")
+        directives = infos(info)
+        if order is not None:
+            if order not in ORDERS:
+                raise ValueError(f"{order!r} is not an order of handlers, which is one of {', '.join(ORDERS)}")
+            directives += (flag(ORDERS[order]),)
+        directives += _texts(name=name, before=before, after=after) + _affected(self._procs(affected))
+        if once:
+            directives += (flag(keys.EVENT_ONESHOT),)
 
         def register(function: F) -> Handler[F]:
             if not callable(function):
                 raise TypeError(f"an event handler is a function, not {function!r:.100}")
             handler = Handler(self._port, function)
             self._attend()
-            handler.begin(lambda deliver, ended: handler_op(deliver, codes, ended, **options))
+            handler.begin(lambda deliver, ended: RegisterEventHandler(deliver, numbers, directives, ended))
             return handler
 
         return register
@@ -193,4 +219,17 @@ class Events(Asks):
 
         PMIx Standard: "Event Notification", `PMIx_Notify_event`.
         """
-        await self._run(notify_op(code, range, self._procs(targets), self._procs(affected), non_default, cache, info))
+        number, others = event_code(code), infos(info)
+        if targets is not None:
+            if range not in (None, Range.CUSTOM):
+                raise ValueError(f"targets are a range of their own, so they cannot go with range {range!r}")
+            range = Range.CUSTOM
+            others += (proc_info(keys.EVENT_CUSTOM_RANGE, self._procs(targets)),)
+        elif range == Range.CUSTOM and not any(item.key == keys.EVENT_CUSTOM_RANGE for item in others):
+            raise ValueError("Range.CUSTOM needs targets")
+        others += _affected(self._procs(affected))
+        if non_default:
+            others += (flag(keys.EVENT_NON_DEFAULT),)
+        if not cache:
+            others += (flag(keys.EVENT_DO_NOT_CACHE),)
+        await self._run(NotifyEvent(number, int(Range.SESSION if range is None else range), others))

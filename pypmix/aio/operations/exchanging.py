@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from pypmix.aio.operations.base import Asks
 from pypmix.aio.waits import pause
+from pypmix.arguments import timed
 from pypmix.engine.collective.rules import checksum
 from pypmix.engine.groups.talk import size as size_info
-from pypmix.requests import fence_op
-from pypmix.requests.exchanging import GET_SECONDS, PIECE, Collective, Steps, Values, decode_piece, steps_of
 from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError, RemoteProtocolError
 from pypmix.standard.naming import name_proc
-from pypmix.standard.ops import FENCE_PARTICIPANTS
+from pypmix.standard.ops import FENCE_PARTICIPANTS, Fence
 from pypmix.standard.types import Info, Proc
+from pypmix.steps import GET_SECONDS, PIECE, Collective, Steps, Values, decode_piece, steps_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.aio.waits import Port
-    from pypmix.requests.exchanging import Codec, Piece
+    from pypmix.steps import Codec, Piece
 
 _LEAST = 4096
 """The bytes of each rank's value that go with one fence of a scatter, however many ranks there are.
@@ -110,7 +110,7 @@ class Addressed(Among):
         expected = self.steps.participants
         ask = size_info(FENCE_PARTICIPANTS, checksum(expected))
         await self.client.commit()
-        found = await self._port.run(fence_op((self._address,), True, timeout, (*self._directives, ask)))
+        found = await self._port.run(Fence((self._address,), True, timed((*self._directives, ask), timeout)))
         return expected if found is not None and not found else found
 
     def attend(self) -> None:

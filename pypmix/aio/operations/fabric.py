@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pypmix import answers
 from pypmix.aio.operations.base import Asks
-from pypmix.requests.fabric import distances_op, fabric_of, update_op
-from pypmix.standard.ops import FabricRegister
+from pypmix.standard import attrs
+from pypmix.standard.ops import ComputeDistances, FabricRegister, FabricUpdate
+from pypmix.standard.types import Cpuset, Topology
 from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pypmix.requests import Infos
-    from pypmix.standard.types import Cpuset, DeviceDistance, Topology
+    from pypmix.arguments import Infos
+    from pypmix.standard.types import DeviceDistance
 
 
 class Fabric(Asks):
@@ -33,7 +34,7 @@ class Fabric(Asks):
 
         PMIx Standard: Fabric Support Definitions, "Fabric Support Functions".
         """
-        return fabric_of(await self._run(FabricRegister(infos(info))))
+        return answers.read_fabric(await self._run(FabricRegister(infos(info))))
 
     async def fabric_update(self, fabric: answers.Fabric | int) -> answers.Fabric:
         """`PMIx_Fabric_update`: ask for the information of a fabric again.
@@ -51,8 +52,8 @@ class Fabric(Asks):
 
         PMIx Standard: Fabric Support Definitions, "Fabric Support Functions".
         """
-        op = update_op(fabric)
-        return fabric_of(await self._run(op), op.index)
+        index = fabric.index if isinstance(fabric, answers.Fabric) else fabric
+        return answers.read_fabric(await self._run(FabricUpdate(index)), index)
 
     async def compute_distances(
         self,
@@ -80,4 +81,23 @@ class Fabric(Asks):
 
         PMIx Standard: Process-Related Reserved Keys, "Device Distances".
         """
-        return await self._run(distances_op(cpuset, topology, devices, info))
+        cores = _own_binding() if cpuset is None else cpuset
+        directives = infos(info)
+        if devices is not None:
+            directives += (attrs.DEVICE_TYPE(int(devices)),)
+        whole = Topology(None) if topology is None else topology
+        return await self._run(ComputeDistances(whole, Cpuset(cores) if isinstance(cores, str) else cores, directives))
+
+
+def _own_binding() -> str:
+    """Return the cores on which this process may run, as hwloc writes lists."""
+    from os import sched_getaffinity
+
+    cores = sorted(sched_getaffinity(0))
+    parts: list[list[int]] = []
+    for core in cores:
+        if parts and parts[-1][1] == core - 1:
+            parts[-1][1] = core
+        else:
+            parts.append([core, core])
+    return ",".join([f"{first}-{last}" if last > first else f"{first}" for first, last in parts])

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pypmix.aio.operations.base import Asks
-from pypmix.requests import MISSING, waited
-from pypmix.requests.publishing import looked_up, looked_up_one, lookup_op, publish_op, retries, unpublish_op
-from pypmix.standard.errors import NotFound, PMIxError
-from pypmix.standard.ops import PERSIST_APP, RANGE_SESSION
+from pypmix.arguments import MISSING, seconds, timed, waited
+from pypmix.published import Published, PublishedData
+from pypmix.standard import codes, keys
+from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError
+from pypmix.standard.ops import PERSIST_APP, RANGE_SESSION, Lookup, Publish, Unpublish
+from pypmix.standard.types import Info, Value
+from pypmix.standard.values import infos, to_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from pypmix.published import PublishedData
-    from pypmix.requests import Infos
-    from pypmix.standard.types import Info, Pdata
+    from pypmix.arguments import Infos
+    from pypmix.standard.types import Pdata
 
 
 class Publishing(Asks):
@@ -49,7 +51,7 @@ class Publishing(Asks):
 
         PMIx Standard: "Publish/Lookup Operations".
         """
-        await self._run(publish_op(values, range, persist, timeout, info))
+        await self._run(Publish(infos(values), int(range), int(persist), timed(infos(info), timeout)))
 
     async def lookup(
         self,
@@ -80,9 +82,12 @@ class Publishing(Asks):
 
         PMIx Standard: "Publish/Lookup Operations".
         """
-        op = lookup_op((key,), waited(wait, timeout), None, range, info)
+        op = Lookup((key,), infos(info) + _wait(waited(wait, timeout), 0) + _within(range))
         try:
-            return looked_up_one(op, await self._run(op))
+            found = await self._run(op)
+            if not any(item.key == key for item in found):
+                raise NotFound(f"the host's answer does not have {key!r}", operation=op.name)
+            return next(to_python(item.value) for item in found if item.key == key)
         except NotFound:
             if default is MISSING:
                 raise
@@ -116,21 +121,37 @@ class Publishing(Asks):
 
         PMIx Standard: "Publish/Lookup Operations".
         """
-        op = lookup_op(keys, waited(wait, timeout), count, range, info)
+        if isinstance(keys, str):
+            raise TypeError(f"keys are a collection of strings, not the string {keys!r}: lookup() takes a single key")
+        names = tuple(keys)
+        given = waited(wait, timeout)
+        if count is not None:
+            if isinstance(count, bool) or not isinstance(count, int):
+                raise TypeError(f"a count is an int, not {type(count).__name__}")
+            if not 0 < count <= len(names):
+                raise ValueError(f"of {len(names)} keys, {count} cannot be waited for")
+            if given is None or given is False:
+                raise ValueError("a count says how many keys to wait for, so it needs timeout=SECONDS or wait=True")
+        directives = infos(info)
+        op = Lookup(names, directives + _wait(given, count or 0) + _within(range))
         try:
-            return looked_up(op, await self._run(op))
+            return _published(names, await self._run(op))
         except NotFound:
-            return looked_up(op, ())
+            return _published(names, ())
         except PMIxError as error:
+            if len(names) == 1 or not isinstance(error, PartialSuccess | OperationTimeout):
+                raise
             found: list[Pdata] = []
-            for single in retries(op, error):
+            # Some servers and libraries do not return the data of a partial success. Others ignore a timeout, so that
+            # the engine gives up.
+            for single in [Lookup((key,), directives + _within(range)) for key in names]:
                 try:
                     found += await self._run(single)
                 except NotFound:
                     continue
             if not found:
                 raise
-            return looked_up(op, found)
+            return _published(names, found)
 
     async def unpublish(self, *keys: str, range: int | None = None, info: Infos = None) -> None:
         """`PMIx_Unpublish`: take back what the caller has published.
@@ -145,4 +166,21 @@ class Publishing(Asks):
 
         PMIx Standard: "Publish/Lookup Operations".
         """
-        await self._run(unpublish_op(keys, range, info))
+        await self._run(Unpublish(keys, infos(info) + _within(range)))
+
+
+def _within(range: int | None) -> tuple[Info, ...]:
+    return () if range is None else (Info(keys.RANGE, Value(codes.DATA_RANGE, int(range))),)
+
+
+def _wait(wait: float | bool | None, count: int) -> tuple[Info, ...]:
+    """Return the directives of a lookup that waits for `count` keys, 0 for all."""
+    if wait is None or wait is False or wait == 0:
+        return ()
+    waits = Info(keys.WAIT, Value.unchecked(codes.INT, count))
+    return (waits,) if wait is True else (waits, seconds(wait))
+
+
+def _published(names: tuple[str, ...], found: Iterable[Pdata]) -> PublishedData:
+    values = {item.key: Published(to_python(item.value), item.proc) for item in found}
+    return PublishedData({key: values[key] for key in names if key in values}, names)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from pypmix.aio.operations.base import Asks
+from pypmix.answers import UNANSWERED, Answers
+from pypmix.arguments import MISSING, flag
 from pypmix.psets import ProcSet
-from pypmix.requests import MISSING
-from pypmix.requests.queries import UNANSWERED, answers, passable, queries_op, query_op, retries
-from pypmix.standard.errors import PMIxError
-from pypmix.standard.ops import ResolveNodes, ResolvePeers
-from pypmix.standard.values import to_answer
+from pypmix.standard import codes, statuses
+from pypmix.standard.attr import Attr
+from pypmix.standard.errors import PartialSuccess, PMIxError, Unreachable
+from pypmix.standard.keys import HOSTNAME, NSPACE, PROCID, QUERY_REFRESH_CACHE
+from pypmix.standard.ops import QueryInfo, ResolveNodes, ResolvePeers
+from pypmix.standard.types import Info, Query, Value
+from pypmix.standard.values import infos, to_answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from pypmix.answers import Answers
-    from pypmix.requests import Infos, Key, Target
-    from pypmix.standard.types import Info, Query
+    from pypmix.arguments import Infos, Key, Target
+    from pypmix.standard.types import Proc
 
 
 class Queries(Asks):
@@ -55,9 +58,9 @@ class Queries(Asks):
 
         PMIx Standard: "Query".
         """
-        op = query_op((key,), nspace, self._target(proc), node, refresh, info)
+        qualifiers = _qualifiers(nspace, self._target(proc), node, refresh, info)
         try:
-            return to_answer((await self._run(op))[0].value)
+            return to_answer((await self._run(QueryInfo((Query((_name(key),), qualifiers),))))[0].value)
         except UNANSWERED:
             if default is MISSING:
                 raise
@@ -91,23 +94,29 @@ class Queries(Asks):
 
         PMIx Standard: "Query".
         """
-        op = query_op(keys, nspace, self._target(proc), node, refresh, info)
+        if isinstance(keys, str | Attr):
+            raise TypeError(f"keys are a collection of keys, not the single key {str(keys)!r}: query() takes that")
+        names = tuple(dict.fromkeys([_name(key) for key in keys]))
+        qualifiers = _qualifiers(nspace, self._target(proc), node, refresh, info)
         found: list[Info] = []
         failure = None
         try:
-            found += await self._run(op)
+            found += await self._run(QueryInfo((Query(names, qualifiers),)))
         except PMIxError as error:
             failure = error
         alone = self._session.singleton
-        for single in retries(op, found, failure, alone):
-            try:
-                found += await self._run(single)
-            except PMIxError as error:
-                if not passable(error, alone):
-                    raise
+        missing = {*names} - {info.key for info in found}
+        if len(missing) > 1 and (failure is None or _is_partial(failure, alone)):
+            # Some servers stop at the first key that they do not know; some libraries return no partial answer.
+            for key in [name for name in names if name in missing]:
+                try:
+                    found += await self._run(QueryInfo((Query((key,), qualifiers),)))
+                except PMIxError as error:
+                    if not _is_partial(error, alone):
+                        raise
         if failure is not None and not found and not isinstance(failure, UNANSWERED):
             raise failure
-        return answers(op, found)
+        return Answers(found, names)
 
     async def query_info(self, queries: Query | Iterable[Query]) -> tuple[Info, ...]:
         """`PMIx_Query_info`, with queries that have qualifiers of their own, and values with their PMIx types.
@@ -125,7 +134,7 @@ class Queries(Asks):
 
         PMIx Standard: "Query".
         """
-        return await self._run(queries_op(queries))
+        return await self._run(QueryInfo((queries,) if isinstance(queries, Query) else tuple(queries)))
 
     async def resolve_peers(self, node: str | None = None, nspace: str | None = None) -> ProcSet:
         """`PMIx_Resolve_peers`: the procs that run on a node.
@@ -160,3 +169,31 @@ class Queries(Asks):
         PMIx Standard: Process-Related Reserved Keys, "Resolve".
         """
         return await self._run(ResolveNodes(nspace))
+
+
+def _name(key: Key) -> str:
+    return key.key if isinstance(key, Attr) else key
+
+
+def _qualifiers(
+    nspace: str | None, proc: Proc | None, node: str | None, refresh: bool, info: Infos
+) -> tuple[Info, ...]:
+    found = infos(info)
+    if nspace is not None:
+        found += (Info(NSPACE, Value(codes.STRING, nspace)),)
+    if proc is not None:
+        found += (Info(PROCID, Value(codes.PROC, proc)),)
+    if node is not None:
+        found += (Info(HOSTNAME, Value(codes.STRING, node)),)
+    return (*found, flag(QUERY_REFRESH_CACHE)) if refresh else found
+
+
+def _is_partial(error: PMIxError, alone: bool) -> bool:
+    """Return True if there may be answers in spite of an error, or if it reports that there are none.
+
+    Args:
+        error: The error of a query.
+        alone: Whether there is no server that could be lost.
+    """
+    expected = (*UNANSWERED, PartialSuccess, *((Unreachable,) if alone else ()))
+    return isinstance(error, expected) or error.code == statuses.ERROR

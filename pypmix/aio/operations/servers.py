@@ -2,17 +2,77 @@
 
 from __future__ import annotations
 
+import os
+
 from pypmix.aio.operations.base import Asks
-from pypmix.requests import waited
-from pypmix.requests.tools import attach_op, set_server_op, target
-from pypmix.standard.ops import ToolDisconnect, ToolGetServers
+from pypmix.arguments import flag, seconds, waited
+from pypmix.standard import codes, keys
+from pypmix.standard.ops import ToolAttachToServer, ToolDisconnect, ToolGetServers, ToolSetServer
+from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, check_name
+from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import os
+    from pypmix.arguments import Infos
 
-    from pypmix.requests import Infos
-    from pypmix.standard.types import Proc
+SYSTEM = ("only", "first")
+
+
+def server_infos(
+    pid: int | None,
+    nspace: str | None,
+    uri: str | None,
+    file: str | os.PathLike[str] | None,
+    system: bool | str,
+    host: str | None,
+    tmpdir: str | os.PathLike[str] | None,
+    timeout: float | bool | None,
+) -> tuple[Info, ...]:
+    """Return the directives that name a server."""
+    given = [name for name, value in (("pid", pid), ("nspace", nspace), ("uri", uri), ("file", file)) if value]
+    if system and system is not True and system not in SYSTEM:
+        raise ValueError(f"system is True, {' or '.join(map(repr, SYSTEM))}, not {system!r}")
+    if system and system != "first":
+        given.append("system")
+    if len(given) > 1:
+        raise ValueError(f"a server is named in one way, not by {' and '.join(given)}")
+    directives: list[Info] = []
+    if pid is not None:
+        if isinstance(pid, bool) or not isinstance(pid, int):
+            raise TypeError(f"a pid is an int, not {type(pid).__name__}")
+        if not 0 < pid < 2**31:
+            raise ValueError(f"{pid} is not a process id")
+        directives.append(Info(keys.SERVER_PIDINFO, Value(codes.PID, pid)))
+    if nspace is not None:
+        check_name(nspace, MAX_NSLEN, "an nspace")
+        directives.append(_text(keys.SERVER_NSPACE, nspace, "an nspace"))
+    if uri is not None:
+        directives.append(_text(keys.SERVER_URI, uri, "a URI"))
+    if file is not None:
+        directives.append(_text(keys.TOOL_ATTACHMENT_FILE, os.fspath(file), "a file"))
+    if system:
+        directives.append(flag(keys.CONNECT_SYSTEM_FIRST if system == "first" else keys.CONNECT_TO_SYSTEM))
+    if host is not None:
+        directives.append(_text(keys.SERVER_HOSTNAME, host, "a host"))
+    if tmpdir is not None:
+        directives.append(_text(keys.SERVER_TMPDIR, os.fspath(tmpdir), "a folder"))
+    if timeout is not None:
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+            raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
+        if not 0 <= timeout < 2**31:
+            raise ValueError(f"a timeout must be at least 0 and less than 2**31 seconds, not {timeout}")
+        # The attributes have whole seconds between two looks.
+        directives.append(Info(keys.CONNECT_MAX_RETRIES, Value(codes.UINT32, -int(-timeout // 1))))
+        directives.append(Info(keys.CONNECT_RETRY_DELAY, Value(codes.UINT32, 1)))
+    return tuple(directives)
+
+
+def _text(key: str, value: object, what: str) -> Info:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a string, not {type(value).__name__}")
+    if not value:
+        raise ValueError(f"{what} must not be empty")
+    return Info(key, Value(codes.STRING, value))
 
 
 class Servers(Asks):
@@ -57,8 +117,8 @@ class Servers(Asks):
 
         PMIx Standard: "Tools and Debuggers", PMIx_tool_attach_to_server.
         """
-        directives = target(pid, nspace, uri, file, system, host, tmpdir, waited(wait, timeout), info)
-        return await self._run(attach_op(directives, primary))
+        directives = server_infos(pid, nspace, uri, file, system, host, tmpdir, waited(wait, timeout)) + infos(info)
+        return await self._run(ToolAttachToServer((*directives, flag(keys.PRIMARY_SERVER)) if primary else directives))
 
     async def set_server(
         self, server: Proc, *, timeout: float | None = None, wait: float | bool | None = None, info: Infos = None
@@ -79,7 +139,12 @@ class Servers(Asks):
 
         PMIx Standard: "Tools and Debuggers", PMIx_tool_set_server.
         """
-        await self._run(set_server_op(server, waited(wait, timeout), info))
+        directives, given = infos(info), waited(wait, timeout)
+        if given is not None and given is not False:
+            directives += (flag(keys.WAIT_FOR_CONNECTION),)
+            if given is not True:
+                directives += (seconds(given),)
+        await self._run(ToolSetServer(server, directives))
 
     async def get_servers(self) -> list[Proc]:
         """`PMIx_tool_get_servers`: the servers that the tool is connected to.

@@ -9,15 +9,16 @@ from pypmix.aio.handlers import Handler
 from pypmix.aio.mailbox import Ended, Mailbox
 from pypmix.aio.operations.groups import Group
 from pypmix.aio.waits import Beside, Port, settled, shielded
-from pypmix.requests import limit
-from pypmix.requests.admission import NEVER, Asking, Requests, refusal, verdict_of
-from pypmix.requests.groups import enter_op, group_members_op
-from pypmix.requests.psets import members_in
+from pypmix.arguments import limit, timed
+from pypmix.group import group_members_op
+from pypmix.psets import members_in
+from pypmix.recipes.joinrequests import NEVER, Asking, Requests, refusal, verdict_of
 from pypmix.standard import statuses
 from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, PMIxError
 from pypmix.standard.ops import (
     DeregisterEventHandler,
     GroupChange,
+    GroupEnter,
     GroupResults,
     GroupUnwatch,
     GroupWatch,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from pypmix.aio.client import Client
+    from pypmix.arguments import Infos
     from pypmix.events import Event
-    from pypmix.requests import Infos
 
 
 MAX_EVENTS = 4096
@@ -64,7 +65,7 @@ async def request(
     port = client.group(name).port
     told = infos(info)
     asking = Asking(port.session.proc, name, told, limit(patience) or 0.0)
-    op = enter_op(name, asking.trusts, timeout, told)
+    op = GroupEnter(name, asking.trusts, timed(told, timeout))
     box: Mailbox[Notification | BaseException | None] = Mailbox(port, MAX_EVENTS)
     joined = False
     handler = await port.run(asking.listening(box.put), DeregisterEventHandler)

@@ -8,8 +8,8 @@ from time import monotonic
 from pypmix.aio.handlers import Handler
 from pypmix.aio.mailbox import Ended, Mailbox
 from pypmix.aio.waits import settled, shielded
-from pypmix.requests import limit
-from pypmix.requests.draft import NEVER, Departures, announcement, answer
+from pypmix.arguments import limit
+from pypmix.recipes.departures import NEVER, Departures, announcement, answer
 from pypmix.standard import statuses
 from pypmix.standard.errors import LostConnection, NotInitialized, OperationTimeout, ResourceBusy
 from pypmix.standard.ops import GroupUnwatch, GroupWatch
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from pypmix.aio.operations.groups import Group
+    from pypmix.arguments import Procs
     from pypmix.events import Event
-    from pypmix.requests import Procs
 
 
 OVER = NotInitialized, LostConnection

@@ -8,8 +8,8 @@ from pypmix.aio.recipes.terms import Over as Over
 from pypmix.aio.recipes.terms import Scope as Scope  # async only
 from pypmix.aio.recipes.terms import Term as Term
 from pypmix.aio.waits import shielded
-from pypmix.requests import limit
-from pypmix.requests.candidacy import LEADER_FAILED, Candidacy, check
+from pypmix.arguments import limit
+from pypmix.recipes.candidacy import LEADER_FAILED, Candidacy, check
 from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, OperationTimeout, PMIxError
 from pypmix.standard.ops import DeregisterEventHandler, GroupUnwatch, GroupWatch, RegisterEventHandler
 

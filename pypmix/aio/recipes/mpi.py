@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.aio.waits import call
 from pypmix.connection import ConnectionView
 from pypmix.group import GroupView
-from pypmix.requests.communicators import Maker, Offer, agreed
+from pypmix.recipes.communicators import Maker, Offer, agreed
 from pypmix.standard.errors import NotSupported
 
 TYPE_CHECKING = False

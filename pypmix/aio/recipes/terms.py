@@ -8,8 +8,8 @@ from __future__ import annotations
 import anyio
 
 from pypmix.aio.background import background
-from pypmix.requests import limit
-from pypmix.requests.candidacy import TermBase
+from pypmix.arguments import limit
+from pypmix.recipes.candidacy import TermBase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from pypmix.engine.base import Delivery
-    from pypmix.requests.candidacy import Candidacy, Told
+    from pypmix.recipes.candidacy import Candidacy, Told
     from pypmix.standard.types import Proc
 
 

@@ -8,6 +8,7 @@ import math
 import os
 import threading
 
+from pypmix.arguments import limit
 from pypmix.host.answers import MODULES
 from pypmix.host.callbacks.base import LATER, Request
 from pypmix.host.callbacks.dispatcher import PATIENCE, Dispatcher, is_async, settling
@@ -15,7 +16,6 @@ from pypmix.host.callbacks.jobs import Jobs
 from pypmix.host.callbacks.processes import running_loop, to_the_end
 from pypmix.host.callbacks.upcalls import METHODS, Upcalls, find_route
 from pypmix.host.serving import LIVES
-from pypmix.requests import limit
 from pypmix.server import Server
 from pypmix.standard.errors import (
     LostConnection,
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
+    from pypmix.arguments import Infos, Procs
     from pypmix.engine.base import OnUpcall, Upcall
     from pypmix.host.callbacks.base import Handler, Later
     from pypmix.host.exchange import Exchange, Gathered
-    from pypmix.requests import Infos, Procs
     from pypmix.standard.limits import Limits
 
     T = TypeVar("T")

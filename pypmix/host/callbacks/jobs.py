@@ -7,6 +7,7 @@ import os
 import socket
 from functools import partial
 
+from pypmix.arguments import proc_tuple
 from pypmix.engine.select import requested
 from pypmix.host.callbacks.manager import HostManager
 from pypmix.host.callbacks.processes import REAP, Home, Launched, Processes, Start, check_signal, run_in_loop
@@ -17,7 +18,6 @@ from pypmix.host.launch import inherited_environment
 from pypmix.host.nodes import usable_cpus
 from pypmix.host.running import POLL, RunningJob
 from pypmix.host.terms import Terms
-from pypmix.requests import proc_tuple
 from pypmix.standard.errors import NotInitialized, check_status
 from pypmix.standard.ops import Spawn
 from pypmix.standard.ops.core import instances
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import TypeVar
 
-    from pypmix.requests import Procs
+    from pypmix.arguments import Procs
     from pypmix.server import Server
 
     T = TypeVar("T")

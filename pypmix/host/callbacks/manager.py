@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from typing import Any
 
+    from pypmix.arguments import Procs
     from pypmix.engine.base import Upcall
     from pypmix.host.callbacks.watching import Watching
     from pypmix.host.exchange import Crossing, Exchange
     from pypmix.host.running import RunningJob
-    from pypmix.requests import Procs
     from pypmix.server import Server
     from pypmix.standard.ops import Op
 
@@ -181,7 +181,7 @@ class HostManager(ServingManager):
         if self.crossing is None:
             super().define_process_set(name, members, job=job)
         else:
-            from pypmix.requests import proc_tuple
+            from pypmix.arguments import proc_tuple
             from pypmix.standard.ops.core import instances
 
             given = proc_tuple(members)

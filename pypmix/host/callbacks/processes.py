@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 
+from pypmix.arguments import limit
 from pypmix.host.outcome import exit_code
-from pypmix.requests import limit
 from pypmix.standard.errors import NotInitialized, OperationTimeout
 from pypmix.standard.logtext import get_logger
 

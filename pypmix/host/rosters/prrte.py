@@ -12,13 +12,13 @@ import os
 import threading
 import time
 
+from pypmix.apps import app
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError
 from pypmix.host.rosters.follow import TOLD, line_for
 from pypmix.host.rosters.group import following
 from pypmix.host.rosters.meet import Meeting
 from pypmix.host.rosters.proof import Secret
-from pypmix.requests.spawning import app
 from pypmix.standard import attrs
 from pypmix.standard.errors import PMIxError
 from pypmix.tool import Tool

@@ -10,7 +10,7 @@ import signal
 from lib.aio import hear, sleep, tell
 from pypmix import PMIxError, Proc
 from pypmix.aio.recipes.admission import Admission, request
-from pypmix.requests.exchanging import _all
+from pypmix.steps import _all
 from pypmix.types import uint32
 
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from itertools import count
 
+from pypmix.arguments import flag, proc_info, proc_tuple
 from pypmix.engine.common import ignore
 from pypmix.events import Event
-from pypmix.requests import proc_tuple
-from pypmix.requests.events import notify_op
-from pypmix.requests.groups import expanded
+from pypmix.group import expand
 from pypmix.standard import keys, statuses
 from pypmix.standard.attrs import GROUP_ID, GROUP_MEMBERSHIP
-from pypmix.standard.ops import RegisterEventHandler
+from pypmix.standard.ops import NotifyEvent, RegisterEventHandler
+from pypmix.standard.ops.publishing import RANGE_CUSTOM
+from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from pypmix.arguments import Procs
     from pypmix.engine.base import Delivery
     from pypmix.group import GroupView
-    from pypmix.requests import Procs
-    from pypmix.standard.ops import NotifyEvent
-    from pypmix.standard.types import Proc
+    from pypmix.standard.types import Info, Proc
 
 NUMBER = "pypmix.grp.leave"
 """Which request of the one that wants to leave it is about."""
@@ -39,16 +39,23 @@ _numbers = count(1)
 def announcement(group: GroupView, procs: Procs, code: int) -> NotifyEvent | None:
     """Return the event for the other procs of a construct; None where there are none."""
     own = group.port.session.proc
-    members = expanded(group.port.session, proc_tuple(procs))
+    members = expand(group.port.session, proc_tuple(procs))
     others = [proc for proc in members if proc != own]
-    infos = GROUP_ID(group.name), GROUP_MEMBERSHIP(members)
-    return notify_op(code, None, others, own, True, True, infos) if others else None
+    about = GROUP_ID(group.name), GROUP_MEMBERSHIP(members)
+    return _message(code, others, own, about) if others else None
 
 
 def answer(event: Event, confirmed: bool) -> NotifyEvent:
     """Return the answer to a request."""
-    infos = {keys.GROUP_ID: event.info[keys.GROUP_ID], NUMBER: event.info.get(NUMBER, 0), CONFIRMED: confirmed}
-    return notify_op(statuses.LEAVE_ANSWER, None, event.source, None, True, False, infos)
+    about = {keys.GROUP_ID: event.info[keys.GROUP_ID], NUMBER: event.info.get(NUMBER, 0), CONFIRMED: confirmed}
+    return _message(statuses.LEAVE_ANSWER, event.source, None, infos(about), flag(keys.EVENT_DO_NOT_CACHE))
+
+
+def _message(code: int, to: Procs, about: Proc | None, content: tuple[Info, ...], *more: Info) -> NotifyEvent:
+    """Return an event for some procs, which no default handler gets."""
+    affected = () if about is None else (proc_info(keys.EVENT_AFFECTED_PROC, about),)
+    addressed = *content, proc_info(keys.EVENT_CUSTOM_RANGE, to), *affected
+    return NotifyEvent(code, RANGE_CUSTOM, (*addressed, flag(keys.EVENT_NON_DEFAULT), *more))
 
 
 class Departures:
@@ -78,9 +85,9 @@ class Departures:
         """Return the request to the members that were not sent it yet; None where there are none."""
         new = [proc for proc in self._others() if proc not in self._until]
         self._until.update(dict.fromkeys(new, now + self._patience))
-        infos = {keys.GROUP_ID: self._group.name, NUMBER: self._number}
+        about = infos({keys.GROUP_ID: self._group.name, NUMBER: self._number})
         own = self._group.port.session.proc
-        return notify_op(statuses.LEAVE_REQUEST, None, new, own, True, True, infos) if new else None
+        return _message(statuses.LEAVE_REQUEST, new, own, about) if new else None
 
     def missing(self, now: float) -> dict[Proc, float]:
         """Return the members that have not confirmed, and until when each is waited for."""

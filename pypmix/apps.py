@@ -1,23 +1,17 @@
-"""The arguments of spawn."""
+"""Applications, as `spawn` starts them."""
 
 from __future__ import annotations
 
 import os
 
-from pypmix.job import read
-from pypmix.requests import seconds
-from pypmix.standard import codes, keys
-from pypmix.standard.errors import PMIxError
-from pypmix.standard.ops import JobControl, Spawn
-from pypmix.standard.types import RANK_WILDCARD, App, Info, Proc, Value
+from pypmix.standard.types import App
 from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pypmix.engine.base import ClientSession
-    from pypmix.requests import Infos
+    from pypmix.standard.values import Infos
 
     Word = str | os.PathLike[str]
     Apps = Sequence[Word] | App | Iterable[App]
@@ -82,31 +76,8 @@ def _own(name: str) -> bool:
     return not isinstance(name, str) or not name.startswith(_OUTER) or name.startswith(_PARAMETERS)
 
 
-def spawn_op(
-    apps: Apps,
-    n: int | None,
-    env: Mapping[str, str] | None,
-    cwd: Word | None,
-    timeout: float | None,
-    notify: bool,
-    stdin: bool | int,
-    info: Infos,
-) -> Spawn:
-    directives = infos(info)
-    if timeout is not None:
-        directives += (Info(keys.SPAWN_TIMEOUT, seconds(timeout).value),)
-    if notify and not any(item.key == keys.NOTIFY_COMPLETION for item in directives):
-        directives += (Info(keys.NOTIFY_COMPLETION, Value.unchecked(codes.BOOL, True)),)
-    if not isinstance(stdin, int):
-        raise TypeError(f"stdin is True, False or the rank that has an input, not {stdin!r:.100}; `input` writes to it")
-    if stdin is not True and stdin is not False:
-        directives += (Info(keys.STDIN_TGT, Value(codes.PROC, Proc("", int(stdin)))),)
-    if stdin is not False:
-        directives += (Info(keys.FWD_STDIN, Value.unchecked(codes.BOOL, True)),)
-    return Spawn(_apps(apps, n, env, cwd), directives)
-
-
-def _apps(apps: Apps, n: int | None, env: Mapping[str, str] | None, cwd: Word | None) -> tuple[App, ...]:
+def app_tuple(apps: Apps, n: int | None, env: Mapping[str, str] | None, cwd: Word | None) -> tuple[App, ...]:
+    """Return a command, an application, or several as a tuple of applications."""
     found: tuple[object, ...]
     if isinstance(apps, App):
         found = (apps,)
@@ -130,25 +101,3 @@ def _whole(found: object) -> App:
     if not found.cmd and found.argv:
         return App(found.argv[0], found.argv, found.env, found.cwd, found.maxprocs, found.info)
     return found
-
-
-def control_op(nspace: str, key: str, number: int | None = None) -> JobControl:
-    value = Value.unchecked(codes.BOOL, True) if number is None else Value(codes.INT, int(number))
-    return JobControl((Proc(nspace, RANK_WILDCARD),), (Info(key, value),))
-
-
-def origin(session: ClientSession) -> tuple[bool, Proc | None]:
-    """Return whether a spawn has started this process's job, and whose."""
-    parent = _known(session, keys.PARENT_ID)
-    if not isinstance(parent, Proc):
-        parent = None
-    return bool(_known(session, keys.SPAWNED)) or parent is not None, parent
-
-
-def _known(session: ClientSession, key: str) -> object:
-    for rank in (session.proc.rank, RANK_WILDCARD):
-        try:
-            return read(session, Proc.unchecked(session.proc.nspace, rank), key)
-        except PMIxError:
-            continue
-    return None

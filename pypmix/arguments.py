@@ -1,0 +1,182 @@
+"""Checks and conversions that the arguments of several calls have in common, for the blocking and the async form."""
+
+from __future__ import annotations
+
+from pypmix.standard import codes, keys
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from pypmix.job import Job
+    from pypmix.standard.attr import Attr
+    from pypmix.standard.values import Infos as Infos
+
+    Procs = Proc | Job | int | Iterable[Proc | int] | None
+    Key = str | Attr[Any]
+    Target = Proc | Job | int | None
+
+TRUE = Value.unchecked(codes.BOOL, True)
+
+
+class Missing:
+    """The default of `default`: none was given, so a missing key is an error."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = Missing()
+
+
+def seconds(timeout: float) -> Info:
+    """Return PMIX_TIMEOUT, which counts whole seconds in a C int; a fraction is rounded up.
+
+    Raises:
+        TypeError: It is not a number.
+        ValueError: It is 0, negative, infinite, not a number, or 2**31 or more; None is no limit.
+    """
+    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
+        raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
+    if not 0 < timeout <= 2**31 - 1:
+        raise ValueError(f"a timeout must be more than 0 and less than 2**31 seconds, not {timeout}")
+    return Info(keys.TIMEOUT, Value.unchecked(codes.INT, -int(-timeout // 1)))
+
+
+def timed(directives: tuple[Info, ...], timeout: float | None) -> tuple[Info, ...]:
+    """Return directives with the time limit of a call, None for no limit."""
+    return directives if timeout is None else (*directives, seconds(timeout))
+
+
+def limit(timeout: float | None) -> float | None:
+    """Return the time limit of a wait in this process; None for no limit, or an infinite one.
+
+    Raises:
+        TypeError: It is not a number.
+        ValueError: It is negative or not a number.
+    """
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
+        raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
+    if not timeout >= 0:
+        raise ValueError(f"a timeout is a number of seconds from 0 on, not {timeout}")
+    # Threads cannot wait for centuries, which amounts to no limit.
+    return timeout if timeout < 2**31 else None
+
+
+def waited(wait: float | bool | None, timeout: float | None) -> float | bool | None:
+    """Return the time limit of a call that takes it as `wait` or as `timeout`."""
+    if timeout is None:
+        return wait
+    if wait is None or wait is True:
+        return timeout
+    raise TypeError("`timeout` and `wait` are two names of one time limit: give one")
+
+
+def flag(key: str) -> Info:
+    """Return a directive that is true."""
+    return Info.unchecked(key, TRUE, 0)
+
+
+def flags(**given: tuple[object, str]) -> tuple[Info, ...]:
+    """Return the directives of switches that are on.
+
+    Args:
+        given: For each argument its value and the key that it sets.
+
+    Raises:
+        TypeError: A value is neither True nor False.
+    """
+    found = []
+    for name, (value, key) in given.items():
+        if value is not True and value is not False:
+            raise TypeError(f"{name} is True or False, not {value!r:.100}")
+        if value:
+            found.append(flag(key))
+    return tuple(found)
+
+
+_PLAIN = frozenset((list, tuple, set, frozenset, range))
+
+
+def ranked(procs: Procs, own: Proc) -> Procs:
+    """Return procs in which ranks, ints, have become procs of the caller's job."""
+    if procs is None or isinstance(procs, Proc | str):
+        return procs
+    if _is_rank(procs):
+        return Proc(own.nspace, procs)  # type: ignore[arg-type]
+    if type(procs) in _PLAIN or not hasattr(procs, "__len__") or hasattr(procs, "dtype"):
+        return tuple([Proc(own.nspace, each) if _is_rank(each) else each for each in procs])  # type: ignore[union-attr, arg-type]
+    return procs
+
+
+def _is_rank(given: object) -> bool:
+    if isinstance(given, int):
+        return not isinstance(given, bool)
+    return hasattr(given, "__index__") and not hasattr(given, "__len__")
+
+
+def proc_tuple(procs: Procs) -> tuple[Proc, ...]:
+    """Return one proc, a job, or any iterable of procs as a tuple."""
+    if procs is None:
+        return ()
+    if isinstance(procs, Proc):
+        return (procs,)
+    if isinstance(procs, str):
+        raise TypeError(f"procs are Proc objects, not the string {procs!r}: an nspace is Proc(nspace, Rank.WILDCARD)")
+    found: tuple[Proc, ...] = tuple(procs)  # type: ignore[arg-type]
+    if not found:
+        raise ValueError("an empty collection of procs; leave it out to mean all of your job")
+    return found
+
+
+def proc_info(key: str, procs: Procs, single: str = "") -> Info:
+    """Return procs as an info: a proc under the key of a single one, several as an array."""
+    found = proc_tuple(procs)
+    if len(found) == 1:
+        return Info(single or key, Value(codes.PROC, found[0]))
+    return Info(key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, found)))
+
+
+def together(procs: Procs) -> tuple[Proc, ...]:
+    """Return the participants of a collective; a group is its address, so that all callers name the same procs.
+
+    Groups, connections and sets may be among the procs, too.
+    """
+    address = getattr(procs, "address", None)
+    if isinstance(address, Proc):
+        return (address,)
+    found = proc_tuple(procs)
+    if all(type(each) is Proc for each in found):
+        return found
+    named: list[Proc] = []
+    for each in found:
+        # Other objects are refused by the operation.
+        many = not isinstance(each, Proc | str) and hasattr(each, "__iter__")
+        named.extend(together(each) if many else (each,))
+    return tuple(named)
+
+
+def target(proc: Target, own: Proc) -> Proc:
+    """Return the proc that a get is about: the caller, a rank of its job, or a whole job."""
+    if proc is None:
+        return own
+    if isinstance(proc, Proc):
+        return proc
+    if _is_rank(proc):
+        return Proc(own.nspace, proc)  # type: ignore[arg-type]
+    from pypmix.job import Job
+
+    if isinstance(proc, Job):
+        return Proc.unchecked(proc.nspace, RANK_WILDCARD)
+    raise TypeError(f"a proc is a Proc, a rank of the caller's job, or a Job, not {type(proc).__name__}")
+
+
+def scope_number(scope: object) -> int:
+    """Return a scope as a plain int."""
+    if not isinstance(scope, int) or isinstance(scope, bool):
+        raise TypeError(f"a scope is a member of Scope, such as Scope.LOCAL, not {scope!r:.100}")
+    return int(scope)
