@@ -12,7 +12,6 @@ from pypmix.host.rank import FINALIZED, STARTED
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
 
     from pypmix.engine.base import Upcall
     from pypmix.host.exchange.border import Border
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from pypmix.host.manager import Manager
     from pypmix.host.nodes import HostNode
     from pypmix.host.running import RunningJob
-    from pypmix.standard.ops import Op
     from pypmix.standard.types import Proc
 
 WITH_HOST = ", with the host"
@@ -82,12 +80,10 @@ class Exchanging:
 
 
 class Crossings(Exchanging):
-    """The crossings of a host with several nodes, or of a host whose server leaves groups to it.
+    """The crossings of a host with several nodes, or of constructs whose callers do not name all members.
 
     Args:
         host: The host.
-        only: Returns True for operations to answer here; by default all operations that crossings support. The server
-            and the other answers of the host handle the rest.
         joining: The other clusters that it is joined with; None for none.
         hub: Connects the exchanges of its nodes, without other clusters; by default a hub on the host's loop.
         now: The clock of that loop.
@@ -99,13 +95,11 @@ class Crossings(Exchanging):
     def __init__(
         self,
         host: Manager,
-        only: Callable[[Op[Any]], bool] | None = None,
         joining: Joining | None = None,
         hub: Hub | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host = host
-        self._only = only
         self._exchanges: list[Exchange] = []
         self._claim = -1
         self._crossings: Sequence[Crossing | Border] = ()
@@ -150,9 +144,6 @@ class Crossings(Exchanging):
 
     def _of(self, node: HostNode) -> Crossing | Border:
         return self._crossings[node.number]
-
-    def answer(self, node: HostNode, upcall: Upcall) -> bool:
-        return (self._only is None or self._only(upcall.op)) and super().answer(node, upcall)
 
     def register(self, job: RunningJob) -> None:
         places = {rank.proc.rank: self._exchanges[rank.node.number].name for rank in job.ranks}

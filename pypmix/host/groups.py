@@ -72,10 +72,9 @@ def is_about_groups(op: Op[Any]) -> bool:
 
 def was_broken(op: Op[Any]) -> bool:
     """Return True if a server reports that some of its members ended before all had arrived; it does not name them."""
-    return isinstance(op, GroupUpcall) and any(
-        info.key == LOCAL_STATUS and info.value.data in (statuses.ERR_LOST_CONNECTION, statuses.ERR_PARTIAL_SUCCESS)
-        for info in op.directives
-    )
+    lost = statuses.ERR_LOST_CONNECTION, statuses.ERR_PARTIAL_SUCCESS
+    directives = op.directives if isinstance(op, GroupUpcall) else ()
+    return bool([info for info in directives if info[0] == LOCAL_STATUS and info[1][1] in lost])
 
 
 def members_of(host: Manager, procs: Iterable[Proc]) -> list[Proc]:

@@ -159,7 +159,7 @@ class ServingManager(Manager):
         op = upcall.op
         try:
             if self.native and self._crossings is None and type(op).__name__ in (GROUP, QUERY, NOTIFY):
-                self._cross_groups(op)
+                self._record_groups(op)
             if self._crossings is not None and self._crossings.answer(node, upcall):
                 return
             function = answers.found.get(type(op)) or answers.find(type(op))
@@ -179,14 +179,14 @@ class ServingManager(Manager):
             # At once: a timer would fire after later requests.
             self.answer(node, upcall)
 
-    def _cross_groups(self, op: Op[Any]) -> None:
-        """Handle groups as servers of several nodes do: a native server neither gathers nor stores them."""
+    def _record_groups(self, op: Op[Any]) -> None:
+        """Keep a record of groups here from the first upcall about one on: a native server keeps none."""
         from pypmix.host.groups import is_about_groups
 
         if is_about_groups(op):
-            from pypmix.host.crossings import Crossings
+            from pypmix.host.nodegroups import NodeGroups
 
-            self._crossings = Crossings(self, is_about_groups)
+            self._crossings = NodeGroups(self)
 
     def _note(self, proc: Proc, stage: str) -> None:
         found = self.find(proc)

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pypmix.host.crossings import Crossings
-from pypmix.host.groups import Memberships, is_about_groups, was_broken
+from pypmix.host.groups import Memberships, was_broken
 from pypmix.host.job import Application, Job, Node
 from pypmix.host.loop import Loop
+from pypmix.host.nodegroups import NodeGroups
 from pypmix.host.rank import CONNECTED, Rank
 from pypmix.host.serving import ServingManager
 from pypmix.standard import attrs, codes, statuses
@@ -74,7 +74,7 @@ class Host:
             wdir="",
         )
         self.jobs = {"demo": SimpleNamespace(job=job, ranks=ranks)}
-        self.crossings = Crossings(self, is_about_groups)
+        self.crossings = NodeGroups(self)
 
     def ask(self, op, requestor=None):
         asked = Asked(op, requestor)
@@ -148,6 +148,61 @@ def test_who_is_in_a_group_until_it_is_destructed(host):
         host.get(query(attrs.QUERY_GROUP_MEMBERSHIP, "acme.others"))
     host.get(GroupUpcall(1, GROUP, PROCS))
     assert standing(host) == ()
+
+
+def test_a_group_whose_members_are_all_named_is_decided_at_once(host, monkeypatch):
+    """No part of the exchange between nodes has a turn: the answer is there when the call returns."""
+    monkeypatch.setattr("pypmix.host.crossings.Crossings", lambda *_: pytest.fail("one node needs no exchange"))
+    order = Info(attrs.GROUP_FINAL_MEMBERSHIP_ORDER.key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, PROCS[::-1])))
+    shared = Info(attrs.GROUP_ENDPT_DATA.key, Value(codes.BYTE_OBJECT, b"x"))
+    ids = iter((7, 8))
+    host.next_context_id = lambda: next(ids)
+    numbered = host.ask(GroupUpcall(0, GROUP, PROCS, (attrs.GROUP_ASSIGN_CONTEXT_ID(True), order, shared)))
+    plain = host.ask(GroupUpcall(0, "acme.others", PROCS[:2], (attrs.GROUP_ASSIGN_CONTEXT_ID(False),)))
+    assert members_in(numbered.result) == PROCS[::-1] and shared in numbered.result
+    assert attrs.GROUP_CONTEXT_ID(7) in numbered.result
+    assert plain.result == (attrs.GROUP_MEMBERSHIP(PROCS[:2]),)
+    assert host.ask(GroupUpcall(1, GROUP, PROCS)).result == ()
+    assert host.ask(QueryInfo((Query((attrs.QUERY_GROUP_NAMES.key,), ()),))).result[0].value.data.items == (
+        "acme.others",
+    )
+
+
+def test_a_server_that_reports_a_failure_ends_the_construct(host):
+    late = attrs.LOCAL_COLLECTIVE_STATUS(statuses.ERR_TIMEOUT)
+    with pytest.raises(PMIxError) as caught:
+        host.get(GroupUpcall(0, GROUP, PROCS, (late,)))
+    assert caught.value.code == statuses.ERR_TIMEOUT
+    assert members_in(host.get(GroupUpcall(0, GROUP, PROCS, (late, attrs.GROUP_OPTIONAL(True))))) == PROCS
+    with pytest.raises(PMIxError) as caught:
+        host.get(GroupUpcall(1, GROUP, PROCS, (attrs.LOCAL_COLLECTIVE_STATUS(statuses.ERR_LOST_CONNECTION),)))
+    assert caught.value.code == statuses.ERR_LOST_CONNECTION
+
+
+def test_members_that_join_are_told_of_a_member_that_had_ended(host):
+    told = []
+    host.nodes[0].server.notify = told.append
+    host.crossings.departed(host.nodes[0], PROCS[3])
+    formed = attrs.GROUP_ID(GROUP), attrs.GROUP_MEMBERSHIP(PROCS)
+    host.turn(host.ask(NotifyEvent(statuses.GROUP_CONSTRUCT_COMPLETE, 5, formed), PROCS[0]))
+    host.loop.run_posted()
+    (info,) = host.get(query(attrs.QUERY_GROUP_MEMBERSHIP))
+    assert info.value.data.items == PROCS[:3]
+    assert [event.code for event in told] == [statuses.TALK]
+    assert Info("pypmix.grp.ended", Value(codes.DATA_ARRAY, DataArray(codes.PROC, (PROCS[3],)))) in told[0].infos
+
+
+def test_procs_of_jobs_that_are_not_on_the_node(host):
+    with pytest.raises(PMIxError) as caught:
+        host.get(GroupUpcall(0, GROUP, (*PROCS, Proc("other", 0))))
+    assert caught.value.code == statuses.ERR_NOT_FOUND
+    host.get(GroupUpcall(0, GROUP, PROCS))
+    host.crossings.deregister("demo")
+    del host.jobs["demo"]
+    assert standing(host) == ()
+    with pytest.raises(PMIxError) as caught:
+        host.get(GroupUpcall(0, GROUP, PROCS))
+    assert caught.value.code == statuses.GROUP_CONSTRUCT_ABORT and caught.value.missing == set(PROCS)
 
 
 def test_what_a_native_server_asks_of_a_group_is_answered_in_its_turn(host):

@@ -124,7 +124,10 @@ class Marshal:
         if kind == codes.PDATA:
             return tuple([item.replace(value=plain(item.value)) for item in found if item.value.type != codes.UNDEF])
         if kind == codes.INFO:
-            return tuple([Info.unchecked(item[0], plain(item[1]), item[2]) for item in found])
+            packed = codes.COMPRESSED_STRING
+            return tuple(
+                [item if item[1][0] != packed else Info.unchecked(item[0], plain(item[1]), item[2]) for item in found]
+            )
         return found
 
     def value(self, value: Value) -> Any:
@@ -175,7 +178,8 @@ class Marshal:
 
     def put_value(self, target: Any, value: Value) -> None:
         kind, data = value
-        self.check(kind)
+        if kind in self.refused:
+            raise refused_value(kind, self.rule)
         target.type = kind
         union = target.data
         code = INTEGERS.get(kind)
@@ -242,6 +246,10 @@ class Marshal:
                     # Some releases copy such an array without clearing the slots that they skip.
                     raise NotSupported("an array of strings cannot hold None in libpmix")
                 strings[n] = structs.copy_text(item)
+        elif kind == codes.PROC:
+            procs = ffi.cast("pmix_proc_t *", memory)
+            for n, item in enumerate(items):
+                structs.put_proc(procs[n], item)
         else:
             pointer, put, _get = _ELEMENTS[kind]
             elements = ffi.cast(pointer, memory)
@@ -258,17 +266,15 @@ class Marshal:
         if kind == codes.STRING:
             strings = ffi.cast("char **", memory)
             return tuple([structs.string(strings[n]) for n in range(count)])
+        if kind == codes.PROC:
+            procs = ffi.cast("pmix_proc_t *", memory)
+            return tuple([structs.get_proc(procs[n]) for n in range(count)])
         element = _ELEMENTS.get(kind)
         if element is None:
             raise NotSupported(f"the library returned an array of {type_name(kind)}, which has no form in Python")
         pointer, _put, get = element
         elements = ffi.cast(pointer, memory)
         return tuple([get(self, elements[n]) for n in range(count)])
-
-    def check(self, kind: int) -> None:
-        """Raise `NotSupported` if the library does not accept values of this type."""
-        if kind in self.refused:
-            raise refused_value(kind, self.rule)
 
 
 def _alone(put: Callable[[Any, Any], None], get: Callable[[Any], Any]) -> tuple[Put, Get]:

@@ -73,7 +73,7 @@ def get_strings(strings: Any) -> tuple[str, ...]:
 
 
 def put_name(target: Any, name: str) -> None:
-    encoded = text(name)
+    encoded = name.encode("utf-8", "surrogateescape")
     if len(encoded) >= len(target):
         raise ValueError(f"a name of {len(encoded)} bytes is longer than {len(target) - 1}: {name[:40]!r}...")
     ffi.memmove(target, encoded, len(encoded))
@@ -89,7 +89,7 @@ def put_proc(target: Any, proc: Proc) -> None:
 
 
 def get_proc(source: Any) -> Proc:
-    return Proc.unchecked(get_name(source.nspace), source.rank)
+    return Proc.unchecked(ffi.string(source.nspace).decode("utf-8", "surrogateescape"), source.rank)
 
 
 def copy_bytes(data: bytes) -> Any:

@@ -126,7 +126,9 @@ class GroupQueries:
 
         def finish() -> None:
             groups = list(dict.fromkeys([(name, members) for listed in found for name, members in listed]))
-            end(lambda: upcall.reply(tuple(self._found(op, upcall.requestor, groups))))
+            where, name = self._places.where, self._exchange.name
+            is_local, is_known = (lambda proc: where(proc) == name), (lambda proc: where(proc) is not None)
+            end(lambda: upcall.reply(tuple(find_groups(op, upcall.requestor, groups, is_local, is_known))))
 
         for name in others:
             self._exchange.request(name, TOPIC, b"", told, timeout=QUERY_SECONDS)
@@ -136,40 +138,56 @@ class GroupQueries:
     def _asked(self, _sender: str, _data: bytes, answer: OnAnswer) -> None:
         answer(GROUPS.write(self._own()), None)
 
-    def _found(self, op: QueryInfo, requestor: Proc | None, groups: list[tuple[str, tuple[Proc, ...]]]) -> list[Info]:
-        infos = []
-        for query in op.queries:
-            given = {info.key: info.value.data for info in query.qualifiers}
-            reach = given.get(keys.RANGE)
-            custom = _custom(query.qualifiers) if reach == RANGE_CUSTOM else ()
-            concerned = [group for group in groups if self._concerns(reach, requestor, group[1], custom)]
-            names = list(dict.fromkeys([name for name, _ in concerned]))
-            for key in query.keys:
-                if key == NUM_GROUPS:
-                    infos.append(Info(key, Value(codes.SIZE, len(names))))
-                elif key == GROUP_NAMES:
-                    infos.append(Info(key, Value(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(names)))))
-                else:
-                    # Of several groups with that name, prefer a group of the requestor.
-                    wanted = [members for name, members in groups if name == given.get(keys.GROUP_ID)]
-                    wanted.sort(key=lambda members: requestor not in members)
-                    if wanted:
-                        infos.append(Info(key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, wanted[0]))))
-        if not infos:
-            raise NotFound("there is no such group", operation="query")
-        return infos
 
-    def _concerns(
-        self, reach: object, requestor: Proc | None, members: tuple[Proc, ...], custom: tuple[Proc, ...]
-    ) -> bool:
-        if reach == RANGE_CUSTOM:
-            return any(among(proc, custom) for proc in members)
-        if reach == RANGE_LOCAL:
-            return any(self._places.where(proc) == self._exchange.name for proc in members)
-        # libpmix names its server in place of the client that asks: the client's job is not known then.
-        if reach == RANGE_NAMESPACE and requestor is not None and self._places.where(requestor) is not None:
-            return any(proc.nspace == requestor.nspace for proc in members)
-        return True
+def find_groups(
+    op: QueryInfo,
+    requestor: Proc | None,
+    groups: Iterable[tuple[str, tuple[Proc, ...]]],
+    is_local: Callable[[Proc], bool],
+    is_known: Callable[[Proc], bool],
+) -> list[Info]:
+    """Return the answer to a query about groups.
+
+    Args:
+        op: The query.
+        requestor: The client that asks; libpmix names its server in its place.
+        groups: The groups with their members.
+        is_local: Returns True for a proc of this server.
+        is_known: Returns True for a proc of a known job.
+
+    Raises:
+        NotFound: The group that it names does not exist.
+    """
+    groups, infos = tuple(groups), []
+    for query in op.queries:
+        given = {info.key: info.value.data for info in query.qualifiers}
+        reach = given.get(keys.RANGE)
+        custom = _custom(query.qualifiers) if reach == RANGE_CUSTOM else ()
+
+        def concerns(members: tuple[Proc, ...], reach: object = reach, custom: tuple[Proc, ...] = custom) -> bool:
+            if reach == RANGE_CUSTOM:
+                return any(among(proc, custom) for proc in members)
+            if reach == RANGE_LOCAL:
+                return any(map(is_local, members))
+            if reach == RANGE_NAMESPACE and requestor is not None and is_known(requestor):
+                return any(proc.nspace == requestor.nspace for proc in members)
+            return True
+
+        names = tuple(dict.fromkeys([name for name, members in groups if concerns(members)]))
+        for key in query.keys:
+            if key == NUM_GROUPS:
+                infos.append(Info(key, Value(codes.SIZE, len(names))))
+            elif key == GROUP_NAMES:
+                infos.append(Info(key, Value(codes.DATA_ARRAY, DataArray(codes.STRING, names))))
+            else:
+                # Of several groups with that name, prefer a group of the requestor.
+                wanted = [members for name, members in groups if name == given.get(keys.GROUP_ID)]
+                wanted.sort(key=lambda members: requestor not in members)
+                if wanted:
+                    infos.append(Info(key, Value(codes.DATA_ARRAY, DataArray(codes.PROC, wanted[0]))))
+    if not infos:
+        raise NotFound("there is no such group", operation="query")
+    return infos
 
 
 def _custom(qualifiers: tuple[Info, ...]) -> tuple[Proc, ...]:

@@ -31,7 +31,7 @@ def answered(node: Node, upcall: Upcall, result: Any, given: Any) -> int:
     # Releases 5.0 need the membership of a new group, so all releases get it.
     op: Any = upcall.op
     infos = returned(result, Info)
-    if op.operation == GROUP_CONSTRUCT and all(info.key != keys.GROUP_MEMBERSHIP for info in infos):
+    if op.operation == GROUP_CONSTRUCT and keys.GROUP_MEMBERSHIP not in [info[0] for info in infos]:
         members = DataArray(codes.PROC, tuple(node.expand(op.procs)))
         infos = (Info.unchecked(keys.GROUP_MEMBERSHIP, Value.unchecked(codes.DATA_ARRAY, members), 0), *infos)
     given.infos, given.ninfos = node.marshal.infos(infos)
