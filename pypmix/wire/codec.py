@@ -260,7 +260,7 @@ def kvals(
     pos: int,
     buffer_type: int,
     release: Release = NEWEST,
-    found: list[tuple[str, Value]] | None = None,
+    entries: list[tuple[str, Value]] | None = None,
     procs: dict[int, bytes] | None = None,
 ) -> list[tuple[str, Value]]:
     """Read packs of KVAL from `pos` to the end.
@@ -270,14 +270,14 @@ def kvals(
         pos: The position of the first pack.
         buffer_type: 1 for a plain buffer, 2 for a described one.
         release: The writer's release.
-        found: Receives the values, even if a later one cannot be read.
+        entries: Receives the values, even if a later one cannot be read.
         procs: Receives the packed infos of each proc of job info, by rank, in place of its PROC_BLOB.
 
     Raises:
         RemoteProtocolError: A pack is not a KVAL. The error names the key if only the value cannot be read.
     """
-    if found is None:
-        found = []
+    if entries is None:
+        entries = []
     context = rule_for(release) << RULE_SHIFT
     head = one_of(codes.KVAL, buffer_type)
     skip = len(head)
@@ -291,19 +291,19 @@ def kvals(
             if data.startswith(head, pos):
                 key, pos = decode.key(data, pos + skip)
                 value, pos = decode.value_at(data, pos, context)
-                found.append((key, value))
+                entries.append((key, value))
             else:
                 if unpacker is None:
                     unpacker = Unpacker(data, buffer_type, release)
                 unpacker.position = pos
-                found += [(item.key, item.value) for item in unpacker.unpack(codes.KVAL)]
+                entries += [(item.key, item.value) for item in unpacker.unpack(codes.KVAL)]
                 pos = unpacker.position
     except IndexError:
         raise broken("the message ends in the middle of KVAL") from None
     except UnknownType as error:
         error.detail = f"the value of {key!r} cannot be read: {error.detail}"
         raise
-    return found
+    return entries
 
 
 def _proc_blobs(data: bytes, pos: int, buffer_type: int, procs: dict[int, bytes]) -> int:

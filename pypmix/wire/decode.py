@@ -669,25 +669,25 @@ def _topology(data: bytes, pos: int, context: int) -> tuple[types.Topology, int]
 
 def _structure(made: Callable[..., Any], fields: Iterable[int | tuple[int]]) -> Decoder:
     decoders = [
-        _some(*field) if isinstance(field, tuple) else _FIELDS.get(field) or DECODERS[field] for field in fields
+        _counted(*field) if isinstance(field, tuple) else _FIELDS.get(field) or DECODERS[field] for field in fields
     ]
 
     def decode(data: bytes, pos: int, context: int) -> tuple[Any, int]:
-        found: list[Any] = []
+        values: list[Any] = []
         for decode in decoders:
             item, pos = decode(data, pos, context)
-            found.append(item)
-        return made(*found), pos
+            values.append(item)
+        return made(*values), pos
 
     return decode
 
 
-def _some(type: int) -> Decoder:
+def _counted(type: int) -> Decoder:
     def decode(data: bytes, pos: int, context: int) -> tuple[tuple[Any, ...], int]:
         count, pos = size_of(data, pos)
         # Only infos may contain values that contain such a structure.
-        found, pos = many(type, data, pos, count, _deeper(context) if type == codes.INFO else context)
-        return tuple(found), pos
+        values, pos = many(type, data, pos, count, _deeper(context) if type == codes.INFO else context)
+        return tuple(values), pos
 
     return decode
 

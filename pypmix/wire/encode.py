@@ -334,12 +334,12 @@ def _proc(add: Add, data: Proc, rule: int) -> None:
 _PLAIN: tuple[bytes, ...] = tuple([b"\0" + BYTES[number] for number in range(_TYPES)])
 
 
-def infos(add: Add, given: Iterable[Info], rule: int) -> None:
+def infos(add: Add, items: Iterable[Info], rule: int) -> None:
     """Encode infos, one after the other."""
     known = _KEYS
     plain = _PLAIN
     refused = REFUSED_VALUES[rule]
-    for key, (type, data), flags in given:
+    for key, (type, data), flags in items:
         if type in refused:
             raise refused_value(type, rule)
         add(known.get(key) or key_bytes(key))
@@ -366,9 +366,9 @@ def _kval(add: Add, data: Any, rule: int) -> None:
     _value(add, data.value, rule)
 
 
-def _strings(add: Add, given: Sequence[str], rule: int) -> None:
-    add(zigzag(len(given)))
-    for item in given:
+def _strings(add: Add, strings: Sequence[str], rule: int) -> None:
+    add(zigzag(len(strings)))
+    for item in strings:
         add(text(item))
 
 
@@ -474,7 +474,7 @@ def _topology(add: Add, data: Any, rule: int) -> None:
 
 def _structure(fields: Iterable[int | tuple[int]]) -> Encoder:
     encoders = [
-        _some(*field) if isinstance(field, tuple) else _FIELDS.get(field) or ENCODERS[field] for field in fields
+        _counted(*field) if isinstance(field, tuple) else _FIELDS.get(field) or ENCODERS[field] for field in fields
     ]
 
     def encode(add: Add, data: Record, rule: int) -> None:
@@ -484,7 +484,7 @@ def _structure(fields: Iterable[int | tuple[int]]) -> Encoder:
     return encode
 
 
-def _some(type: int) -> Encoder:
+def _counted(type: int) -> Encoder:
     def encode(add: Add, items: Sequence[Any], rule: int) -> None:
         add(flex(len(items)))
         many(add, type, items, rule)

@@ -35,10 +35,10 @@ _TAG_LAST = 0xFFFFFFFF
 _unpack_header = HEADER.unpack_from
 
 
-def tags(after: int = TAG_DYNAMIC) -> Iterator[int]:
+def tags(last: int = TAG_DYNAMIC) -> Iterator[int]:
     """Yield the tags for a client's requests after a tag, in a cycle without end."""
     every = repeat(range(TAG_DYNAMIC + 1, _TAG_LAST + 1))
-    return chain(range(after + 1, _TAG_LAST + 1), chain.from_iterable(every))
+    return chain(range(last + 1, _TAG_LAST + 1), chain.from_iterable(every))
 
 
 def frame(pindex: int, tag: int, payload: bytes) -> bytes:

@@ -103,7 +103,7 @@ class CountedEach(One):
         return tuple(found)
 
 
-class Each(One):
+class Repeated(One):
     """Values of a type, each in a separate pack, until the message ends."""
 
     __slots__ = ()
@@ -115,10 +115,10 @@ class Each(One):
             packer.pack(self.type, item)
 
     def take(self, unpacker: Unpacker) -> Any:
-        found = []
+        values = []
         while unpacker.more():
-            found.append(unpacker.one(self.type))
-        return tuple(found)
+            values.append(unpacker.one(self.type))
+        return tuple(values)
 
 
 class Blocks(Field):
@@ -135,16 +135,16 @@ class Blocks(Field):
             packer.pack(codes.SCOPE, scope).pack(codes.BUFFER, Buffer(packer.buffer_type, data))
 
     def take(self, unpacker: Unpacker) -> Any:
-        found: list[tuple[int, bytes]] = []
+        blocks: list[tuple[int, bytes]] = []
         while unpacker.more():
-            if len(found) >= MAX_BLOCKS:
+            if len(blocks) >= MAX_BLOCKS:
                 raise broken(f"a commit has more than {MAX_BLOCKS} blocks")
             scope = unpacker.one(codes.SCOPE)
             block = unpacker.one(codes.BUFFER)
             if block.kind != unpacker.buffer_type:
                 raise broken(f"a buffer of kind {block.kind} came where {unpacker.buffer_type} was agreed")
-            found.append((scope, block.data))
-        return tuple(found)
+            blocks.append((scope, block.data))
+        return tuple(blocks)
 
 
 class Rest(Field):
@@ -179,8 +179,8 @@ class Sentinel(One):
         packer.pack(codes.SIZE, self.nothing if value is None else value)
 
     def take(self, unpacker: Unpacker) -> Any:
-        found = unpacker.one(codes.SIZE)
-        return None if found == self.nothing else found
+        number = unpacker.one(codes.SIZE)
+        return None if number == self.nothing else number
 
 
 class Flagged(One):
@@ -205,10 +205,10 @@ class Layout:
         fields: Its fields, in order.
         command: The number of the command that a request starts with; None for other messages.
         reply: Whether it is a reply, which may end after any field; a reply with an error has only the status.
-        known: Fields of the same message in other releases, which `encode` accepts and ignores.
+        foreign: Fields of the same message in other releases, which `encode` accepts and ignores.
     """
 
-    __slots__ = ("_defaults", "_known", "command", "fields", "name", "reply")
+    __slots__ = ("_accepted", "_defaults", "command", "fields", "name", "reply")
 
     def __init__(
         self,
@@ -216,15 +216,15 @@ class Layout:
         fields: Iterable[Field],
         command: int | None = None,
         reply: bool = False,
-        known: Iterable[Field] = (),
+        foreign: Iterable[Field] = (),
     ) -> None:
         self.name = name
         self.fields = tuple(fields)
         self.command = command
         self.reply = reply
-        others = {field.name: field.default for field in known}
-        self._defaults = others | {field.name: field.default for field in self.fields}
-        self._known = frozenset(self._defaults)
+        defaults = {field.name: field.default for field in foreign}
+        self._defaults = defaults | {field.name: field.default for field in self.fields}
+        self._accepted = frozenset(self._defaults)
 
     def encode_fit(self, buffer_type: int, rule: int, **values: Any) -> bytes:
         """Encode the message without the infos that its reader cannot decode; see `encode`."""
@@ -246,7 +246,7 @@ class Layout:
             TypeError: A value is missing, or of another kind than its field holds, or belongs to no field.
             NotSupported: The reader cannot decode a value.
         """
-        unknown = values.keys() - self._known
+        unknown = values.keys() - self._accepted
         if unknown:
             raise TypeError(f"{self.name} has no {min(unknown)}")
         packer = Packer(buffer_type, reader)
@@ -279,16 +279,16 @@ class Layout:
             reader: The reader's release, or its rule.
             values: The values of the other fields; a missing field has no value.
         """
-        place = next(place for place, field in enumerate(self.fields) if field.name == name)
-        found: list[bytes] = []
-        for fields in (self.fields[:place], self.fields[place + 1 :]):
+        index = next(index for index, field in enumerate(self.fields) if field.name == name)
+        parts: list[bytes] = []
+        for fields in (self.fields[:index], self.fields[index + 1 :]):
             packer = Packer(buffer_type, reader)
-            if self.command is not None and not found:
+            if self.command is not None and not parts:
                 packer.pack(codes.COMMAND, self.command)
             for field in fields:
                 field.put(packer, values.get(field.name, field.default))
-            found.append(packer.bytes())
-        return found[0], self.fields[place], found[1]
+            parts.append(packer.bytes())
+        return parts[0], self.fields[index], parts[1]
 
     def decode(self, data: bytes, buffer_type: int, release: Release) -> dict[str, Any]:
         """Decode a message into the values of its fields, by name.
@@ -312,14 +312,14 @@ class Layout:
             command = unpacker.one(codes.COMMAND)
             if command != self.command:
                 raise broken(f"{self.name} starts with command {self.command}, not {command}")
-        found = dict(self._defaults)
+        values = dict(self._defaults)
         tolerant = False
         for field in self.fields:
             if not unpacker.more() and (tolerant or field.optional):
                 break
-            found[field.name] = field.take(unpacker)
+            values[field.name] = field.take(unpacker)
             tolerant = self.reply
-        return found
+        return values
 
     def __repr__(self) -> str:
         return f"Layout({self.name!r}, {list(self.fields)!r})"

@@ -14,11 +14,11 @@ from pypmix.wire.layout import (
     Blocks,
     Counted,
     CountedEach,
-    Each,
     Field,
     Flagged,
     Layout,
     One,
+    Repeated,
     Rest,
     Sentinel,
 )
@@ -108,7 +108,7 @@ _UID = One("uid", codes.UINT32)
 _KEYS = CountedEach("keys", codes.STRING)
 _NSPACE = One("nspace", codes.STRING)
 _STATUS = One("status", codes.STATUS)
-_OBJECTS = Each("objects", codes.BYTE_OBJECT)
+_OBJECTS = Repeated("objects", codes.BYTE_OBJECT)
 _ID = One("group", codes.STRING)
 _JUST_STATUS: tuple[Field, ...] = (_STATUS,)
 _STATUS_INFOS: tuple[Field, ...] = (_STATUS, _INFOS)
@@ -143,11 +143,11 @@ _REQUESTS: tuple[tuple[int, Release, tuple[Field, ...]], ...] = (
     (Command.SPAWNNB, _OLDEST, (_INFOS, Counted("apps", codes.APP))),
     (Command.CONNECTNB, _OLDEST, (_PROCS, _INFOS)),
     # The trailers are a client's committed data and the job info of its nspace, an info each.
-    (Command.CONNECTNB, _SIX, (_PROCS, _INFOS, Each("trailers", codes.INFO, optional=True))),
+    (Command.CONNECTNB, _SIX, (_PROCS, _INFOS, Repeated("trailers", codes.INFO, optional=True))),
     (Command.DISCONNECTNB, _OLDEST, (_PROCS, _INFOS)),
     (Command.NOTIFY, _OLDEST, (One("code", codes.STATUS), One("range", codes.DATA_RANGE), _INFOS)),
     (Command.REGEVENTS, _OLDEST, (Counted("codes", codes.STATUS), _INFOS)),
-    (Command.DEREGEVENTS, _OLDEST, (Each("codes", codes.STATUS),)),
+    (Command.DEREGEVENTS, _OLDEST, (Repeated("codes", codes.STATUS),)),
     (Command.QUERY, _OLDEST, (Counted("queries", codes.QUERY),)),
     (
         Command.LOG,

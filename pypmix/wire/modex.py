@@ -109,7 +109,7 @@ def _senders(body: bytes) -> tuple[list[tuple[int, Release]], int]:
     return senders, pos
 
 
-def _take(body: bytes, found: list[tuple[Proc, list[tuple[str, Stored]]]], stamps: dict[Proc, int] | None) -> None:
+def _take(body: bytes, ranks: list[tuple[Proc, list[tuple[str, Stored]]]], stamps: dict[Proc, int] | None) -> None:
     # Each server reads the data of all others after a collecting fence: numbers below 128, nearly all, cost no call.
     flex = decode.flex
     size = len(body)
@@ -154,7 +154,7 @@ def _take(body: bytes, found: list[tuple[Proc, list[tuple[str, Stored]]]], stamp
                 raise broken("the data of a server has an invalid value")
             values.append((key, (scope | marks, raw, buffer_type, release)))
         proc = Proc.unchecked(nspace, rank)
-        found.append((proc, values))
+        ranks.append((proc, values))
         if stamps is not None:
             stamps[proc] = stamp
 

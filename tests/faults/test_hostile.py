@@ -36,7 +36,7 @@ from pypmix.standard.types import (
 )
 from pypmix.wire.frames import TAG_NOTIFY, frame
 from pypmix.wire.handshake import native_credential
-from pypmix.wire.layout import Blocks, Counted, CountedEach, Each, Flagged, One
+from pypmix.wire.layout import Blocks, Counted, CountedEach, Flagged, One, Repeated
 from pypmix.wire.messages import (
     COMMAND_NAMES,
     EVENT,
@@ -388,7 +388,7 @@ class Hostile:
         if isinstance(field, Flagged):
             return random.choice((None, random.choice(HONEST)))
         assert isinstance(field, One)
-        if isinstance(field, Counted | CountedEach | Each):
+        if isinstance(field, Counted | CountedEach | Repeated):
             if field.type == codes.PROC:
                 return self.procs()
             if field.type == codes.INFO:

@@ -18,7 +18,7 @@ from pypmix.standard import attrs, codes
 from pypmix.standard.attr import Attr
 from pypmix.standard.errors import NotSupported
 from pypmix.wire.encode import flex, zigzag
-from pypmix.wire.layout import Blocks, Counted, CountedEach, Each, Field, Flagged, One, Rest, Sentinel
+from pypmix.wire.layout import Blocks, Counted, CountedEach, Field, Flagged, One, Repeated, Rest, Sentinel
 from pypmix.wire.messages import COMMAND_NAMES, Layout, reply_layout, request_layout
 
 Release = tuple[int, int, int]
@@ -256,7 +256,7 @@ class Maker:
             return pack(codes.BOOL, b"\1" if there else b"\0", kind=kind) + (
                 pack(field.type, self.data(field.type), kind=kind) if there else b""
             )
-        if not isinstance(field, Counted | CountedEach | Each):
+        if not isinstance(field, Counted | CountedEach | Repeated):
             return pack(field.type, self.data(field.type), kind=kind)
         element = self.data(field.type)
         count = random.choice((0, 1, 1, 2, 3))
@@ -273,7 +273,7 @@ class Maker:
             told = len(found) if random.random() < 0.98 else self.number()
             return pack(codes.SIZE, flex(told), kind=kind) + (pack(field.type, *found, kind=kind) if found else b"")
         each = b"".join([pack(field.type, item, kind=kind) for item in found])
-        return each if isinstance(field, Each) else pack(codes.SIZE, flex(len(found)), kind=kind) + each
+        return each if isinstance(field, Repeated) else pack(codes.SIZE, flex(len(found)), kind=kind) + each
 
     def message(self, layout: Layout, kind: int) -> bytes:
         """Return a message of a layout."""

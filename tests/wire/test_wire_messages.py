@@ -14,7 +14,7 @@ from pypmix.standard.errors import NotSupported, RemoteProtocolError
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 from pypmix.wire import messages
 from pypmix.wire.codec import Packer, encode_kval
-from pypmix.wire.layout import Blocks, Counted, CountedEach, Each, Field, Flagged, Layout, One, Rest, Sentinel
+from pypmix.wire.layout import Blocks, Counted, CountedEach, Field, Flagged, Layout, One, Repeated, Rest, Sentinel
 from pypmix.wire.messages import (
     COMMAND_NAMES,
     EVENT,
@@ -68,7 +68,7 @@ def field_values(field: Field, kind: int) -> st.SearchStrategy[Any]:
     if isinstance(field, Flagged):
         return st.none() | strategies.data(field.type, 1)
     assert isinstance(field, One)
-    if isinstance(field, Counted | CountedEach | Each):
+    if isinstance(field, Counted | CountedEach | Repeated):
         inner = strategies.text() if field.type == codes.STRING else strategies.data(field.type, 1)
         return st.lists(inner, max_size=3).map(tuple)
     if field.name == "status":
@@ -93,7 +93,7 @@ def test_round_trip(layout: Layout, release: tuple[int, int, int], kind: int) ->
         if layout.command is not None:
             assert peek_command(packed, kind) == layout.command
         # What a newer release may add is ignored.
-        if not any(isinstance(field, Each | Blocks | Rest) or field.optional for field in layout.fields):
+        if not any(isinstance(field, Repeated | Blocks | Rest) or field.optional for field in layout.fields):
             assert layout.decode(packed + b"\2\x07\xff", kind, release) == found
 
     check()

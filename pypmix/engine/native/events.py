@@ -19,7 +19,7 @@ from pypmix.engine.native.structs import get_proc
 from pypmix.engine.raised import Raised
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
-from pypmix.standard.ops.events import DIRECTIVES, OWN_CLIENTS, RANGE_PROC_LOCAL, among, procs_in
+from pypmix.standard.ops.events import DIRECTIVES, OWN_CLIENTS, RANGE_PROC_LOCAL, is_among, procs_in
 from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, decimal
 
 TYPE_CHECKING = False
@@ -227,7 +227,7 @@ class Topic(Asking):
             targets = procs_in(infos, keys.EVENT_CUSTOM_RANGE)
         except TypeError:
             targets = None
-        if not news or (targets is not None and not among(self.session.proc, targets)):
+        if not news or (targets is not None and not is_among(self.session.proc, targets)):
             inbox.answer(message)
             return
 

@@ -18,9 +18,9 @@ from pypmix.standard.ops.events import (
     RANGE_NAMESPACE,
     RANGE_PROC_LOCAL,
     RANGE_RM,
-    among,
     check_code,
     check_range,
+    is_among,
     is_set,
     procs_in,
 )
@@ -116,7 +116,7 @@ class _Event:
         """Return True if a proc is in the event's range."""
         if self.targets is not None:
             # This is called for each client, and there may be as many targets.
-            return proc in self._named or among(proc, self._wholes)
+            return proc in self._named or is_among(proc, self._wholes)
         if self.nspace is not None:
             return proc[0] == self.nspace
         return self.notification.range not in (RANGE_RM, RANGE_PROC_LOCAL)
