@@ -376,7 +376,7 @@ class Daemon(ServingManager):
             )
 
         self._node = LocalNode(given.number, given.node, self.tmpdir, server)
-        self.nodes = (self._node,)
+        self.nodes = self.here = (self._node,)
         self._uplink = Uplink()
         self._programs: dict[str, tuple[str, ...]] = {}
         self._leaving = False
@@ -461,7 +461,7 @@ class Daemon(ServingManager):
             self._tell(orders.LEAVES, orders.REASON.write((told,)))
         self._unheard()
         # No other process may end them if the launcher is lost.
-        self._node.reached.clear()
+        self.forget_reached()
         if any(job.running for job in self.jobs.values()):
             _log.info("%s: %s; ranks are ended", self._node, reason)
         for job in list(self.jobs.values()):

@@ -193,12 +193,14 @@ class LocalHost(ServingManager):
         folders = [self.tmpdir if nodes == 1 else os.path.join(self.tmpdir, name) for name in names]
         self._fleet: Fleet | None = None
         if remote is None:
-            self.nodes = tuple([LocalNode(number, name, folders[number], server) for number, name in enumerate(names)])
+            self.here = tuple([LocalNode(number, name, folders[number], server) for number, name in enumerate(names)])
+            self.nodes = self.here
         else:
             from pypmix.host.session import LAUNCHER, Fleet
 
             self._fleet = Fleet(self, remote, self._space, self.loop, trace)
             own = LocalNode(len(self._fleet.nodes), LAUNCHER, self.tmpdir, server, 0)
+            self.here = (own,)
             self.nodes = (own, *self._fleet.nodes)
         self._given: tuple[tuple[Application, ...], Terms] = tuple(apps), terms or Terms()
         self._faults = tuple(faults)
@@ -444,12 +446,11 @@ class LocalHost(ServingManager):
             for app, program in zip(self._given[0], programs, strict=True):
                 # They import while the servers open.
                 self.forks.prepare(app, program, self.env, self.wdir or os.sep, self.tmpdir)
-        here = [node for node in self.nodes if node.here]
-        for node in here if len(here) > 1 else ():
+        for node in self.here if len(self.here) > 1 else ():
             os.mkdir(node.tmpdir, 0o700)
-        if len(here) > 1 and self._joining is None:
+        if len(self.here) > 1 and self._joining is None:
             self._crossings = self.crossings()
-        for node in here:
+        for node in self.here:
             node.server.open()
         if self._fleet is not None:
             self._crossings = self._fleet.open()
@@ -545,8 +546,7 @@ class LocalHost(ServingManager):
             return
         if not reached and signum in (signal.SIGINT, signal.SIGQUIT):
             # A user at a terminal does not wait for a resource manager.
-            for node in self.nodes:
-                node.reached.clear()
+            self.forget_reached()
         if self._fleet is not None and not self._fleet.complete:
             self._stop(signum)
         elif signum == signal.SIGINT and (self._stopping or self._all_end()):
@@ -629,9 +629,8 @@ class LocalHost(ServingManager):
             self._crossings.close()
         if self._fleet is not None:
             self._fleet.close()
-        for node in self.nodes:
-            if node.here:
-                node.server.close()
+        for node in self.here:
+            node.server.close()
         if self.trace is not None:
             self.trace.close()
         if self.forks is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
-from itertools import count, takewhile
+from itertools import count
 
 from pypmix.engine.faults import fault
 from pypmix.host import launch
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pypmix.host.forking.servers import ForkServer, ForkServers
     from pypmix.host.job import Application
     from pypmix.host.loop import Cancellable, HostLoop
-    from pypmix.host.nodes import HostNode
+    from pypmix.host.nodes import HostNode, LocalNode
     from pypmix.host.outcome import Outcome
     from pypmix.host.placing import Target, Wanted
     from pypmix.host.rank import Rank
@@ -123,6 +123,8 @@ class Manager:
         turns: The work done on behalf of procs, on the loop's thread.
         jobs: The jobs that are not finished, by nspace.
         nodes: The nodes.
+        here: The nodes whose servers are in this process.
+        listeners: The other nodes on which a client may read the output of ranks.
         native: Whether its server uses libpmix.
         forks: The fork servers for ranks that run Python programs; None if every rank is started separately.
         due: The time at which the limit of all jobs ends, by `time.monotonic`; None without a limit.
@@ -153,7 +155,11 @@ class Manager:
         self.wdir = working_directory()
         self.jobs: dict[str, RunningJob] = {}
         self.nodes: tuple[HostNode, ...] = ()
+        self.here: tuple[LocalNode, ...] = ()
+        self.listeners: dict[HostNode, None] = {}
         self.native = False
+        self._is_ended = False
+        """Whether a resource manager has sent SIGTERM to all processes of a node."""
         self.due: float | None = None
         self.next_context_id: Callable[[], int] = partial(next, count(FIRST_CONTEXT_ID))
         self.at_rank_end: list[Callable[[RunningJob, Rank], None]] = []
@@ -314,7 +320,7 @@ class Manager:
             OverflowError: There are too many ranks for the nodes.
             PMIxError: A process set that an application names already exists (`ERR_EXISTS`).
         """
-        folders = [node.folder(self._last + 1) for node in self.nodes if node.here]
+        folders = [node.folder(self._last + 1) for node in self.here]
         if session_wdir:
             os.mkdir(folders[0], 0o700)
         try:
@@ -343,6 +349,10 @@ class Manager:
         check_local_size(size)
         placed = self.place([app.np for app in apps], target)
         jobs = [job.job for job in self.jobs.values()]
+        # Ranks of a node are numbered through all jobs that run there.
+        taken: dict[int | None, int] = {}
+        for there in [node for other in jobs for node in other.nodes]:
+            taken[there.number] = max(taken.get(there.number, 0), (there.first or 0) + len(there.ranks))
         # Nodes without slots share the CPUs of this machine.
         crowded = size + self.running > usable_cpus()
         number = self._last + 1
@@ -354,7 +364,7 @@ class Manager:
         job = Job(
             nspace=f"{self._space}@{number}",
             apps=apps,
-            nodes=tuple([self._described(node, ranks, jobs, crowded) for node, ranks in placed]),
+            nodes=tuple([self._described(node, ranks, taken.get(node.number, 0), crowded) for node, ranks in placed]),
             session=os.getpid(),
             tmpdir=folder,
             wdir=self.wdir,
@@ -400,10 +410,7 @@ class Manager:
         slots = [(node, node.running + target.slots.get(node.hostname, len(ranks))) for node, ranks in blocks]
         return placed(sizes, slots, target.slots, mapping)
 
-    def _described(self, node: HostNode, ranks: tuple[int, ...], jobs: Iterable[Job], crowded: bool) -> Node:
-        # Ranks of a node are numbered through all jobs that run there.
-        there = [each for job in jobs for each in job.nodes if each.number == node.number]
-        first = max([(each.first or 0) + len(each.ranks) for each in there], default=0)
+    def _described(self, node: HostNode, ranks: tuple[int, ...], first: int, crowded: bool) -> Node:
         if node.slots is not None:
             # Slots beyond the number of CPUs do not keep ranks from waiting for each other.
             most = min(node.slots, node.cpus or node.slots)
@@ -522,7 +529,7 @@ class Manager:
                 pass_on(Output(proc, also, data))
 
         def pass_on(output: Output) -> None:
-            for node in self.nodes:
+            for node in (*self.here, *self.listeners):
                 try:
                     node.deliver_output(output)
                 except NotInitialized:
@@ -531,13 +538,11 @@ class Manager:
         return deliver
 
     def catch_up(self) -> None:
-        """Make the servers process the messages that their clients have sent."""
-        # The servers of the other nodes, which follow, do so without a call; there may be thousands.
-        for node in takewhile(lambda node: node.here, self.nodes):
-            try:
-                node.catch_up()
-            except NotInitialized:
-                return
+        """Make a server of libpmix, which answers pulls of output itself, pass on the requests of its clients."""
+        try:
+            self.server.session.catch_up()
+        except NotInitialized:
+            return
 
     def sink(self, number: int) -> Sink:
         """Return the sink for output to the host's stdout (1) or stderr (2)."""
@@ -571,14 +576,24 @@ class Manager:
         """Return True if a signal was sent to all processes around this one, its ranks too; note it for the nodes."""
         if self._guard is None or not self._guard.was_sent(signum):
             return False
-        for node in self.nodes:
-            if node.here:
-                node.reached.add(signum)
+        for node in self.here:
+            self.record_reached(node, signum)
         return True
+
+    def record_reached(self, node: HostNode, signum: int) -> None:
+        """Record that a resource manager has sent a signal to all processes of a node."""
+        node.reached.add(signum)
+        self._is_ended = self._is_ended or signum == signal.SIGTERM
+
+    def forget_reached(self) -> None:
+        """End ranks without waiting for a resource manager."""
+        self._is_ended = False
+        for node in self.nodes:
+            node.reached.clear()
 
     def is_being_ended(self) -> bool:
         """Return True if a resource manager has sent SIGTERM to all processes of a node: it kills them at its pace."""
-        return self.is_sent_to_all(signal.SIGTERM) or any(signal.SIGTERM in node.reached for node in self.nodes)
+        return self.is_sent_to_all(signal.SIGTERM) or self._is_ended
 
     def pass_on(self, signum: int, *, handled: bool = False) -> None:
         """Send a signal to all ranks; see `HostNode.signal`."""

@@ -127,10 +127,6 @@ class HostNode:
         """Give the server the output of a proc."""
         raise NotImplementedError
 
-    def catch_up(self) -> None:
-        """Make the server pass all earlier requests of its clients to the host."""
-        raise NotImplementedError
-
     def pending(self) -> list[Pending]:
         """Return the pending operations of the server."""
         raise NotImplementedError
@@ -147,10 +143,6 @@ class HostNode:
             signum: The signal.
             handled: Skip ranks that have no handler for it, which it might end.
         """
-        raise NotImplementedError
-
-    def remove_folder(self, job: int) -> None:
-        """Remove the folder of a finished job."""
         raise NotImplementedError
 
 
@@ -216,10 +208,6 @@ class LocalNode(HostNode):
     def deliver_output(self, output: Output) -> None:
         """Give the server the output of a proc."""
         self.server.deliver_output(output)
-
-    def catch_up(self) -> None:
-        """Make the server pass all earlier requests of its clients to the host."""
-        self.server.session.catch_up()
 
     def pending(self) -> list[Pending]:
         """Return the pending operations of the server."""

@@ -88,7 +88,6 @@ class RemoteNode(HostNode):
         known: The roster's description of it.
         lost: Why it is lost, or has left; empty while it is in the session.
         leaves: The reason that its daemon sent before it left unasked; empty if it sent none.
-        listens: Whether a client there reads the output of ranks: clients that spawn jobs or pull output.
         unreached: The servers that its daemon has not reached: name, address, reason, and for how many seconds.
         abandon: Counts the node as lost, for the given reason.
     """
@@ -102,7 +101,6 @@ class RemoteNode(HostNode):
         self.known = node
         self.lost = ""
         self.leaves = ""
-        self.listens = False
         self._at_idle: Callable[[], None] | None = None
         self._host = host
         self._exchange: Exchange | None = None
@@ -194,12 +192,8 @@ class RemoteNode(HostNode):
         self._tell(orders.RAISE, orders.VALUE.write(event))
 
     def deliver_output(self, output: Output) -> None:
-        """Send the server the output of a proc, if a client there may read it."""
-        if self.listens:
-            self._tell(orders.DELIVER, orders.PIECE.write((output.source, output.channel, output.data)))
-
-    def catch_up(self) -> None:
-        """Do nothing: messages to the server are not waited for."""
+        """Send the server the output of a proc."""
+        self._tell(orders.DELIVER, orders.PIECE.write((output.source, output.channel, output.data)))
 
     def pending(self) -> list[Pending]:
         """Return the pending operations of the server, as of the last `refresh`."""
@@ -269,9 +263,6 @@ class RemoteNode(HostNode):
         for nspace, numbers in by_job.items():
             self._tell(orders.SEND_SIGNAL, orders.SIGNAL.write((nspace, numbers, signum, handled)))
 
-    def remove_folder(self, job: int) -> None:
-        """Do nothing: the daemon removes the folder of a job."""
-
     # Requests and reports of the daemon, on the loop
 
     def asked(self, data: bytes, answer: OnAnswer) -> None:
@@ -285,7 +276,7 @@ class RemoteNode(HostNode):
         if not isinstance(op, Op):
             raise RemoteProtocolError(f"a {type(op).__name__} is not what a server asks", operation="exchange")
         if isinstance(op, IOFPull | Spawn | ToolConnected):
-            self.listens = True
+            self._host.listeners[self] = None
         self._host.upcall(self, RelayedUpcall(self.hostname, op, requestor, uid, gid, answer))
 
     def lived(self, data: bytes) -> None:
@@ -342,7 +333,7 @@ class RemoteNode(HostNode):
 
     def was_reached(self, data: bytes) -> None:
         """Record a signal that a resource manager has sent to all processes there."""
-        self.reached.add(orders.COUNT.read(data)[0])
+        self._host.record_reached(self, orders.COUNT.read(data)[0])
 
     def over(self, data: bytes) -> None:
         """Record that nothing is left here of a job's ranks, nor of the processes that they left behind."""
@@ -390,6 +381,7 @@ class RemoteNode(HostNode):
         if self.lost:
             return
         self.lost = reason
+        self._host.listeners.pop(self, None)
         awaited, self._awaited = self._awaited, {}
         for done in awaited.values():
             done((0, "", f"node {self} is lost: {reason}"))

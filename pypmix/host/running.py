@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pypmix.host.job import Application, Job, Slot
     from pypmix.host.loop import HostLoop, Loop
-    from pypmix.host.nodes import HostNode
+    from pypmix.host.nodes import HostNode, LocalNode
     from pypmix.host.output import Sink
     from pypmix.host.rank import Parent
     from pypmix.host.terms import Terms
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
         env: Mapping[str, str]
         grace: float
         nodes: tuple[HostNode, ...]
+        here: tuple[LocalNode, ...]
+        native: bool
 
         @property
         def loop(self) -> HostLoop: ...
@@ -555,7 +557,7 @@ class RunningJob:
             copy.close()
         self._open_files = []
         if self.number > 1:
-            for node in self.host.nodes:
+            for node in self.host.here:
                 node.remove_folder(self.number)
 
 
@@ -756,7 +758,7 @@ class Launch:
             rank.streams[kind] = stream
             if terms.kept:
                 stream.tap = self.host.delivery(rank.proc, kind, STDERR if terms.merged else 0)
-            else:
+            elif self.host.native:
                 stream.untapped = self.host.catch_up
 
     # Ending

@@ -143,7 +143,7 @@ class ServingManager(Manager):
             self.answer(*pulls.popleft())
 
     def catch_up(self) -> None:
-        """Answer all pulls, whose clients rely on output written since: their server did not wait for it."""
+        """Answer all pulls: the server of libpmix did not wait for that, and clients rely on output written since."""
         super().catch_up()
         self._answer_pulls()
 

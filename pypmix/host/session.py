@@ -282,6 +282,8 @@ class Fleet:
         """The last number of a node; the launcher has the number after the first nodes."""
         self.elastic = Elastic(host, self, session.obtain, session.release)
         self._daemons: dict[str, _Daemon] = {}
+        self._awaited: set[str] = set()
+        """The first daemons that have not joined."""
         self._leaving: list[_Daemon] = []
         self._secret = b""
         self._launcher: tuple[str, tuple[tuple[str, int], ...]] = (LAUNCHER, ())
@@ -307,6 +309,7 @@ class Fleet:
         self._host.next_context_id = ContextIds(f"{LAUNCHER} host").take
         self._listen(exchange)
         exchange.start()
+        self._awaited = {node.hostname for node in self.nodes}
         for node in self.nodes:
             self._start(node, exchange)
         session.follow(lambda: self._post(lambda: session.carry_out(self)))
@@ -480,7 +483,7 @@ class Fleet:
             self._loop.unwatch(daemon.started.stdout)
 
     def _come(self) -> bool:
-        return self._failed is not None or all(each.ready and each.present for each in self._daemons.values())
+        return self._failed is not None or not self._awaited
 
     # Nodes that join later, and nodes that leave
 
@@ -553,8 +556,10 @@ class Fleet:
 
     def _settle(self, daemon: _Daemon) -> None:
         """Record that a late daemon has joined once it is ready and takes part in the exchange."""
-        if daemon.joining is not None and daemon.ready and daemon.present:
-            daemon.joining.settle(daemon.node.hostname)
+        if daemon.ready and daemon.present:
+            self._awaited.discard(daemon.node.hostname)
+            if daemon.joining is not None:
+                daemon.joining.settle(daemon.node.hostname)
 
     def dismiss(self, node: RemoteNode, done: Callable[[], None]) -> None:
         """Dismiss the daemon of a node on which nothing is left of any job.
@@ -733,6 +738,7 @@ class Fleet:
         if not daemon.present:
             self._failed = self._failed or PMIxError(f"node {name}: {reason}")
         del self._daemons[name]
+        self._awaited.discard(name)
         self._forget(daemon.node)
         self._stop(daemon, reason)
         if daemon.present and not daemon.node.ends_a_job():

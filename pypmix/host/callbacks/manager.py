@@ -63,7 +63,7 @@ class HostManager(ServingManager):
         super().__init__(loop, env=env, tmpdir=tmpdir, space=space, grace=grace, limits=server.limits)
         self.offered = offered
         self.loop: Watching
-        self.nodes = (LocalNode(0, hostname, tmpdir, lambda _node: server),)
+        self.nodes = self.here = (LocalNode(0, hostname, tmpdir, lambda _node: server),)
         # The first job's folder would be the folder of the host.
         self._last = 1
         self.crossing: Crossing | None = None

@@ -173,7 +173,7 @@ class VirtualHost(ServingManager):
         super().__init__(HostCalls(clock), env={}, tmpdir=tmpdir, space=SPACE, grace=GRACE, limits=Limits())
         self.turns = Turns(self.loop.post)
         names = [f"node{number}" for number in range(nodes)]
-        self.nodes = tuple([VirtualNode(self, *each, f"{tmpdir}/{each[1]}") for each in enumerate(names)])
+        self.nodes = self.here = tuple([VirtualNode(self, *each, f"{tmpdir}/{each[1]}") for each in enumerate(names)])
         self._pace = pace
         self.hub: Hub | None = None
 
