@@ -169,7 +169,7 @@ def _checked(path: str, uid: int) -> str:
 
 def _kept(host: Manager) -> list[str]:
     """Return the folders that are never removed, nor any folder that contains one of them."""
-    found = [os.path.expanduser("~"), host.env.get("HOME", ""), host.tmpdir, host.wdir]
+    found = [os.path.expanduser("~"), host.machine.env.get("HOME", ""), host.machine.tmpdir, host.machine.wdir]
     found += [app.wdir for job in host.jobs.values() for app in job.job.apps]
     return [os.path.realpath(path) for path in found if path.startswith(os.sep)]
 

@@ -39,11 +39,12 @@ from pypmix.host.exchange.coordinator import ContextIds
 from pypmix.host.exchange.limits import MAX_MESH
 from pypmix.host.folders import temporary_folder
 from pypmix.host.loop import READ, Loop
+from pypmix.host.machine import Machine
 from pypmix.host.nodes import LocalNode, usable_cpus
 from pypmix.host.orders import FINE, PROTOCOL
 from pypmix.host.output import Sink
 from pypmix.host.preload import Arrival, files_of, moved
-from pypmix.host.running import RunningJob, end_strays
+from pypmix.host.running import RunningJob
 from pypmix.host.serving import LIVES, ServingManager
 from pypmix.host.signals import LOOK, PASSED_ON, outlive
 from pypmix.host.terms import GRACE, Terms
@@ -350,8 +351,7 @@ class Daemon(ServingManager):
         loop = Loop()
         super().__init__(
             loop,
-            env=inherited,
-            tmpdir=os.path.join(folder, f"pypmix-{label}-{os.getpid()}-{os.urandom(3).hex()}"),
+            machine=Machine(inherited, os.path.join(folder, f"pypmix-{label}-{os.getpid()}-{os.urandom(3).hex()}")),
             space=given.session,
             grace=given.grace,
             limits=Limits.of(env),
@@ -375,7 +375,7 @@ class Daemon(ServingManager):
                 limits=self.limits,
             )
 
-        self._node = LocalNode(given.number, given.node, self.tmpdir, server)
+        self._node = LocalNode(given.number, given.node, self.machine.tmpdir, server, self.machine)
         self.nodes = self.here = (self._node,)
         self._uplink = Uplink()
         self._programs: dict[str, tuple[str, ...]] = {}
@@ -383,13 +383,12 @@ class Daemon(ServingManager):
         self._relayed = given.relayed
         self._has_met = False
         self._listening = False
-        self._strays_asked: set[int] = set()
         self.at_rank_end.append(self._tell_rank_end)
         if given.warm is not None:
             from pypmix.host.forking.servers import ForkServers
 
-            self.forks = ForkServers(given.warm)
-            self.forks.watch(loop, self.fork_server_ended)
+            self.machine.forks = ForkServers(given.warm)
+            self.machine.forks.watch(loop, self.fork_server_ended)
 
     # Its life
 
@@ -539,23 +538,15 @@ class Daemon(ServingManager):
                 self._carrier.meet(name, addresses)
 
     def _close(self) -> None:
-        end_strays(self.loop, self._strays, self.patience)
+        self.machine.end_strays(self.loop, self.patience)
         for job in self.jobs.values():
             job.close()
-        if self.forks is not None:
-            self.forks.close()
+        if self.machine.forks is not None:
+            self.machine.forks.close()
         self._tell_trace()
         self._exchange.close()
         self._node.server.close()
         self.close_folder()
-
-    def _strays(self, signum: int) -> bool:
-        assert self._guard is not None
-        strays = orphans.collect(self.servants())
-        for pid in strays:
-            os.kill(pid, signum if pid in self._strays_asked else signal.SIGTERM)
-        self._strays_asked |= strays
-        return bool(strays)
 
     @property
     def ending(self) -> bool:
@@ -698,7 +689,7 @@ class Daemon(ServingManager):
         if job is None or self._leaving or any(job.rank(number) is None for number in numbers):
             raise NotFound(f"{self._node} does not run ranks of {nspace}", operation="exchange")
         begun = job.launch(numbers)
-        begun.start(job.job.apps, self._programs[nspace], self._file_limits)
+        begun.start(job.job.apps, self._programs[nspace])
         pids = tuple([(rank.proc.rank, rank.pid) for rank in begun.ranks if rank.pid])
         fault, reason = (0, "", ""), ""
         if job.unlaunched is not None:

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     class Fleet(Protocol):
         """The daemons of a launcher; see `pypmix.host.session.Fleet`."""
 
-        nodes: tuple[RemoteNode, ...]
+        @property
+        def nodes(self) -> tuple[RemoteNode, ...]: ...
 
         def add(self, nodes: Sequence[Node], done: Callable[[Mapping[str, str]], None]) -> None: ...
 
@@ -367,7 +368,7 @@ def _requested(request: str) -> tuple[Info, ...]:
 
 
 def _allocate(host: Manager, upcall: Upcall) -> None:
-    elastic = host.elastic
+    elastic = host.find_part(Elastic)
     if elastic is None:
         raise NotSupported("this job has one fixed node; start it with --host or in an allocation", operation=OPERATION)
     check_user(upcall, "change the nodes of another user's session")
@@ -375,7 +376,7 @@ def _allocate(host: Manager, upcall: Upcall) -> None:
 
 
 def _change(host: Manager, upcall: Upcall) -> None:
-    op, elastic = upcall.op, host.elastic
+    op, elastic = upcall.op, host.find_part(Elastic)
     assert isinstance(op, AllocationRequest) and elastic is not None
     for info in op.directives:
         if info.key not in KNOWN and info.flags & InfoFlags.REQUIRED:

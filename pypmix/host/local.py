@@ -10,14 +10,15 @@ import time
 from functools import partial
 
 from pypmix.clusters import check_cluster
-from pypmix.host import launch, orphans
+from pypmix.host import launch
 from pypmix.host.folders import temporary_folder
 from pypmix.host.job import Application, is_sole_proof, new_nspace
 from pypmix.host.loop import Loop
+from pypmix.host.machine import POLL, Machine
 from pypmix.host.nodes import LocalNode, check_nodes
 from pypmix.host.outcome import TIMED_OUT, Outcome, pending_text, signal_text
-from pypmix.host.placing import ANYWHERE, placed
-from pypmix.host.running import POLL, RunningJob, end_strays, patience, readable_here
+from pypmix.host.placing import ANYWHERE
+from pypmix.host.processes import readable_here
 from pypmix.host.serving import ServingManager
 from pypmix.host.signals import ENDING, LOOK, Signals
 from pypmix.host.terms import GRACE, Terms
@@ -35,22 +36,15 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import OnUpcall
     from pypmix.host.crossings import Crossings
-    from pypmix.host.elastic import Elastic
     from pypmix.host.feeding import Feed
     from pypmix.host.forking.servers import ForkServers
     from pypmix.host.joining import Joining
     from pypmix.host.mapping import Mapping
-    from pypmix.host.nodes import HostNode, Wrap
-    from pypmix.host.placing import Target
-    from pypmix.host.rank import Rank
-    from pypmix.host.running import Launch
-    from pypmix.host.session import Fleet, NodeSession
+    from pypmix.host.nodes import Wrap
+    from pypmix.host.running import RunningJob
+    from pypmix.host.session import NodeSession
     from pypmix.host.tracing.write import TraceFile
     from pypmix.host.trying import Fault
-    from pypmix.standard.types import Proc
-
-REFRESH = 2.0
-"""Seconds that daemons have to report the pending operations of their nodes."""
 
 HANG = 2.0
 """Seconds after which Ctrl-C names the procs that are missing in a collective."""
@@ -115,6 +109,8 @@ class LocalHost(ServingManager):
         broken: An internal fault that ends all jobs; None unless one occurs.
     """
 
+    machine_class = Machine
+
     def __init__(
         self,
         apps: Sequence[Application],
@@ -153,8 +149,7 @@ class LocalHost(ServingManager):
         name = f"pypmix-{label}-{os.getpid()}-{os.urandom(3).hex()}"
         super().__init__(
             Loop(),
-            env=inherited,
-            tmpdir=os.path.join(temporary_folder(inherited), name),
+            machine=self.machine_class(inherited, os.path.join(temporary_folder(inherited), name)),
             space=_check_nspace(nspace) or new_nspace(is_sole_proof(engine)),
             grace=grace,
             limits=Limits.of(os.environ) if limits is None else limits,
@@ -162,7 +157,6 @@ class LocalHost(ServingManager):
         )
         self.loop: Loop
         self.native = engine == "native"
-        self._mapping = mapping if mapping is None or remote is not None else mapping.replace(crowded=True)
         self._fill = fill
         self._own_forks = False
         self.trace = trace
@@ -189,30 +183,35 @@ class LocalHost(ServingManager):
                 limits=self.limits,
             )
 
+        tmpdir = self.machine.tmpdir
         names = [hostname] if nodes == 1 else [f"node{number}" for number in range(nodes)]
-        folders = [self.tmpdir if nodes == 1 else os.path.join(self.tmpdir, name) for name in names]
-        self._fleet: Fleet | None = None
+        folders = [tmpdir if nodes == 1 else os.path.join(tmpdir, name) for name in names]
         if remote is None:
-            self.here = tuple([LocalNode(number, name, folders[number], server) for number, name in enumerate(names)])
+            self.here = tuple(
+                [LocalNode(number, name, folders[number], server, self.machine) for number, name in enumerate(names)]
+            )
             self.nodes = self.here
+            self.site.mapping = mapping.replace(crowded=True) if mapping is not None else self.site.mapping
         else:
             from pypmix.host.session import LAUNCHER, Fleet
 
-            self._fleet = Fleet(self, remote, self._space, self.loop, trace)
-            own = LocalNode(len(self._fleet.nodes), LAUNCHER, self.tmpdir, server, 0)
+            self.site = fleet = Fleet(self, remote, self._space, self.loop, trace, mapping)
+            self._parts[type(fleet.elastic)] = fleet.elastic
+            own = LocalNode(len(fleet.nodes), LAUNCHER, tmpdir, server, self.machine, 0)
             self.here = (own,)
-            self.nodes = (own, *self._fleet.nodes)
+            self.nodes = (own, *fleet.nodes)
+        self._first: RunningJob | None = None
         self._given: tuple[tuple[Application, ...], Terms] = tuple(apps), terms or Terms()
         self._faults = tuple(faults)
-        if self._fleet is None:
+        if self.site.has_slots:
             self._settle_size()
-            self._make_first()
-        elif all(node.slots is not None for node in self._fleet.session.nodes):
-            # Refuse a job that does not fit before anything is started.
-            self._settle_size()
-            self.place([app.np for app in self._given[0]], ANYWHERE)
         elif not fill:
             self._check_faults()
+        if self.site.complete:
+            self._make_first()
+        elif self.site.has_slots:
+            # Refuse a job that does not fit before anything is started.
+            self.site.place([app.np for app in self._given[0]], ANYWHERE)
         self._over: list[RunningJob] = []
         self._feed: Feed | None = None
         self.broken: Exception | None = None
@@ -222,7 +221,6 @@ class LocalHost(ServingManager):
         self._impatient = False
         self._stopping = False
         """Whether SIGINT has been sent."""
-        self._asked: set[int] = set()
 
     # Differences from other managers: the host is finished when all jobs are
 
@@ -233,7 +231,8 @@ class LocalHost(ServingManager):
 
     def patience(self) -> Callable[[], bool]:
         """Return a predicate that is true while the grace lasts, which starts now; a second SIGINT ends the grace."""
-        return patience(self.grace, lambda: self._impatient)
+        lasts = super().patience()
+        return lambda: not self._impatient and lasts()
 
     def unwritable(self, error: OSError) -> None:
         """End all jobs: output can no longer be written."""
@@ -242,53 +241,6 @@ class LocalHost(ServingManager):
             self.end(128 + signal.SIGPIPE, "")
         else:
             self.end(1, f"the ranks' output cannot be written: {error.strerror}")
-
-    def program(self, app: Application) -> str:
-        """Return the path of the program of an application; with daemons, its name, which they resolve."""
-        return super().program(app) if self._fleet is None else app.program or app.argv[0]
-
-    def refresh(self, done: Callable[[], None]) -> None:
-        """Collect the pending operations of nodes that daemons serve, and call a function then."""
-        if self._fleet is None:
-            done()
-        else:
-            self._fleet.refresh(done, REFRESH)
-
-    @property
-    def elastic(self) -> Elastic | None:
-        """The object that adds and removes nodes while jobs run; None if the nodes are fixed."""
-        return None if self._fleet is None else self._fleet.elastic
-
-    @property
-    def room(self) -> int:
-        """The number of CPUs, or slots, that no rank has yet."""
-        if self._fleet is None:
-            return super().room
-        return sum([max(0, (node.slots or 0) - node.running) for node in self.nodes])
-
-    @property
-    def mapping(self) -> Mapping:
-        """The rules by which ranks are placed for a job that gives none."""
-        return self._mapping or super().mapping
-
-    def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[int, ...]]]:
-        """Place the ranks of a job: in blocks on simulated nodes, by their slots on others.
-
-        Raises:
-            OverflowError: There is no room for them.
-        """
-        if self._fleet is None:
-            return super().place(sizes, target)
-        usable = [(node, node.slots) for node in target.nodes or self.nodes if node.slots]
-        return placed(sizes, usable, target.slots, target.mapping or self.mapping)
-
-    def launch_of(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> Launch:
-        """Make a launch of ranks of a job."""
-        if self._fleet is None:
-            return super().launch_of(job, ranks, terms, held)
-        from pypmix.host.remote import RemoteLaunch
-
-        return RemoteLaunch(job, ranks, terms, held)
 
     def broke(self, error: Exception) -> None:
         """Record an internal fault that keeps a job from ending, and end all jobs."""
@@ -331,23 +283,16 @@ class LocalHost(ServingManager):
 
     # Running
 
-    def lose_node(self, name: str, reason: str) -> bool:
-        """Lose a node that a daemon serves; return True if there are such nodes."""
-        if self._fleet is None:
-            return False
-        self._fleet.lose(name, reason)
-        return True
-
     def _settle_size(self) -> None:
         """Fill the nodes, if requested: their slots are known by now."""
         apps, terms = self._given
         if self._fill:
             self._fill = False
-            nodes = self.nodes if self._fleet is None else [node for node in self._fleet.nodes if node.slots]
-            each = self.mapping.each
+            nodes = [node for node in self.site.nodes if node.slots != 0]
+            each = self.site.mapping.each
             size = each * len(nodes) if each else sum([node.slots or 0 for node in nodes])
             self._given = ((apps[0].replace(np=size or apps[0].np),), terms)
-            if self._fleet is not None:
+            if any(node.slots for node in nodes):
                 why = f"{each} on each node" if each else "one for each slot"
                 text = f"{size} rank{'s' if size != 1 else ''}, {why}; -n says otherwise"
                 self.sink(2).write(None, f"pypmix run: {text}\n".encode())
@@ -357,25 +302,13 @@ class LocalHost(ServingManager):
         if self._faults:
             from pypmix.host.trying import check
 
-            there = [node.hostname for node in (self.nodes if self._fleet is None else self._fleet.nodes)]
+            there = [node.hostname for node in self.site.nodes]
             check(self._faults, sum([app.np for app in self._given[0]]), there)
 
     def _make_first(self) -> None:
         apps, terms = self._given
         self._first = self.make(apps, terms, None)
         self.job = self._first.job
-
-    def make(
-        self, apps: tuple[Application, ...], terms: Terms, parent: Proc | None, target: Target = ANYWHERE
-    ) -> RunningJob:
-        """Return a job that is placed on nodes, to `begin`.
-
-        Raises:
-            OverflowError: There is no room for it, or not all nodes have joined yet.
-        """
-        if self._fleet is not None and not self._fleet.complete:
-            raise OverflowError("the nodes of this session have not all come yet")
-        return super().make(apps, terms, parent, target)
 
     @property
     def wake_fd(self) -> int:
@@ -412,8 +345,7 @@ class LocalHost(ServingManager):
             sys.setswitchinterval(SWITCH)
         try:
             programs = [self.program(app) for app in self._given[0]]
-            size = sum([app.np for app in self._given[0]])
-            self.make_room(size if self._fleet is None else size + 2 * len(self._fleet.nodes))
+            self.make_room(sum([app.np for app in self._given[0]]))
             if signals is not None:
                 signals.take()
             try:
@@ -423,8 +355,8 @@ class LocalHost(ServingManager):
         finally:
             if signals is not None:
                 signals.restore()
-            if self._file_limits is not None:
-                launch.restore_descriptor_limit(0, self._file_limits)
+            if self.machine.former_limits is not None:
+                launch.restore_descriptor_limit(0, self.machine.former_limits)
             self.loop.close()
             sys.setswitchinterval(interval)
         return self._outcome or self._partial or Outcome(0)
@@ -435,35 +367,24 @@ class LocalHost(ServingManager):
         if isinstance(warm, str):
             raise TypeError(f"warm is True, or the names of modules in a list, not the string {warm!r:.80}")
         if isinstance(warm, ForkServers):
-            self.forks = warm
+            self.machine.forks = warm
         else:
-            self.forks, self._own_forks = ForkServers(() if isinstance(warm, bool) else tuple(warm)), True
+            self.machine.forks, self._own_forks = ForkServers(() if isinstance(warm, bool) else tuple(warm)), True
 
     def _run(self, programs: list[str]) -> None:
         self.open_folder()
-        if self.forks is not None and self._fleet is None:
-            self.forks.watch(self.loop, self.fork_server_ended)
-            for app, program in zip(self._given[0], programs, strict=True):
-                # They import while the servers open.
-                self.forks.prepare(app, program, self.env, self.wdir or os.sep, self.tmpdir)
+        self.site.warm_up(self._given[0], programs)
         for node in self.here if len(self.here) > 1 else ():
             os.mkdir(node.tmpdir, 0o700)
         if len(self.here) > 1 and self._joining is None:
             self._crossings = self.crossings()
         for node in self.here:
             node.server.open()
-        if self._fleet is not None:
-            self._crossings = self._fleet.open()
-            if self._ended_all:
-                return
-            if self._fill:
-                # Their daemons have reported their numbers of CPUs.
-                try:
-                    self._settle_size()
-                except ValueError as error:
-                    raise OverflowError(str(error)) from None
-                self.make_room(sum([app.np for app in self._given[0]]))
-            self._make_first()
+        self._crossings = self.site.open() or self._crossings
+        if self._ended_all:
+            return
+        if self._first is None:
+            self._settle_late()
         if self._joining is not None:
             from pypmix.host.crossings import Crossings
 
@@ -472,22 +393,38 @@ class LocalHost(ServingManager):
         if self._timeout is not None:
             self.due = time.monotonic() + self._timeout
             self.loop.later(self._timeout, self._timed_out)
-        if self._own_process and self._fleet is None:
-            orphans.adopt()
+        if self._own_process:
+            self.site.adopt()
         if self.trace is not None:
             self.trace.attend(self.nodes, self.jobs, self.loop)
             self.at_rank_end.append(self.trace.rank_ended)
-        self.begin(self._first, programs)
-        if self._faults:
-            from pypmix.host.trying import arrange
-
-            self._first.when_started(lambda: arrange(self, self._first, self._faults))
-        self._feed_input()
+        self._begin_first(programs)
         self.loop.run(lambda: not self.jobs or self.broken is not None)
         if self.broken is not None:
             raise self.broken
-        self._sweep()
+        if self._own_process:
+            self.site.end_strays(self.loop)
         self._hand_over()
+
+    def _settle_late(self) -> None:
+        """Make the first job; if it fills the nodes, their daemons have reported their numbers of CPUs."""
+        if self._fill:
+            try:
+                self._settle_size()
+            except ValueError as error:
+                raise OverflowError(str(error)) from None
+            self.make_room(sum([app.np for app in self._given[0]]))
+        self._make_first()
+
+    def _begin_first(self, programs: list[str]) -> None:
+        first = self._first
+        assert first is not None
+        self.begin(first, programs)
+        if self._faults:
+            from pypmix.host.trying import arrange
+
+            first.when_started(lambda: arrange(self, first, self._faults))
+        self._feed_input(first)
 
     def crossings(self) -> Crossings:
         """Make the crossings of the servers of several simulated nodes."""
@@ -495,10 +432,10 @@ class LocalHost(ServingManager):
 
         return Crossings(self)
 
-    def _feed_input(self) -> None:
+    def _feed_input(self, first: RunningJob) -> None:
         """Pass on this process's input to ranks that have not inherited it."""
-        terms = self._first.terms
-        inputs = [rank.input for rank in self._first.ranks if rank.input is not None]
+        terms = first.terms
+        inputs = [rank.input for rank in first.ranks if rank.input is not None]
         if terms.pushed or not inputs:
             return
         if readable_here(0):
@@ -512,7 +449,7 @@ class LocalHost(ServingManager):
     def _timed_out(self) -> None:
         if self._ended_all:
             return
-        self.refresh(self._end_in_time)
+        self.site.refresh(self._end_in_time)
 
     def _end_in_time(self) -> None:
         from pypmix.host.report import unfinished
@@ -525,9 +462,9 @@ class LocalHost(ServingManager):
     def _interrupted(self, signum: int) -> None:
         if signum == signal.SIGTSTP:
             self.pass_on(signal.SIGSTOP)
-            self._away(True)
+            self.site.away(True)
             os.kill(os.getpid(), signal.SIGSTOP)
-            self._away(False)
+            self.site.away(False)
             self.pass_on(signal.SIGCONT)
         elif signum == signal.SIGCONT:
             self.pass_on(signum)
@@ -542,19 +479,19 @@ class LocalHost(ServingManager):
             if not reached:
                 self.pass_on(signum, handled=signum == signal.SIGUSR1)
                 if signum == signal.SIGUSR1:
-                    self.refresh(self._report)
+                    self.site.refresh(self._report)
             return
         if not reached and signum in (signal.SIGINT, signal.SIGQUIT):
             # A user at a terminal does not wait for a resource manager.
             self.forget_reached()
-        if self._fleet is not None and not self._fleet.complete:
+        if not self.site.complete:
             self._stop(signum)
         elif signum == signal.SIGINT and (self._stopping or self._all_end()):
             self._stop_at_once(signum)
         elif signum == signal.SIGINT:
             # The user may be waiting for a pending operation: name it.
             self._stopping = True
-            self.refresh(lambda: self._stop(signum))
+            self.site.refresh(lambda: self._stop(signum))
         elif not self._all_end():
             self._stop(signum)
 
@@ -575,10 +512,6 @@ class LocalHost(ServingManager):
 
         self.loop.later(IMPATIENT_SECONDS, give_up)
 
-    def _away(self, going: bool) -> None:
-        if self._fleet is not None:
-            self._fleet.away(going)
-
     def _stop(self, signum: int) -> None:
         lines = [f"ended by {signal_text(signum)}"]
         if self._stopping:
@@ -590,22 +523,6 @@ class LocalHost(ServingManager):
         from pypmix.host.report import report
 
         self.sink(2).write(None, f"pypmix run: {printable_lines(report(self, self.who))}\n".encode())
-
-    def _sweep(self) -> None:
-        """End the processes that have left the jobs' process groups."""
-        # With daemons, the children of this process belong to the roster.
-        if self._own_process and self._fleet is None:
-            end_strays(self.loop, self._strays, self.patience)
-
-    def _strays(self, signum: int) -> bool:
-        """Send a signal to the processes left behind, 0 for none; return True if there are any."""
-        assert self._guard is not None
-        strays = orphans.collect(self.servants())
-        for pid in strays:
-            # The end of one makes orphans of its children, so new ones may appear at any time.
-            os.kill(pid, signum if pid in self._asked else signal.SIGTERM)
-        self._asked |= strays
-        return bool(strays)
 
     def _hand_over(self) -> None:
         """Pass on the last of the output; for jobs that were ended, only as long as the grace."""
@@ -627,16 +544,15 @@ class LocalHost(ServingManager):
             job.close()
         if self._crossings is not None:
             self._crossings.close()
-        if self._fleet is not None:
-            self._fleet.close()
+        self.site.close()
         for node in self.here:
             node.server.close()
         if self.trace is not None:
             self.trace.close()
-        if self.forks is not None:
-            self.forks.unwatch()
+        if self.machine.forks is not None:
+            self.machine.forks.unwatch()
             if self._own_forks:
-                self.forks.close()
+                self.machine.forks.close()
         self.close_folder()
 
 

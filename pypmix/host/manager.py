@@ -8,21 +8,16 @@ left; the servers know it for some seconds longer, since the last messages of it
 from __future__ import annotations
 
 import os
-import signal
 from functools import partial
 from itertools import count
 
-from pypmix.engine.faults import fault
-from pypmix.host import launch
-from pypmix.host.folders import remove, working_directory
-from pypmix.host.guard import Guard
+from pypmix.host.folders import remove
 from pypmix.host.job import Job, Node, check_local_size
 from pypmix.host.loop import Turns
-from pypmix.host.mapping import Mapping
-from pypmix.host.nodes import in_blocks, usable_cpus
-from pypmix.host.output import Sink
-from pypmix.host.placing import ANYWHERE, placed
-from pypmix.host.running import Launch, RunningJob, patience
+from pypmix.host.nodes import usable_cpus
+from pypmix.host.placing import ANYWHERE
+from pypmix.host.running import JobHost, RunningJob
+from pypmix.host.sites import Site
 from pypmix.standard import statuses
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
@@ -34,68 +29,21 @@ from pypmix.standard.types import RANK_WILDCARD, Proc, decimal
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
-    from collections.abc import Mapping as Variables
-    from typing import Any, Protocol
+    from typing import Any
 
     from pypmix.arguments import Procs
     from pypmix.engine.base import Upcall
     from pypmix.engine.common import Pending
-    from pypmix.host.forking.servers import ForkServer, ForkServers
     from pypmix.host.job import Application
     from pypmix.host.loop import Cancellable, HostLoop
-    from pypmix.host.nodes import HostNode, LocalNode
-    from pypmix.host.outcome import Outcome
-    from pypmix.host.placing import Target, Wanted
+    from pypmix.host.machine import Machine
+    from pypmix.host.nodes import HostNode
+    from pypmix.host.placing import Target
     from pypmix.host.rank import Rank
+    from pypmix.host.running import Joint, Launch, Share
     from pypmix.host.terms import Terms
-    from pypmix.server import Server
     from pypmix.standard.limits import Limits
-    from pypmix.standard.ops import Notification, Output
-
-    class Growing(Protocol):
-        """Makes nodes join and leave; see `pypmix.host.elastic.Elastic`."""
-
-        def grow(self, wanted: Wanted, done: Callable[[str, PMIxError | None], None], request: str = "", /) -> None: ...
-
-        def shrink(
-            self,
-            names: Sequence[str],
-            end_ranks: bool,
-            done: Callable[[], None],
-            request: str = "",
-            asker: str = "",
-            /,
-        ) -> None: ...
-
-        def nodes_of(self, granted: str, /) -> tuple[str, ...]: ...
-
-        def when_begun(self, call: Callable[[], None], /) -> None: ...
-
-        def idle(self, number: int, /) -> list[str]: ...
-
-    class Joint(Protocol):
-        """The operations that servers of several nodes carry out together.
-
-        `prompt`: whether its methods may be called on any thread, and are called at once.
-        """
-
-        prompt: bool
-
-        def answer(self, node: HostNode, upcall: Upcall, /) -> bool: ...
-
-        def register(self, job: RunningJob, /) -> None: ...
-
-        def deregister(self, nspace: str, /) -> None: ...
-
-        def connected(self, node: HostNode, proc: Proc, /) -> None: ...
-
-        def finalized(self, node: HostNode, proc: Proc, /) -> None: ...
-
-        def departed(self, node: HostNode, proc: Proc, /) -> None: ...
-
-        def pending(self) -> list[Pending]: ...
-
-        def close(self) -> None: ...
+    from pypmix.standard.ops import Notification
 
 
 P = TypeVar("P")
@@ -107,31 +55,22 @@ FIRST_CONTEXT_ID = 1 << 32
 """The first context id that a host assigns; a server that completes a group alone begins at 1."""
 
 
-class Manager:
+class Manager(JobHost):
     """Runs jobs on nodes.
 
     Args:
         loop: The loop on whose thread everything happens.
-        env: The environment that ranks inherit.
-        tmpdir: Its folder, made by `open_folder`.
+        machine: Its processes on this machine.
         space: The beginning of the nspaces of its jobs, before `@` and their number.
         grace: Seconds that ranks have between the request to end and SIGKILL.
         limits: The resources that one peer may use.
         cluster: The name of the cluster that its jobs are given; empty for none.
 
     Attributes:
+        site: The nodes on which it places ranks.
         turns: The work done on behalf of procs, on the loop's thread.
-        jobs: The jobs that are not finished, by nspace.
-        nodes: The nodes.
-        here: The nodes whose servers are in this process.
-        listeners: The other nodes on which a client may read the output of ranks.
-        native: Whether its server uses libpmix.
-        forks: The fork servers for ranks that run Python programs; None if every rank is started separately.
         due: The time at which the limit of all jobs ends, by `time.monotonic`; None without a limit.
-        wdir: The folder for jobs that name no other folder.
         next_context_id: Returns a context id that no other group of the session has; from any thread.
-        at_rank_end: Called with the job and the rank when a rank has ended.
-        at_job_end: Called with a job when nothing of it is left.
         at_departure: Called with a proc, a rank or a tool, that has finalized or lost its connection.
     """
 
@@ -139,41 +78,25 @@ class Manager:
         self,
         loop: HostLoop,
         *,
-        env: Variables[str, str],
-        tmpdir: str,
+        machine: Machine,
         space: str,
         grace: float,
         limits: Limits,
         cluster: str = "",
     ) -> None:
-        self.loop = loop
+        super().__init__(loop, grace)
         self.turns = Turns(loop.post)
-        self.env = env
-        self.tmpdir = tmpdir
-        self.grace = grace
+        self.machine = machine
+        self.site = Site(self, machine)
         self.limits = limits
-        self.wdir = working_directory()
-        self.jobs: dict[str, RunningJob] = {}
-        self.nodes: tuple[HostNode, ...] = ()
-        self.here: tuple[LocalNode, ...] = ()
-        self.listeners: dict[HostNode, None] = {}
-        self.native = False
-        self._is_ended = False
-        """Whether a resource manager has sent SIGTERM to all processes of a node."""
         self.due: float | None = None
         self.next_context_id: Callable[[], int] = partial(next, count(FIRST_CONTEXT_ID))
-        self.at_rank_end: list[Callable[[RunningJob, Rank], None]] = []
-        self.at_job_end: list[Callable[[RunningJob], None]] = []
         self.at_departure: list[Callable[[Proc], None]] = []
         self._space = space
         self._cluster = cluster
         self._last = 0
         self._crossings: Joint | None = None
         self._parts: dict[type, Any] = {}
-        self._sinks: dict[int, Sink] = {}
-        self._guard: Guard | None = None
-        self.forks: ForkServers | None = None
-        self._file_limits: tuple[int, int] | None = None
         self._lingering: dict[str, Cancellable] = {}
         self._psets: dict[str, tuple[str, Procs]] = {}
         """The process sets: the nspace of the job that each belongs to, and its members."""
@@ -186,24 +109,9 @@ class Manager:
         return False
 
     @property
-    def elastic(self) -> Growing | None:
-        """The object that adds and removes nodes while jobs run; None if the nodes are fixed."""
-        return None
-
-    @property
     def space(self) -> str:
         """The beginning of the nspaces of its jobs."""
         return self._space
-
-    @property
-    def running(self) -> int:
-        """The number of ranks that run, of all jobs."""
-        return sum([job.running for job in self.jobs.values()])
-
-    @property
-    def server(self) -> Server:
-        """The server of the first node."""
-        return self.nodes[0].server
 
     @property
     def next_folder(self) -> str:
@@ -226,10 +134,6 @@ class Manager:
         except NotInitialized:
             return []
 
-    def refresh(self, done: Callable[[], None]) -> None:
-        """Collect the pending operations of nodes that other processes serve, and call a function then."""
-        done()
-
     def soon(self, function: Callable[[], None]) -> None:
         """Schedule a call on the loop's thread; callable on any thread, and ignored if the host has closed."""
         try:
@@ -247,17 +151,17 @@ class Manager:
             get_logger("pypmix.host").exception("%s could not be answered", upcall.op.name)
             upcall.fail(error)
 
-    @property
-    def room(self) -> int:
-        """The number of CPUs, or slots, that no rank has yet."""
-        return max(0, usable_cpus() - self.running)
-
     def part(self, kind: Callable[[Manager], P]) -> P:
         """Return this manager's one object of a class; it is made with the manager as its argument on first use."""
         found: P | None = self._parts.get(kind)  # type: ignore[call-overload]
         if found is None:
             # Another thread may have been first.
             found = self._parts.setdefault(kind, kind(self))  # type: ignore[call-overload]
+        return found
+
+    def find_part(self, kind: Callable[..., P]) -> P | None:
+        """Return this manager's one object of a class, if it exists."""
+        found: P | None = self._parts.get(kind)  # type: ignore[call-overload]
         return found
 
     def has_run(self, nspace: str) -> bool:
@@ -344,10 +248,16 @@ class Manager:
         parent: Proc | None,
         target: Target = ANYWHERE,
     ) -> RunningJob:
-        """Return a job that is placed on nodes, to `begin`."""
+        """Return a job that is placed on nodes, to `begin`.
+
+        Raises:
+            OverflowError: There is no room for it, or not all nodes have joined yet.
+        """
+        if not self.site.complete:
+            raise OverflowError("not all nodes of this session have joined yet")
         size = sum([app.np for app in apps])
         check_local_size(size)
-        placed = self.place([app.np for app in apps], target)
+        placed = self.site.place([app.np for app in apps], target)
         jobs = [job.job for job in self.jobs.values()]
         # Ranks of a node are numbered through all jobs that run there.
         taken: dict[int | None, int] = {}
@@ -367,7 +277,7 @@ class Manager:
             nodes=tuple([self._described(node, ranks, taken.get(node.number, 0), crowded) for node, ranks in placed]),
             session=os.getpid(),
             tmpdir=folder,
-            wdir=self.wdir,
+            wdir=self.machine.wdir,
             parent=parent,
             first=max([job.first + job.size for job in jobs], default=0),
             others=self.running,
@@ -377,38 +287,9 @@ class Manager:
         homes = {rank: node for node, ranks in placed for rank in ranks}
         return RunningJob(self, job, number, terms, homes, "" if number == 1 else str(number))
 
-    def launch_of(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> Launch:
-        """Make a launch of ranks of a job."""
-        return Launch(job, ranks, terms, held)
-
-    @property
-    def mapping(self) -> Mapping:
-        """The rules by which ranks are placed for a job that gives none."""
-        return Mapping(crowded=True)
-
-    def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[int, ...]]]:
-        """Place the ranks of a job on nodes, and return the nodes that hold ranks, each with its ranks.
-
-        The nodes share the CPUs of this machine: each has as many slots as make the blocks even.
-
-        Args:
-            sizes: The number of ranks of each of its applications.
-            target: The placement that the job requests.
-
-        Raises:
-            OverflowError: There is no room for them.
-        """
-        size = sum(sizes)
-        blocks = in_blocks(size, target.nodes or self.nodes)
-        mapping = target.mapping or self.mapping
-        if mapping == Mapping(crowded=True) and not target.slots:
-            return blocks
-        if not mapping.crowded and size > self.room:
-            raise OverflowError(f"{size} procs, and {self.room} CPUs without one")
-        if not target.slots:
-            mapping = mapping.replace(crowded=True)
-        slots = [(node, node.running + target.slots.get(node.hostname, len(ranks))) for node, ranks in blocks]
-        return placed(sizes, slots, target.slots, mapping)
+    def share(self, launch: Launch, node: HostNode, ranks: list[Rank]) -> Share:
+        """Make the share of a launch on a node."""
+        return self.site.share(launch, node, ranks)
 
     def _described(self, node: HostNode, ranks: tuple[int, ...], first: int, crowded: bool) -> Node:
         if node.slots is not None:
@@ -419,9 +300,7 @@ class Manager:
 
     def make_room(self, ranks: int) -> None:
         """Make room for the descriptors of this many further ranks."""
-        open_files = 0 if not self.jobs else 2 * self.running
-        limits = launch.raise_descriptor_limit(self.running + ranks, open_files)
-        self._file_limits = self._file_limits or limits
+        self.machine.make_room(self.running + ranks + 2 * self.site.connections, 2 * self.running if self.jobs else 0)
 
     def register(self, job: RunningJob) -> None:
         """Make a job known to the servers.
@@ -471,13 +350,11 @@ class Manager:
 
             link(job.job.apps, job.job.tmpdir)
         self.started(job)
-        job.launch(range(job.job.size)).start(job.job.apps, programs, self._file_limits)
+        job.launch(range(job.job.size)).start(job.job.apps, programs)
 
     def program(self, app: Application) -> str:
         """Return the path of the program of an application."""
-        if app.wdir and not os.path.isdir(app.wdir):
-            raise FileNotFoundError(2, launch.NO_FOLDER, app.wdir)
-        return launch.find_program(app.program or app.argv[0], app.environment(self.env), app.wdir)
+        return self.site.program(app)
 
     def define_process_set(self, name: str, members: Procs, *, job: str = "") -> None:
         """Define a process set on all nodes; see `pypmix.Server.define_process_set`.
@@ -513,114 +390,17 @@ class Manager:
             except NotInitialized:
                 return
 
-    def delivery(self, proc: Proc, channel: int, also: int = 0) -> Callable[[bytes], None]:
-        """Return a function that gives the servers a piece of a rank's output, and empty data at its end.
-
-        Args:
-            proc: The rank.
-            channel: The channel of the output.
-            also: A channel without output, which ends with this one.
-        """
-        from pypmix.standard.ops import Output
-
-        def deliver(data: bytes) -> None:
-            pass_on(Output(proc, channel, data))
-            if also and not data:
-                pass_on(Output(proc, also, data))
-
-        def pass_on(output: Output) -> None:
-            for node in (*self.here, *self.listeners):
-                try:
-                    node.deliver_output(output)
-                except NotInitialized:
-                    return
-
-        return deliver
-
-    def catch_up(self) -> None:
-        """Make a server of libpmix, which answers pulls of output itself, pass on the requests of its clients."""
-        try:
-            self.server.session.catch_up()
-        except NotInitialized:
-            return
-
-    def sink(self, number: int) -> Sink:
-        """Return the sink for output to the host's stdout (1) or stderr (2)."""
-        if number not in self._sinks:
-            other = self._sinks.get(3 - number)
-            # Two sinks on one pipe would write into each other's lines.
-            same = other is not None and os.path.sameopenfile(1, 2)
-            self._sinks[number] = other if other is not None and same else Sink(self.loop, number, self.unwritable)
-        return self._sinks[number]
-
-    def unwritable(self, error: OSError) -> None:
-        """Report that output can no longer be written."""
-        get_logger("pypmix.host").error("the output of processes cannot be written any more: %s", error.strerror)
-
-    def guard_group(self, group: int) -> None:
-        """Make sure that a process group is ended even if this process is killed."""
-        assert self._guard is not None
-        self._guard.add(group)
-
-    def forget_groups(self, groups: Iterable[int]) -> None:
-        """Stop guarding process groups, which are empty."""
-        assert self._guard is not None
-        for group in groups:
-            self._guard.remove(group)
-
-    def patience(self) -> Callable[[], bool]:
-        """Return a predicate that is true while the grace lasts, which starts now."""
-        return patience(self.grace, lambda: False)
-
-    def is_sent_to_all(self, signum: int) -> bool:
-        """Return True if a signal was sent to all processes around this one, its ranks too; note it for the nodes."""
-        if self._guard is None or not self._guard.was_sent(signum):
-            return False
-        for node in self.here:
-            self.record_reached(node, signum)
-        return True
-
-    def record_reached(self, node: HostNode, signum: int) -> None:
-        """Record that a resource manager has sent a signal to all processes of a node."""
-        node.reached.add(signum)
-        self._is_ended = self._is_ended or signum == signal.SIGTERM
-
-    def forget_reached(self) -> None:
-        """End ranks without waiting for a resource manager."""
-        self._is_ended = False
-        for node in self.nodes:
-            node.reached.clear()
-
-    def is_being_ended(self) -> bool:
-        """Return True if a resource manager has sent SIGTERM to all processes of a node: it kills them at its pace."""
-        return self.is_sent_to_all(signal.SIGTERM) or self._is_ended
-
     def pass_on(self, signum: int, *, handled: bool = False) -> None:
         """Send a signal to all ranks; see `HostNode.signal`."""
         for job in list(self.jobs.values()):
             job.send(signum, handled=handled)
-
-    def broke(self, error: Exception) -> None:
-        """Report an internal fault that keeps a job from ending."""
-        fault("a step of a job", error)
-
-    def outcome_corrected(self, former: Outcome, outcome: Outcome) -> None:
-        """Replace an outcome: the request that ended a job arrived after the end of the rank that sent it."""
-
-    def job_failed(self, job: RunningJob) -> None:
-        """End the jobs that a failed job has spawned."""
-        assert job.outcome is not None
-        for child in list(self.jobs.values()):
-            if child.job.parent is not None and child.job.parent.nspace == job.nspace and not child.terms.separate:
-                child.end(job.outcome.code, f"{child} was ended because {job} failed, which had spawned it")
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
         """Deregister a rank that has ended, and call `at_rank_end`."""
         rank.node.deregister_client(rank.proc)
         if self._crossings is not None:
             self._crossings.departed(rank.node, rank.proc)
-        for function in self.at_rank_end:
-            function(job, rank)
+        super().rank_ended(job, rank)
 
     def job_over(self, job: RunningJob) -> None:
         """Close a job of which only output may be left."""
@@ -631,11 +411,6 @@ class Manager:
         self.drop_psets(job.nspace)
         self._lingering[job.nspace] = self.loop.later(LINGER, lambda: self.forget(job))
         self.tell_end(job)
-
-    def tell_end(self, job: RunningJob) -> None:
-        """Call `at_job_end` after all ranks of a job have ended."""
-        for function in self.at_job_end:
-            function(job)
 
     def forget(self, job: RunningJob) -> None:
         """Deregister a job from the servers."""
@@ -671,76 +446,13 @@ class Manager:
             if chosen:
                 job.abort(chosen, code, reason, caller)
 
-    # Processes
-
-    def start_process(
-        self,
-        app: Application,
-        program: str,
-        argv: tuple[str, ...],
-        env: Variables[str, str],
-        files: tuple[int, int, int],
-    ) -> tuple[ForkServer | None, int]:
-        """Start a process: fork it if it can be forked and this host has fork servers.
-
-        Args:
-            app: The application of the process.
-            program: The path of its program.
-            argv: Its command line.
-            env: Its whole environment.
-            files: The descriptors to give it as its standard input, output and error.
-
-        Returns:
-            The fork server that is its parent, or None if this process is; and its pid.
-
-        Raises:
-            OSError: It cannot be started.
-        """
-        forks = self.forks
-        found = None if forks is None else forks.prepare(app, program, self.env, self.wdir or os.sep, self.tmpdir)
-        if found is None:
-            return None, launch.spawn(program, argv, env, files, app.wdir)
-        server = found[1]
-        return server, server.start(found[0].start(argv, env, app.wdir, server.session), files)
-
-    def fork_server(self, app: Application) -> ForkServer | None:
-        """Return the fork server of an application, started if necessary; None if the application has none.
-
-        Raises:
-            OSError: Its program does not exist, or the fork server cannot be started.
-        """
-        if self.forks is None:
-            return None
-        found = self.forks.prepare(app, self.program(app), self.env, self.wdir or os.sep, self.tmpdir)
-        return None if found is None else found[1]
-
-    def fork_server_ended(self, server: ForkServer) -> None:
-        """End the jobs with running ranks of a fork server that has ended early."""
-        for job in list(self.jobs.values()):
-            if any(rank.alive and rank.forked is server for rank in job.ranks):
-                job.end(1, f"{server.end()}{job.others(None)}")
-
-    def servants(self) -> set[int]:
-        """Return the pids of the children of this process that belong to no job."""
-        found = set() if self._guard is None else {self._guard.pid}
-        return found if self.forks is None else found | self.forks.pids
-
-    # The folder, and its guard
-
     def open_folder(self) -> None:
         """Make the host's folder, and start the guard that removes it and ends all jobs if this process is killed."""
-        try:
-            os.mkdir(self.tmpdir, 0o700)
-        except OSError as error:
-            text = f"{error.strerror}: the folder of this run cannot be made; TMPDIR may name another place"
-            raise OSError(error.errno, text, self.tmpdir) from None
-        self._guard = Guard(self.tmpdir, self.grace)
+        self.machine.open(self.grace)
 
     def close_folder(self) -> None:
         """Release the resources that jobs needed, once the servers are closed."""
         for sink in self._sinks.values():
             sink.abandon()
         self._sinks.clear()
-        remove(self.tmpdir)
-        if self._guard is not None:
-            self._guard.dismiss()
+        self.machine.close()

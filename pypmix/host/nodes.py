@@ -4,42 +4,27 @@ from __future__ import annotations
 
 import math
 import os
-import signal
-import time
 
-from pypmix.host import launch
 from pypmix.host.folders import remove_job
 from pypmix.standard.errors import NotSupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Protocol
 
     from pypmix.arguments import Procs
     from pypmix.engine.base import OnUpcall
     from pypmix.engine.common import Pending
     from pypmix.host.job import Job
+    from pypmix.host.machine import Machine
     from pypmix.host.terms import Terms
     from pypmix.server import Server
     from pypmix.standard.ops import Notification, Output
     from pypmix.standard.types import Proc
 
-    class Process(Protocol):
-        """A rank that runs; see `pypmix.host.rank.Rank`."""
-
-        proc: Proc
-        pid: int
-
     Wrap = Callable[[OnUpcall, str], OnUpcall]
 
 MAX_NODES = 256
-
-PACE = 0.25
-"""Seconds to wait for a rank that was signalled to end, if the server takes losses of clients one at a time."""
-
-MOST_PACED = 1.5
-"""Seconds after which the remaining ranks are ended at once."""
 
 CGROUPS = "/sys/fs/cgroup"
 
@@ -135,16 +120,6 @@ class HostNode:
         """Return its troubles, a line each, for a person."""
         return []
 
-    def signal(self, ranks: Sequence[Process], signum: int, handled: bool = False) -> None:
-        """Send a signal to ranks that run on it, and to the processes that they have started.
-
-        Args:
-            ranks: The ranks.
-            signum: The signal.
-            handled: Skip ranks that have no handler for it, which it might end.
-        """
-        raise NotImplementedError
-
 
 class LocalNode(HostNode):
     """A node whose server and processes belong to this process.
@@ -154,6 +129,7 @@ class LocalNode(HostNode):
         hostname: Its name.
         tmpdir: Its temporary folder, which is made with the first job on it.
         server: Makes its server, given the node; to be opened.
+        machine: The processes of this process on this machine; simulated nodes share it.
         slots: See `HostNode`.
     """
 
@@ -163,9 +139,11 @@ class LocalNode(HostNode):
         hostname: str,
         tmpdir: str,
         server: Callable[[LocalNode], Server],
+        machine: Machine,
         slots: int | None = None,
     ) -> None:
         super().__init__(number, hostname, tmpdir, slots)
+        self.machine = machine
         self._server = server(self)
 
     @property
@@ -212,24 +190,6 @@ class LocalNode(HostNode):
     def pending(self) -> list[Pending]:
         """Return the pending operations of the server."""
         return self.server.pending()
-
-    def signal(self, ranks: Sequence[Process], signum: int, handled: bool = False) -> None:
-        """Send a signal to the process groups of ranks.
-
-        If the server takes losses of clients one at a time only, each rank gets a moment to end before the next one.
-        """
-        ending = signum in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
-        end = time.monotonic() + MOST_PACED
-        for rank in ranks:
-            if handled and not launch.handles(rank.pid, signum):
-                continue
-            paced = ending and time.monotonic() < end and self.server.session.settle()
-            launch.signal_group(rank.pid, signum)
-            if signum in (signal.SIGTERM, signal.SIGINT):
-                # A stopped process does not handle it before it continues.
-                launch.signal_group(rank.pid, signal.SIGCONT)
-            if paced:
-                launch.wait_for_end(rank.pid, PACE)
 
     def remove_folder(self, job: int) -> None:
         """Remove the folder of a finished job."""

@@ -132,7 +132,7 @@ def _program(host: Manager, job: RunningJob, number: int) -> str:
     app = job.job.apps[number]
     name = app.program or app.argv[0]
     try:
-        return find_program(name, app.environment(host.env), app.wdir)
+        return find_program(name, app.environment(host.machine.env), app.wdir)
     except OSError:
         # It existed when the job was started.
         return name
@@ -268,7 +268,7 @@ def _physical(_asked: Asked) -> Value:
 
 
 def _slots(asked: Asked) -> Value:
-    return Value.unchecked(codes.UINT32, asked.host.room)
+    return Value.unchecked(codes.UINT32, asked.host.site.room)
 
 
 def _spawning(_asked: Asked) -> Value:
@@ -380,7 +380,7 @@ KEYS: dict[str, Answer] = {
 def _query(host: Manager, upcall: Upcall) -> None:
     assert isinstance(upcall.op, QueryInfo)
     if any(pending.KEY in query.keys for query in upcall.op.queries):
-        host.refresh(lambda: host.answer_with(_answer, upcall))
+        host.site.refresh(lambda: host.answer_with(_answer, upcall))
     else:
         _answer(host, upcall)
 

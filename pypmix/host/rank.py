@@ -6,30 +6,11 @@ from pypmix.host.outcome import signal_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Protocol
-
     from pypmix.host.feeding import Input
+    from pypmix.host.forking.servers import ForkServer
     from pypmix.host.nodes import HostNode
     from pypmix.host.output import Stream
     from pypmix.standard.types import Proc
-
-    class Starter(Protocol):
-        """The interface of a launch that its ranks use."""
-
-        over: bool
-
-        def rank_ended(self, rank: Rank, /) -> None: ...
-
-    class Parent(Protocol):
-        """The interface of a fork server that its ranks use."""
-
-        @property
-        def is_running(self) -> bool: ...
-
-        def read_exit(self, pid: int, /) -> tuple[int | None, int, bool] | None: ...
-
-        def collect(self, pids: Iterable[int], /) -> None: ...
 
 
 STARTED, CONNECTED, FINALIZED = "started", "connected", "finalized"
@@ -49,7 +30,6 @@ class Rank:
             process gets it or the process group.
         stage: Its stage in PMIx.
         lost: Whether its connection has ended without a finalize: it may be about to end itself.
-        launch: The launch that it belongs to.
         streams: The streams that read its output, by `IOFChannel`.
         input: The writer of its standard input; None if this host does not feed it.
         code: Its exit code; None while it runs, and if a signal ended it.
@@ -69,7 +49,6 @@ class Rank:
         "input",
         "killer",
         "label",
-        "launch",
         "lost",
         "node",
         "over",
@@ -85,14 +64,13 @@ class Rank:
         self.proc = proc
         self.label = label
         self.node = node
-        self.forked: Parent | None = None
+        self.forked: ForkServer | None = None
         self.alive = False
         self.over = False
         self.pid = 0
         self.pidfd = -1
         self.stage = STARTED
         self.lost = False
-        self.launch: Starter | None = None
         self.streams: dict[int, Stream] = {}
         self.input: Input | None = None
         self.code: int | None = None

@@ -27,8 +27,7 @@ from pypmix.host.feeding import Input
 from pypmix.host.launch import is_missing
 from pypmix.host.nodes import HostNode
 from pypmix.host.orders import FINE
-from pypmix.host.outcome import listed
-from pypmix.host.running import Launch, vital
+from pypmix.host.running import Share, vital
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.ops import IOFPull, Op, Spawn, ToolConnected
 from pypmix.standard.types import RANK_WILDCARD
@@ -42,12 +41,11 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.codec import Field
     from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.job import Application, Job
-    from pypmix.host.nodes import Process
     from pypmix.host.orders import Fault
     from pypmix.host.output import Sink, Stream
     from pypmix.host.placing import Node
     from pypmix.host.rank import Rank
-    from pypmix.host.running import RunningJob
+    from pypmix.host.running import Launch
     from pypmix.host.serving import ServingManager
     from pypmix.host.terms import Terms
     from pypmix.standard.ops import Notification, Output
@@ -93,7 +91,7 @@ class RemoteNode(HostNode):
     """
 
     def __init__(self, host: ServingManager, number: int, node: Node) -> None:
-        super().__init__(number, node.name, host.tmpdir, node.slots or 0)
+        super().__init__(number, node.name, host.machine.tmpdir, node.slots or 0)
         self.cpus = node.cpus
         self._counts_cpus = node.slots is None
         self.names = tuple(dict.fromkeys((*self.names, *node.addresses)))
@@ -107,13 +105,13 @@ class RemoteNode(HostNode):
         self._described: dict[str, Fault | None] = {}
         self._awaited: dict[str, Callable[[Fault], None]] = {}
         self._pending: list[Pending] = []
-        self.abandon: Callable[[str], None] = self.lose
+        self.abandon: Callable[[str], object] = self.lose
         self.unreached: tuple[tuple[str, str, str, float], ...] = ()
         self._probing = self._mute = False
         self._silent = 0
         self._answered = time.monotonic()
 
-    def open(self, exchange: Exchange, abandon: Callable[[str], None]) -> None:
+    def open(self, exchange: Exchange, abandon: Callable[[str], object]) -> None:
         """Take part in the exchange with its daemon.
 
         Args:
@@ -140,7 +138,8 @@ class RemoteNode(HostNode):
 
         self._exchange.request(self.hostname, topic, data, answered, timeout=timeout)
 
-    def _tell(self, topic: str, data: bytes) -> None:
+    def tell(self, topic: str, data: bytes) -> None:
+        """Send the daemon a message that it does not answer."""
         if self._exchange is not None and not self.lost:
             self._exchange.tell(self.hostname, topic, data)
 
@@ -174,26 +173,26 @@ class RemoteNode(HostNode):
         """Order the daemon to forget a job."""
         self._described.pop(nspace, None)
         self._awaited.pop(nspace, None)
-        self._tell(orders.FORGET_JOB, orders.NAMED.write((nspace,)))
+        self.tell(orders.FORGET_JOB, orders.NAMED.write((nspace,)))
 
     def deregister_client(self, proc: Proc) -> None:
         """Do nothing: the node's server was the first to know that the rank has ended."""
 
     def define_process_set(self, name: str, members: Procs) -> None:
         """Define a process set."""
-        self._tell(orders.DEFINE, orders.PSET.write((name, proc_tuple(members))))
+        self.tell(orders.DEFINE, orders.PSET.write((name, proc_tuple(members))))
 
     def delete_process_set(self, name: str) -> None:
         """Delete a process set."""
-        self._tell(orders.DELETE, orders.NAMED.write((name,)))
+        self.tell(orders.DELETE, orders.NAMED.write((name,)))
 
     def notify(self, event: Notification) -> None:
         """Raise an event for the clients of the server."""
-        self._tell(orders.RAISE, orders.VALUE.write(event))
+        self.tell(orders.RAISE, orders.VALUE.write(event))
 
     def deliver_output(self, output: Output) -> None:
         """Send the server the output of a proc."""
-        self._tell(orders.DELIVER, orders.PIECE.write((output.source, output.channel, output.data)))
+        self.tell(orders.DELIVER, orders.PIECE.write((output.source, output.channel, output.data)))
 
     def pending(self) -> list[Pending]:
         """Return the pending operations of the server, as of the last `refresh`."""
@@ -255,14 +254,6 @@ class RemoteNode(HostNode):
                 lines.append(f"{apart(self.hostname, name, where, reason)} for {seconds:.0f} s; {TRY_INTERFACE}")
         return lines
 
-    def signal(self, ranks: Sequence[Process], signum: int, handled: bool = False) -> None:
-        """Send a signal to the process groups of ranks."""
-        by_job: dict[str, list[int]] = {}
-        for rank in ranks:
-            by_job.setdefault(rank.proc.nspace, []).append(rank.proc.rank)
-        for nspace, numbers in by_job.items():
-            self._tell(orders.SEND_SIGNAL, orders.SIGNAL.write((nspace, numbers, signum, handled)))
-
     # Requests and reports of the daemon, on the loop
 
     def asked(self, data: bytes, answer: OnAnswer) -> None:
@@ -313,7 +304,7 @@ class RemoteNode(HostNode):
     def _taken(self, size: int) -> None:
         self._unacknowledged += size
         if self._unacknowledged >= ACKNOWLEDGED:
-            self._tell(orders.TAKEN, orders.COUNT.write((self._unacknowledged,)))
+            self.tell(orders.TAKEN, orders.COUNT.write((self._unacknowledged,)))
             self._unacknowledged = 0
 
     _unacknowledged = 0
@@ -324,7 +315,7 @@ class RemoteNode(HostNode):
         rank = self._rank(proc)
         if rank is not None and rank.alive:
             rank.code, rank.signum, rank.dumped = code, signum, dumped
-            self._host.jobs[proc.nspace].ended_there([rank])
+            self._host.jobs[proc.nspace].ranks_ended((rank,))
 
     def will_leave(self, data: bytes) -> None:
         """Record the reason for which its daemon leaves unasked."""
@@ -340,8 +331,8 @@ class RemoteNode(HostNode):
         (nspace,) = orders.NAMED.read(data)
         job = self._host.jobs.get(nspace)
         for launch in () if job is None else list(job.launches):
-            if isinstance(launch, RemoteLaunch):
-                launch.over_on(self)
+            if launch.holds(self):
+                launch.share_over(launch.shares[self])
         self.check_idle()
 
     def when_idle(self, done: Callable[[], None]) -> None:
@@ -354,7 +345,7 @@ class RemoteNode(HostNode):
         if self._at_idle is None:
             return
         launches = [launch for job in self._host.jobs.values() for launch in job.launches]
-        if not any(isinstance(launch, RemoteLaunch) and launch.holds(self) for launch in launches):
+        if not any(launch.holds(self) for launch in launches):
             done, self._at_idle = self._at_idle, None
             done()
 
@@ -364,16 +355,13 @@ class RemoteNode(HostNode):
 
     def ends_a_job(self) -> bool:
         """Return True if the loss of the node ends a job, since ranks of it run here."""
-        return any(
-            job.outcome is None
-            and not job.terms.keep_going
-            and any(rank.node is self and rank.alive for rank in job.ranks)
-            for job in self._host.jobs.values()
-        )
+        jobs = [job for job in self._host.jobs.values() if job.outcome is None and not job.terms.keep_going]
+        shares = [each.shares[self] for job in jobs for each in job.launches if self in each.shares]
+        return any(rank.alive for share in shares for rank in share.ranks)
 
     def dismiss(self) -> None:
         """Order the daemon to leave: nothing is left of any job's ranks here."""
-        self._tell(orders.LEAVE, b"")
+        self.tell(orders.LEAVE, b"")
         self.lose("it has left the session")
 
     def lose(self, reason: str) -> None:
@@ -386,10 +374,10 @@ class RemoteNode(HostNode):
         for done in awaited.values():
             done((0, "", f"node {self} is lost: {reason}"))
         for job in list(self._host.jobs.values()):
-            _lost_with(job, self, reason)
             for launch in list(job.launches):
-                if isinstance(launch, RemoteLaunch):
-                    launch.over_on(self)
+                share = launch.shares.get(self)
+                if isinstance(share, RemoteShare):
+                    share.lose(reason)
         self.check_idle()
 
 
@@ -448,158 +436,105 @@ class RemoteInput(Input):
             done()
 
 
-class RemoteLaunch(Launch):
-    """Ranks that daemons start.
+class RemoteShare(Share):
+    """The ranks of a launch on a node that a daemon serves, which has a share of its own for them.
 
     Args:
-        job: The job.
-        ranks: Its ranks, none of which runs.
-        terms: The terms of their output and input.
-        held: See `Launch`.
+        starter: The launch.
+        node: The node.
+        ranks: Its ranks there.
     """
 
-    def __init__(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> None:
-        super().__init__(job, ranks, terms, held)
-        self._nodes: dict[RemoteNode, list[Rank]] = {}
+    node: RemoteNode
+
+    def __init__(self, starter: Launch, node: RemoteNode, ranks: list[Rank]) -> None:
+        super().__init__(starter, node, ranks)
+        self._is_busy = False
+        """Whether the daemon was ordered to start the ranks and has not reported that nothing is left of them."""
         for rank in ranks:
-            assert isinstance(rank.node, RemoteNode)
-            self._nodes.setdefault(rank.node, []).append(rank)
-            if terms.stdin in (RANK_WILDCARD, rank.proc.rank):
-                rank.input = RemoteInput(rank.node, rank.proc)
-            self.connect_outputs(rank, _from_elsewhere)
-        self._answers = 0
-        self._fault: Fault = FINE
-        self._reason = ""
-        self._busy: set[RemoteNode] = set()
-        """The nodes that were ordered to start ranks and have not reported that nothing is left of them."""
+            if starter.terms.stdin in (RANK_WILDCARD, rank.proc.rank):
+                rank.input = RemoteInput(node, rank.proc)
+            starter.connect_outputs(rank, _from_elsewhere)
 
-    def start(self, apps: Sequence[Application], programs: Sequence[str], limits: tuple[int, int] | None) -> None:
-        """Start the ranks, once all nodes have the description of the job."""
-        for node in self._nodes:
-            node.when_described(self.job.nspace, lambda fault, node=node: self._described(node, fault))  # type: ignore[misc]
+    def prepare(self) -> None:
+        """Wait until the daemon has the description of the job, and has found its programs."""
+        self.node.when_described(self.launch.job.nspace, self._described)
 
-    @vital
-    def _described(self, node: RemoteNode, fault: Fault) -> None:
-        self._answers += 1
-        if fault != FINE and not self._reason:
-            self._fault, self._reason = fault, _told(fault, node.hostname)
-        if self._answers < len(self._nodes):
-            return
-        self._answers = 0
-        if self._reason:
-            self._fail()
-        elif self.job.outcome is not None:
-            self._begun()
-        else:
-            self._busy = set(self._nodes)
-            for each, ranks in self._nodes.items():
-                self._order(each, ranks)
+    def _described(self, fault: Fault) -> None:
+        refused = fault != FINE
+        self.launch.share_prepared(self._failure(fault, _text(fault, self.node.hostname)) if refused else None)
 
-    def _order(self, node: RemoteNode, ranks: list[Rank]) -> None:
-        def answered(data: bytes, error: PMIxError | None) -> None:
-            self._started(node, ranks, data, error)
-
-        for rank in ranks:
+    def start(self, _apps: Sequence[Application], _programs: Sequence[str]) -> None:
+        """Order the daemon to start the ranks, which run the applications of the description."""
+        self._is_busy = True
+        for rank in self.ranks:
             # Later messages to them follow this order.
             rank.alive = True
-            self._count(node, 1)
-        numbers = [rank.proc.rank for rank in ranks]
-        node.ask(orders.START_RANKS, orders.START.write((self.job.nspace, numbers)), answered)
-        for rank in ranks:
+        self.launch.count(self.node, len(self.ranks))
+        numbers = [rank.proc.rank for rank in self.ranks]
+        self.node.ask(orders.START_RANKS, orders.START.write((self.launch.job.nspace, numbers)), self._started)
+        for rank in self.ranks:
             if isinstance(rank.input, RemoteInput):
                 rank.input.open()
 
-    def _count(self, node: RemoteNode, more: int) -> None:
-        self._running += more
-        self.job.running += more
-        node.running += more
-
     @vital
-    def _started(self, node: RemoteNode, ranks: list[Rank], data: bytes, error: PMIxError | None) -> None:
-        """Record the pids of the ranks that a node has started; the ranks of a lost node end."""
+    def _started(self, data: bytes, error: PMIxError | None) -> None:
+        """Record the pids of the ranks that the daemon has started; the ranks of a lost node end."""
         try:
             pids, fault, reason = orders.STARTED.read(data) if error is None else ((), FINE, "")
         except RemoteProtocolError as problem:
             pids, fault, reason = (), FINE, str(problem)
         if error is not None:
-            _lost_with(self.job, node, error.detail)
+            self._lose_ranks(error.detail)
         by_rank = dict(pids)
-        for rank in ranks:
+        for rank in self.ranks:
             rank.pid = by_rank.get(rank.proc.rank, 0)
             if rank.alive and not rank.pid:
                 rank.alive = False
-                self._count(node, -1)
+                self.launch.count(self.node, -1)
                 if rank.input is not None:
                     rank.input.close()
-        if reason and not self._reason:
-            self._fault, self._reason = fault, f"{reason} on {node}"
         if not by_rank:
-            self._busy.discard(node)
-        self._answers += 1
-        if self._answers < len(self._nodes):
-            return
-        if self._reason:
-            self._fail()
-        else:
-            self._begun()
+            self._is_busy = False
+            self.launch.share_over(self)
+        self.launch.share_started(self._failure(fault, f"{reason} on {self.node}") if reason else None)
+        self.node.check_idle()
 
-    def _fail(self) -> None:
-        number, text, path = self._fault
-        error = OSError(number, text, path or None) if number else OSError(self._reason)
-        names = {os.path.basename(app.program or app.argv[0]) for app in self.job.job.apps}
-        self.failed(error, self._reason, os.path.basename(error.filename or "") in names or is_missing(error))
-        self._begun()
+    def _failure(self, fault: Fault, reason: str) -> tuple[OSError, str, bool]:
+        """Return the arguments of `Launch.failed`."""
+        number, text, path = fault
+        error = OSError(number, text, path or None) if number else OSError(reason)
+        names = {os.path.basename(app.program or app.argv[0]) for app in self.launch.job.job.apps}
+        return error, reason, os.path.basename(error.filename or "") in names or is_missing(error)
 
-    def _begun(self) -> None:
-        """End the start: all ranks that are to run are running."""
-        self.unstarted = False
-        if not self._running:
-            self._last_ended()
-        self.job.started()
-        for node in self._nodes:
-            node.check_idle()
+    def signal(self, ranks: Sequence[Rank], signum: int, handled: bool = False) -> None:
+        numbers = [rank.proc.rank for rank in ranks]
+        signal_ = self.launch.job.nspace, numbers, signum, handled
+        self.node.tell(orders.SEND_SIGNAL, orders.SIGNAL.write(signal_))
 
-    def holds(self, node: RemoteNode) -> bool:
-        """Return True if a part of it is on a node, or is about to be."""
-        return node in self._busy or (self.unstarted and node in self._nodes)
-
-    def awaited(self) -> str:
-        """Return the things that the launch waits for although none of its ranks runs, as a text; empty for nothing."""
-        names = listed([node.hostname for node in self._nodes if self.holds(node)])
-        if not names or (self._running and not self.unstarted):
-            return ""
-        return (
-            f"{'its ranks have started' if self.unstarted else 'nothing is left of its ranks'}: no word yet of {names}"
-        )
+    def sweep(self) -> None:
+        """Wait for the daemon's report that nothing is left, unless it has started nothing."""
+        if not self._is_busy:
+            self.launch.share_over(self)
 
     def give_up(self) -> None:
-        """Stop waiting for nodes that have not reported the end of processes killed there."""
-        for node in [node for node in self._nodes if self.holds(node)]:
-            node.abandon("it has not reported that its ranks have ended")
+        """Lose the node, which has not reported the end of processes killed there."""
+        self.node.abandon("it has not reported that its ranks have ended")
 
-    def over_on(self, node: RemoteNode) -> None:
-        """Record that nothing of it is left on a node."""
-        self._busy.discard(node)
-        if not self._busy and self._swept:
-            self._sweep()
+    def lose(self, reason: str) -> None:
+        """End the ranks with their node."""
+        self._lose_ranks(reason)
+        self._is_busy = False
+        if not self.launch.unstarted:
+            self.launch.share_over(self)
 
-    @vital
-    def _sweep(self) -> None:
-        """Finish the launch, whose ranks have all ended, when all nodes have reported that nothing is left."""
-        if not self._busy and not self.over:
-            self.over = True
-            self.job.launch_over(self)
-            self.changed()
-
-
-def _lost_with(job: RunningJob, node: RemoteNode, reason: str) -> None:
-    """End the ranks of a job on a lost node."""
-    ranks = [rank for rank in job.ranks if rank.node is node and rank.alive]
-    for rank in ranks:
-        rank.signum = signal.SIGKILL
-        rank.fate = f"was lost with node {node}: {reason}"
-    if ranks:
-        job.ended_there(ranks)
+    def _lose_ranks(self, reason: str) -> None:
+        alive = [rank for rank in self.ranks if rank.alive]
+        for rank in alive:
+            rank.signum = signal.SIGKILL
+            rank.fate = f"was lost with node {self.node}: {reason}"
+        if alive:
+            self.launch.job.ranks_ended(alive)
 
 
 def apart(node: str, other: str, where: str, reason: str) -> str:
@@ -622,7 +557,7 @@ def _read(field: Field[Fault], data: bytes, error: PMIxError | None, node: str) 
     return 0, "", f"node {node}: {error.detail}"
 
 
-def _told(fault: Fault, node: str) -> str:
+def _text(fault: Fault, node: str) -> str:
     """Return a text with the reason why a node cannot run a job."""
     number, text, path = fault
     if not number:

@@ -1,17 +1,18 @@
 """A job while it runs: its processes, from their start until the last process that they left behind has ended.
 
-A `RunningJob` is the state that a host keeps of one of its jobs; a `Launch` is a set of its ranks started together.
-`pypmix run` has one launch for each job. A `Host` may start the ranks of a job in several, and leave some to others.
+A `RunningJob` is the state that a host keeps of one of its jobs; a `Launch` is a set of its ranks started together, and
+a `Share` is the part of a launch on one node. `pypmix run` has one launch for each job. A `Host` may start the ranks of
+a job in several, and leave some to others.
 
-All of it happens on the thread of the host's loop:
+Only shares differ between nodes: `pypmix.host.processes` starts the ranks of a node in this process, and
+`pypmix.host.remote` orders a daemon to start them, whose own share does. All of it happens on the thread of the host's
+loop:
 
-1. `Launch.start` starts the ranks, each in a separate process group.
-2. The kernel reports the end of a rank by its pidfd (`look`); without pidfds the job polls. The rank stays a zombie, so
-   that neither its pid nor its process group is given to another process.
+1. Each share is prepared; if one cannot run its ranks, none starts. Then all shares start their ranks.
+2. A share reports the end of a rank.
 3. A rank that has failed is judged (`_judge`): depending on the terms of the job it ends the job, or is only recorded.
-4. When the last rank of a launch has ended, and the launch is not held, it is swept: the processes that its ranks left
-   in their process groups get SIGTERM, and SIGKILL after the grace. The kernel does not report that a process group is
-   empty, so this is polled. A `Host` holds a launch until its `async with` block is left.
+4. When the last rank of a launch has ended, and the launch is not held, its shares end the processes that their ranks
+   left behind. A `Host` holds a launch until its `async with` block is left.
 5. With its last launch the job is finished (`job_over` of the host).
 """
 
@@ -21,88 +22,56 @@ import os
 import signal
 import time
 
-from pypmix.host import launch, orphans
+from pypmix.engine.faults import fault
 from pypmix.host.cascades import CAUSE, Reader, summary
-from pypmix.host.loop import READ
+from pypmix.host.launch import is_missing
+from pypmix.host.machine import KILLED_SECONDS, POLL
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, TIMED_OUT, Outcome, listed
-from pypmix.host.output import Copy, Stream, channel
+from pypmix.host.output import Copy, Sink, Stream
 from pypmix.host.rank import Rank
+from pypmix.standard.errors import NotInitialized
 from pypmix.standard.logtext import get_logger
-from pypmix.standard.types import RANK_WILDCARD, Proc
+from pypmix.standard.types import Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
     from typing import Protocol
 
-    from pypmix.host.job import Application, Job, Slot
-    from pypmix.host.loop import HostLoop, Loop
+    from pypmix.engine.base import Upcall
+    from pypmix.engine.common import Pending
+    from pypmix.host.forking.servers import ForkServer
+    from pypmix.host.job import Application, Job
+    from pypmix.host.loop import HostLoop
     from pypmix.host.nodes import HostNode, LocalNode
-    from pypmix.host.output import Sink
-    from pypmix.host.rank import Parent
     from pypmix.host.terms import Terms
     from pypmix.server import Server
+    from pypmix.standard.ops import Output
 
-    class Keeper(Protocol):
-        """The interface of a job's manager that the job uses."""
+    class Joint(Protocol):
+        """The operations that servers of several nodes carry out together.
 
-        env: Mapping[str, str]
-        grace: float
-        nodes: tuple[HostNode, ...]
-        here: tuple[LocalNode, ...]
-        native: bool
+        `prompt`: whether its methods may be called on any thread, and are called at once.
+        """
 
-        @property
-        def loop(self) -> HostLoop: ...
+        prompt: bool
 
-        def program(self, app: Application, /) -> str: ...
+        def answer(self, node: HostNode, upcall: Upcall, /) -> bool: ...
 
-        def start_process(
-            self,
-            app: Application,
-            program: str,
-            argv: tuple[str, ...],
-            env: Mapping[str, str],
-            files: tuple[int, int, int],
-            /,
-        ) -> tuple[Parent | None, int]: ...
+        def register(self, job: RunningJob, /) -> None: ...
 
-        def sink(self, number: int, /) -> Sink: ...
+        def deregister(self, nspace: str, /) -> None: ...
 
-        def delivery(self, proc: Proc, channel: int, also: int = 0, /) -> Callable[[bytes], None]: ...
+        def connected(self, node: HostNode, proc: Proc, /) -> None: ...
 
-        def catch_up(self) -> None: ...
+        def finalized(self, node: HostNode, proc: Proc, /) -> None: ...
 
-        def launch_of(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool, /) -> Launch: ...
+        def departed(self, node: HostNode, proc: Proc, /) -> None: ...
 
-        def guard_group(self, group: int, /) -> None: ...
+        def pending(self) -> list[Pending]: ...
 
-        def forget_groups(self, groups: Iterable[int], /) -> None: ...
+        def close(self) -> None: ...
 
-        def patience(self) -> Callable[[], bool]: ...
-
-        def is_being_ended(self) -> bool: ...
-
-        def is_sent_to_all(self, signum: int, /) -> bool: ...
-
-        def unwritable(self, error: OSError, /) -> None: ...
-
-        def broke(self, error: Exception, /) -> None: ...
-
-        def rank_ended(self, job: RunningJob, rank: Rank, /) -> None: ...
-
-        def job_failed(self, job: RunningJob, /) -> None: ...
-
-        def outcome_corrected(self, former: Outcome, outcome: Outcome, /) -> None: ...
-
-        def job_over(self, job: RunningJob, /) -> None: ...
-
-        def tell_end(self, job: RunningJob, /) -> None: ...
-
-
-KILLED_SECONDS = 5.0
-"""Seconds that processes have to end after SIGKILL, and nodes to report that nothing is left: the kernel may block a
-process in a system call forever, and a daemon may be such a process."""
 
 INTERRUPT_GRACE = 1.0
 """Seconds after which a forwarded SIGINT, which a rank inside a C call never handles, becomes SIGTERM."""
@@ -110,14 +79,8 @@ INTERRUPT_GRACE = 1.0
 SPREAD = 1.0
 """Seconds that a resource manager has to send SIGTERM to all nodes of a job that it ends."""
 
-POLL = 0.01
-"""Seconds between polls of states that the kernel does not report."""
-
 DYING = 10
 """The number of polls for the end of a rank whose connection has ended."""
-
-UNKNOWN = 255
-"""The exit code of a process that other code of this program has collected."""
 
 STDOUT = 2
 STDERR = 4
@@ -131,13 +94,173 @@ _log = get_logger("pypmix.host")
 def vital(step: Callable[..., None]) -> Callable[..., None]:
     """Make a fault in a step end the host: without the step its job would never finish, and all would wait for it."""
 
-    def guarded(self: RunningJob | Launch, *arguments: object) -> None:
+    def guarded(self: RunningJob | Launch | Share, *arguments: object) -> None:
         try:
             step(self, *arguments)
         except Exception as error:
             self.host.broke(error)
 
     return guarded
+
+
+class JobHost:
+    """The host of running jobs: its nodes, its output, and the steps that follow the ends of ranks and jobs.
+
+    Args:
+        loop: The loop on whose thread everything happens.
+        grace: Seconds that ranks have between the request to end and SIGKILL.
+
+    Attributes:
+        nodes: The nodes.
+        here: The nodes whose servers are in this process.
+        listeners: The other nodes on which a client may read the output of ranks.
+        native: Whether its server uses libpmix.
+        jobs: The jobs that are not finished, by nspace.
+        at_rank_end: Called with the job and the rank when a rank has ended.
+        at_job_end: Called with a job when nothing of it is left.
+    """
+
+    def __init__(self, loop: HostLoop, grace: float) -> None:
+        self.loop = loop
+        self.grace = grace
+        self.nodes: tuple[HostNode, ...] = ()
+        self.here: tuple[LocalNode, ...] = ()
+        self.listeners: dict[HostNode, None] = {}
+        self.native = False
+        self.jobs: dict[str, RunningJob] = {}
+        self.at_rank_end: list[Callable[[RunningJob, Rank], None]] = []
+        self.at_job_end: list[Callable[[RunningJob], None]] = []
+        self._sinks: dict[int, Sink] = {}
+        self._is_ended = False
+        """Whether a resource manager has sent SIGTERM to all processes of a node."""
+
+    @property
+    def server(self) -> Server:
+        """The server of the first node."""
+        return self.nodes[0].server
+
+    @property
+    def running(self) -> int:
+        """The number of ranks that run, of all jobs."""
+        return sum([job.running for job in self.jobs.values()])
+
+    def share(self, launch: Launch, node: HostNode, ranks: list[Rank]) -> Share:
+        """Make the share of a launch on a node."""
+        raise NotImplementedError
+
+    def program(self, app: Application) -> str:
+        """Return the path of the program of an application."""
+        raise NotImplementedError
+
+    # Output
+
+    def delivery(self, proc: Proc, channel: int, also: int = 0) -> Callable[[bytes], None]:
+        """Return a function that gives the servers a piece of a rank's output, and empty data at its end.
+
+        Args:
+            proc: The rank.
+            channel: The channel of the output.
+            also: A channel without output, which ends with this one.
+        """
+        from pypmix.standard.ops import Output
+
+        def deliver(data: bytes) -> None:
+            pass_on(Output(proc, channel, data))
+            if also and not data:
+                pass_on(Output(proc, also, data))
+
+        def pass_on(output: Output) -> None:
+            for node in (*self.here, *self.listeners):
+                try:
+                    node.deliver_output(output)
+                except NotInitialized:
+                    return
+
+        return deliver
+
+    def catch_up(self) -> None:
+        """Make a server of libpmix, which answers pulls of output itself, pass on the requests of its clients."""
+        try:
+            self.server.session.catch_up()
+        except NotInitialized:
+            return
+
+    def sink(self, number: int) -> Sink:
+        """Return the sink for output to the host's stdout (1) or stderr (2)."""
+        if number not in self._sinks:
+            other = self._sinks.get(3 - number)
+            # Two sinks on one pipe would write into each other's lines.
+            same = other is not None and os.path.sameopenfile(1, 2)
+            self._sinks[number] = other if other is not None and same else Sink(self.loop, number, self.unwritable)
+        return self._sinks[number]
+
+    def unwritable(self, error: OSError) -> None:
+        """Report that output can no longer be written."""
+        _log.error("the output of processes cannot be written any more: %s", error.strerror)
+
+    # Ends
+
+    def patience(self) -> Callable[[], bool]:
+        """Return a predicate that is true while the grace lasts, which starts now."""
+        end = time.monotonic() + self.grace
+        return lambda: time.monotonic() < end
+
+    def is_sent_to_all(self, signum: int) -> bool:
+        """Return True if a signal was sent to all processes around this one, its ranks too; note it for the nodes."""
+        if not self.here[0].machine.was_sent(signum):
+            return False
+        for node in self.here:
+            self.record_reached(node, signum)
+        return True
+
+    def record_reached(self, node: HostNode, signum: int) -> None:
+        """Record that a resource manager has sent a signal to all processes of a node."""
+        node.reached.add(signum)
+        self._is_ended = self._is_ended or signum == signal.SIGTERM
+
+    def forget_reached(self) -> None:
+        """End ranks without waiting for a resource manager."""
+        self._is_ended = False
+        for node in self.nodes:
+            node.reached.clear()
+
+    def is_being_ended(self) -> bool:
+        """Return True if a resource manager has sent SIGTERM to all processes of a node: it kills them at its pace."""
+        return self.is_sent_to_all(signal.SIGTERM) or self._is_ended
+
+    def broke(self, error: Exception) -> None:
+        """Report an internal fault that keeps a job from ending."""
+        fault("a step of a job", error)
+
+    def rank_ended(self, job: RunningJob, rank: Rank) -> None:
+        """Call the functions that wait for the end of a rank."""
+        for function in self.at_rank_end:
+            function(job, rank)
+
+    def fork_server_ended(self, server: ForkServer) -> None:
+        """End the jobs with running ranks of a fork server that has ended early."""
+        for job in list(self.jobs.values()):
+            if any(rank.alive and rank.forked is server for rank in job.ranks):
+                job.end(1, f"{server.end()}{job.others(None)}")
+
+    def job_failed(self, job: RunningJob) -> None:
+        """End the jobs that a failed job has spawned."""
+        assert job.outcome is not None
+        for child in list(self.jobs.values()):
+            if child.job.parent is not None and child.job.parent.nspace == job.nspace and not child.terms.separate:
+                child.end(job.outcome.code, f"{child} was ended because {job} failed, which had spawned it")
+
+    def outcome_corrected(self, former: Outcome, outcome: Outcome) -> None:
+        """Replace an outcome: the request that ended a job arrived after the end of the rank that sent it."""
+
+    def job_over(self, job: RunningJob) -> None:
+        """Close a job of which only output may be left."""
+        raise NotImplementedError
+
+    def tell_end(self, job: RunningJob) -> None:
+        """Call `at_job_end` after all ranks of a job have ended."""
+        for function in self.at_job_end:
+            function(job)
 
 
 class RunningJob:
@@ -164,7 +287,7 @@ class RunningJob:
     """
 
     def __init__(
-        self, host: Keeper, job: Job, number: int, terms: Terms, homes: Mapping[int, HostNode], mark: str = ""
+        self, host: JobHost, job: Job, number: int, terms: Terms, homes: Mapping[int, HostNode], mark: str = ""
     ) -> None:
         self.host = host
         self.job = job
@@ -174,8 +297,8 @@ class RunningJob:
         self.nodes = tuple(dict.fromkeys(homes.values()))
         self._homes = homes
         self._ranks: dict[int, Rank] = {}
-        self._former: list[Rank] = []
-        """Ranks that have been started again, while others of their launch have not ended."""
+        self._shares: dict[Rank, Share] = {}
+        """The shares of ranks that have been started; of ranks that were started again while their launch lasts."""
         self.launches: list[Launch] = []
         self.bare = False
         self._awaited: list[Callable[[], None]] = []
@@ -191,13 +314,10 @@ class RunningJob:
         """Renew ranks, none of which runs, for another start; renew the whole job if nothing else is left of it."""
         of = f" of job {self.mark}" if self.mark else ""
         for rank in ranks:
-            former = self._ranks.get(rank)
-            if former is not None:
-                self._former.append(former)
             self._ranks[rank] = Rank(self.job.proc(rank), f"rank {rank}{of}", self._homes[rank])
-        self._former = [rank for rank in self._former if rank.launch is not None and not rank.launch.over]
         if self.launches:
             return
+        self._shares.clear()
         self.running = 0
         self.outcome: Outcome | None = None
         self._culprit: Rank | None = None
@@ -237,8 +357,10 @@ class RunningJob:
             terms: The terms of their output and input, if they differ from the job's.
             held: Whether the processes that they leave behind stay until the launch is released.
         """
-        made = self.host.launch_of(self, [self._ranks[rank] for rank in ranks], terms or self.terms, held)
+        made = Launch(self, [self._ranks[rank] for rank in ranks], terms or self.terms, held)
         self.launches.append(made)
+        for share in made.shares.values():
+            self._shares.update(dict.fromkeys(share.ranks, share))
         if self.terms.limit and self.due is None:
             self.due = time.monotonic() + self.terms.limit
             self.host.loop.later(self.terms.limit, self._timed_out)
@@ -251,21 +373,6 @@ class RunningJob:
         return copy
 
     # Ends of the ranks
-
-    @vital
-    def watch_without_pidfds(self) -> None:
-        """Poll the ranks without a pidfd for their end."""
-        for rank in self.ranks:
-            if rank.alive and rank.pidfd < 0:
-                self.look(rank)
-        if self.running:
-            self.host.loop.later(POLL, self.watch_without_pidfds)
-
-    @vital
-    def look(self, rank: Rank) -> None:
-        """Check if a rank has ended, and judge its end."""
-        if self._collect(rank):
-            self._consider((rank,))
 
     def ended_elsewhere(self, rank: Rank, code: int) -> None:
         """Record the end of a rank that this host has not started; a negative code is the number of a signal."""
@@ -304,8 +411,8 @@ class RunningJob:
         # A rank that requested an abort may have exited since, and a rank that died a moment ago may have taken others
         # with it: look at all of them before naming one.
         self.host.loop.run_posted()
-        for other in self.ranks:
-            self._collect(other)
+        for each in list(self.launches):
+            each.collect()
         if self.outcome is not None or not any(other.blame for other in self.ranks):
             return
         self._leaving = self._suspect = None
@@ -342,38 +449,21 @@ class RunningJob:
         # Of many ranks that end one after the other, in either direction, this one is among the last.
         self._leaving, self._suspect = ranks[len(ranks) // 2], suspect
 
-    def _collect(self, rank: Rank) -> bool:
-        """Read the end of a rank; it keeps its pid until the job is finished, so that its group stays unique."""
-        if not rank.alive or not rank.node.here:
-            return False
-        # A host that adopts orphans is the parent of the ranks of an exited fork server.
-        forked = rank.forked is not None and rank.forked.is_running
-        try:
-            end = rank.forked.read_exit(rank.pid) if rank.forked is not None and forked else launch.read_exit(rank.pid)
-        except ChildProcessError:
-            # This process ignores SIGCHLD, or other code of this program collects its children.
-            rank.code = UNKNOWN
-        else:
-            if end is None:
-                return False
-            rank.code, rank.signum, rank.dumped = end
-        self._ended(rank)
-        return True
+    @vital
+    def ranks_ended(self, ranks: Sequence[Rank]) -> None:
+        """Record the end of ranks, which hold their exit status already, and judge it."""
+        for rank in ranks:
+            self.record_end(rank)
+        self._consider(ranks)
 
-    def _ended(self, rank: Rank) -> None:
-        self.release(rank)
+    def record_end(self, rank: Rank) -> None:
+        """Record the end of a rank, without judging it."""
+        rank.alive = False
+        rank.over = True
         self.running -= 1
         rank.node.running -= 1
-        assert rank.launch is not None
-        rank.launch.rank_ended(rank)
+        self._shares[rank].launch.rank_ended(rank)
         self.host.rank_ended(self, rank)
-
-    @vital
-    def ended_there(self, ranks: Sequence[Rank]) -> None:
-        """Record the end of ranks started by another process for this one; they already hold their exit status."""
-        for rank in ranks:
-            self._ended(rank)
-        self._consider(ranks)
 
     def when_started(self, done: Callable[[], None]) -> None:
         """Call `done` once its ranks have been started or could not be; at once if nothing is left to start."""
@@ -387,15 +477,6 @@ class RunningJob:
         awaited, self._awaited = self._awaited, []
         for done in awaited:
             done()
-
-    def release(self, rank: Rank) -> None:
-        """Stop watching a rank, which has ended."""
-        rank.alive = False
-        rank.over = True
-        if rank.pidfd >= 0:
-            self.host.loop.unwatch(rank.pidfd)
-            os.close(rank.pidfd)
-            rank.pidfd = -1
 
     def others(self, culprit: Rank | None) -> str:
         """Return a text with the number of other ranks that are ended because of `culprit`."""
@@ -493,25 +574,28 @@ class RunningJob:
             self.failed_at = self.failed_at or time.time()
 
     def send(self, signum: int, ranks: Sequence[Rank] | None = None, *, handled: bool = False) -> None:
-        """Send a signal to ranks, by default to all, and to the processes they started; see `HostNode.signal`."""
-        by_node: dict[HostNode, list[Rank]] = {}
+        """Send a signal to ranks, by default to all, and to the processes they started; see `Share.signal`."""
+        by_share: dict[Share, list[Rank]] = {}
         for rank in self.ranks if ranks is None else ranks:
             if rank.alive:
-                by_node.setdefault(rank.node, []).append(rank)
-        for node, those in by_node.items():
-            node.signal(those, signum, handled)
+                by_share.setdefault(self._shares[rank], []).append(rank)
+        for share, alive in by_share.items():
+            share.signal(alive, signum, handled)
 
     def launch_over(self, ended: Launch) -> None:
         """Remove a launch of which nothing is left except output, perhaps."""
         self.launches.remove(ended)
         if self.launches:
             _finish_output(ended.ranks)
+            for rank in ended.ranks:
+                if self._ranks[rank.proc.rank] is not rank:
+                    del self._shares[rank]
         else:
             self.host.job_over(self)
 
     def finish_output(self) -> None:
         """Pass on the last of the output and stop reading."""
-        ranks = (*self._former, *self.ranks)
+        ranks = list(self._shares)
         for rank in ranks:
             for stream in rank.streams.values():
                 stream.finish()
@@ -540,14 +624,9 @@ class RunningJob:
 
     def close(self) -> None:
         """Release all resources of the job; processes that are left only after an internal error are killed."""
-        for rank in (*self._former, *self.ranks):
-            if rank.alive:
-                rank.node.signal([rank], signal.SIGKILL)
-                if rank.forked is not None:
-                    rank.forked.collect([rank.pid])
-                elif rank.node.here:
-                    os.waitpid(rank.pid, 0)
-                self.release(rank)
+        for share in dict.fromkeys(self._shares.values()):
+            share.close()
+        for rank in self._shares:
             for stream in rank.streams.values():
                 stream.close()
                 stream.let_go()
@@ -571,7 +650,9 @@ class Launch:
         held: Whether the processes that they leave behind stay until `release`.
 
     Attributes:
+        shares: Its shares, by their nodes.
         unstarted: Whether its ranks are still to be started.
+        is_failed: Whether ranks could not be started.
         over: Whether nothing of it is left except output, perhaps.
         changed: Called when a rank has ended, and when the launch is finished.
     """
@@ -586,57 +667,71 @@ class Launch:
         self._held = held
         self._running = 0
         self.unstarted = True
+        self.is_failed = False
         self._swept = False
-        self._groups: set[int] | None = None
-        self._patience: Callable[[], bool] | None = None
-        self._given_up = False
+        self._failure: tuple[OSError, str, bool] | None = None
+        by_node: dict[HostNode, list[Rank]] = {}
         for rank in ranks:
-            rank.launch = self
+            by_node.setdefault(rank.node, []).append(rank)
+        self.shares = {node: job.host.share(self, node, those) for node, those in by_node.items()}
+        self._left = dict.fromkeys(self.shares.values())
+        """The shares of which something is left, or that have not started."""
+        self._awaited = len(self.shares)
 
     # Starting
 
-    def start(self, apps: Sequence[Application], programs: Sequence[str], limits: tuple[int, int] | None) -> None:
-        """Start the ranks; a rank that cannot be started ends the job.
+    def start(self, apps: Sequence[Application], programs: Sequence[str]) -> None:
+        """Start the ranks once all shares are prepared; ranks that cannot be started end the job.
 
         Args:
             apps: The applications of the job, which the ranks run.
             programs: The program of each.
-            limits: The limits of open files to give the ranks, if they differ from the limits of this process.
         """
-        for _ in self.starting(apps, programs, limits):
-            pass
+        self._apps, self._programs = apps, programs
+        for share in self.shares.values():
+            share.prepare()
 
-    def starting(
-        self, apps: Sequence[Application], programs: Sequence[str], limits: tuple[int, int] | None
-    ) -> Generator[Rank, None, None]:
-        """Start the ranks one by one, as `start` does; yields each before it is started."""
-        job = self.job
-        slots = job.job.slots()
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    def starting(self, apps: Sequence[Application], programs: Sequence[str]) -> Generator[Rank, None, None]:
+        """Start the ranks on nodes of this process one by one, as `start` does; yields each before it is started."""
         try:
-            self._register()
-            for rank in self.ranks:
-                yield rank
-                slot = slots[rank.proc.rank]
-                try:
-                    self._launch(rank, slot, apps[slot.app], programs[slot.app], null)
-                except OSError as error:
-                    program = programs[slot.app]
-                    reason = f"cannot start {rank.label}: {launch.explain(error, program)}"
-                    of_program = error.filename in (None, program)
-                    if of_program and isinstance(error, FileNotFoundError):
-                        error.strerror = launch.NO_PROGRAM
-                    self.failed(error, reason, of_program)
-                    break
-                if limits is not None:
-                    launch.restore_descriptor_limit(rank.pid, limits)
+            for share in self.shares.values():
+                yield from share.starting(apps, programs)
         finally:
-            os.close(null)
-            self.unstarted = False
+            self._begun()
+
+    @vital
+    def share_prepared(self, failure: tuple[OSError, str, bool] | None = None) -> None:
+        """Record that a share can start its ranks, or the arguments of `failed` if it cannot; start all after the last.
+
+        Nothing starts if the job has been ended meanwhile.
+        """
+        self._failure = self._failure or failure
+        self._awaited -= 1
+        if self._awaited:
+            return
+        if self._failure is not None or self.job.outcome is not None:
+            self._begun()
+            return
+        self._awaited = len(self.shares)
+        for share in self.shares.values():
+            share.start(self._apps, self._programs)
+
+    @vital
+    def share_started(self, failure: tuple[OSError, str, bool] | None = None) -> None:
+        """Record that a share has started its ranks, or the arguments of `failed` if some could not be started."""
+        self._failure = self._failure or failure
+        self._awaited -= 1
+        if not self._awaited:
+            self._begun()
+
+    def _begun(self) -> None:
+        """End the start: all ranks that are to run are running."""
+        if self._failure is not None:
+            self.failed(*self._failure)
+        self.unstarted = False
         if not self._running:
             self._last_ended()
-        elif any(rank.alive and rank.pidfd < 0 for rank in self.ranks):
-            job.watch_without_pidfds()
+        self.job.started()
 
     def failed(self, error: OSError, reason: str, of_program: bool) -> None:
         """End the job because its ranks, or one of them, cannot be started.
@@ -646,86 +741,17 @@ class Launch:
             reason: The reason, for a person.
             of_program: Whether the error is about the program, and not about a folder or the system.
         """
-        self.unstarted = False
+        self.unstarted, self.is_failed = False, True
         self.job.unlaunched = error
         # An error without a number comes from a lost node or a fork server, and not from the system.
         code = CANNOT_EXECUTE if of_program and error.errno else 1
-        self.job.end(NOT_FOUND if launch.is_missing(error) else code, reason)
+        self.job.end(NOT_FOUND if is_missing(error) else code, reason)
 
-    def _register(self) -> None:
-        """Register the ranks with the servers: all at once, as each call waits for a server's thread."""
-        expected: dict[Server, list[Proc]] = {}
-        for rank in self.ranks:
-            expected.setdefault(rank.node.server, []).append(rank.proc)
-        for server, procs in expected.items():
-            server.session.register_clients(procs, os.geteuid(), os.getegid())
-
-    def _launch(self, rank: Rank, slot: Slot, app: Application, program: str, null: int) -> None:
-        host = self.host
-        server = rank.node.server
-        folder = f"{rank.node.folder(self.job.number)}/{rank.proc.rank}"
-        try:
-            os.mkdir(folder, 0o700)
-        except FileNotFoundError:
-            os.makedirs(folder, 0o700, exist_ok=True)
-        except FileExistsError:
-            # A rank that is started again has one.
-            pass
-        env = {**app.environment(host.env), **server.client_env(rank.proc)}
-        if app.wdir:
-            env["PWD"] = app.wdir
-        argv = app.argv
-        if self.terms.indexed:
-            argv = (f"{argv[0]}-{rank.proc.rank}", *argv[1:])
-        ours: list[int] = []
-        try:
-            stdin = self._input(rank, null, ours)
-            stdout, stderr = self._outputs(rank, ours)
-            rank.forked, rank.pid = host.start_process(app, program, argv, env, (stdin, stdout, stderr))
-            host.guard_group(rank.pid)
-        finally:
-            for fd in ours:
-                os.close(fd)
-        rank.alive = True
-        self._running += 1
-        self.job.running += 1
-        rank.node.running += 1
-        rank.pidfd = launch.open_pidfd(rank.pid)
-        if rank.pidfd >= 0:
-            host.loop.watch(rank.pidfd, READ, lambda: self.job.look(rank))
-
-    def _input(self, rank: Rank, null: int, ours: list[int]) -> int:
-        """Return the descriptor that a rank reads; append the descriptors to close here to `ours`."""
-        terms = self.terms
-        if terms.stdin not in (RANK_WILDCARD, rank.proc.rank):
-            return null
-        if not terms.pushed and not terms.forwarded and (terms.stdin != RANK_WILDCARD or self.job.job.size == 1):
-            return 0 if readable_here(0) else null
-        from pypmix.host.feeding import Input
-
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        ours.append(reader)
-        os.set_blocking(writer, False)
-        rank.input = Input(self.host.loop, writer)
-        return reader
-
-    def _outputs(self, rank: Rank, ours: list[int]) -> tuple[int, int]:
-        """Return the descriptors that a rank writes to; append the descriptors to close here to `ours`."""
-        terms, job = self.terms, self.job
-        piped = job.number > 1 or job.job.size > 1 or terms.tagged or terms.stamped or terms.forwarded
-        if not piped and not terms.directory and not terms.file:
-            # A lone rank needs no forwarding: it inherits this process's output, perhaps a terminal.
-            return 1, 1 if terms.merged else 2
-        found: list[int] = []
-
-        def read(kind: int, sink: Sink | None) -> int:
-            reader, writer = channel(-1 if sink is None else NUMBERS[kind])
-            ours.append(writer)
-            found.append(writer)
-            return reader
-
-        self.connect_outputs(rank, read)
-        return found[0], found[-1]
+    def count(self, node: HostNode, more: int) -> None:
+        """Count ranks that run on a node from now on, or that could not be started."""
+        self._running += more
+        self.job.running += more
+        node.running += more
 
     def connect_outputs(self, rank: Rank, read: Callable[[int, Sink | None], int]) -> None:
         """Make the streams that carry the output of a rank.
@@ -763,6 +789,11 @@ class Launch:
 
     # Ending
 
+    def collect(self) -> None:
+        """Record the ends of ranks that the system has not reported yet."""
+        for share in self.shares.values():
+            share.collect()
+
     def rank_ended(self, rank: Rank) -> None:
         """Read the last output of a rank that has ended, and close its input."""
         self._running -= 1
@@ -788,50 +819,108 @@ class Launch:
         if not self._running:
             self._last_ended()
 
+    @vital
+    def _sweep(self) -> None:
+        """End the processes that the ranks, all ended, left behind."""
+        for share in list(self._left):
+            share.sweep()
+        self._check_over()
+
+    def share_over(self, share: Share) -> None:
+        """Record that nothing of a share is left."""
+        self._left.pop(share, None)
+        self._check_over()
+
+    def _check_over(self) -> None:
+        if self._swept and not self._left and not self.over:
+            self.over = True
+            self.job.launch_over(self)
+            self.changed()
+
+    def holds(self, node: HostNode) -> bool:
+        """Return True if something of it is left on a node, or is about to be."""
+        return self.shares.get(node) in self._left
+
     def awaited(self) -> str:
         """Return the things that the launch waits for although none of its ranks runs, as a text; empty for nothing."""
-        groups = sorted(self._groups or ())
-        return f"left behind by ranks: {listed([f'process group {group}' for group in groups])}" if groups else ""
+        groups = [group for share in self._left for group in share.groups]
+        if groups:
+            return f"left behind by ranks: {listed([f'process group {group}' for group in sorted(groups)])}"
+        names = listed([share.node.hostname for share in self._left if not share.node.here])
+        if not names or (self._running and not self.unstarted):
+            return ""
+        return (
+            f"{'its ranks have started' if self.unstarted else 'nothing is left of its ranks'}: no word yet of {names}"
+        )
 
     @vital
     def give_up(self) -> None:
-        """Stop waiting for processes that were killed and do not end."""
-        stuck = [rank for rank in self.ranks if rank.alive]
-        self._given_up = bool(stuck or self._groups)
-        for rank in stuck:
-            rank.signum, rank.fate = signal.SIGKILL, "was killed and does not end"
-            _log.error("%s was killed and does not end: it is left behind", rank)
-        if stuck:
-            self.job.ended_there(stuck)
+        """Stop waiting for processes that were killed and have not ended."""
+        for share in list(self._left):
+            share.give_up()
 
-    @vital
-    def _sweep(self) -> None:
-        """End the processes that the ranks, all ended, left behind, and then the launch."""
-        if self._groups is None:
-            self._groups = {rank.pid for rank in self.ranks if rank.pid and rank.over}
-            for parent in {rank.forked for rank in self.ranks if rank.forked is not None}:
-                parent.collect([rank.pid for rank in self.ranks if rank.over and rank.forked is parent])
-            signum: int = signal.SIGKILL if self._given_up else signal.SIGTERM
-        else:
-            assert self._patience is not None
-            signum = 0 if self._patience() and not self._given_up else signal.SIGKILL
-        for group in self._groups:
-            orphans.reap(group)
-        gone = {group for group in self._groups if not launch.signal_group(group, signum)}
-        self._groups -= gone
-        self.host.forget_groups(gone)
-        if self._given_up and self._groups:
-            _log.error("%s was killed and does not end: it is left behind", self.awaited())
-            self._groups = set()
-        if self._groups:
-            if self._patience is None:
-                self._patience = self.host.patience()
-            # The kernel does not report the end of a process group.
-            self.host.loop.later(POLL, self._sweep)
-            return
-        self.over = True
-        self.job.launch_over(self)
-        self.changed()
+
+class Share:
+    """The ranks of a launch on one node.
+
+    Args:
+        launch: The launch.
+        node: The node.
+        ranks: Its ranks there.
+
+    Attributes:
+        groups: The process groups of its ranks, all ended, that still have a process; empty if that is not known here.
+    """
+
+    def __init__(self, launch: Launch, node: HostNode, ranks: list[Rank]) -> None:
+        self.launch = launch
+        self.host = launch.host
+        self.node = node
+        self.ranks = ranks
+        self.groups: set[int] = set()
+
+    def prepare(self) -> None:
+        """Make sure that the node can run the ranks; report it by `Launch.share_prepared`."""
+        self.launch.share_prepared()
+
+    def start(self, apps: Sequence[Application], programs: Sequence[str]) -> None:
+        """Start the ranks; report it by `Launch.share_started`.
+
+        Args:
+            apps: The applications of the job.
+            programs: The program of each.
+        """
+        raise NotImplementedError
+
+    def starting(self, apps: Sequence[Application], programs: Sequence[str]) -> Generator[Rank, None, None]:
+        """Start the ranks one by one; yields each before it is started. Only nodes of this process can."""
+        raise NotImplementedError
+
+    def collect(self) -> None:
+        """Record the ends of ranks that the system has not reported yet, by `RunningJob.record_end`."""
+
+    def signal(self, ranks: Sequence[Rank], signum: int, handled: bool = False) -> None:
+        """Send a signal to some ranks that run, and to the processes that they have started.
+
+        Args:
+            ranks: The ranks.
+            signum: The signal.
+            handled: Skip ranks that have no handler for it, which it might end.
+        """
+        raise NotImplementedError
+
+    def sweep(self) -> None:
+        """End the processes that the ranks, all ended, left behind; report the end of all by `Launch.share_over`."""
+        raise NotImplementedError
+
+    def give_up(self) -> None:
+        """Stop waiting for processes that were killed and do not end."""
+
+    def close(self) -> None:
+        """Kill the ranks that are left after an internal error."""
+        alive = [rank for rank in self.ranks if rank.alive]
+        if alive:
+            self.signal(alive, signal.SIGKILL)
 
 
 def _guilt(rank: Rank) -> tuple[int, bool]:
@@ -845,51 +934,3 @@ def _finish_output(ranks: Iterable[Rank]) -> None:
             stream.finish()
             stream.close()
             stream.let_go()
-
-
-def patience(grace: float, spent: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a predicate that is true while the grace lasts, which starts now."""
-    end = time.monotonic() + grace
-    return lambda: not spent() and time.monotonic() < end
-
-
-def end_strays(loop: Loop, strays: Callable[[int], bool], patience: Callable[[], Callable[[], bool]]) -> None:
-    """End the processes that have left the jobs' process groups: SIGTERM, and SIGKILL after the grace.
-
-    Args:
-        loop: The loop, which runs meanwhile.
-        strays: Sends a signal to them, 0 for none; returns True if there are any.
-        patience: Starts the grace, and returns a predicate that is true while it lasts.
-    """
-    if not strays(signal.SIGTERM):
-        return
-    lasts = patience()
-    killed = 0.0
-
-    def are_gone() -> bool:
-        nonlocal killed
-        if not lasts():
-            killed = killed or time.monotonic()
-        if not strays(signal.SIGKILL if killed else 0):
-            return True
-        return bool(killed) and time.monotonic() - killed > KILLED_SECONDS
-
-    # The kernel does not report the end of a process that is not our child.
-    loop.run(are_gone, every=POLL)
-
-
-def readable_here(fd: int) -> bool:
-    """Return True if a rank may be given this descriptor to read.
-
-    A terminal that another process group owns must not be read: a background job would take the input typed to
-    the shell.
-    """
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(fd) == os.getpgrp()
-    except OSError:
-        # Not a terminal, or not the controlling terminal of this session: the input is ours.
-        return True

@@ -31,8 +31,10 @@ from pypmix.host.exchange.coordinator import ContextIds
 from pypmix.host.exchange.limits import MAX_MESH
 from pypmix.host.loop import READ
 from pypmix.host.outcome import listed
+from pypmix.host.placing import placed
 from pypmix.host.preload import files_of, read
-from pypmix.host.remote import TRY_INTERFACE, RemoteNode, apart
+from pypmix.host.remote import TRY_INTERFACE, RemoteNode, RemoteShare, apart
+from pypmix.host.sites import Site
 from pypmix.standard import attrs
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import NotFound, PMIxError
@@ -47,10 +49,13 @@ if TYPE_CHECKING:
     from pypmix.engine.common import Pending
     from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.exchange.switch import Switch, SwitchCarrier
+    from pypmix.host.job import Application
     from pypmix.host.loop import Loop
+    from pypmix.host.mapping import Mapping as Placement
     from pypmix.host.nodes import HostNode
-    from pypmix.host.placing import Node, Obtain
-    from pypmix.host.running import RunningJob
+    from pypmix.host.placing import Node, Obtain, Target
+    from pypmix.host.rank import Rank
+    from pypmix.host.running import Launch, RunningJob, Share
     from pypmix.host.serving import ServingManager
     from pypmix.host.tracing.write import TraceFile
     from pypmix.standard.types import Proc
@@ -76,7 +81,7 @@ if TYPE_CHECKING:
             """Return why it has ended before it was ready, and a remedy; empty if that is not known."""
 
     Start = Callable[[Node, bytes], StartedDaemon]
-    Word = Callable[["Fleet"], None]
+    Word = Callable[["Fleet"], object]
 
 LAUNCHER = "!launcher"
 """The launcher's name in the exchange: the first of all, so that data that a session keeps once is kept there."""
@@ -86,6 +91,9 @@ NOT_OURS = -1
 
 PATIENCE = 30.0
 """Seconds that daemons have to be ready."""
+
+REFRESH = 2.0
+"""Seconds that daemons have to report the pending operations of their nodes."""
 
 LEAVING = 4.0
 """Seconds that daemons have to leave."""
@@ -252,7 +260,7 @@ class _Joining:
             self._done(self._failed)
 
 
-class Fleet:
+class Fleet(Site):
     """The daemons of a launcher.
 
     Args:
@@ -261,24 +269,30 @@ class Fleet:
         space: The beginning of the nspaces of the session's jobs.
         loop: The launcher's loop.
         trace: The file of the trace, for which the daemons record the requests to their servers.
-
-    Attributes:
-        complete: Whether all daemons have joined.
+        mapping: The rules by which ranks are placed for a job that gives none; by default all slots are filled, and
+            then nodes take even shares.
     """
 
     complete = False
+    _host: ServingManager
 
     def __init__(
-        self, host: ServingManager, session: NodeSession, space: str, loop: Loop, trace: TraceFile | None = None
+        self,
+        host: ServingManager,
+        session: NodeSession,
+        space: str,
+        loop: Loop,
+        trace: TraceFile | None = None,
+        mapping: Placement | None = None,
     ) -> None:
-        self._host = host
+        super().__init__(host, host.machine, mapping)
         self._trace = trace
         self.session = session
         self._space = space
         self._loop = loop
-        self.nodes = tuple([RemoteNode(host, number, node) for number, node in enumerate(session.nodes)])
+        self._joined = tuple([RemoteNode(host, number, node) for number, node in enumerate(session.nodes)])
         self._by_name = {node.hostname: node for node in self.nodes}
-        self._last = len(self.nodes)
+        self._last = self.connections = len(self.nodes)
         """The last number of a node; the launcher has the number after the first nodes."""
         self.elastic = Elastic(host, self, session.obtain, session.release)
         self._daemons: dict[str, _Daemon] = {}
@@ -293,6 +307,43 @@ class Fleet:
         self._crossing: Crossing | None = None
         self._failed: PMIxError | None = None
         self._closing = False
+
+    @property
+    def nodes(self) -> tuple[RemoteNode, ...]:
+        """The nodes that are in the session, by their numbers."""
+        return self._joined
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether the number of slots of each node is known; otherwise daemons report it."""
+        return all(node.slots is not None for node in self.session.nodes)
+
+    @property
+    def room(self) -> int:
+        """The number of slots that no rank has yet."""
+        return sum([max(0, (node.slots or 0) - node.running) for node in self.nodes])
+
+    def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[int, ...]]]:
+        """Place the ranks of a job on nodes, by their slots.
+
+        Raises:
+            OverflowError: There is no room for them.
+        """
+        usable = [(node, node.slots) for node in target.nodes or self.nodes if node.slots]
+        return placed(sizes, usable, target.slots, target.mapping or self.mapping)
+
+    def program(self, app: Application) -> str:
+        """Return the name of the program of an application, which daemons resolve."""
+        return app.program or app.argv[0]
+
+    def warm_up(self, apps: Sequence[Application], programs: Sequence[str]) -> None:
+        """Do nothing: daemons have the fork servers."""
+
+    def adopt(self) -> None:
+        """Do nothing: the children of this process belong to the roster."""
+
+    def end_strays(self, loop: Loop) -> None:
+        """Do nothing: daemons end the processes that the ranks left behind."""
 
     def open(self) -> Launching:
         """Start the daemons, and return the crossing of the servers once all have joined or the host is to end.
@@ -400,8 +451,8 @@ class Fleet:
         node.open(exchange, partial(self.lose, node.hostname))
         given = Orders(
             node.hostname, self._space, self._secret, self._launcher, node.number, session.interface,
-            tuple(session.env.items()), session.folder, self._host.wdir, self._host.grace, session.keep_alive,
-            session.encrypt, warm=None if self._host.forks is None else self._host.forks.modules,
+            tuple(session.env.items()), session.folder, self._host.machine.wdir, self._host.grace, session.keep_alive,
+            session.encrypt, warm=None if self._host.machine.forks is None else self._host.machine.forks.modules,
             trace=self._trace is not None, mesh=session.mesh,
         )  # fmt: skip
         line = bootstrap(given)
@@ -504,7 +555,7 @@ class Fleet:
                 if failed:
                     self._give_up(daemon, "others of its request cannot join")
                 else:
-                    self.nodes = tuple(sorted((*self.nodes, daemon.node), key=lambda each: each.number))
+                    self._joined = tuple(sorted((*self.nodes, daemon.node), key=lambda each: each.number))
                     self._host.add_node(daemon.node)
                     assert self._crossing is not None
                     self._crossing.introduce(node.name)
@@ -611,8 +662,13 @@ class Fleet:
         look()
 
     def _forget(self, node: RemoteNode) -> None:
-        self.nodes = tuple([each for each in self.nodes if each is not node])
+        self._joined = tuple([each for each in self.nodes if each is not node])
         self._host.nodes = tuple([each for each in self._host.nodes if each is not node])
+
+    def share(self, launch: Launch, node: HostNode, ranks: list[Rank]) -> Share:
+        """Make the share of a launch on a node."""
+        assert isinstance(node, RemoteNode)
+        return RemoteShare(launch, node, ranks)
 
     # Messages
 
@@ -664,7 +720,7 @@ class Fleet:
         from pypmix.host.report import report
 
         host = self._host
-        self._post(lambda: host.refresh(lambda: answer(orders.REPORTED.write((report(host, host.who),)), None)))
+        self._post(lambda: host.site.refresh(lambda: answer(orders.REPORTED.write((report(host, host.who),)), None)))
 
     def _fetched(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """A daemon fetches a piece of a file of a job."""
@@ -727,11 +783,15 @@ class Fleet:
         for daemon in [each for each in self._leaving if each.node.hostname == name]:
             daemon.present = False
 
-    def lose(self, name: str, reason: str) -> None:
+    def lose(self, name: str, reason: str) -> bool:
         """Remove a node that is lost, and end its daemon by force."""
         daemon = self._daemons.get(name)
-        if daemon is None or self._closing:
-            return
+        if daemon is not None and not self._closing:
+            self._lose(daemon, reason)
+        return True
+
+    def _lose(self, daemon: _Daemon, reason: str) -> None:
+        name = daemon.node.hostname
         if daemon.joining is not None:
             self._give_up(daemon, f"node {name}: {reason}")
             return
@@ -748,7 +808,7 @@ class Fleet:
         self._host.notify(node_event(self._host, EventCode.EVENT_NODE_DOWN, attrs.HOSTNAME(name)))
         self._part(daemon, lambda: None)
 
-    def refresh(self, done: Callable[[], None], timeout: float) -> None:
+    def refresh(self, done: Callable[[], None]) -> None:
         """Collect the pending operations of all daemons, and call a function then."""
         asked = [node for node in self.nodes if not node.lost]
         left = len(asked)
@@ -760,7 +820,7 @@ class Fleet:
                 done()
 
         for node in asked:
-            node.refresh(told, timeout)
+            node.refresh(told, REFRESH)
         if not asked:
             done()
 

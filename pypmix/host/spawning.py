@@ -10,6 +10,7 @@ from pypmix.host.launch import NO_FOLDER, is_missing
 from pypmix.host.mapping import RANKINGS, Mapping
 from pypmix.host.notices import Notices
 from pypmix.host.placing import Target, Wanted
+from pypmix.host.tools import Orphanage
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Spawn
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pypmix.host.job import Application
     from pypmix.host.manager import Manager
     from pypmix.host.nodes import HostNode
-    from pypmix.host.running import RunningJob
     from pypmix.standard.types import Proc
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -53,7 +53,7 @@ def _target(host: Manager, wish: Wish, parent: Proc | None) -> Target:
 
 def _mapping(host: Manager, wish: Wish) -> Mapping | None:
     """Return the mapping of a wish; None if it is the host's."""
-    found = host.mapping
+    found = host.site.mapping
     if wish.map_by:
         try:
             found = Mapping.read(wish.map_by, crowded=found.crowded)
@@ -67,7 +67,7 @@ def _mapping(host: Manager, wish: Wish) -> Mapping | None:
         found = found.replace(rank_by=wish.rank_by)
     if not wish.crowded:
         found = found.replace(crowded=False)
-    return None if found == host.mapping else found
+    return None if found == host.site.mapping else found
 
 
 def _named(host: Manager, wish: Wish) -> list[tuple[str, int]]:
@@ -80,7 +80,10 @@ def _named(host: Manager, wish: Wish) -> list[tuple[str, int]]:
     except ValueError as error:
         raise refused(Status.ERR_JOB_FAILED_TO_MAP, str(error)) from None
     if wish.target:
-        granted = () if host.elastic is None else host.elastic.nodes_of(wish.target)
+        from pypmix.host.elastic import Elastic
+
+        elastic = host.find_part(Elastic)
+        granted = () if elastic is None else elastic.nodes_of(wish.target)
         if not granted:
             raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"there is no allocation {wish.target!r:.80}")
         found += [(name, 0) for name in granted]
@@ -123,7 +126,7 @@ def _with_files(host: Manager, apps: tuple[Application, ...]) -> tuple[Applicati
     from pypmix.host.preload import resolved
 
     try:
-        return resolved(apps, host.env, host.wdir)
+        return resolved(apps, host.machine.env, host.machine.wdir)
     except OSError as error:
         status = UNREADABLE.get(type(error), Status.ERR_BAD_PARAM)
         raise refused(status, f"a file cannot be preloaded: {error.strerror}: {error.filename}") from None
@@ -162,12 +165,10 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
     assert isinstance(op, Spawn)
     if host.ending:
         raise refused(Status.ERR_JOB_CANCELED, "the host is ending its jobs")
-    wish, apps = read(op, host.env, host.wdir or os.sep, host.next_folder, _application_of(host, upcall.requestor))
-    if (wish.added or wish.added_files) and host.elastic is not None:
-        absent = _absent(host, wish, upcall.requestor)
-        if absent:
-            host.elastic.grow(Wanted(absent), lambda _id, error: _go_on(host, upcall, error))
-            return
+    machine, application = host.machine, _application_of(host, upcall.requestor)
+    wish, apps = read(op, machine.env, machine.wdir or os.sep, host.next_folder, application)
+    if (wish.added or wish.added_files) and _grow(host, upcall, wish):
+        return
     if any(app.preload for app in apps):
         apps = _with_files(host, apps)
     target = _target(host, wish, upcall.requestor)
@@ -192,32 +193,24 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
     job.when_started(started)
 
 
+def _grow(host: Manager, upcall: Upcall, wish: Wish) -> bool:
+    """Add the nodes that a spawn adds and that have not joined; return True if the spawn waits for them."""
+    from pypmix.host.elastic import Elastic
+
+    elastic = host.find_part(Elastic)
+    absent = () if elastic is None else _absent(host, wish, upcall.requestor)
+    if elastic is None or not absent:
+        return False
+    elastic.grow(Wanted(absent), lambda _id, error: _go_on(host, upcall, error))
+    return True
+
+
 def _go_on(host: Manager, upcall: Upcall, error: PMIxError | None) -> None:
     """Continue a spawn when the nodes that it adds have joined, or fail it if they cannot."""
     if error is not None:
         upcall.fail(refused(Status.ERR_JOB_ALLOC_FAILED, error.detail))
     else:
         host.answer_with(_spawn, upcall)
-
-
-class Orphanage:
-    """Ends the input of jobs whose parent has ended, and with it the proc that pushed."""
-
-    def __init__(self, host: Manager) -> None:
-        self._host = host
-        host.at_rank_end.append(lambda _job, rank: self.bereave(rank.proc))
-
-    def bereave(self, parent: object) -> None:
-        """End the inputs of the jobs that a proc has spawned."""
-        for job in self._host.jobs.values():
-            if job.job.parent == parent:
-                _end_inputs(job)
-
-
-def _end_inputs(job: RunningJob) -> None:
-    for rank in job.ranks:
-        if rank.input is not None:
-            rank.input.write(b"")
 
 
 ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {Spawn: _spawn}

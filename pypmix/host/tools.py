@@ -1,4 +1,4 @@
-"""Tools at a host: their admission, and the removal of their published data when they leave."""
+"""Tools at a host: their admission, and the removal of their published data and of inputs when they leave."""
 
 from __future__ import annotations
 
@@ -40,6 +40,21 @@ class Admitted:
         return made_up or any(proc.nspace == nspace for proc in self._procs)
 
 
+class Orphanage:
+    """Ends the input of jobs whose parent has ended, and with it the proc that pushed."""
+
+    def __init__(self, host: Manager) -> None:
+        self._host = host
+        host.at_rank_end.append(lambda _job, rank: self.bereave(rank.proc))
+
+    def bereave(self, parent: Proc) -> None:
+        """End the inputs of the jobs that a proc has spawned."""
+        jobs = [job for job in self._host.jobs.values() if job.job.parent == parent]
+        for rank in [rank for job in jobs for rank in job.ranks if rank.input is not None]:
+            assert rank.input is not None
+            rank.input.write(b"")
+
+
 def rendezvous_file(env: Mapping[str, str]) -> str | None:
     """Return the rendezvous file that the environment names; None if it exists: then it is not to be written."""
     return next((env[name] for name in FILES if env.get(name) and not os.path.lexists(env[name])), None)
@@ -55,8 +70,6 @@ def gone(host: Manager, proc: Proc) -> None:
 
         host.part(Publications).leave(proc)
         if any(job.job.parent == proc for job in host.jobs.values()):
-            from pypmix.host.spawning import Orphanage
-
             host.part(Orphanage).bereave(proc)
 
 

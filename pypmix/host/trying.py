@@ -10,22 +10,10 @@ from pypmix.standard.types import decimal
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Protocol
 
-    from pypmix.host.loop import HostLoop
-    from pypmix.host.nodes import HostNode
+    from pypmix.host.manager import Manager
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
-
-    class Victim(Protocol):
-        """A host whose first job gets the faults."""
-
-        nodes: tuple[HostNode, ...]
-
-        @property
-        def loop(self) -> HostLoop: ...
-
-        def lose_node(self, name: str, reason: str, /) -> bool: ...
 
 
 KILL, STOP, LOSE = "kill", "stop", "lose"
@@ -81,16 +69,16 @@ def check(faults: Iterable[Fault], size: int, nodes: Iterable[str]) -> None:
             raise ValueError(f"{fault}: the ranks are 0 to {size - 1}")
 
 
-def arrange(host: Victim, job: RunningJob, faults: Iterable[Fault]) -> None:
+def arrange(host: Manager, job: RunningJob, faults: Iterable[Fault]) -> None:
     """Schedule faults, with their times counted from now."""
     for fault in faults:
         host.loop.later(fault.at, _fault(host, job, fault))
 
 
-def _fault(host: Victim, job: RunningJob, fault: Fault) -> Callable[[], None]:
+def _fault(host: Manager, job: RunningJob, fault: Fault) -> Callable[[], None]:
     def happen() -> None:
         if fault.kind == LOSE:
-            if host.lose_node(fault.target, f"it was lost, as {fault} had asked"):
+            if host.site.lose(fault.target, f"it was lost, as {fault} had asked"):
                 return
             # A simulated node consists of its ranks.
             _kill(job, [rank for rank in job.ranks if rank.node.hostname == fault.target], fault)

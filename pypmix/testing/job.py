@@ -18,6 +18,7 @@ from pypmix.host.exchange.inprocess import Hub
 from pypmix.host.forking.servers import ForkServers
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
+from pypmix.host.machine import Machine
 from pypmix.host.outcome import TIMED_OUT
 from pypmix.host.terms import Terms
 from pypmix.testing.links import Links
@@ -70,6 +71,25 @@ _RANK = "import sys; from pypmix.testing.rank import main; sys.exit(main(sys.arg
 """The program of a rank; -m would refuse modules that pytest has loaded with rewritten asserts."""
 
 
+class TestMachine(Machine):
+    """Starts the ranks of a test.
+
+    Attributes:
+        host: The host of the test.
+    """
+
+    __test__ = False
+    host: TestHost
+
+    def start_process(
+        self, app: Application, program: str, argv: tuple[str, ...], env: Mapping[str, str], *more: Any
+    ) -> tuple[Any, int]:
+        """Start a rank; if the test acts on links, its connection passes the relay."""
+        if env["PMIX_NAMESPACE"] == self.host.job.nspace:
+            env = self.host.relayed(env)
+        return super().start_process(app, program, argv, env, *more)
+
+
 class TestHost(LocalHost):
     """Runs a test: after a failure of a rank, the other ranks may fail too for a while, and are then ended.
 
@@ -84,11 +104,14 @@ class TestHost(LocalHost):
     """
 
     __test__ = False
+    machine_class = TestMachine
+    machine: TestMachine
 
     def __init__(self, folder: Path, links: int, *terms: Any, **more: Any) -> None:
         self.ends: dict[int, str] = {}
         self.shared = folder / "shared"
         super().__init__(*terms, **more)
+        self.machine.host = self
         self._links: Links | None = None
         self._relay: Relay | None = None
         self._listener: Listener | None = None
@@ -102,7 +125,7 @@ class TestHost(LocalHost):
         """Make the folder, and listen there for requests of ranks."""
         super().open_folder()
         if self._links is not None:
-            self._listener = Listener(self.loop, os.path.join(self.tmpdir, "orders"), self._act)
+            self._listener = Listener(self.loop, os.path.join(self.machine.tmpdir, "orders"), self._act)
 
     def close_folder(self) -> None:
         """Remove the folder."""
@@ -116,14 +139,12 @@ class TestHost(LocalHost):
         """Return the crossings of its servers, whose messages pass the gates of the test."""
         return super().crossings() if self._links is None else Crossings(self, hub=self._hub)
 
-    def start_process(
-        self, app: Application, program: str, argv: tuple[str, ...], env: Mapping[str, str], *more: Any
-    ) -> tuple[Any, int]:
-        """Start a rank; if the test acts on links, its connection passes the relay."""
-        if self._relay is not None and env["PMIX_NAMESPACE"] == self.job.nspace:
-            env = self._relay.environment(int(env["PMIX_RANK"]), env)
-            env[VARIABLE] = os.path.join(self.tmpdir, "orders")
-        return super().start_process(app, program, argv, env, *more)
+    def relayed(self, env: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the environment of a rank; if the test acts on links, its connection passes the relay."""
+        if self._relay is None:
+            return env
+        orders = {VARIABLE: os.path.join(self.machine.tmpdir, "orders")}
+        return {**self._relay.environment(int(env["PMIX_RANK"]), env), **orders}
 
     def _act(self, verb: str, link: Any, seconds: float = 0.0) -> list[int]:
         assert self._links is not None
@@ -212,7 +233,7 @@ class Jobs:
     def _collect(self, host: TestHost, app: Application, item: pytest.Function) -> str:
         """Let the template collect the file of a test; return why the test cannot run, empty if it can."""
         try:
-            found = host.fork_server(app)
+            found = host.machine.fork_server(app)
             if found is None:
                 return f"ranks cannot be forked from {sys.executable}"
             why: str = found.call(TEMPLATE, "collect", str(item.path))

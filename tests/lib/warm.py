@@ -19,21 +19,31 @@ from lib.job import Job
 from pypmix.host import LocalHost, launch
 from pypmix.host.forking.servers import ForkServers
 from pypmix.host.job import Application
+from pypmix.host.machine import Machine
 from pypmix.host.outcome import TIMED_OUT
 from pypmix.host.terms import Terms
 
 MODULES = ("asyncio", "anyio._backends._asyncio", "pypmix.aio", "lib.blocking", "pickle", "marshal")
 
 
-class WarmHost(LocalHost):
-    """Forks the ranks of its first job; those that these spawn it starts, as a fork server of theirs would be left."""
+class WarmMachine(Machine):
+    """Forks the ranks of the first job; those that these spawn it starts, as a fork server of theirs would be left."""
+
+    host: WarmHost
 
     def start_process(
         self, app: Application, program: str, argv: tuple[str, ...], env: Mapping[str, str], files: tuple[int, int, int]
     ) -> tuple[Any, int]:
-        if env["PMIX_NAMESPACE"] != self.job.nspace:
+        if env["PMIX_NAMESPACE"] != self.host.job.nspace:
             return None, launch.spawn(program, argv, env, files, app.wdir)
         return super().start_process(app, program, argv, env, files)
+
+
+class WarmHost(LocalHost):
+    """A host of warm ranks."""
+
+    machine_class = WarmMachine
+    machine: WarmMachine
 
 
 @functools.cache
@@ -69,6 +79,7 @@ def run(job: Job, command: Sequence[str], ranks: int, nodes: int) -> Job:
         timeout=job.limit,
         warm=_forks(os.path.dirname(command[1])),
     )
+    host.machine.host = host
     outcome = host.run()
     job.seconds = time.monotonic() - began
     job.exit_code = outcome.code

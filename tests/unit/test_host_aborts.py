@@ -12,17 +12,12 @@ from pypmix.host import Application, LocalHost
 from pypmix.host.job import Job, Node
 from pypmix.host.manager import Manager
 from pypmix.host.outcome import Outcome
-from pypmix.host.remote import _lost_with
 from pypmix.host.running import RunningJob
 from pypmix.host.terms import Terms
-from tests.unit.test_host_ends import CONNECTED, Elsewhere, Host, end
+from tests.unit.test_host_ends import Elsewhere, Errors, Host, end, start
 
 REASON = "rank 0 called abort with status 7: enough"
 CALLER, OTHER, NAMED, REMOTE = range(4)
-
-
-class Follows:
-    follows = holds = True
 
 
 class Aborted:
@@ -43,12 +38,9 @@ class Aborted:
             node.hostname = name
             homes |= dict.fromkeys(ranks, node)
         self.job = RunningJob(self.host, job, 1, Terms(**terms), homes)
-        for rank in self.job.ranks:
-            rank.alive, rank.stage = True, CONNECTED
-            rank.launch = SimpleNamespace(over=False, rank_ended=lambda rank: None)
-        self.job.launches = [SimpleNamespace(over=False, ranks=self.job.ranks, give_up=lambda: None)]
+        start(self.job)
         self.job.ranks[CALLER].lost = True
-        self.job.ranks[OTHER].streams = {4: Follows()}
+        self.job.ranks[OTHER].streams = {4: Errors(holds=True)}
 
     def abort(self):
         chosen = [self.job.ranks[NAMED], self.job.ranks[REMOTE]]
@@ -64,7 +56,10 @@ class Aborted:
         self.end(NAMED, signum=signal.SIGTERM)
 
     def node(self):
-        _lost_with(self.job, self.job.ranks[REMOTE].node, "its daemon has ended")
+        rank = self.job.ranks[REMOTE]
+        if rank.alive:
+            rank.fate = f"was lost with node {rank.node}: its daemon has ended"
+            end(self.job, rank, signum=signal.SIGKILL)
 
     def end(self, number, **how):
         rank = self.job.ranks[number]

@@ -12,7 +12,7 @@ from pypmix.host.manager import Manager
 from pypmix.host.publishing import Publications
 from pypmix.host.queries import Asked
 from pypmix.host.rank import CONNECTED, FINALIZED, Rank
-from pypmix.host.running import RunningJob
+from pypmix.host.running import RunningJob, Share
 from pypmix.host.terms import Terms
 from pypmix.standard import attrs
 from pypmix.standard.limits import DEFAULTS
@@ -53,6 +53,9 @@ class Host(SimpleNamespace):
     def broke(self, error):
         raise error
 
+    def share(self, launch, node, ranks):
+        return ShareElsewhere(launch, node, ranks)
+
 
 class Elsewhere:
     here = False
@@ -63,17 +66,43 @@ class Elsewhere:
     def __str__(self):
         return self.hostname
 
+
+class ShareElsewhere(Share):
+    """Ranks that others start, of which something is always left."""
+
     def signal(self, ranks, signum, handled=False):
         pass
+
+    def sweep(self):
+        pass
+
+
+class Errors:
+    """The standard error of a rank whose last traceback follows from the end of another rank."""
+
+    follows = True
+
+    def __init__(self, holds=False):
+        self.holds = holds
+
+    def finish(self):
+        pass
+
+    keep = let_go = finish
+
+
+def start(job):
+    """Make all ranks of a job run."""
+    job.launch(range(job.job.size))
+    for rank in job.ranks:
+        rank.alive, rank.stage = True, CONNECTED
 
 
 def running(*sizes, **terms):
     size = sum(sizes)
     job = Job("job@1", tuple([Application(("./app",), np) for np in sizes]), (Node("away", tuple(range(size)), 0),))
     made = RunningJob(Host(), job, 1, Terms(**terms), dict.fromkeys(range(size), Elsewhere()))
-    for rank in made.ranks:
-        rank.alive, rank.stage = True, CONNECTED
-        rank.launch = SimpleNamespace(over=False, rank_ended=lambda rank: None)
+    start(made)
     return made
 
 
@@ -94,13 +123,12 @@ ORDERS = {
 
 def end(job, rank, code=None, signum=0):
     rank.code, rank.signum = code, signum
-    job.ended_there([rank])
+    job.ranks_ended([rank])
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_of_thousands_that_are_killed_at_once_few_are_looked_at_for_each(order, monkeypatch):
-    found, real = [], RunningJob._collect
-    monkeypatch.setattr(RunningJob, "_collect", lambda job, rank: (found.append(rank), real(job, rank))[1])
+    found = looks(monkeypatch, "blame")
     counts = {}
     for size in (100, 1000):
         job = running(size)
@@ -151,7 +179,7 @@ def test_while_the_cause_is_waited_for_an_end_that_follows_from_it_is_not_judged
         cause.stage = FINALIZED
         found.clear()
         for rank in others:
-            rank.streams = {4: SimpleNamespace(follows=True, holds=False)}
+            rank.streams = {4: Errors()}
             end(job, rank, code=1)
         assert job.outcome is None
         counts[size] = len(found)
@@ -165,7 +193,7 @@ def test_one_that_is_more_to_blame_is_judged_while_the_cause_is_waited_for():
     first, second, third, last = job.ranks
     last.stage = FINALIZED
     for rank in (first, second):
-        rank.streams = {4: SimpleNamespace(follows=True, holds=False)}
+        rank.streams = {4: Errors()}
         end(job, rank, code=1)
     assert job.outcome is None
     end(job, third, code=5)

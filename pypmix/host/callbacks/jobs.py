@@ -15,8 +15,9 @@ from pypmix.host.callbacks.watching import Watching
 from pypmix.host.folders import temporary_folder, working_directory
 from pypmix.host.job import Application, Job, Node, check_local_size, is_sole_proof, new_nspace
 from pypmix.host.launch import inherited_environment
+from pypmix.host.machine import POLL, Machine
 from pypmix.host.nodes import usable_cpus
-from pypmix.host.running import POLL, RunningJob
+from pypmix.host.running import RunningJob
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import NotInitialized, check_status
 from pypmix.standard.ops import Spawn
@@ -143,7 +144,7 @@ class Jobs(Home):
         """Return the manager of this host's jobs, with the host's current `env` and `grace`."""
         if self._manager is None:
             raise NotInitialized("the host is not open", operation="host", hint="use `async with Host() as rm:`")
-        self._manager.env, self._manager.grace = self.env, self.grace
+        self._manager.machine.env, self._manager.grace = self.env, self.grace
         return self._manager
 
     def _running(self, job: Job, number: int, *, bare: bool = False) -> RunningJob:
@@ -297,7 +298,7 @@ class Jobs(Home):
         from pypmix.host.directives import read
 
         manager = self._managed()
-        base = manager.wdir or os.sep
+        base = manager.machine.wdir or os.sep
         _, found = read(Spawn(apps), self.env, base, manager.next_folder)
         job = self.job(nspace or f"{self._label}@{manager.take_number()}", apps=found, parent=parent)
         launch = self._make(job, self.local_ranks(job), job.apps, shown, waiting=False)
@@ -375,8 +376,7 @@ class Jobs(Home):
             Watching(loop),
             self.server,
             hostname=self.node or socket.gethostname() or "localhost",
-            env=self.env,
-            tmpdir=self.tmpdir,
+            machine=Machine(self.env, self.tmpdir),
             space=self._label,
             grace=self.grace,
             offered=self._offered,

@@ -26,13 +26,14 @@ from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
     from typing import Any
 
     from pypmix.arguments import Procs
     from pypmix.engine.base import Upcall
     from pypmix.host.callbacks.watching import Watching
     from pypmix.host.exchange import Crossing, Exchange
+    from pypmix.host.machine import Machine
     from pypmix.host.running import RunningJob
     from pypmix.server import Server
     from pypmix.standard.ops import Op
@@ -54,16 +55,15 @@ class HostManager(ServingManager):
         server: Server,
         *,
         hostname: str,
-        env: Mapping[str, str],
-        tmpdir: str,
+        machine: Machine,
         space: str,
         grace: float,
         offered: Collection[str] | None,
     ) -> None:
-        super().__init__(loop, env=env, tmpdir=tmpdir, space=space, grace=grace, limits=server.limits)
+        super().__init__(loop, machine=machine, space=space, grace=grace, limits=server.limits)
         self.offered = offered
         self.loop: Watching
-        self.nodes = self.here = (LocalNode(0, hostname, tmpdir, lambda _node: server),)
+        self.nodes = self.here = (LocalNode(0, hostname, machine.tmpdir, lambda _node: server, machine),)
         # The first job's folder would be the folder of the host.
         self._last = 1
         self.crossing: Crossing | None = None

@@ -12,9 +12,11 @@ from pypmix.host.crossings import Crossings
 from pypmix.host.exchange.inprocess import Hub
 from pypmix.host.job import Application
 from pypmix.host.loop import Turns
+from pypmix.host.machine import Machine
 from pypmix.host.nodes import LocalNode, check_nodes
-from pypmix.host.running import Launch
+from pypmix.host.running import Share
 from pypmix.host.serving import ServingManager
+from pypmix.host.sites import Site
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import NotSupported
 from pypmix.standard.limits import Limits
@@ -28,8 +30,9 @@ if TYPE_CHECKING:
 
     from pypmix.engine.alarms import Alarm
     from pypmix.host.exchange.inprocess import VirtualTime
+    from pypmix.host.nodes import HostNode
     from pypmix.host.rank import Rank
-    from pypmix.host.running import RunningJob
+    from pypmix.host.running import Launch, RunningJob
     from pypmix.testing.links import Links
 
 SPACE = "virtual"
@@ -97,52 +100,52 @@ class VirtualNode(LocalNode):
         def server(node: LocalNode) -> VirtualServer:
             return VirtualServer(host.clock, partial(host.upcall, node), f"{SPACE}@0", tmpdir, hostname, number)
 
-        super().__init__(number, hostname, tmpdir, server)
+        super().__init__(number, hostname, tmpdir, server, host.machine)
 
     @property
     def here(self) -> bool:
         """Whether its ranks are processes of this machine: no."""
         return False
 
-    def signal(self, ranks: Sequence[Any], signum: int, handled: bool = False) -> None:
-        """Apply the effect of a signal to ranks."""
-        for rank in ranks:
-            if signum in ENDING:
-                self._host.ends(rank, signum)
-            elif signum in STOPPING or signum == signal.SIGCONT:
-                self._host.stops(rank, signum != signal.SIGCONT)
-
     def remove_folder(self, job: int) -> None:
         """Do nothing, as the node has no folder."""
 
 
-class VirtualLaunch(Launch):
-    """The launch of the ranks, as tasks."""
+class VirtualShare(Share):
+    """The ranks of a launch on a simulated node, as tasks."""
 
-    def start(self, apps: Sequence[Application], programs: Sequence[str], limits: tuple[int, int] | None) -> None:
+    def start(self, _apps: Sequence[Application], _programs: Sequence[str]) -> None:
         """Start the ranks."""
-        host = self.host
+        host, server = self.host, self.node.server
         assert isinstance(host, VirtualHost)
         for rank in self.ranks:
-            server = rank.node.server
             server.register_client(rank.proc)
             rank.alive = True
-            self._running += 1
-            self.job.running += 1
-            rank.node.running += 1
+            self.launch.count(self.node, 1)
             host.starts(rank, server.client_env(rank.proc))
-        self.unstarted = False
-        self.job.started()
+        self.launch.share_started()
 
-    def _last_ended(self) -> None:
-        # Tasks leave no processes behind.
-        if not self.unstarted and not self._swept:
-            self._swept = True
-            self.host.loop.later(0.0, self._all_over)
+    def signal(self, ranks: Sequence[Rank], signum: int, handled: bool = False) -> None:
+        """Apply the effect of a signal to ranks."""
+        host = self.host
+        assert isinstance(host, VirtualHost)
+        for rank in ranks:
+            if signum in ENDING:
+                host.ends(rank, signum)
+            elif signum in STOPPING or signum == signal.SIGCONT:
+                host.stops(rank, signum != signal.SIGCONT)
 
-    def _all_over(self) -> None:
-        self.over = True
-        self.job.launch_over(self)
+    def sweep(self) -> None:
+        """Do nothing, as tasks leave no processes behind."""
+        self.launch.share_over(self)
+
+
+class VirtualSite(Site):
+    """The simulated nodes."""
+
+    def share(self, launch: Launch, node: HostNode, ranks: list[Rank]) -> Share:
+        """Return the share of a launch on a node."""
+        return VirtualShare(launch, node, ranks)
 
 
 class VirtualHost(ServingManager):
@@ -170,8 +173,9 @@ class VirtualHost(ServingManager):
         self.clock = clock
         self.starts, self.ends, self.stops = starts, ends, stops
         tmpdir = os.path.join("/tmp", "pypmix-virtual")
-        super().__init__(HostCalls(clock), env={}, tmpdir=tmpdir, space=SPACE, grace=GRACE, limits=Limits())
+        super().__init__(HostCalls(clock), machine=Machine({}, tmpdir), space=SPACE, grace=GRACE, limits=Limits())
         self.turns = Turns(self.loop.post)
+        self.site = VirtualSite(self, self.machine)
         names = [f"node{number}" for number in range(nodes)]
         self.nodes = self.here = tuple([VirtualNode(self, *each, f"{tmpdir}/{each[1]}") for each in enumerate(names)])
         self._pace = pace
@@ -189,10 +193,6 @@ class VirtualHost(ServingManager):
         job = self.make((Application((SPACE,), ranks),), Terms(keep_going=True), None)
         self.begin(job, [SPACE])
         return job
-
-    def launch_of(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> Launch:
-        """Return the launch of the ranks of a job."""
-        return VirtualLaunch(job, ranks, terms, held)
 
     def add(self, *_terms: Any, **_more: Any) -> NoReturn:
         """Refuse to start a further job."""

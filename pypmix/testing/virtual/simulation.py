@@ -295,7 +295,7 @@ class Simulation:
     def _report_end(self, rank: VirtualRank, code: int | None, signum: int) -> None:
         rank.rank.code, rank.rank.signum = code, signum
         assert self._job is not None
-        self._job.ended_there([rank.rank])
+        self._job.ranks_ended([rank.rank])
         rank.told = True
         if all(each.told for each in self._ranks.values()) and not self._done.done():
             self._done.set_result(None)

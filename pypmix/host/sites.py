@@ -1,0 +1,136 @@
+"""The site of a host: the nodes on which it places and starts ranks.
+
+`Site` has nodes of this process: this machine, or simulated nodes on it. `pypmix.host.session.Fleet` is the site of a
+launcher whose nodes have daemons.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pypmix.host import orphans
+from pypmix.host.mapping import Mapping
+from pypmix.host.nodes import LocalNode, in_blocks, usable_cpus
+from pypmix.host.placing import placed
+from pypmix.host.processes import LocalShare
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pypmix.host.job import Application
+    from pypmix.host.loop import Loop
+    from pypmix.host.machine import Machine
+    from pypmix.host.nodes import HostNode
+    from pypmix.host.placing import Target
+    from pypmix.host.rank import Rank
+    from pypmix.host.running import JobHost, Joint, Launch, Share
+
+
+class Site:
+    """The nodes of a host in this process, which share the CPUs of this machine.
+
+    Args:
+        host: The host.
+        machine: Its processes on this machine.
+        mapping: The rules by which ranks are placed for a job that gives none; as even blocks by default.
+
+    Attributes:
+        complete: Whether all of its first nodes have joined.
+        connections: The number of nodes whose daemons are connected with this process.
+    """
+
+    complete = True
+    connections = 0
+
+    def __init__(self, host: JobHost, machine: Machine, mapping: Mapping | None = None) -> None:
+        self._host = host
+        self._machine = machine
+        self.mapping = mapping or Mapping(crowded=True)
+
+    @property
+    def nodes(self) -> Sequence[HostNode]:
+        """The nodes that ranks can be placed on."""
+        return self._host.nodes
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether the number of slots of each node is known."""
+        return True
+
+    @property
+    def room(self) -> int:
+        """The number of CPUs, or slots, that no rank has yet."""
+        return max(0, usable_cpus() - self._host.running)
+
+    def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[int, ...]]]:
+        """Place the ranks of a job on nodes, and return the nodes that hold ranks, each with its ranks.
+
+        Each node has as many slots as make the blocks even.
+
+        Args:
+            sizes: The number of ranks of each of its applications.
+            target: The placement that the job requests.
+
+        Raises:
+            OverflowError: There is no room for them.
+        """
+        size = sum(sizes)
+        blocks = in_blocks(size, target.nodes or self.nodes)
+        mapping = target.mapping or self.mapping
+        if mapping == Mapping(crowded=True) and not target.slots:
+            return blocks
+        if not mapping.crowded and size > self.room:
+            raise OverflowError(f"{size} procs, and {self.room} CPUs without one")
+        if not target.slots:
+            mapping = mapping.replace(crowded=True)
+        slots = [(node, node.running + target.slots.get(node.hostname, len(ranks))) for node, ranks in blocks]
+        return placed(sizes, slots, target.slots, mapping)
+
+    def program(self, app: Application) -> str:
+        """Return the path of the program of an application."""
+        return self._machine.program(app)
+
+    def share(self, launch: Launch, node: HostNode, ranks: list[Rank]) -> Share:
+        """Make the share of a launch on a node."""
+        assert isinstance(node, LocalNode)
+        return LocalShare(launch, node, ranks)
+
+    def warm_up(self, apps: Sequence[Application], programs: Sequence[str]) -> None:
+        """Start the fork servers of the first job, which import while the servers open."""
+        machine = self._machine
+        if machine.forks is not None:
+            machine.forks.watch(self._host.loop, self._host.fork_server_ended)
+            for app, program in zip(apps, programs, strict=True):
+                machine.forks.prepare(app, program, machine.env, machine.wdir or os.sep, machine.tmpdir)
+
+    def open(self) -> Joint | None:
+        """Wait until all nodes have joined, or until the host is to end; return the crossing of their servers, if any.
+
+        Raises:
+            PMIxError: A node cannot join.
+            OSError: The launcher cannot listen at its address.
+        """
+        return None
+
+    def adopt(self) -> None:
+        """Become the parent of all processes that the jobs leave behind."""
+        orphans.adopt()
+
+    def end_strays(self, loop: Loop) -> None:
+        """End the processes that have left the jobs' process groups."""
+        self._machine.end_strays(loop, self._host.patience)
+
+    def refresh(self, done: Callable[[], None]) -> None:
+        """Collect the pending operations of nodes that other processes serve, and call a function then."""
+        done()
+
+    def lose(self, name: str, reason: str) -> bool:
+        """Lose a node that a daemon serves; return True if there are such nodes."""
+        return False
+
+    def away(self, going: bool) -> None:
+        """Report to other processes that this process stops itself, or is back."""
+
+    def close(self) -> None:
+        """Dismiss the processes that serve other nodes."""
