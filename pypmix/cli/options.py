@@ -202,13 +202,6 @@ OPTIONS = (
     Option("stamped", ("--timestamp-output",), "", "Start each line of output with the time."),
     Option("merged", ("--merge-stderr",), "", "Send stderr to where stdout goes."),
     Option(
-        "unfolded",
-        ("--all-tracebacks",),
-        "",
-        "Show the traceback of each rank that fails. Of ranks that fail since another one has ended, only a line is "
-        "shown otherwise.",
-    ),
-    Option(
         "directory",
         ("--output-directory",),
         "DIR",
@@ -618,7 +611,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         warm=job.pop("warm", None),
         faults=tuple([fault for name in ("kill", "stop", "lose") for fault in job.pop(name, ())]),
         # The rest are terms of the same names.
-        terms=Terms(stdin=reader, folded=not job.pop("unfolded", False), **job),
+        terms=Terms(stdin=reader, **job),
     )
 
 

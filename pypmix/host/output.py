@@ -7,7 +7,6 @@ import select
 import stat
 import time
 
-from pypmix.host.cascades import HOLD, LIVE
 from pypmix.host.loop import READ, WRITE
 
 TYPE_CHECKING = False
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from pypmix.host.cascades import Reader
     from pypmix.host.loop import Cancellable, HostLoop
 
     class Pausable(Protocol):
@@ -29,6 +27,14 @@ LINE_LIMIT = 1 << 20
 
 BACKLOG_LIMIT = 1 << 20
 """If more than this waits for a slow reader, ranks are not read and block in their writes."""
+
+TRACEBACK = b"\nTraceback (most recent call last):\n"
+
+LIVE = 1.0
+"""Seconds for which a traceback is kept while its rank continues."""
+
+KEPT_LIMIT = 1 << 16
+"""A longer traceback is passed on at once."""
 
 READ_SIZE = 1 << 16
 
@@ -161,8 +167,8 @@ class Stream:
         tag: The text before each line; empty for none.
         stamped: Whether the time at which it was read precedes that.
         copy: The file that holds all of it; closed by the stream.
-        reader: Finds out if a rank's failure follows from the end of another rank; None if that does not matter.
-        folds: Whether the traceback of such a failure is held back.
+        whole: Whether a traceback and the output after it are kept until the rank has ended, for `LIVE` seconds at
+            most: the lines of several ranks that fail at once do not mix.
 
     Attributes:
         tap: Called with each piece that was read, and at the end with empty data.
@@ -178,8 +184,7 @@ class Stream:
         *,
         stamped: bool = False,
         copy: Copy | None = None,
-        reader: Reader | None = None,
-        folds: bool = False,
+        whole: bool = False,
     ) -> None:
         self._loop = loop
         self._fd = fd
@@ -187,9 +192,9 @@ class Stream:
         self._tag = tag
         self._stamped = stamped
         self._copy = copy
-        self._reader = reader
-        self._folds = folds
-        self._letting_go: Cancellable | None = None
+        self._whole = whole
+        self._traceback = bytearray()
+        self._lapse: Cancellable | None = None
         self._held = bytearray()
         self._watched = False
         self._prompt = False
@@ -260,7 +265,7 @@ class Stream:
     def _show(self) -> None:
         """Pass on an unfinished line."""
         self._prompt = False
-        if self.holds and len(self._held) <= LINE_LIMIT:
+        if self._traceback and len(self._held) <= LINE_LIMIT:
             # The middle of a traceback is not a question.
             return
         held, self._held = self._held, bytearray()
@@ -268,58 +273,32 @@ class Stream:
             self._pass_on(held)
 
     def _pass_on(self, data: bytearray) -> None:
-        if self._reader is not None:
-            shown = self._reader.take(data)
-            if self._folds:
-                data = shown
-            if not self.holds:
-                self.keep()
-            elif self._letting_go is None:
-                self._letting_go = self._loop.later(LIVE, self._lapse)
-        self._write(data)
-
-    def _write(self, data: bytearray) -> None:
+        if self._whole:
+            begin = 0 if self._traceback else (b"\n" + data).find(TRACEBACK)
+            if begin >= 0:
+                self._traceback += data[begin:]
+                del data[begin:]
+                if len(self._traceback) > KEPT_LIMIT:
+                    data += self._take_traceback()
+                elif self._lapse is None:
+                    self._lapse = self._loop.later(LIVE, self._release)
         if self._sink is not None:
             self._sink.write(self, self._tagged(data) if self._tag or self._stamped else data)
 
-    # A traceback that is held back
+    def _take_traceback(self) -> bytearray:
+        """Return the traceback that is kept, and keep it no longer."""
+        if self._lapse is not None:
+            self._lapse.cancel()
+            self._lapse = None
+        kept, self._traceback = self._traceback, bytearray()
+        return kept
 
-    @property
-    def holds(self) -> bool:
-        """Whether a traceback is held back."""
-        return self._folds and self._reader is not None and bool(self._reader.held)
-
-    @property
-    def follows(self) -> bool:
-        """Whether the last output is a traceback that follows from the end of another rank."""
-        return self._reader is not None and self._reader.follows
-
-    def keep(self) -> None:
-        """Hold back the traceback until `let_go` or `drop`, without a limit of time."""
-        if self._letting_go is not None:
-            self._letting_go.cancel()
-            self._letting_go = None
-
-    def _lapse(self) -> None:
-        """Pass on the traceback of a rank that continues, later if another rank's end explains it."""
-        if self.follows:
-            self._letting_go = self._loop.later(HOLD - LIVE, self.let_go)
-        else:
-            self.let_go()
-
-    def let_go(self) -> None:
-        """Pass on the data that is held back."""
-        self.keep()
-        if self._reader is not None and self.holds:
-            self._write(self._reader.let_go())
-            if self._sink is not None and self._sink.terminal:
+    def _release(self) -> None:
+        """Pass on the traceback that is kept."""
+        if self._traceback and self._sink is not None:
+            self._sink.write(self, self._take_traceback())
+            if self._sink.terminal:
                 self._show()
-
-    def drop(self) -> None:
-        """Discard the data that is held back."""
-        self.keep()
-        if self._reader is not None:
-            self._reader.let_go()
 
     def _tagged(self, data: bytearray) -> bytearray:
         assert self._sink is not None
@@ -343,9 +322,10 @@ class Stream:
             if self._tag or self._stamped:
                 held += b"\n"
             self._pass_on(held)
+        self._release()
 
     def close(self) -> None:
-        """Stop reading, and pass on the data that is held back."""
+        """Stop reading, and pass on the data that is kept."""
         if self.ended:
             return
         self.ended = True

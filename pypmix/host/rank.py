@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pypmix.host.outcome import signal_text
 
 TYPE_CHECKING = False
@@ -30,6 +32,7 @@ class Rank:
             process gets it or the process group.
         stage: Its stage in PMIx.
         lost: Whether its connection has ended without a finalize: it may be about to end itself.
+        left: When it finalized, lost its connection or ended, by `time.monotonic`; infinite before that.
         streams: The streams that read its output, by `IOFChannel`.
         input: The writer of its standard input; None if this host does not feed it.
         code: Its exit code; None while it runs, and if a signal ended it.
@@ -49,6 +52,7 @@ class Rank:
         "input",
         "killer",
         "label",
+        "left",
         "lost",
         "node",
         "over",
@@ -71,6 +75,7 @@ class Rank:
         self.pidfd = -1
         self.stage = STARTED
         self.lost = False
+        self.left = math.inf
         self.streams: dict[int, Stream] = {}
         self.input: Input | None = None
         self.code: int | None = None
@@ -95,16 +100,6 @@ class Rank:
     def leaves(self) -> bool:
         """Whether it has left its job's servers and has not ended: others have missed it, and it may show the cause."""
         return self.alive and (self.lost or self.stage == FINALIZED)
-
-    @property
-    def follows(self) -> bool:
-        """Whether its last output is a traceback that follows from the end of another rank."""
-        return any(stream.follows for stream in self.streams.values())
-
-    @property
-    def holds(self) -> bool:
-        """Whether one of its tracebacks is held back."""
-        return any(stream.holds for stream in self.streams.values())
 
     @property
     def exit_code(self) -> int:

@@ -23,12 +23,11 @@ import signal
 import time
 
 from pypmix.engine.faults import fault
-from pypmix.host.cascades import CAUSE, Reader, summary
 from pypmix.host.launch import is_missing
 from pypmix.host.machine import KILLED_SECONDS, POLL
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, TIMED_OUT, Outcome, listed
 from pypmix.host.output import Copy, Sink, Stream
-from pypmix.host.rank import Rank
+from pypmix.host.rank import STARTED, Rank
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.logtext import get_logger
 from pypmix.standard.types import Proc
@@ -78,6 +77,9 @@ INTERRUPT_GRACE = 1.0
 
 SPREAD = 1.0
 """Seconds that a resource manager has to send SIGTERM to all nodes of a job that it ends."""
+
+CAUSE = 10.0
+"""Seconds to wait for the end of a rank that failed ranks had missed."""
 
 DYING = 10
 """The number of polls for the end of a rank whose connection has ended."""
@@ -320,7 +322,6 @@ class RunningJob:
         self._shares.clear()
         self.running = 0
         self.outcome: Outcome | None = None
-        self._culprit: Rank | None = None
         self._blamed: Rank | None = None
         """The rank whose end was judged, whether or not it has ended the job."""
         self._awaits_cause = False
@@ -378,6 +379,7 @@ class RunningJob:
         """Record the end of a rank that this host has not started; a negative code is the number of a signal."""
         rank.signum, rank.code = (-code, None) if code < 0 else (0, code)
         rank.over = True
+        rank.left = min(rank.left, time.monotonic())
         self.host.rank_ended(self, rank)
         if rank.blame and not self._is_judged():
             self._judge(0)
@@ -424,7 +426,7 @@ class RunningJob:
             self.host.loop.later(POLL, lambda: self._judge(chances - 1))
             return
         culprit = max(self.ranks, key=_guilt)
-        leaving = [other for other in self.ranks if other.leaves] if chances >= 0 and culprit.follows else []
+        leaving = self._possible_causes(culprit) if chances >= 0 else []
         self._unjudged = bool(leaving)
         if leaving:
             # It missed a rank that has left and may be about to report a cause; the end of that rank is judged again.
@@ -436,7 +438,6 @@ class RunningJob:
         code = culprit.exit_code or 1
         self._blamed = culprit
         if not self.terms.keep_going:
-            self._culprit = culprit
             reason = culprit.end() + self.others(culprit)
             if self.partial is not None:
                 # Some ranks were ended on request, which the others may not survive: the request decides.
@@ -444,6 +445,13 @@ class RunningJob:
             self.end(code, reason)
         else:
             self.decide(code, f"{culprit.end()}; the others went on")
+
+    def _possible_causes(self, culprit: Rank) -> list[Rank]:
+        """Return the ranks that have left a moment before a failed rank, which may have missed them, and still run."""
+        if culprit.signum or culprit.stage == STARTED:
+            return []
+        since = culprit.left - CAUSE
+        return [rank for rank in self.ranks if rank.leaves and since < rank.left < culprit.left]
 
     def _wait_for(self, ranks: Sequence[Rank], suspect: Rank | None = None) -> None:
         # Of many ranks that end one after the other, in either direction, this one is among the last.
@@ -460,6 +468,7 @@ class RunningJob:
         """Record the end of a rank, without judging it."""
         rank.alive = False
         rank.over = True
+        rank.left = min(rank.left, time.monotonic())
         self.running -= 1
         rank.node.running -= 1
         self._shares[rank].launch.rank_ended(rank)
@@ -595,32 +604,7 @@ class RunningJob:
 
     def finish_output(self) -> None:
         """Pass on the last of the output and stop reading."""
-        ranks = list(self._shares)
-        for rank in ranks:
-            for stream in rank.streams.values():
-                stream.finish()
-        self._fold([rank for rank in ranks if rank.holds])
-        _finish_output(ranks)
-
-    def is_cascade(self, rank: Rank) -> bool:
-        """Return True if a rank failed because another one had failed, or was ended with the job."""
-        ended = self.outcome is not None and rank.signum in (signal.SIGTERM, signal.SIGKILL)
-        return bool(rank.blame) and (rank.follows or ended)
-
-    def _fold(self, ranks: Sequence[Rank]) -> None:
-        """Show one line for the held tracebacks of ranks; show all of one rank if nothing else shows the cause."""
-        first = self._culprit or next(iter(ranks), None)
-        rest = [rank for rank in ranks if rank is not first]
-        if first is None or not rest:
-            return
-        caused = not first.holds
-        for stream in first.streams.values():
-            stream.let_go()
-        text = summary([rank.proc.rank for rank in rest], first.proc.rank, caused=caused)
-        self.host.sink(NUMBERS[STDERR]).write(None, f"pypmix run: {text}\n".encode())
-        for rank in rest:
-            for stream in rank.streams.values():
-                stream.drop()
+        _finish_output(self._shares)
 
     def close(self) -> None:
         """Release all resources of the job; processes that are left only after an internal error are killed."""
@@ -629,7 +613,6 @@ class RunningJob:
         for rank in self._shares:
             for stream in rank.streams.values():
                 stream.close()
-                stream.let_go()
             if rank.input is not None:
                 rank.input.close()
         for copy in self._open_files:
@@ -778,8 +761,7 @@ class Launch:
                 tag.encode(),
                 stamped=terms.stamped,
                 copy=copy,
-                reader=Reader() if kind == STDERR and job.job.size > 1 and not job.terms.keep_going else None,
-                folds=terms.folds,
+                whole=kind == STDERR and job.job.size > 1 and not (terms.tagged or terms.stamped),
             )
             rank.streams[kind] = stream
             if terms.kept:
@@ -799,9 +781,6 @@ class Launch:
         self._running -= 1
         for stream in rank.streams.values():
             stream.finish()
-        cascade = self.job.is_cascade(rank)
-        for stream in rank.streams.values():
-            stream.keep() if cascade else stream.let_go()
         if rank.input is not None:
             rank.input.close()
         if not self._running:
@@ -923,9 +902,9 @@ class Share:
             self.signal(alive, signal.SIGKILL)
 
 
-def _guilt(rank: Rank) -> tuple[int, bool]:
-    """Return a key that is greater the more likely a rank is the cause of others' ends."""
-    return rank.blame, not rank.follows
+def _guilt(rank: Rank) -> tuple[int, float]:
+    """Return a key that is greater the more likely a rank is the cause of others' ends: the first that has left."""
+    return rank.blame, -rank.left
 
 
 def _finish_output(ranks: Iterable[Rank]) -> None:
@@ -933,4 +912,3 @@ def _finish_output(ranks: Iterable[Rank]) -> None:
         for stream in rank.streams.values():
             stream.finish()
             stream.close()
-            stream.let_go()

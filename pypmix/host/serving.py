@@ -9,6 +9,8 @@ waits for all requests of another. Answers (`pypmix.host.answers`) therefore nee
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from functools import partial
 
@@ -127,6 +129,7 @@ class ServingManager(Manager):
                 found = self.find(op.proc)
                 if found is not None:
                     found[1].lost = True
+                    found[1].left = min(found[1].left, time.monotonic())
                 if crossings is not None:
                     self._cross(crossings.departed, node, op.proc)
                 self.turns.add(op.proc, lambda: gone(self, op.proc))
@@ -192,6 +195,7 @@ class ServingManager(Manager):
         found = self.find(proc)
         if found is not None:
             found[1].stage = stage
+            found[1].left = math.inf if stage == CONNECTED else time.monotonic()
 
     def _aborted(self, op: ClientAborted, upcall: Upcall) -> None:
         """End the ranks that a client's abort names.

@@ -31,7 +31,6 @@ class Terms(Record):
         tell_job: The parent gets an event when the job starts and when it ends.
         tell_ranks: The parent gets an event of each rank's end.
         tell_failures: The parent gets an event of each rank that fails.
-        folded: One line is shown instead of the tracebacks of ranks that fail after another one has failed.
         silent: No event is sent of the job's end if it is a success.
     """
 
@@ -54,10 +53,4 @@ class Terms(Record):
     tell_job: bool = False
     tell_ranks: bool = False
     tell_failures: bool = False
-    folded: bool = False
     silent: bool = False
-
-    @property
-    def folds(self) -> bool:
-        """Whether tracebacks are held back: tagged lines show whose they are without that."""
-        return self.folded and not (self.tagged or self.stamped)

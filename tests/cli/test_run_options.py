@@ -18,7 +18,7 @@ SH = ("sh", "-c")
 
 def test_everything_after_the_program_belongs_to_it() -> None:
     words = ["-n", "2", "prog", "-n", "5", "--help", "-x", "A=1", "--", "--tag-output"]
-    assert parse(words, {}) == Request((Application(("prog", *words[3:]), 2),), Terms(folded=True))
+    assert parse(words, {}) == Request((Application(("prog", *words[3:]), 2),), Terms())
 
 
 def test_two_dashes_end_the_options() -> None:
@@ -38,7 +38,7 @@ def test_applications_have_their_own_options() -> None:
             Application(("./b",), 1, (("B", "x=y"), ("C", "")), "/b"),
             Application(("c",)),
         ),
-        Terms(tagged=True, folded=True),
+        Terms(tagged=True),
         1.5,
     )
 
@@ -61,17 +61,16 @@ def test_the_engine_holds_for_all_applications() -> None:
 @pytest.mark.parametrize(
     ("words", "terms"),
     [
-        ("a", Terms(folded=True)),
-        ("--all-tracebacks a", Terms()),
+        ("a", Terms()),
         (
             "--timestamp-output --merge-stderr --forward --keep-going a",
-            Terms(False, True, True, (True, True), "", "", True, keep_going=True, folded=True),
+            Terms(False, True, True, (True, True), "", "", True, keep_going=True),
         ),
-        ("-n 4 --stdin 3 a", Terms(stdin=3, folded=True)),
-        ("--stdin all a", Terms(stdin=Rank.WILDCARD, folded=True)),
-        ("--stdin=none a", Terms(stdin=None, folded=True)),
-        ("--stdin push a", Terms(stdin=Rank.WILDCARD, pushed=True, folded=True)),
-        ("--output-directory /logs a", Terms(directory="/logs", folded=True)),
+        ("-n 4 --stdin 3 a", Terms(stdin=3)),
+        ("--stdin all a", Terms(stdin=Rank.WILDCARD)),
+        ("--stdin=none a", Terms(stdin=None)),
+        ("--stdin push a", Terms(stdin=Rank.WILDCARD, pushed=True)),
+        ("--output-directory /logs a", Terms(directory="/logs")),
     ],
 )
 def test_the_terms_of_the_job(words: str, terms: Terms) -> None:

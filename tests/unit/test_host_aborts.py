@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import time
 from itertools import permutations
 from types import SimpleNamespace
 
@@ -14,7 +16,7 @@ from pypmix.host.manager import Manager
 from pypmix.host.outcome import Outcome
 from pypmix.host.running import RunningJob
 from pypmix.host.terms import Terms
-from tests.unit.test_host_ends import Elsewhere, Errors, Host, end, start
+from tests.unit.test_host_ends import Elsewhere, Host, end, start
 
 REASON = "rank 0 called abort with status 7: enough"
 CALLER, OTHER, NAMED, REMOTE = range(4)
@@ -39,8 +41,8 @@ class Aborted:
             homes |= dict.fromkeys(ranks, node)
         self.job = RunningJob(self.host, job, 1, Terms(**terms), homes)
         start(self.job)
-        self.job.ranks[CALLER].lost = True
-        self.job.ranks[OTHER].streams = {4: Errors(holds=True)}
+        caller = self.job.ranks[CALLER]
+        caller.lost, caller.left = True, time.monotonic()
 
     def abort(self):
         chosen = [self.job.ranks[NAMED], self.job.ranks[REMOTE]]
@@ -107,8 +109,8 @@ def test_the_message_tells_what_came_of_it():
 
 def test_a_failure_before_the_request_that_has_nothing_to_do_with_it_is_the_outcome():
     world = Aborted(1)
-    world.job.ranks[OTHER].streams = {}
-    world.job.ranks[CALLER].lost = False
+    caller = world.job.ranks[CALLER]
+    caller.lost, caller.left = False, math.inf
     world.other()
     world.abort()
     assert world.job.outcome.code == 1 and not world.corrected

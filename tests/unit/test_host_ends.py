@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from pypmix.host.manager import Manager
 from pypmix.host.publishing import Publications
 from pypmix.host.queries import Asked
 from pypmix.host.rank import CONNECTED, FINALIZED, Rank
-from pypmix.host.running import RunningJob, Share
+from pypmix.host.running import CAUSE, RunningJob, Share
 from pypmix.host.terms import Terms
 from pypmix.standard import attrs
 from pypmix.standard.limits import DEFAULTS
@@ -77,20 +78,6 @@ class ShareElsewhere(Share):
         pass
 
 
-class Errors:
-    """The standard error of a rank whose last traceback follows from the end of another rank."""
-
-    follows = True
-
-    def __init__(self, holds=False):
-        self.holds = holds
-
-    def finish(self):
-        pass
-
-    keep = let_go = finish
-
-
 def start(job):
     """Make all ranks of a job run."""
     job.launch(range(job.job.size))
@@ -135,10 +122,11 @@ def test_of_thousands_that_are_killed_at_once_few_are_looked_at_for_each(order, 
         for rank in job.ranks:
             rank.lost = True
         found.clear()
-        for rank in ORDERS[order](job.ranks):
+        ranks = ORDERS[order](job.ranks)
+        for rank in ranks:
             end(job, rank, signum=signal.SIGSEGV)
         assert job.outcome is not None
-        assert job.outcome.code == 128 + signal.SIGSEGV and job.outcome.reason.startswith("rank 0 on away was killed")
+        assert job.outcome.code == 128 + signal.SIGSEGV and job.outcome.reason.startswith(f"{ranks[0]} was killed")
         counts[size] = len(found)
     assert counts[1000] < 20 * counts[100], counts
 
@@ -176,10 +164,9 @@ def test_while_the_cause_is_waited_for_an_end_that_follows_from_it_is_not_judged
     for size in (100, 1000):
         job = running(size)
         cause, *others = job.ranks
-        cause.stage = FINALIZED
+        cause.stage, cause.left = FINALIZED, time.monotonic()
         found.clear()
         for rank in others:
-            rank.streams = {4: Errors()}
             end(job, rank, code=1)
         assert job.outcome is None
         counts[size] = len(found)
@@ -191,13 +178,35 @@ def test_while_the_cause_is_waited_for_an_end_that_follows_from_it_is_not_judged
 def test_one_that_is_more_to_blame_is_judged_while_the_cause_is_waited_for():
     job = running(4)
     first, second, third, last = job.ranks
-    last.stage = FINALIZED
+    last.stage, last.left = FINALIZED, time.monotonic()
     for rank in (first, second):
-        rank.streams = {4: Errors()}
         end(job, rank, code=1)
     assert job.outcome is None
-    end(job, third, code=5)
-    assert job.outcome.reason.startswith("rank 2 on away exited with code 5")
+    end(job, third, signum=signal.SIGSEGV)
+    assert job.outcome.reason.startswith("rank 2 on away was killed")
+
+
+def test_the_first_that_has_left_is_named_though_it_ends_last():
+    job = running(3)
+    cause, second, third = job.ranks
+    for rank in job.ranks:
+        rank.left = time.monotonic()
+    cause.lost = True
+    end(job, third, code=1)
+    end(job, second, code=1)
+    assert job.outcome is None
+    end(job, cause, code=3)
+    assert job.outcome.code == 3 and job.outcome.reason.startswith("rank 0 on away exited with code 3")
+
+
+@pytest.mark.parametrize("before", [CAUSE + 1, -1])
+def test_a_rank_that_has_left_long_ago_or_later_is_not_waited_for(before):
+    job = running(2)
+    other, failed = job.ranks
+    failed.left = time.monotonic()
+    other.stage, other.left = FINALIZED, failed.left - before
+    end(job, failed, code=1)
+    assert job.outcome.reason.startswith("rank 1 on away exited with code 1")
 
 
 class Compared(Rank):
