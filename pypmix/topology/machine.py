@@ -1,0 +1,187 @@
+"""A machine as a tree of objects, and the levels of that tree, in hwloc's order."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MACHINE, PACKAGE, DIE, GROUP, CORE, PU, NUMA = "Machine", "Package", "Die", "Group", "Core", "PU", "NUMANode"
+BRIDGE, PCI, OS_DEVICE, MISC = "Bridge", "PCIDev", "OSDev", "Misc"
+L1, L2, L3, L4, L5 = "L1Cache", "L2Cache", "L3Cache", "L4Cache", "L5Cache"
+"""The types of objects, by their names in XML."""
+
+MEMORY = frozenset({NUMA, "MemCache"})
+DEVICES = frozenset({BRIDGE, PCI, OS_DEVICE})
+
+BLOCK, GPU, NETWORK, OPENFABRICS, DMA, COPROCESSOR = range(6)
+"""The kinds of devices of the operating system, as XML numbers them."""
+
+
+class Object:
+    """An object of a machine: a package, a cache, a core, a NUMA node, a device.
+
+    Attributes:
+        type: Its type.
+        number: The operating system's number; None if it has none.
+        cpus: Its CPUs.
+        nodes: The NUMA nodes near it.
+        complete_cpus: Its CPUs with those that may not be used.
+        complete_nodes: The same for NUMA nodes.
+        attributes: Its further attributes, under their names in XML.
+        infos: Pairs of a name and a text.
+        pages: The sizes of its memory pages and their numbers, of a NUMA node.
+        parent: The object around it; None for the machine.
+        children: The objects in it that have CPUs.
+        memory: The NUMA nodes, and their caches, that are attached to it.
+        devices: The bridges and devices that are attached to it.
+        others: Objects that people have added.
+        depth: Its level; -1 for objects without one.
+        index: Its number among the objects of its level.
+    """
+
+    __slots__ = (
+        "attributes",
+        "children",
+        "complete_cpus",
+        "complete_nodes",
+        "cpus",
+        "depth",
+        "devices",
+        "index",
+        "infos",
+        "memory",
+        "nodes",
+        "number",
+        "others",
+        "pages",
+        "parent",
+        "type",
+    )
+
+    def __init__(self, type: str, number: int | None = None, cpus: int = 0, nodes: int = 0) -> None:
+        self.type = type
+        self.number = number
+        self.cpus = self.complete_cpus = cpus
+        self.nodes = self.complete_nodes = nodes
+        self.attributes: dict[str, str] = {}
+        self.infos: list[tuple[str, str]] = []
+        self.pages: list[tuple[int, int]] = []
+        self.parent: Object | None = None
+        self.children: list[Object] = []
+        self.memory: list[Object] = []
+        self.devices: list[Object] = []
+        self.others: list[Object] = []
+        self.depth = -1
+        self.index = 0
+
+    def add(self, child: Object) -> None:
+        """Append an object to its kind of children."""
+        child.parent = self
+        if child.type in MEMORY:
+            self.memory.append(child)
+        elif child.type in DEVICES:
+            self.devices.append(child)
+        elif child.type == MISC:
+            self.others.append(child)
+        else:
+            self.children.append(child)
+
+    def below(self) -> Iterator[Object]:
+        """Iterate over it and all objects below it, in the order of XML."""
+        yield self
+        for child in (*self.memory, *self.children, *self.devices, *self.others):
+            yield from child.below()
+
+    @property
+    def place(self) -> Object:
+        """The nearest object with CPUs: itself, or the one that a device is attached to."""
+        found = self
+        while found.parent is not None and (found.type in DEVICES or found.type == MISC):
+            found = found.parent
+        return found
+
+    def __repr__(self) -> str:
+        return f"<{self.type} {self.number if self.index == self.number else f'{self.index} ({self.number})'}>"
+
+
+class Machine:
+    """A machine.
+
+    Attributes:
+        root: The machine's object.
+        levels: The objects of each level, from the machine to the hardware threads.
+        numa: The NUMA nodes.
+        devices: The devices of the operating system.
+        allowed_cpus: The CPUs that may be used.
+        allowed_nodes: The NUMA nodes that may be used.
+    """
+
+    def __init__(self, root: Object) -> None:
+        self.root = root
+        self.levels: list[list[Object]] = []
+        self.numa: list[Object] = []
+        self.devices: list[Object] = []
+        self.allowed_cpus = root.cpus
+        self.allowed_nodes = root.nodes
+        self.renew()
+
+    def renew(self) -> None:
+        """Find the levels and the indexes after a change of the tree."""
+        self.levels = _levels(self.root)
+        for depth, level in enumerate(self.levels):
+            for index, each in enumerate(level):
+                each.depth, each.index = depth, index
+        every = list(self.root.below())
+        # As hwloc numbers them, by their numbers in the system.
+        self.numa = sorted([each for each in every if each.type == NUMA], key=lambda each: each.number or 0)
+        self.devices = [each for each in every if each.type == OS_DEVICE]
+        for objects in (self.numa, self.devices):
+            for index, each in enumerate(objects):
+                each.index = index
+
+    @property
+    def cpus(self) -> int:
+        """All CPUs that may be used."""
+        return self.root.cpus
+
+    def of_type(self, type: str) -> list[Object]:
+        """Return the objects of a type, in order; those of the first level that has any."""
+        if type == NUMA:
+            return self.numa
+        return next((level for level in self.levels if level[0].type == type), [])
+
+    def memory_size(self) -> int:
+        """Return the size of its memory in bytes."""
+        return sum([int(each.attributes.get("local_memory", 0)) for each in self.numa])
+
+
+def _levels(root: Object) -> list[list[Object]]:
+    """Return the objects with CPUs by level: a level holds objects of one type, and an object is above its children."""
+    found = [[root]]
+    rest = list(root.children)
+    while rest:
+        top = rest[0]
+        for each in rest:
+            if not _is_same(each, top) and _contains_kind(each, top):
+                top = each
+        taken = [each for each in rest if _is_same(each, top)]
+        below: list[Object] = []
+        for each in rest:
+            below.extend(each.children if _is_same(each, top) else [each])
+        found.append(taken)
+        rest = below
+    return found
+
+
+def _is_same(one: Object, other: Object) -> bool:
+    if one.type != other.type:
+        return False
+    if one.type == GROUP:
+        return one.attributes.get("depth") == other.attributes.get("depth")
+    return True
+
+
+def _contains_kind(outer: Object, kind: Object) -> bool:
+    """Return True if an object of the kind of another is somewhere below one."""
+    return any(_is_same(child, kind) or _contains_kind(child, kind) for child in outer.children)
