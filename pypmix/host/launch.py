@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _OUTER = ("PMIX_", "OMPI_", "PRTE_")
+_PMI = frozenset(("PMI_FD", "PMI_ID", "PMI_JOBID", "PMI_PORT", "PMI_RANK", "PMI_SIZE", "PMI_SPAWNED"))
 _PARAMETERS = ("PMIX_MCA_", "OMPI_MCA_", "PRTE_MCA_")
 _JOB_MARKS = ("PMIX_NAMESPACE", "PRTE_LAUNCHED", "OMPI_COMM_WORLD_RANK")
 
@@ -32,13 +33,14 @@ def inherited_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment that a rank inherits: all variables except those of an outer job.
 
     Inside an outer job everything under `PMIX_`, `OMPI_` and `PRTE_` belongs to that job, MCA parameters too, since
-    launchers set their own there. Outside of a job the MCA parameters are the user's and stay.
+    launchers set their own there. Outside of a job the MCA parameters are the user's and stay. A rank never has the
+    place of this process in a job of PMI-1.
     """
     inside = any(mark in env for mark in _JOB_MARKS)
     kept = {
         name: value
         for name, value in env.items()
-        if not name.startswith(_OUTER) or (not inside and name.startswith(_PARAMETERS))
+        if (not name.startswith(_OUTER) or (not inside and name.startswith(_PARAMETERS))) and name not in _PMI
     }
     return {_OPEN_MPI_4[0]: _OPEN_MPI_4[1], **kept}
 

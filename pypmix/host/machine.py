@@ -12,6 +12,7 @@ import time
 from pypmix.host import launch, orphans
 from pypmix.host.folders import remove, working_directory
 from pypmix.host.guard import Guard
+from pypmix.host.pmi.service import PmiService
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Machine:
         wdir: The folder for jobs that name no other folder.
         forks: The fork servers for ranks that run Python programs; None if every rank is started separately.
         former_limits: The limits of open files before this process raised them; None if it has not.
+        pmi: The service for ranks that speak PMI-1.
     """
 
     def __init__(self, env: Mapping[str, str], tmpdir: str) -> None:
@@ -48,6 +50,7 @@ class Machine:
         self.wdir = working_directory()
         self.forks: ForkServers | None = None
         self.former_limits: tuple[int, int] | None = None
+        self.pmi = PmiService()
         self._guard: Guard | None = None
         self._strays: set[int] = set()
         """The processes outside of the jobs' process groups that were sent SIGTERM."""
@@ -70,6 +73,7 @@ class Machine:
 
     def close(self) -> None:
         """Remove the folder and dismiss the guard, once the servers are closed."""
+        self.pmi.close()
         remove(self.tmpdir)
         if self._guard is not None:
             self._guard.dismiss()

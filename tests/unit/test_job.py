@@ -260,6 +260,7 @@ def test_the_environment_of_an_outer_job_is_dropped() -> None:
     user = {"PATH": "/bin", "OMPI_MCA_pml": "ob1", "PMIXER": "1", "PYPMIX_ENGINE": "python"}
     user["OMPI_MCA_schizo"] = "ompi"
     assert inherited_environment({**user, "PMIX_VERSION": "5", "PRTE_X": "1", "OMPI_X": "1"}) == user
+    assert inherited_environment({**user, "PMI_FD": "5", "PMI_RANK": "1", "PMI_SIZE": "2"}) == user
     inside = inherited_environment({**user, "PMIX_NAMESPACE": "n", "PMIX_MCA_gds": "hash"})
     # Without this Open MPI 4 does not ask PMIx whether it is one of several.
     assert inside == {"PATH": "/bin", "PMIXER": "1", "PYPMIX_ENGINE": "python", "OMPI_MCA_schizo": "^orte"}

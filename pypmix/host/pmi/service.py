@@ -1,0 +1,128 @@
+"""Serves PMI-1 to the ranks of this node: each process that speaks it is a PMIx client here.
+
+A rank finds the address of this service in its environment. When the first one connects, a thread starts in which each
+process that speaks PMI has a client of the Python engine: its puts are puts, its barrier is a collecting fence, and it
+spawns, publishes and looks up as a PMIx client does. So every kind of server and any number of nodes serve PMI, and the
+other ranks see a rank like any other. Ranks that speak PMIx pay for a few variables only.
+
+The service is reached by an address (`PMI_PORT`), not by a descriptor (`PMI_FD`): shells, `env` and programs that start
+other programs may close descriptors. The kernel proves the user of each connection, as it does for PMIx.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from itertools import count
+from weakref import WeakValueDictionary
+
+from pypmix.engine.peeruid import Owners, described, is_own, listen_on_loopback
+from pypmix.host.loop import READ
+from pypmix.host.pmi.registration import PREPUT, Registration
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+
+    from pypmix.host.loop import HostLoop
+    from pypmix.standard.types import Proc
+
+BACKLOG = 1024
+VERSION = "MPIR_CVAR_PMI_VERSION"
+"""MPICH refuses to choose if its environment has both PMI and PMIx; a build that knows PMIx alone ignores a 1."""
+
+
+class PmiService:
+    """The PMI service of a node."""
+
+    def __init__(self) -> None:
+        self._loop: HostLoop
+        self._numbers = count(1)
+        self._registered: WeakValueDictionary[int, Registration] = WeakValueDictionary()
+        self._listener: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        self._asyncio: asyncio.AbstractEventLoop | None = None
+        self._closed = threading.Event()
+
+    def register(
+        self, loop: HostLoop, proc: Proc, size: int, env: Mapping[str, str]
+    ) -> tuple[Registration, dict[str, str]]:
+        """Let a rank connect.
+
+        Args:
+            loop: The loop of the host, which notices the first connection.
+            proc: The rank.
+            size: The number of ranks of its job.
+            env: The environment that it is to have.
+
+        Returns:
+            What keeps it registered, and the variables to add to its environment.
+        """
+        if self._listener is None:
+            self._loop = loop
+            self._listener = listen_on_loopback(BACKLOG)
+            self._loop.watch(self._listener.fileno(), READ, self._start)
+        host, port = self._listener.getsockname()[:2]
+        registration = Registration(next(self._numbers), proc, size, env)
+        self._registered[registration.number] = registration
+        variables = {
+            "PMI_PORT": f"{host}:{port}",
+            "PMI_ID": str(registration.number),
+            "PMI_RANK": str(proc.rank),
+            "PMI_SIZE": str(size),
+        }
+        if VERSION not in env:
+            variables[VERSION] = "1"
+        if PREPUT in env:
+            variables["PMI_SPAWNED"] = "1"
+        return registration, variables
+
+    def _start(self) -> None:
+        """Hand the listener to a thread, as the first process connects."""
+        assert self._listener is not None
+        self._loop.unwatch(self._listener.fileno())
+        self._thread = threading.Thread(target=self._run, name="pypmix-pmi", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        import asyncio
+
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        import asyncio
+
+        from pypmix.host.pmi.process import PmiProcess
+
+        assert self._listener is not None
+        owners = Owners()
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            uid = owners.uid(writer.get_extra_info("socket"))
+            try:
+                if is_own(uid):
+                    await PmiProcess(self._registered.get, reader, writer).serve()
+                else:
+                    writer.write(f"cmd=initack rc=-1 msg=refused:_{described(uid).replace(' ', '_')}\n".encode())
+            finally:
+                writer.close()
+
+        self._asyncio = asyncio.get_running_loop()
+        done = asyncio.Event()
+        self._stop = done.set
+        async with await asyncio.start_server(connected, sock=self._listener):
+            if not self._closed.is_set():
+                await done.wait()
+
+    def close(self) -> None:
+        """Stop serving: the clients of processes that are still connected end as processes do that exit."""
+        self._closed.set()
+        if self._thread is None:
+            if self._listener is not None:
+                self._loop.unwatch(self._listener.fileno())
+                self._listener.close()
+        elif self._asyncio is not None:
+            self._asyncio.call_soon_threadsafe(self._stop)
+            self._thread.join(5)
+        self._listener = None
