@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pypmix.host.forking.servers import ForkServer
     from pypmix.host.nodes import HostNode
     from pypmix.host.output import Stream
-    from pypmix.host.pmi.service import Registration
+    from pypmix.host.pmi.registration import Registration
     from pypmix.standard.types import Proc
 
 
