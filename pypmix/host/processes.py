@@ -109,7 +109,7 @@ class LocalShare(Share):
         env = {**app.environment(machine.env), **node.server.client_env(rank.proc)}
         if app.wdir:
             env["PWD"] = app.wdir
-        rank.pmi, variables = machine.pmi.register(self.launch.host.loop, rank.proc, job.job.size, env)
+        rank.pmi, variables = machine.pmi.register(self.host.loop, rank.proc, job.job.size, env)
         env |= variables
         argv = app.argv
         if self.launch.terms.indexed:

@@ -1,4 +1,4 @@
-"""How far the devices of a machine are from some of its CPUs, as libpmix computes it."""
+"""The distances of a machine's devices from some of its CPUs, as libpmix computes them."""
 
 from __future__ import annotations
 

@@ -26,9 +26,7 @@ def host(tmp_path: Path) -> Any:
     for folder in (home, work, own):
         folder.mkdir(parents=True)
     return SimpleNamespace(
-        env={"HOME": str(home)},
-        tmpdir=str(own),
-        wdir=str(work),
+        machine=SimpleNamespace(env={"HOME": str(home)}, tmpdir=str(own), wdir=str(work)),
         jobs={},
         at_rank_end=[],
         at_job_end=[],

@@ -27,7 +27,6 @@ class Host:
     def __init__(self) -> None:
         self.did: list[object] = []
         self.grace = 5.0
-        self.elastic = None
         ranks = [
             SimpleNamespace(proc=Proc("job", rank), alive=True, killer="", excused=False, signum=0) for rank in range(3)
         ]
@@ -55,6 +54,9 @@ class Host:
 
     def who(self, proc: Proc) -> str:
         return str(proc)
+
+    def find_part(self, kind: Any) -> Any:
+        return self.parts.get(kind)
 
     def part(self, kind: Any) -> Any:
         if kind not in self.parts:

@@ -9,12 +9,13 @@ from types import FrameType
 import pytest
 
 from lib.client_wire import ME, Wire
-from pypmix import Client, NotInitialized, NotSupported, Proc, Scope, aio, attrs, uint32
+from pypmix import Client, NotInitialized, NotSupported, Proc, Scope, aio, attrs
 from pypmix.engine.python.alone import Alone
 from pypmix.standard import codes
 from pypmix.standard.ops import Commit, Finalize, Put
 from pypmix.standard.types import Value
 from pypmix.standard.values import from_python
+from pypmix.types import uint32
 
 MOST_CALLS = 6
 """The Python functions on the way of a put of bytes: the client's, the value's, and four of the engine."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 
 import pypmix
 from pypmix import aio
@@ -11,6 +10,7 @@ from pypmix.host.pmi.registration import PREPUT
 from pypmix.host.pmi.wire import Command, Decoder, encode
 from pypmix.standard import attrs, statuses
 from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
+from pypmix.standard.logtext import get_logger
 from pypmix.standard.types import RANK_UNDEF, Proc
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Answer = Mapping[str, object]
 
-log = logging.getLogger("pypmix")
+_log = get_logger("pypmix.host")
 
 MAX_NAME, MAX_KEY, MAX_VALUE = 256, 256, 1024
 MAPPING = "PMI_process_mapping"
@@ -78,7 +78,7 @@ class PmiProcess:
                     if self._ended:
                         return
         except PMIxError as error:
-            log.warning("the connection of a process that speaks PMI is closed: %s", error)
+            _log.warning("the connection of a process that speaks PMI is closed: %s", error)
         except ConnectionError:
             pass
         finally:
