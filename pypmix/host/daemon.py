@@ -41,7 +41,7 @@ from pypmix.host.folders import temporary_folder
 from pypmix.host.loop import READ, Loop
 from pypmix.host.machine import Machine
 from pypmix.host.nodes import LocalNode, usable_cpus
-from pypmix.host.orders import FINE, PROTOCOL
+from pypmix.host.orders import FINE, PROTOCOL, Inbox
 from pypmix.host.output import Sink
 from pypmix.host.preload import Arrival, files_of, moved
 from pypmix.host.running import RunningJob
@@ -49,7 +49,7 @@ from pypmix.host.serving import LIVES, ServingManager
 from pypmix.host.signals import LOOK, PASSED_ON, outlive
 from pypmix.host.terms import GRACE, Terms
 from pypmix.server import Server
-from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, PMIxError
+from pypmix.standard.errors import LostConnection, NotFound, PMIxError
 from pypmix.standard.limits import Limits
 from pypmix.standard.logtext import get_logger, printable, printable_lines
 from pypmix.standard.ops import Heartbeat, JobControl, Output, ProcessMonitor, QueryInfo
@@ -361,6 +361,7 @@ class Daemon(ServingManager):
         self._addresses = given.launcher[1]
         self._carrier = _carrier(given)
         self._exchange = Exchange(self._carrier)
+        self._inbox = Inbox(self._exchange, loop, self._check_sender)
         self._trace = _tracing() if given.trace else None
 
         def server(node: LocalNode) -> Server:
@@ -399,9 +400,10 @@ class Daemon(ServingManager):
             OSError: The folder cannot be made.
             PMIxError: The server cannot be opened.
         """
+        node = self._node
         self.open_folder()
         orphans.adopt()
-        self._node.server.open()
+        node.server.open()
         if self._trace is not None:
             self._trace.attend(self._node.server)
         loop = self._node.server.session.loop()
@@ -417,19 +419,19 @@ class Daemon(ServingManager):
             (orders.ASK_PENDING, self._tell_pending),
             (orders.PROBE, self._tell_unreached),
         ):
-            self._exchange.handle(topic, partial(self._ordered, handler))
+            self._inbox.handle(topic, handler)
         self._exchange.handle(orders.DESCRIBE_JOB, self._place)
         for topic, listener in (
             (orders.SEND_SIGNAL, self._signal),
-            (orders.LEAVE, lambda _data: self.leave("the launcher needs this node no more")),
+            (orders.LEAVE, lambda _launcher, _data: self.leave("the launcher needs this node no more")),
             (orders.FORGET_JOB, self._forget),
-            (orders.RAISE, lambda data: super(Daemon, self).notify(orders.VALUE.read(data))),
-            (orders.DELIVER, self._deliver),
-            (orders.DEFINE, self._define),
-            (orders.DELETE, self._delete),
-            (orders.TAKEN, lambda data: self._uplink.taken(*orders.COUNT.read(data))),
+            (orders.RAISE, lambda _launcher, data: super(Daemon, self).notify(orders.VALUE.read(data))),
+            (orders.DELIVER, lambda _launcher, data: node.deliver_output(Output(*orders.PIECE.read(data)))),
+            (orders.DEFINE, lambda _launcher, data: node.define_process_set(*orders.PSET.read(data))),
+            (orders.DELETE, lambda _launcher, data: node.delete_process_set(*orders.NAMED.read(data))),
+            (orders.TAKEN, lambda _launcher, data: self._uplink.taken(*orders.COUNT.read(data))),
         ):
-            self._exchange.hear(topic, partial(self._told, listener))
+            self._inbox.hear(topic, listener)
         self._exchange.watch(self._changed)
 
     def run(self) -> None:
@@ -526,11 +528,11 @@ class Daemon(ServingManager):
             listens = orders.ADDRESSES.write(places)
             self._exchange.request(self._launcher, orders.HERE, listens, self._met)
         else:
-            self._post(lambda: self.leave("the connection with the launcher has ended"))
+            self._inbox.post(lambda: self.leave("the connection with the launcher has ended"))
 
     def _met(self, data: bytes | None, error: PMIxError | None) -> None:
         if error is not None or data is None:
-            self._post(lambda: self.leave(f"the launcher refuses this node: {error}"))
+            self._inbox.post(lambda: self.leave(f"the launcher refuses this node: {error}"))
             return
         self._has_met = True
         if isinstance(self._carrier, TCPCarrier):
@@ -555,39 +557,11 @@ class Daemon(ServingManager):
 
     # Messages
 
-    def _post(self, call: Callable[[], None]) -> None:
-        try:
-            self.loop.post(call)
-        except (OSError, RuntimeError):
-            # It has closed.
-            return
-
-    def _ordered(self, handler: Callable[[bytes, OnAnswer], None], sender: str, data: bytes, answer: OnAnswer) -> None:
-        """Carry out an order with an answer; only the launcher may give orders."""
+    def _check_sender(self, sender: str) -> str:
+        """Return the name of the sender of a message; only the launcher may give orders."""
         if sender != self._launcher:
             raise NotFound(f"{sender} is not the launcher", operation="exchange")
-
-        def carry_out() -> None:
-            try:
-                handler(data, answer)
-            except PMIxError as error:
-                answer(None, error)
-
-        self._post(carry_out)
-
-    def _told(self, listener: Callable[[bytes], None], sender: str, data: bytes) -> None:
-        """Carry out an order without an answer."""
-        if sender != self._launcher:
-            _log.error("%s: %s gives orders, which is not the launcher", self._node, sender)
-            return
-
-        def carry_out() -> None:
-            try:
-                listener(data)
-            except (PMIxError, NotInitialized) as error:
-                _log.error("%s: an order of the launcher failed: %s", self._node, error)
-
-        self._post(carry_out)
+        return sender
 
     def _tell(self, topic: str, data: bytes) -> None:
         self._exchange.tell(self._launcher, topic, data)
@@ -600,12 +574,12 @@ class Daemon(ServingManager):
 
     def _place(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """Record the places of a described job's procs, before any later message that needs them."""
+        self._check_sender(sender)
         found = orders.DESCRIBE.read(data)
-        if sender == self._launcher:
-            described, number, *_ = found
-            places = {rank: node.hostname for node in described.nodes for rank in node.ranks}
-            self._crossing.place(described, places, number)
-        self._ordered(lambda _data, answer: self._describe(found, answer), sender, b"", answer)
+        described, number, *_ = found
+        places = {rank: node.hostname for node in described.nodes for rank in node.ranks}
+        self._crossing.place(described, places, number)
+        self._inbox.carry_out(sender, lambda _launcher: self._describe(found, answer), answer)
 
     def _describe(self, found: tuple[Job, int, bool, int | None, bool], answer: OnAnswer) -> None:
         described, number, merged, stdin, indexed = found
@@ -659,7 +633,7 @@ class Daemon(ServingManager):
                     piece = None if data is None else orders.FETCHED.read(data)
                 except PMIxError as problem:
                     piece, error = None, problem
-                self._post(lambda: came(piece, error))
+                self._inbox.post(lambda: came(piece, error))
 
             if self._leaving:
                 came(None, PMIxError("the node leaves the session"))
@@ -683,7 +657,7 @@ class Daemon(ServingManager):
         else:
             Arrival(names, job.job.tmpdir, ask, done).begin()
 
-    def _start(self, data: bytes, answer: OnAnswer) -> None:
+    def _start(self, _launcher: str, data: bytes, answer: OnAnswer) -> None:
         nspace, numbers = orders.START.read(data)
         job = self.jobs.get(nspace)
         if job is None or self._leaving or any(job.rank(number) is None for number in numbers):
@@ -696,7 +670,7 @@ class Daemon(ServingManager):
             fault, reason = _fault(job.unlaunched), job.outcome.reason if job.outcome else str(job.unlaunched)
         answer(orders.STARTED.write((pids, fault, reason)), None)
 
-    def _push(self, data: bytes, answer: OnAnswer) -> None:
+    def _push(self, _launcher: str, data: bytes, answer: OnAnswer) -> None:
         proc, piece = orders.INPUT.read(data)
         found = self.find(proc)
         given: Input | None = None if found is None else found[1].input
@@ -704,7 +678,7 @@ class Daemon(ServingManager):
             raise NotFound(f"{proc} reads nothing here", operation="iof_push", procs=(proc,))
         given.write(piece, lambda: answer(b"", None))
 
-    def _tell_pending(self, _data: bytes, answer: OnAnswer) -> None:
+    def _tell_pending(self, _launcher: str, _data: bytes, answer: OnAnswer) -> None:
         now = time.monotonic()
         found = [
             (item.operation, item.label, item.arrived, item.missing, max(0.0, now - item.since))
@@ -712,19 +686,19 @@ class Daemon(ServingManager):
         ]
         answer(orders.PENDING.write(tuple(found)), None)
 
-    def _tell_unreached(self, _data: bytes, answer: OnAnswer) -> None:
+    def _tell_unreached(self, _launcher: str, _data: bytes, answer: OnAnswer) -> None:
         """Report unreached servers; the answer shows that this loop runs: the carrier's thread answers in any case."""
         unreached = self._carrier.unreached if isinstance(self._carrier, TCPCarrier) else ()
         answer(orders.UNREACHED.write(unreached), None)
 
-    def _signal(self, data: bytes) -> None:
+    def _signal(self, _launcher: str, data: bytes) -> None:
         nspace, numbers, signum, handled = orders.SIGNAL.read(data)
         job = self.jobs.get(nspace)
         if job is not None and 0 < signum < signal.NSIG:
             chosen = [job.rank(number) for number in numbers]
             job.send(signum, [rank for rank in chosen if rank is not None], handled=handled)
 
-    def _forget(self, data: bytes) -> None:
+    def _forget(self, _launcher: str, data: bytes) -> None:
         (nspace,) = orders.NAMED.read(data)
         job = self.jobs.get(nspace)
         if job is not None and not job.launches:
@@ -735,16 +709,6 @@ class Daemon(ServingManager):
         elif job is None:
             # It could not be run here.
             self._crossing.deregister(nspace)
-
-    def _deliver(self, data: bytes) -> None:
-        self._node.deliver_output(Output(*orders.PIECE.read(data)))
-
-    def _define(self, data: bytes) -> None:
-        name, members = orders.PSET.read(data)
-        self._node.define_process_set(name, members)
-
-    def _delete(self, data: bytes) -> None:
-        self._node.delete_process_set(*orders.NAMED.read(data))
 
     # Differences from other managers: its observations go to the launcher
 
@@ -834,7 +798,7 @@ class Daemon(ServingManager):
                 upcall.reply(result)
 
         def came(data: bytes | None, error: PMIxError | None) -> None:
-            self._post(lambda: answered(data, error))
+            self._inbox.post(lambda: answered(data, error))
 
         packed = orders.VALUE.write(upcall.op), upcall.requestor, upcall.uid, upcall.gid
         try:

@@ -30,13 +30,19 @@ from pypmix.host.exchange.codec import (
     record,
 )
 from pypmix.host.job import Application, Job, Node
+from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.asjson import from_json, to_json
+from pypmix.standard.errors import PMIxError
+from pypmix.standard.logtext import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
+    from pypmix.host.exchange import Exchange
+    from pypmix.host.exchange.kinds import OnAnswer
+    from pypmix.host.loop import Loop
     from pypmix.standard.types import Proc
 
     Fault = tuple[int, str, str]
@@ -146,3 +152,68 @@ REASON: Field[tuple[str]] = message(TEXT)
 REACHED = "pypmix.node.reached"
 """A signal that a resource manager has sent to all processes of the node's step, a `COUNT`."""
 OVER = "pypmix.node.over"
+
+
+P = TypeVar("P")
+
+
+class Inbox(Generic[P]):
+    """The messages that a launcher or a daemon receives, each of which it acts on in its loop.
+
+    Args:
+        exchange: The exchange by which they arrive.
+        loop: The loop.
+        peer: Returns the peer of a name; raises an error for a server that may not send these messages.
+    """
+
+    def __init__(self, exchange: Exchange, loop: Loop, peer: Callable[[str], P]) -> None:
+        self._exchange = exchange
+        self._loop = loop
+        self._peer = peer
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Schedule a call on the loop; from any thread, and ignored if the loop has closed."""
+        try:
+            self._loop.post(call)
+        except (OSError, RuntimeError):
+            return
+
+    def handle(self, topic: str, handler: Callable[[P, bytes, OnAnswer], None]) -> None:
+        """Answer the requests of a topic by a handler; an error that it raises is an answer, too."""
+
+        def receive(sender: str, data: bytes, answer: OnAnswer) -> None:
+            self.carry_out(sender, lambda peer: handler(peer, data, answer), answer)
+
+        self._exchange.handle(topic, receive)
+
+    def carry_out(self, sender: str, request: Callable[[P], None], answer: OnAnswer) -> None:
+        """Schedule a request, an error of which is its answer.
+
+        Raises:
+            NotFound: Its sender may not make it.
+        """
+        peer = self._peer(sender)
+
+        def guarded() -> None:
+            try:
+                request(peer)
+            except PMIxError as error:
+                answer(None, error)
+
+        self.post(guarded)
+
+    def hear(self, topic: str, listener: Callable[[P, bytes], None]) -> None:
+        """Pass the messages of a topic, which have no answer, to a listener; an error that it raises is logged."""
+
+        def receive(sender: str, data: bytes) -> None:
+            peer = self._peer(sender)
+
+            def guarded() -> None:
+                try:
+                    listener(peer, data)
+                except PMIxError as error:
+                    get_logger("pypmix.node").error("a message of %s (%s) failed: %s", sender, topic, error)
+
+            self.post(guarded)
+
+        self._exchange.hear(topic, receive)

@@ -16,14 +16,17 @@ import errno
 import os
 import stat
 
+from pypmix.host import orders
 from pypmix.host.launch import find_program
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import NotFound, PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.job import Application
+    from pypmix.host.running import RunningJob
 
     State = tuple[int, int, int]
     Came = Callable[["Piece | None", PMIxError | None], None]
@@ -96,6 +99,27 @@ def read(path: str, offset: int, size: int = PIECE) -> Piece:
         return state.st_mode & 0o777, state.st_size, changed, os.pread(fd, size, offset)
     finally:
         os.close(fd)
+
+
+def send_piece(jobs: Mapping[str, RunningJob], data: bytes, answer: OnAnswer) -> None:
+    """Answer the request of a daemon for a piece of a file of a job.
+
+    Args:
+        jobs: The jobs of the launcher, by nspace.
+        data: The request.
+        answer: Called with the piece, or with an error.
+    """
+    nspace, name, offset = orders.FETCH.read(data)
+    job = jobs.get(nspace)
+    # A job that is being ended needs no files.
+    path = None if job is None or job.outcome is not None else files_of(job.job.apps).get(name)
+    if path is None:
+        answer(None, NotFound(f"{name!r:.80} is not a file of {nspace}", operation="preload"))
+        return
+    try:
+        answer(orders.FETCHED.write(read(path, offset)), None)
+    except OSError as error:
+        answer(None, PMIxError(f"{path} cannot be read: {error.strerror}", operation="preload"))
 
 
 def folder_of(job: str) -> str:

@@ -30,9 +30,10 @@ from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
 from pypmix.host.exchange.coordinator import ContextIds
 from pypmix.host.exchange.limits import MAX_MESH
 from pypmix.host.loop import READ
+from pypmix.host.orders import Inbox
 from pypmix.host.outcome import listed
 from pypmix.host.placing import placed
-from pypmix.host.preload import files_of, read
+from pypmix.host.preload import send_piece
 from pypmix.host.remote import TRY_INTERFACE, RemoteNode, RemoteShare, apart
 from pypmix.host.sites import Site
 from pypmix.standard import attrs
@@ -229,6 +230,12 @@ class _Daemon:
         self.present = False
         self.open = True
 
+    def unwatch(self, loop: Loop) -> None:
+        """Stop reading its standard output; may be called twice."""
+        if self.open:
+            self.open = False
+            loop.unwatch(self.started.stdout)
+
     def dismiss(self) -> None:
         """Close its standard input; it leaves then."""
         if self.started.stdin >= 0:
@@ -301,6 +308,7 @@ class Fleet(Site):
         self._leaving: list[_Daemon] = []
         self._secret = b""
         self._launcher: tuple[str, tuple[tuple[str, int], ...]] = (LAUNCHER, ())
+        self._inbox: Inbox[RemoteNode] | None = None
         self._there: dict[str, tuple[tuple[str, int], ...]] = {}
         self._carrier: TCPCarrier | SwitchCarrier | None = None
         self._exchange: Exchange | None = None
@@ -358,15 +366,18 @@ class Fleet(Site):
         self._exchange = exchange = Exchange(self._carrier)
         self._crossing = crossing = Crossing(self._host.server, exchange, launcher=LAUNCHER)
         self._host.next_context_id = ContextIds(f"{LAUNCHER} host").take
-        self._listen(exchange)
+        inbox = self._listen(exchange)
         exchange.start()
         self._awaited = {node.hostname for node in self.nodes}
         for node in self.nodes:
             self._start(node, exchange)
-        session.follow(lambda: self._post(lambda: session.carry_out(self)))
+        session.follow(lambda: inbox.post(lambda: session.carry_out(self)))
         deadline = time.monotonic() + session.patience
         self._loop.later(SLOW, lambda: self._tell_progress(SLOW))
-        self._loop.run(lambda: self._come() or self._host.ending or time.monotonic() > deadline, every=POLL)
+        self._loop.run(
+            lambda: self._failed is not None or not self._awaited or self._host.ending or time.monotonic() > deadline,
+            every=POLL,
+        )
         if self._failed is not None:
             raise self._failed
         if self._host.ending:
@@ -480,7 +491,7 @@ class Fleet(Site):
             data = b""
         name = daemon.node.hostname
         if not data:
-            self._rest(daemon)
+            daemon.unwatch(self._loop)
             if daemon in self._leaving:
                 return
             if not daemon.ready:
@@ -527,14 +538,6 @@ class Fleet(Site):
             self._settle(daemon)
             if told := (printed + rest).strip():
                 _log.info("%s: %s", daemon.node, told.decode(errors="replace"))
-
-    def _rest(self, daemon: _Daemon) -> None:
-        if daemon.open:
-            daemon.open = False
-            self._loop.unwatch(daemon.started.stdout)
-
-    def _come(self) -> bool:
-        return self._failed is not None or not self._awaited
 
     # Nodes that join later, and nodes that leave
 
@@ -650,7 +653,7 @@ class Fleet(Site):
             left = not daemon.open and not daemon.present and daemon.started.ended() is not None
             if left or seconds > 2 * LEAVING:
                 self._leaving.remove(daemon)
-                self._rest(daemon)
+                daemon.unwatch(self._loop)
                 daemon.dismiss()
                 os.close(daemon.started.stdout)
                 done()
@@ -672,18 +675,15 @@ class Fleet(Site):
 
     # Messages
 
-    def _post(self, call: Callable[[], None]) -> None:
-        try:
-            self._loop.post(call)
-        except (OSError, RuntimeError):
-            # The launcher has closed.
-            return
-
-    def _listen(self, exchange: Exchange) -> None:
-        exchange.handle(orders.HERE, self._met)
-        exchange.handle(orders.ASK, self._asked)
-        exchange.handle(orders.REPORT, self._report)
-        exchange.handle(orders.FETCH_FILE, self._fetched)
+    def _listen(self, exchange: Exchange) -> Inbox[RemoteNode]:
+        inbox = self._inbox = Inbox(exchange, self._loop, self._of)
+        exchange.handle(orders.HERE, self._meet)
+        for request, handler in (
+            (orders.ASK, RemoteNode.asked),
+            (orders.REPORT, self._report),
+            (orders.FETCH_FILE, lambda _node, data, answer: send_piece(self._host.jobs, data, answer)),
+        ):
+            inbox.handle(request, handler)
         for topic, listener in (
             (orders.LIFE, RemoteNode.lived),
             (orders.WROTE, RemoteNode.wrote),
@@ -693,8 +693,9 @@ class Fleet(Site):
             (orders.REACHED, RemoteNode.was_reached),
             (orders.TRACED, self._traced),
         ):
-            exchange.hear(topic, lambda sender, data, listener=listener: self._told(sender, data, listener))  # type: ignore[misc]
+            inbox.hear(topic, listener)
         exchange.watch(self._changed)
+        return inbox
 
     def _of(self, sender: str) -> RemoteNode:
         node = self._by_name.get(sender)
@@ -702,65 +703,27 @@ class Fleet(Site):
             raise NotFound(f"{sender} is not a node of this session", operation="exchange")
         return node
 
-    def _met(self, sender: str, data: bytes, answer: OnAnswer) -> None:
+    def _meet(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """Record a daemon's addresses, and answer with the addresses of earlier daemons, which it dials."""
-        node = self._of(sender)
+        self._of(sender)
         before = tuple(self._there.items())
         self._there[sender] = orders.ADDRESSES.read(data)
         answer(orders.PEERS.write(before), None)
-        self._post(lambda: self._join(node))
+        assert self._inbox is not None
 
-    def _join(self, node: RemoteNode) -> None:
-        daemon = self._daemons.get(node.hostname)
-        if daemon is not None:
-            daemon.present = True
-            self._settle(daemon)
+        def join() -> None:
+            daemon = self._daemons.get(sender)
+            if daemon is not None:
+                daemon.present = True
+                self._settle(daemon)
 
-    def _report(self, _sender: str, _data: bytes, answer: OnAnswer) -> None:
+        self._inbox.post(join)
+
+    def _report(self, _node: RemoteNode, _data: bytes, answer: OnAnswer) -> None:
         from pypmix.host.report import report
 
         host = self._host
-        self._post(lambda: host.site.refresh(lambda: answer(orders.REPORTED.write((report(host, host.who),)), None)))
-
-    def _fetched(self, sender: str, data: bytes, answer: OnAnswer) -> None:
-        """A daemon fetches a piece of a file of a job."""
-        self._of(sender)
-        nspace, name, offset = orders.FETCH.read(data)
-        self._post(lambda: self._fetch(nspace, name, offset, answer))
-
-    def _fetch(self, nspace: str, name: str, offset: int, answer: OnAnswer) -> None:
-        job = self._host.jobs.get(nspace)
-        # A job that is being ended needs no files.
-        path = None if job is None or job.outcome is not None else files_of(job.job.apps).get(name)
-        if path is None:
-            answer(None, NotFound(f"{name!r:.80} is not a file of {nspace}", operation="preload"))
-            return
-        try:
-            answer(orders.FETCHED.write(read(path, offset)), None)
-        except OSError as error:
-            answer(None, PMIxError(f"{path} cannot be read: {error.strerror}", operation="preload"))
-
-    def _asked(self, sender: str, data: bytes, answer: OnAnswer) -> None:
-        node = self._of(sender)
-
-        def ask() -> None:
-            try:
-                node.asked(data, answer)
-            except PMIxError as error:
-                answer(None, error)
-
-        self._post(ask)
-
-    def _told(self, sender: str, data: bytes, listener: Callable[[RemoteNode, bytes], None]) -> None:
-        node = self._of(sender)
-
-        def tell() -> None:
-            try:
-                listener(node, data)
-            except PMIxError as error:
-                _log.error("what node %s tells is dropped: %s", node, error)
-
-        self._post(tell)
+        self.refresh(lambda: answer(orders.REPORTED.write((report(host, host.who),)), None))
 
     def _traced(self, node: RemoteNode, data: bytes) -> None:
         """Add the requests that a daemon's server received to the trace."""
@@ -773,7 +736,8 @@ class Fleet(Site):
         if not here and self._carrier is not None:
             reason = self._carrier.reason(name)
             text = f"the connection with its daemon has ended{reason and ': '}{reason}"
-            self._post(lambda: self._disconnected(name, text))
+            assert self._inbox is not None
+            self._inbox.post(lambda: self._disconnected(name, text))
 
     def _disconnected(self, name: str, reason: str) -> None:
         self._there.pop(name, None)
@@ -849,17 +813,20 @@ class Fleet(Site):
                 # It has no ranks to end, and the process that starts it may hang.
                 daemon.started.stop()
         deadline = time.monotonic() + LEAVING
-        self._loop.run(lambda: self._left() or time.monotonic() > deadline, every=POLL)
+        left = list(self._leaving)
+
+        def are_gone() -> bool:
+            left[:] = [daemon for daemon in left if daemon.started.ended() is None]
+            return not left or time.monotonic() > deadline
+
+        self._loop.run(are_gone, every=POLL)
         for daemon in self._leaving:
-            self._rest(daemon)
+            daemon.unwatch(self._loop)
             if daemon.started.ended() is None:
                 daemon.started.stop()
             os.close(daemon.started.stdout)
         if self._exchange is not None:
             self._exchange.close()
-
-    def _left(self) -> bool:
-        return all(daemon.started.ended() is not None for daemon in self._leaving)
 
 
 class Launching(Exchanging):

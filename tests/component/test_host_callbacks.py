@@ -1120,7 +1120,7 @@ def test_a_host_that_cannot_open_leaves_no_folder(tmp_path, monkeypatch):
     def broken(*_args):
         raise OSError(24, "Too many open files")
 
-    for name in ("callbacks.jobs.Watching", "manager.Guard"):
+    for name in ("callbacks.jobs.Watching", "machine.Guard"):
         with monkeypatch.context() as patch:
             patch.setattr(f"pypmix.host.{name}", broken)
             with pytest.raises(OSError, match="Too many"), Host(tmpdir=str(tmp_path)):

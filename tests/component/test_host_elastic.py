@@ -70,6 +70,9 @@ class Session:
 
         self.elastic.begin()
 
+    def find_part(self, _kind: type) -> elastic.Elastic:
+        return self.elastic
+
     @staticmethod
     def answer_with(function: Any, upcall: Any) -> None:
         function(upcall.host, upcall)

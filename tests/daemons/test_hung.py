@@ -21,7 +21,7 @@ HUNG = """
 import os, sys, threading, time
 import pypmix.host.daemon as d
 at, folder = int(sys.argv[1]), sys.argv[2]
-post, run, count = d.Daemon._post, d.Daemon.run, 0
+post, run, count = d.Inbox.post, d.Daemon.run, 0
 def hang():
     open(os.path.join(folder, "hung"), "w").close()
     open(os.path.join(folder, "fifo")).read()
@@ -41,7 +41,7 @@ def on_demand(self):
             self.loop.later(0.02, look)
     look()
     run(self)
-d.Daemon._post, d.Daemon.run = counted, on_demand
+d.Inbox.post, d.Daemon.run = counted, on_demand
 d.main()
 """
 """A daemon whose main thread hangs as it begins to carry out the given order of its launcher, or on demand."""
