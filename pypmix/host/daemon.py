@@ -156,26 +156,26 @@ NO_INPUT = (
 )
 
 
-def bootstrap(given: Orders) -> bytes:
+def bootstrap(settings: Orders) -> bytes:
     """Return the first line for a daemon. It holds a secret: it must not be in a command line or a file."""
     line = {
         "version": __version__,
         "protocol": PROTOCOL,
-        "session": given.session,
-        "node": given.node,
-        "secret": given.secret.hex(),
-        "launcher": [given.launcher[0], [list(address) for address in given.launcher[1]]],
-        "number": given.number,
-        "interface": given.interface,
-        "env": dict(given.env),
-        "folder": given.folder,
-        "wdir": given.wdir,
-        "grace": given.grace,
-        "keep_alive": given.keep_alive,
-        "encrypt": given.encrypt,
-        "warm": given.warm,
-        "trace": given.trace,
-        "mesh": given.mesh,
+        "session": settings.session,
+        "node": settings.node,
+        "secret": settings.secret.hex(),
+        "launcher": [settings.launcher[0], [list(address) for address in settings.launcher[1]]],
+        "number": settings.number,
+        "interface": settings.interface,
+        "env": dict(settings.env),
+        "folder": settings.folder,
+        "wdir": settings.wdir,
+        "grace": settings.grace,
+        "keep_alive": settings.keep_alive,
+        "encrypt": settings.encrypt,
+        "warm": settings.warm,
+        "trace": settings.trace,
+        "mesh": settings.mesh,
     }
     return json.dumps(line).encode() + b"\n"
 
@@ -236,16 +236,16 @@ ECHO = b'"secret"'
 """Precedes the secret in the launcher's line."""
 
 
-def first_line(said: bytes) -> tuple[bytes, bytes, bytes]:
+def first_line(output: bytes) -> tuple[bytes, bytes, bytes]:
     """Divide the output of a node.
 
     Returns:
         Other text before the daemon's first line, as a shell's start-up files print it; the line, empty until it is
         complete; and the text after it.
     """
-    begin = 0 if said.startswith(b'{"') else said.find(b'\n{"') + 1 or len(said)
-    end = said.find(b"\n", begin)
-    return (said, b"", b"") if end < 0 else (said[:begin], said[begin:end], said[end + 1 :])
+    begin = 0 if output.startswith(b'{"') else output.find(b'\n{"') + 1 or len(output)
+    end = output.find(b"\n", begin)
+    return (output, b"", b"") if end < 0 else (output[:begin], output[begin:end], output[end + 1 :])
 
 
 def read_ready(line: bytes, node: str) -> Ready:
@@ -319,7 +319,7 @@ class Uplink(Sink):
         self._waiting_streams.append(stream)
         return True
 
-    def taken(self, size: int) -> None:
+    def acknowledge(self, size: int) -> None:
         """Count bytes that the launcher has passed on, and resume streams."""
         self.outstanding = max(0, self.outstanding - size)
         if self.outstanding <= WINDOW // 2:
@@ -335,40 +335,40 @@ class Daemon(ServingManager):
     """The manager of a node's share of the jobs of a launcher.
 
     Args:
-        given: The launcher's first line.
+        settings: The launcher's first line.
         env: The environment of this process.
 
     Raises:
         OSError: It cannot listen at that address.
     """
 
-    def __init__(self, given: Orders, env: Mapping[str, str]) -> None:
-        inherited = {**launch.inherited_environment(env), **dict(given.env)}
+    def __init__(self, settings: Orders, env: Mapping[str, str]) -> None:
+        inherited = {**launch.inherited_environment(env), **dict(settings.env)}
         # A shell that ssh starts does not have the virtual environment in which `pypmix run` was called.
         inherited["PATH"] = launch.with_python(inherited.get("PATH", os.defpath))
-        label = "".join([c if c.isascii() and c.isalnum() else "-" for c in given.node.partition(".")[0]])
-        folder = given.folder or temporary_folder(inherited)
+        label = "".join([c if c.isascii() and c.isalnum() else "-" for c in settings.node.partition(".")[0]])
+        folder = settings.folder or temporary_folder(inherited)
         loop = Loop()
         super().__init__(
             loop,
             machine=Machine(inherited, os.path.join(folder, f"pypmix-{label}-{os.getpid()}-{os.urandom(3).hex()}")),
-            space=given.session,
-            grace=given.grace,
+            space=settings.session,
+            grace=settings.grace,
             limits=Limits.of(env),
         )
         self.loop: Loop
-        self._launcher = given.launcher[0]
-        self._addresses = given.launcher[1]
-        self._carrier = _carrier(given)
+        self._launcher = settings.launcher[0]
+        self._addresses = settings.launcher[1]
+        self._carrier = _carrier(settings)
         self._exchange = Exchange(self._carrier)
         self._inbox = Inbox(self._exchange, loop, self._check_sender)
-        self._trace = _tracing() if given.trace else None
+        self._trace = _tracing() if settings.trace else None
 
         def server(node: LocalNode) -> Server:
             return Server(
                 self._on_upcall(node),
                 engine="python",
-                nspace=f"{given.session}@0",
+                nspace=f"{settings.session}@0",
                 tmpdir=node.tmpdir,
                 tool_support=True,
                 hostname=node.hostname,
@@ -376,19 +376,19 @@ class Daemon(ServingManager):
                 limits=self.limits,
             )
 
-        self._node = LocalNode(given.number, given.node, self.machine.tmpdir, server, self.machine)
+        self._node = LocalNode(settings.number, settings.node, self.machine.tmpdir, server, self.machine)
         self.nodes = self.here = (self._node,)
         self._uplink = Uplink()
         self._programs: dict[str, tuple[str, ...]] = {}
         self._leaving = False
-        self._relayed = given.relayed
+        self._relayed = settings.relayed
         self._has_met = False
         self._listening = False
         self.at_rank_end.append(self._tell_rank_end)
-        if given.warm is not None:
+        if settings.warm is not None:
             from pypmix.host.forking.servers import ForkServers
 
-            self.machine.forks = ForkServers(given.warm)
+            self.machine.forks = ForkServers(settings.warm)
             self.machine.forks.watch(loop, self.fork_server_ended)
 
     # Its life
@@ -429,7 +429,7 @@ class Daemon(ServingManager):
             (orders.DELIVER, lambda _launcher, data: node.deliver_output(Output(*orders.PIECE.read(data)))),
             (orders.DEFINE, lambda _launcher, data: node.define_process_set(*orders.PSET.read(data))),
             (orders.DELETE, lambda _launcher, data: node.delete_process_set(*orders.NAMED.read(data))),
-            (orders.TAKEN, lambda _launcher, data: self._uplink.taken(*orders.COUNT.read(data))),
+            (orders.TAKEN, lambda _launcher, data: self._uplink.acknowledge(*orders.COUNT.read(data))),
         ):
             self._inbox.hear(topic, listener)
         self._exchange.watch(self._changed)
@@ -442,24 +442,24 @@ class Daemon(ServingManager):
                 self._carrier.meet(self._launcher, self._addresses)
             self.loop.watch(0, READ, self._input)
             self._listening = True
-            self.loop.later(REACH, self._late)
-            self._tell_trace(again=True)
+            self.loop.later(REACH, self._check_meeting)
+            self._tell_trace(repeat=True)
             self.loop.run(lambda: self._leaving and not any(job.launches for job in self.jobs.values()))
         finally:
             self._close()
 
-    def leave(self, reason: str, told: str = "") -> None:
+    def leave(self, reason: str, report: str = "") -> None:
         """End all ranks, and then the daemon; on the loop.
 
         Args:
             reason: The reason, for the log.
-            told: The reason to send to the launcher; empty if it is lost, or has ordered the end.
+            report: The reason to send to the launcher; empty if it is lost, or has ordered the end.
         """
         if self._leaving:
             return
         self._leaving = True
-        if told:
-            self._tell(orders.LEAVES, orders.REASON.write((told,)))
+        if report:
+            self._tell(orders.LEAVES, orders.REASON.write((report,)))
         self._unheard()
         # No other process may end them if the launcher is lost.
         self.forget_reached()
@@ -487,14 +487,14 @@ class Daemon(ServingManager):
     def report(self) -> None:
         """Write the launcher's report of pending operations on all nodes to standard error; on the loop."""
 
-        def told(data: bytes | None, error: PMIxError | None) -> None:
+        def write_report(data: bytes | None, error: PMIxError | None) -> None:
             try:
                 text = str(error) if data is None or error is not None else orders.REPORTED.read(data)[0]
                 os.write(2, f"pypmix node {self._node}: {printable_lines(text)}\n".encode())
             except (PMIxError, OSError) as problem:
                 _log.error("%s: a report cannot be written: %s", self._node, problem)
 
-        self._exchange.request(self._launcher, orders.REPORT, b"", told, timeout=REPORT_SECONDS)
+        self._exchange.request(self._launcher, orders.REPORT, b"", write_report, timeout=REPORT_SECONDS)
 
     def _input(self) -> None:
         try:
@@ -514,7 +514,7 @@ class Daemon(ServingManager):
             self._listening = False
             self.loop.unwatch(0)
 
-    def _late(self) -> None:
+    def _check_meeting(self) -> None:
         if not self._has_met:
             self.leave("the launcher is not reached")
 
@@ -575,14 +575,14 @@ class Daemon(ServingManager):
     def _place(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """Record the places of a described job's procs, before any later message that needs them."""
         self._check_sender(sender)
-        found = orders.DESCRIBE.read(data)
-        described, number, *_ = found
+        description = orders.DESCRIBE.read(data)
+        described, number, *_ = description
         places = {rank: node.hostname for node in described.nodes for rank in node.ranks}
         self._crossing.place(described, places, number)
-        self._inbox.carry_out(sender, lambda _launcher: self._describe(found, answer), answer)
+        self._inbox.carry_out(sender, lambda _launcher: self._describe(description, answer), answer)
 
-    def _describe(self, found: tuple[Job, int, bool, int | None, bool], answer: OnAnswer) -> None:
-        described, number, merged, stdin, indexed = found
+    def _describe(self, description: tuple[Job, int, bool, int | None, bool], answer: OnAnswer) -> None:
+        described, number, merged, stdin, indexed = description
         # A node that has left and joined again has the same name, and none of its former ranks.
         own = [node.ranks for node in described.nodes if node.number == self._node.number]
         ranks = own[0] if own else ()
@@ -627,19 +627,19 @@ class Daemon(ServingManager):
     def _fetch(self, job: RunningJob, names: list[str], answer: OnAnswer) -> None:
         """Fetch the files of a job, whose programs may be among them."""
 
-        def ask(name: str, offset: int, came: Came) -> None:
-            def answered(data: bytes | None, error: PMIxError | None) -> None:
+        def ask(name: str, offset: int, done: Came) -> None:
+            def receive(data: bytes | None, error: PMIxError | None) -> None:
                 try:
                     piece = None if data is None else orders.FETCHED.read(data)
                 except PMIxError as problem:
                     piece, error = None, problem
-                self._inbox.post(lambda: came(piece, error))
+                self._inbox.post(lambda: done(piece, error))
 
             if self._leaving:
-                came(None, PMIxError("the node leaves the session"))
+                done(None, PMIxError("the node leaves the session"))
             else:
                 wanted = orders.FETCH.write((job.nspace, name, offset))
-                self._exchange.request(self._launcher, orders.FETCH_FILE, wanted, answered)
+                self._exchange.request(self._launcher, orders.FETCH_FILE, wanted, receive)
 
         def done(error: Exception | None) -> None:
             if isinstance(error, OSError):
@@ -673,10 +673,10 @@ class Daemon(ServingManager):
     def _push(self, _launcher: str, data: bytes, answer: OnAnswer) -> None:
         proc, piece = orders.INPUT.read(data)
         found = self.find(proc)
-        given: Input | None = None if found is None else found[1].input
-        if given is None:
+        stdin: Input | None = None if found is None else found[1].input
+        if stdin is None:
             raise NotFound(f"{proc} reads nothing here", operation="iof_push", procs=(proc,))
-        given.write(piece, lambda: answer(b"", None))
+        stdin.write(piece, lambda: answer(b"", None))
 
     def _tell_pending(self, _launcher: str, _data: bytes, answer: OnAnswer) -> None:
         now = time.monotonic()
@@ -702,7 +702,6 @@ class Daemon(ServingManager):
         (nspace,) = orders.NAMED.read(data)
         job = self.jobs.get(nspace)
         if job is not None and not job.launches:
-            del self.jobs[nspace]
             self._programs.pop(nspace, None)
             job.close()
             self.forget(job)
@@ -741,7 +740,7 @@ class Daemon(ServingManager):
         self._tell_trace()
         self._tell(orders.OVER, orders.NAMED.write((job.nspace,)))
 
-    def _tell_trace(self, again: bool = False) -> None:
+    def _tell_trace(self, repeat: bool = False) -> None:
         """Send the launcher the latest entries for its trace, if it writes one."""
         if self._trace is None:
             return
@@ -749,8 +748,8 @@ class Daemon(ServingManager):
 
         for piece in pieces(self._trace.take()):
             self._tell(orders.TRACED, piece)
-        if again:
-            self.loop.later(EVERY, lambda: self._tell_trace(again=True))
+        if repeat:
+            self.loop.later(EVERY, lambda: self._tell_trace(repeat=True))
 
     def define_process_set(self, name: str, members: Procs, *, job: str = "") -> None:
         """Do nothing: the launcher defines it on all nodes."""
@@ -761,10 +760,10 @@ class Daemon(ServingManager):
         self._crossing.raised(event)
 
     def _on_upcall(self, node: LocalNode) -> OnUpcall:
-        asked: OnUpcall = partial(self._asked, node)
+        asked: OnUpcall = partial(self._receive_upcall, node)
         return asked if self._trace is None else self._trace.wrap(asked)
 
-    def _asked(self, node: LocalNode, upcall: Upcall) -> None:
+    def _receive_upcall(self, node: LocalNode, upcall: Upcall) -> None:
         """Handle an upcall of the server; on its engine's thread."""
         op = upcall.op
         if isinstance(op, LIVES):
@@ -787,7 +786,7 @@ class Daemon(ServingManager):
     def _relay(self, upcall: Upcall) -> None:
         """Request the answer of the launcher; carry out the orders that precede its answer first."""
 
-        def answered(data: bytes | None, error: PMIxError | None) -> None:
+        def answer(data: bytes | None, error: PMIxError | None) -> None:
             try:
                 result = None if error is not None or data is None else orders.VALUE.read(data)
             except PMIxError as problem:
@@ -797,29 +796,29 @@ class Daemon(ServingManager):
             else:
                 upcall.reply(result)
 
-        def came(data: bytes | None, error: PMIxError | None) -> None:
-            self._inbox.post(lambda: answered(data, error))
+        def receive(data: bytes | None, error: PMIxError | None) -> None:
+            self._inbox.post(lambda: answer(data, error))
 
         packed = orders.VALUE.write(upcall.op), upcall.requestor, upcall.uid, upcall.gid
         try:
-            self._exchange.request(self._launcher, orders.ASK, orders.UPCALL.write(packed), came)
+            self._exchange.request(self._launcher, orders.ASK, orders.UPCALL.write(packed), receive)
         except RuntimeError:
             upcall.fail(LostConnection("the node's daemon leaves", operation=upcall.op.name))
 
 
-def _carrier(given: Orders) -> TCPCarrier | SwitchCarrier:
-    if given.switch >= 0:
+def _carrier(settings: Orders) -> TCPCarrier | SwitchCarrier:
+    if settings.switch >= 0:
         from pypmix.host.exchange.switch import SwitchCarrier
 
-        return SwitchCarrier(given.node, socket.socket(fileno=given.switch), keep_alive=given.keep_alive)
-    address = listening_address(given.interface, given.launcher[1])
+        return SwitchCarrier(settings.node, socket.socket(fileno=settings.switch), keep_alive=settings.keep_alive)
+    address = listening_address(settings.interface, settings.launcher[1])
     return TCPCarrier(
-        given.node,
-        given.secret,
+        settings.node,
+        settings.secret,
         listen=(address, 0),
-        mesh=given.mesh,
-        keep_alive=given.keep_alive,
-        encrypt=given.encrypt,
+        mesh=settings.mesh,
+        keep_alive=settings.keep_alive,
+        encrypt=settings.encrypt,
         # The launcher reports a lost node, once for all.
         quiet=True,
     )

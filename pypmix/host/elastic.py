@@ -298,7 +298,7 @@ class Elastic:
         node.refresh(lambda: self._answer_there(node), PASSED_ON)
 
     def _dismiss(self, node: RemoteNode) -> None:
-        def gone() -> None:
+        def finish() -> None:
             self._asked_there.pop(node, None)
             self._raise(EventCode.EVENT_NODE_OFFLINE, attrs.HOSTNAME(node.hostname))
             self._release(node.known)
@@ -311,7 +311,7 @@ class Elastic:
                 self._granted[granted] = rest
             else:
                 del self._granted[granted]
-        self._fleet.dismiss(node, gone)
+        self._fleet.dismiss(node, finish)
 
     # Existing nodes
 
@@ -419,9 +419,9 @@ def _bad(text: str) -> PMIxError:
     return PMIxError(text, status=Status.ERR_BAD_PARAM, operation=OPERATION)
 
 
-def _hosts(given: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
+def _hosts(directives: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
     """Return the nodes that are named, with their slots."""
-    text = given.get(NODES)
+    text = directives.get(NODES)
     if not text:
         return ()
     if not isinstance(text, str):
@@ -443,8 +443,8 @@ def hosts(text: str) -> tuple[tuple[str, int], ...]:
         raise _bad(str(error)) from None
 
 
-def _number(given: Mapping[str, object], key: str, most: int = MAX_NODES) -> int:
-    number = given.get(key, 0)
+def _number(directives: Mapping[str, object], key: str, most: int = MAX_NODES) -> int:
+    number = directives.get(key, 0)
     if not isinstance(number, int) or not 0 <= number <= most:
         raise _bad(f"{name_of(key)} is a number of at most {most}, not {number!r:.80}")
     return number

@@ -134,14 +134,14 @@ class Feed:
             return
         self._busy = len(self._inputs) if data else -1
         for each in self._inputs:
-            each.write(data, self._taken)
+            each.write(data, self._count_write)
 
     def _rest(self) -> None:
         if self._watched:
             self._watched = False
             self._loop.unwatch(self._fd)
 
-    def _taken(self) -> None:
+    def _count_write(self) -> None:
         self._busy -= 1
         if self._busy == 0:
             self._resume()

@@ -270,7 +270,7 @@ class LocalHost(ServingManager):
             self._outcome = outcome
 
     def job_over(self, job: RunningJob) -> None:
-        """Remove a job of which only output may be left."""
+        """Remove a job of which only output may be left; the servers know it for a while."""
         del self.jobs[job.nspace]
         if self._partial is None and job.terms.counted:
             self._partial = job.partial

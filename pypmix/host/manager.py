@@ -328,7 +328,6 @@ class Manager(JobHost):
         except BaseException:
             self.drop_psets(nspace)
             self.forget(job)
-            self.jobs.pop(nspace, None)
             raise
 
     def add_node(self, node: HostNode) -> None:
@@ -413,8 +412,9 @@ class Manager(JobHost):
         self.tell_end(job)
 
     def forget(self, job: RunningJob) -> None:
-        """Deregister a job from the servers."""
+        """Forget a job, and deregister it from the servers."""
         nspace = job.nspace
+        self.jobs.pop(nspace, None)
         timer = self._lingering.pop(nspace, None)
         if timer is not None:
             timer.cancel()

@@ -256,7 +256,7 @@ class LocalShare(Share):
         self.groups -= empty
         self._machine.release_groups(empty)
         if self._is_given_up and self.groups:
-            _log.error("%s was killed and does not end: it is left behind", self.launch.awaited())
+            _log.error("%s was killed and does not end: it is left behind", self.launch.wait_text())
             self.groups = set()
         if self.groups:
             if self._patience is None:

@@ -133,10 +133,10 @@ class RemoteNode(HostNode):
         """Send the daemon a request; `done` is called on the host's loop."""
         assert self._exchange is not None
 
-        def answered(found: bytes | None, error: PMIxError | None) -> None:
-            self._host.loop.post(lambda: done(found or b"", error))
+        def receive(reply: bytes | None, error: PMIxError | None) -> None:
+            self._host.loop.post(lambda: done(reply or b"", error))
 
-        self._exchange.request(self.hostname, topic, data, answered, timeout=timeout)
+        self._exchange.request(self.hostname, topic, data, receive, timeout=timeout)
 
     def tell(self, topic: str, data: bytes) -> None:
         """Send the daemon a message that it does not answer."""
@@ -201,7 +201,7 @@ class RemoteNode(HostNode):
     def refresh(self, done: Callable[[], None], timeout: float) -> None:
         """Collect the pending operations of the server, and call a function then."""
 
-        def told(data: bytes, error: PMIxError | None) -> None:
+        def receive(data: bytes, error: PMIxError | None) -> None:
             now = time.monotonic()
             try:
                 found = orders.PENDING.read(data) if error is None else ()
@@ -216,7 +216,7 @@ class RemoteNode(HostNode):
             ]
             done()
 
-        self.ask(orders.ASK_PENDING, b"", told, timeout)
+        self.ask(orders.ASK_PENDING, b"", receive, timeout)
 
     def probe(self) -> int:
         """Probe the daemon's loop, unless a probe is pending.
@@ -256,7 +256,7 @@ class RemoteNode(HostNode):
 
     # Requests and reports of the daemon, on the loop
 
-    def asked(self, data: bytes, answer: OnAnswer) -> None:
+    def answer_upcall(self, data: bytes, answer: OnAnswer) -> None:
         """Handle a request that the daemon's server cannot answer.
 
         Raises:
@@ -280,7 +280,7 @@ class RemoteNode(HostNode):
         rank = self._rank(proc)
         stream = None if rank is None else rank.streams.get(kind)
         if stream is None or stream.ended:
-            self._taken(len(piece))
+            self._acknowledge(len(piece))
         elif piece:
             stream.take(piece)
             self._hand_on(stream, len(piece))
@@ -289,7 +289,7 @@ class RemoteNode(HostNode):
 
     def _hand_on(self, stream: Stream, size: int) -> None:
         if stream.resumed is None and not stream.paused():
-            self._taken(size)
+            self._acknowledge(size)
             return
         former = stream.resumed
 
@@ -297,11 +297,11 @@ class RemoteNode(HostNode):
             stream.resumed = None
             if former is not None:
                 former()
-            self._taken(size)
+            self._acknowledge(size)
 
         stream.resumed = resumed
 
-    def _taken(self, size: int) -> None:
+    def _acknowledge(self, size: int) -> None:
         self._unacknowledged += size
         if self._unacknowledged >= ACKNOWLEDGED:
             self.tell(orders.TAKEN, orders.COUNT.write((self._unacknowledged,)))
@@ -309,7 +309,7 @@ class RemoteNode(HostNode):
 
     _unacknowledged = 0
 
-    def ended(self, data: bytes) -> None:
+    def record_rank_end(self, data: bytes) -> None:
         """Record the end of a rank."""
         proc, code, signum, dumped = orders.END.read(data)
         rank = self._rank(proc)
@@ -326,7 +326,7 @@ class RemoteNode(HostNode):
         """Record a signal that a resource manager has sent to all processes there."""
         self._host.record_reached(self, orders.COUNT.read(data)[0])
 
-    def over(self, data: bytes) -> None:
+    def record_job_end(self, data: bytes) -> None:
         """Record that nothing is left here of a job's ranks, nor of the processes that they left behind."""
         (nspace,) = orders.NAMED.read(data)
         job = self._host.jobs.get(nspace)
@@ -420,13 +420,13 @@ class RemoteInput(Input):
             self._send(data, done)
 
     def _send(self, data: bytes, done: Callable[[], None]) -> None:
-        def taken(_answer: bytes, error: PMIxError | None) -> None:
+        def acknowledge(_answer: bytes, error: PMIxError | None) -> None:
             self.held -= len(data)
             if error is not None:
                 self._over = True
             done()
 
-        self._node.ask(orders.PUSH, orders.INPUT.write((self._proc, data)), taken)
+        self._node.ask(orders.PUSH, orders.INPUT.write((self._proc, data)), acknowledge)
 
     def close(self) -> None:
         """End the input at once."""

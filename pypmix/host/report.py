@@ -35,7 +35,7 @@ def unfinished(
         names = [str(rank) for rank in ranks if rank.stage == stage]
         if names:
             lines.append(f"{text}: {several(names)}")
-    lines += [f"{job}: {text}" for job in host.jobs.values() for each in job.launches if (text := each.awaited())]
+    lines += [f"{job}: {text}" for job in host.jobs.values() for each in job.launches if (text := each.wait_text())]
     return lines + [line for node in host.nodes for line in node.troubles()]
 
 

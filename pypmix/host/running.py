@@ -243,7 +243,7 @@ class JobHost:
         """End the jobs with running ranks of a fork server that has ended early."""
         for job in list(self.jobs.values()):
             if any(rank.alive and rank.forked is server for rank in job.ranks):
-                job.end(1, f"{server.end()}{job.others(None)}")
+                job.end(1, f"{server.end()}{job.others_text(None)}")
 
     def job_failed(self, job: RunningJob) -> None:
         """End the jobs that a failed job has spawned."""
@@ -390,16 +390,16 @@ class RunningJob:
         """Return True if no further end makes a difference."""
         return self.outcome is not None or (self.terms.keep_going and self.partial is not None)
 
-    def _consider(self, ended: Sequence[Rank]) -> None:
+    def _consider(self, ranks: Sequence[Rank]) -> None:
         """Judge the job after ranks have ended, unless that would wait for the same ranks as before.
 
         Thousands may end at once, and each judgement looks at all of them.
         """
-        if self._is_judged() or not (self._unjudged or any(rank.blame for rank in ended)):
+        if self._is_judged() or not (self._unjudged or any(rank.blame for rank in ranks)):
             return
         if self._leaving is not None and self._leaving.leaves:
             suspect = self._suspect
-            if suspect is None or all(_guilt(rank) <= _guilt(suspect) for rank in ended):
+            if suspect is None or all(_guilt(rank) <= _guilt(suspect) for rank in ranks):
                 return
         self._judge(DYING)
 
@@ -438,7 +438,7 @@ class RunningJob:
         code = culprit.exit_code or 1
         self._blamed = culprit
         if not self.terms.keep_going:
-            reason = culprit.end() + self.others(culprit)
+            reason = culprit.end() + self.others_text(culprit)
             if self.partial is not None:
                 # Some ranks were ended on request, which the others may not survive: the request decides.
                 code, reason = self.partial.code, f"{self.partial.reason}; then {reason}"
@@ -487,7 +487,7 @@ class RunningJob:
         for done in awaited:
             done()
 
-    def others(self, culprit: Rank | None) -> str:
+    def others_text(self, culprit: Rank | None) -> str:
         """Return a text with the number of other ranks that are ended because of `culprit`."""
         alive = sum([rank.alive for rank in self.ranks if rank is not culprit])
         if not alive:
@@ -555,7 +555,7 @@ class RunningJob:
     def abort(self, ranks: Sequence[Rank], code: int, reason: str, caller: Rank | None) -> None:
         """End some ranks, or all, with the requested outcome; see `Manager.end_ranks`."""
         whole = {rank for rank in self.ranks if rank.alive}.issubset(ranks)
-        reason += self.others(caller) if whole else f"; it ended {listed([str(rank) for rank in ranks])}"
+        reason += self.others_text(caller) if whole else f"; it ended {listed([str(rank) for rank in ranks])}"
         # The request was sent before the end of its caller, and has arrived after it.
         late = caller is not None and caller is self._blamed
         if late and self.partial is not None:
@@ -591,12 +591,12 @@ class RunningJob:
         for share, alive in by_share.items():
             share.signal(alive, signum, handled)
 
-    def launch_over(self, ended: Launch) -> None:
+    def launch_over(self, launch: Launch) -> None:
         """Remove a launch of which nothing is left except output, perhaps."""
-        self.launches.remove(ended)
+        self.launches.remove(launch)
         if self.launches:
-            _finish_output(ended.ranks)
-            for rank in ended.ranks:
+            _finish_output(launch.ranks)
+            for rank in launch.ranks:
                 if self._ranks[rank.proc.rank] is not rank:
                     del self._shares[rank]
         else:
@@ -680,7 +680,7 @@ class Launch:
             for share in self.shares.values():
                 yield from share.starting(apps, programs)
         finally:
-            self._begun()
+            self._finish_start()
 
     @vital
     def share_prepared(self, failure: tuple[OSError, str, bool] | None = None) -> None:
@@ -693,7 +693,7 @@ class Launch:
         if self._awaited:
             return
         if self._failure is not None or self.job.outcome is not None:
-            self._begun()
+            self._finish_start()
             return
         self._awaited = len(self.shares)
         for share in self.shares.values():
@@ -705,9 +705,9 @@ class Launch:
         self._failure = self._failure or failure
         self._awaited -= 1
         if not self._awaited:
-            self._begun()
+            self._finish_start()
 
-    def _begun(self) -> None:
+    def _finish_start(self) -> None:
         """End the start: all ranks that are to run are running."""
         if self._failure is not None:
             self.failed(*self._failure)
@@ -820,7 +820,7 @@ class Launch:
         """Return True if something of it is left on a node, or is about to be."""
         return self.shares.get(node) in self._left
 
-    def awaited(self) -> str:
+    def wait_text(self) -> str:
         """Return the things that the launch waits for although none of its ranks runs, as a text; empty for nothing."""
         groups = [group for share in self._left for group in share.groups]
         if groups:

@@ -134,11 +134,11 @@ class ServingManager(Manager):
                     self._cross(crossings.departed, node, op.proc)
                 self.turns.add(op.proc, lambda: gone(self, op.proc))
 
-    def _cross(self, told: Callable[[HostNode, Proc], None], node: HostNode, proc: Proc) -> None:
+    def _cross(self, report: Callable[[HostNode, Proc], None], node: HostNode, proc: Proc) -> None:
         if self._crossings is not None and self._crossings.prompt:
-            told(node, proc)
+            report(node, proc)
         else:
-            self.turns.add(proc, partial(told, node, proc))
+            self.turns.add(proc, partial(report, node, proc))
 
     def _answer_pulls(self) -> None:
         pulls = self.part(WaitingPulls).waiting

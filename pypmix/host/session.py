@@ -202,10 +202,10 @@ class NodeSession:
         self._words.put(word)
         self._heard()
 
-    def follow(self, heard: Callable[[], None]) -> None:
+    def follow(self, callback: Callable[[], None]) -> None:
         """Call a function for each new report, and once now."""
-        self._heard = heard
-        heard()
+        self._heard = callback
+        callback()
 
     def carry_out(self, fleet: Fleet) -> None:
         """Carry out the reports that are queued, on the loop."""
@@ -445,9 +445,9 @@ class Fleet(Site):
         sink.write(None, f"pypmix run: {printable(text)}\n".encode())
         self._loop.later(after, lambda: self._tell_progress(2 * after))
 
-    def _advice(self, late: Sequence[_Daemon]) -> str:
+    def _advice(self, daemons: Sequence[_Daemon]) -> str:
         """Return a hint at the reason why daemons do not join: first the trouble of a daemon that is not ready."""
-        for daemon in late:
+        for daemon in daemons:
             if not daemon.ready and (trouble := daemon.started.trouble()):
                 printed = daemon.said.decode(errors="replace").strip().rpartition("\n")[2]
                 return f"{trouble}; printed there: {printable(printed)[:200]}" if printed else trouble
@@ -679,7 +679,7 @@ class Fleet(Site):
         inbox = self._inbox = Inbox(exchange, self._loop, self._of)
         exchange.handle(orders.HERE, self._meet)
         for request, handler in (
-            (orders.ASK, RemoteNode.asked),
+            (orders.ASK, RemoteNode.answer_upcall),
             (orders.REPORT, self._report),
             (orders.FETCH_FILE, lambda _node, data, answer: send_piece(self._host.jobs, data, answer)),
         ):
@@ -687,8 +687,8 @@ class Fleet(Site):
         for topic, listener in (
             (orders.LIFE, RemoteNode.lived),
             (orders.WROTE, RemoteNode.wrote),
-            (orders.ENDED, RemoteNode.ended),
-            (orders.OVER, RemoteNode.over),
+            (orders.ENDED, RemoteNode.record_rank_end),
+            (orders.OVER, RemoteNode.record_job_end),
             (orders.LEAVES, RemoteNode.will_leave),
             (orders.REACHED, RemoteNode.was_reached),
             (orders.TRACED, self._traced),
@@ -777,14 +777,14 @@ class Fleet(Site):
         asked = [node for node in self.nodes if not node.lost]
         left = len(asked)
 
-        def told() -> None:
+        def count_answer() -> None:
             nonlocal left
             left -= 1
             if left == 0:
                 done()
 
         for node in asked:
-            node.refresh(told, REFRESH)
+            node.refresh(count_answer, REFRESH)
         if not asked:
             done()
 

@@ -156,7 +156,6 @@ class HostManager(ServingManager):
         """Deregister a job from the server, unless it was deregistered and another job has its name."""
         if self.jobs.get(job.nspace) is not job:
             return
-        del self.jobs[job.nspace]
         super().forget(job)
         self._over.discard(job.nspace)
 
