@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.moves import takes_old
 from pypmix.wire.codec import DESCRIBED, Packer, Unpacker
 
 TYPE_CHECKING = False
@@ -38,11 +39,12 @@ class DataBuffer:
         self._packer = Packer(DESCRIBED).pack_raw(bytes(data))
         self._unpacker: Unpacker | None = None
 
-    def pack(self, type: int, *values: Any) -> Self:
+    @takes_old("pypmix.types.DataBuffer", type="data_type")
+    def pack(self, data_type: int, *values: Any) -> Self:
         """`PMIx_Data_pack`: append values of one type.
 
         Args:
-            type: Their `DataType`.
+            data_type: Their `DataType`.
             values: The data, in the form of `Value(type, ...).data`; any number, also none.
 
         Returns:
@@ -52,14 +54,15 @@ class DataBuffer:
             TypeError: A value is of another kind than the type holds.
             OverflowError: A value is out of the type's range.
         """
-        self._turn_to_pack().pack(type, *values)
+        self._turn_to_pack().pack(data_type, *values)
         return self
 
-    def unpack(self, type: int, most: int | None = None) -> list[Any]:
+    @takes_old("pypmix.types.DataBuffer", type="data_type")
+    def unpack(self, data_type: int, most: int | None = None) -> list[Any]:
         """`PMIx_Data_unpack`: take the next values, all that were packed together.
 
         Args:
-            type: Their `DataType`.
+            data_type: Their `DataType`.
             most: How many to accept; any number by default.
 
         Returns:
@@ -68,13 +71,14 @@ class DataBuffer:
         Raises:
             RemoteProtocolError: No such values come next.
         """
-        return self._turn_to_unpack().unpack(type, most)
+        return self._turn_to_unpack().unpack(data_type, most)
 
-    def one(self, type: int) -> Any:
+    @takes_old("pypmix.types.DataBuffer", type="data_type")
+    def one(self, data_type: int) -> Any:
         """Take the next value, which was packed alone.
 
         Args:
-            type: Its `DataType`.
+            data_type: Its `DataType`.
 
         Returns:
             Its data.
@@ -82,10 +86,10 @@ class DataBuffer:
         Raises:
             RemoteProtocolError: No such value comes next.
         """
-        return self._turn_to_unpack().one(type)
+        return self._turn_to_unpack().one(data_type)
 
     def more(self) -> bool:
-        """Tell whether anything is left to unpack."""
+        """Return True if anything is left to unpack."""
         return self._turn_to_unpack().more()
 
     def bytes(self) -> bytes:

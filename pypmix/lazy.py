@@ -33,7 +33,7 @@ def load(module: str, name: str = "") -> Any:
 def names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and the `__dir__` of a package whose names are imported when they are used.
 
-    `__all__` is one of these names. Names that have changed still work, with a warning (`pypmix._renames`).
+    `__all__` is one of these names. Names that have changed still work, with a warning (`pypmix.moves`).
 
     Args:
         package: The package.
@@ -50,7 +50,7 @@ def names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any],
             return [*home]
         where = home.get(name)
         if where is None:
-            return load("pypmix._renames", "find")(f"{package}.{name}")
+            return load("pypmix.moves", "find")(f"{package}.{name}")
         found = load(where, "" if where.endswith("." + name) else name)
         setattr(modules[package], name, found)
         return found

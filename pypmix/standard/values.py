@@ -128,9 +128,9 @@ def _decompressor(magic: bytes, size: int) -> tuple[Any, Any]:
     return zlib.decompressobj(), zlib.error
 
 
-def typed(type: int, data: object) -> Value:
+def typed(data_type: int, data: object) -> Value:
     """Return `data` as a value of an explicit `DataType`; see `Value`."""
-    return Value(type, data)
+    return Value(data_type, data)
 
 
 def array(element: int, items: Iterable[object]) -> Value:

@@ -1,4 +1,4 @@
-"""Checked by mypy and pyright, never run: mistakes that programs typically make. Both checkers must refuse each of them.
+"""Checked by mypy and pyright, never run: typical mistakes, of which both checkers must refuse each.
 
 A line without an error makes its `ignore` superfluous, which both report.
 """

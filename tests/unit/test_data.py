@@ -61,3 +61,10 @@ def test_bad_values_are_refused_at_the_call_and_leave_nothing():
         buffer.pack(codes.INFO, Value(codes.UINT8, 1))
     assert buffer.one(codes.UINT8) == 1
     assert not buffer.more()
+
+
+def test_the_old_name_of_an_argument_still_works() -> None:
+    buffer = DataBuffer().pack(codes.UINT32, 1, 2)
+    with pytest.warns(DeprecationWarning, match=r"DataBuffer\.unpack\(type\) is now data_type") as caught:
+        assert buffer.unpack(type=codes.UINT32) == [1, 2]  # type: ignore[call-arg]
+    assert caught[0].filename == __file__

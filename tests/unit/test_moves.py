@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import pypmix
-from pypmix import _renames, renames
-from pypmix._renames import RENAMES
-from pypmix.renames import Rewriter
+from pypmix import moves, rewriter
+from pypmix.moves import MOVES
+from pypmix.rewriter import Rewriter
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +23,7 @@ def resolve(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-MOVED = [old for old in RENAMES if not old.rpartition(".")[0].rpartition(".")[2][:1].isupper() and "(" not in old]
+MOVED = [old for old in MOVES if not old.rpartition(".")[0].rpartition(".")[2][:1].isupper() and "(" not in old]
 """The old names of objects of modules."""
 
 
@@ -31,9 +31,9 @@ MOVED = [old for old in RENAMES if not old.rpartition(".")[0].rpartition(".")[2]
 def test_the_old_name_of_an_object_works_and_names_the_new_one(old: str) -> None:
     with pytest.warns(DeprecationWarning, match="is now") as caught:
         found = resolve(old)
-    assert [str(each.message).partition(":")[0] for each in caught] == [f"{old} is now {RENAMES[old]}"]
+    assert [str(each.message).partition(":")[0] for each in caught] == [f"{old} is now {MOVES[old]}"]
     assert caught[0].filename == __file__
-    assert found is resolve(RENAMES[old])
+    assert found is resolve(MOVES[old])
 
 
 def test_no_old_name_is_still_a_name_of_its_module() -> None:
@@ -75,8 +75,8 @@ def test_a_name_that_never_was_is_an_attribute_error_of_its_module(module: str) 
     ],
 )  # fmt: skip
 def test_a_program_is_rewritten_and_nothing_else_of_it_changes(before: str, after: str) -> None:
-    rewriter = Rewriter(before)
-    assert rewriter.result() == after
+    found = Rewriter(before)
+    assert found.result() == after
     assert Rewriter(after).changes == []
 
 
@@ -88,14 +88,14 @@ def test_long_imports_are_broken_into_lines() -> None:
 
 
 def test_methods_and_parameters_are_rewritten_in_programs_that_import_pypmix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(renames.METHODS, "old_call", "raw.new_call")
-    monkeypatch.setitem(renames.PARAMETERS, ("send", "range"), "scope")
+    monkeypatch.setitem(rewriter.METHODS, "old_call", "raw.new_call")
+    monkeypatch.setitem(rewriter.PARAMETERS, ("send", "range"), "scope")
     program = "x = me.old_call(1).old_call\nme.send(1, range=2)\nme.other(range=range(3))\n"
     assert Rewriter(program).changes == []
-    rewriter = Rewriter(f"import pypmix\n{program}")
+    found = Rewriter(f"import pypmix\n{program}")
     after = "x = me.raw.new_call(1).raw.new_call\nme.send(1, scope=2)\nme.other(range=range(3))\n"
-    assert rewriter.result() == f"import pypmix\n{after}"
-    assert [line for line, _, _ in sorted(rewriter.changes)] == [2, 2, 3]
+    assert found.result() == f"import pypmix\n{after}"
+    assert [line for line, _, _ in sorted(found.changes)] == [2, 2, 3]
 
 
 def test_the_script_writes_files_or_only_checks_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,21 +103,21 @@ def test_the_script_writes_files_or_only_checks_them(tmp_path: Path, capsys: pyt
     old.write_text("import pypmix\nx = pypmix.size(1)\n")
     good.write_text("import pypmix\n")
     bad.write_text("import (\n")
-    assert renames.main(["--check", str(old), str(good)]) == 1
+    assert rewriter.main(["--check", str(old), str(good)]) == 1
     assert capsys.readouterr().out == f"{old}:2: pypmix.size -> pypmix.types.size\n"
     assert old.read_text() == "import pypmix\nx = pypmix.size(1)\n"
-    assert renames.main([str(bad), str(old), str(good)]) == 2
+    assert rewriter.main([str(bad), str(old), str(good)]) == 2
     assert "bad.py: cannot be rewritten: " in capsys.readouterr().err
     assert old.read_text() == "import pypmix\nx = pypmix.types.size(1)\n"
-    assert renames.main(["--check", str(old), str(good)]) == 0
-    assert renames.main([]) == 2
+    assert rewriter.main(["--check", str(old), str(good)]) == 0
+    assert rewriter.main([]) == 2
 
 
 def test_a_warning_of_a_method_names_the_line_that_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RENAMES, "pypmix.Client.old", "pypmix.Client.new")
+    monkeypatch.setitem(MOVES, "pypmix.Client.old", "pypmix.Client.new")
 
     def old() -> str:
-        return _renames.warn("pypmix.Client.old")
+        return moves.warn("pypmix.Client.old")
 
     frame = inspect.currentframe()
     assert frame is not None

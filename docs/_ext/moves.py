@@ -1,4 +1,4 @@
-"""The directive `renames`: old and new names. And references of signatures to names that are not in their module.
+"""The directive `moves`: old and new names. And references of signatures to names that are not in their module.
 
 A signature names a class as its module imports it. The class may be documented in another one of the public modules.
 """
@@ -12,16 +12,16 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from vocabulary import code, table
 
-from pypmix._renames import RENAMES
+from pypmix.moves import MOVES
 
 HOMES = ("pypmix.types", "pypmix.groups", "pypmix.events")
 
 
-class Renames(Directive):
-    """`renames::`: a table of the old names and the new ones."""
+class Moves(Directive):
+    """`moves::`: a table of the old names and the new ones."""
 
     def run(self) -> list[nodes.Node]:
-        return [table(["Old name", "New name"], [50, 50], [[code(old), code(RENAMES[old])] for old in sorted(RENAMES)])]
+        return [table(["Old name", "New name"], [50, 50], [[code(old), code(MOVES[old])] for old in sorted(MOVES)])]
 
 
 def find_moved(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Element) -> nodes.Element | None:
@@ -39,6 +39,6 @@ def find_moved(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: 
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.add_directive("renames", Renames)
+    app.add_directive("moves", Moves)
     app.connect("missing-reference", find_moved)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,18 +1,27 @@
-"""Names that have changed: the table of old and new names, and the warning that an old name gives.
+"""Names that have moved: the table of old and new names, and the warning that an old name gives.
 
-An old name works until the next version. The page "Changes of names" is made from the table, and `python -m
-pypmix.renames FILE...` rewrites programs by it. Nothing imports this module until an old name is used.
+The page "Names that have moved" is made from the table, and `python -m pypmix.rewriter FILE...` rewrites programs by
+it. Nothing imports this module until an old name is used.
 """
 
 from __future__ import annotations
 
 import warnings
+from functools import wraps
+from typing import cast
 
 from pypmix.lazy import load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+
+UNTIL = "2027.6"
+"""The release without the old names."""
 
 
 def _moved(names: str, old: str, new: str) -> dict[str, str]:
@@ -25,7 +34,7 @@ def _decorators(names: str) -> dict[str, str]:
     return {f"pypmix.host.Host.on_{name}": f'pypmix.host.Host.on("{name}")' for name in names.split()}
 
 
-RENAMES = {
+MOVES = {
     **_moved("Answer", "pypmix", "pypmix.events"),
     **_moved(
         "Accepted Change Changes Declined Destructed Failed GroupEvent GroupResults Invitation InvitationStream Invite "
@@ -49,6 +58,7 @@ RENAMES = {
         "pypmix",
         "pypmix.types",
     ),
+    **{f"pypmix.types.DataBuffer.{name}(type)": "data_type" for name in ("one", "pack", "unpack")},
     **_moved("ProcSet", "pypmix.host", "pypmix"),
     "pypmix.host.recording.Answer": "pypmix.host.recording.RecordedAnswer",
     "pypmix.host.Host.ended": "pypmix.host.Host.report_end",
@@ -74,12 +84,12 @@ def warn(old: str, level: int = 1) -> str:
     """Warn that a name has changed, and return the new name.
 
     Args:
-        old: The old name as in `RENAMES`.
+        old: The old name as in `MOVES`.
         level: The number of callers between this function and the program that uses the old name.
     """
-    new = RENAMES[old]
+    new = MOVES[old]
     warnings.warn(
-        f"{old} is now {new}: the old name goes in the next version", DeprecationWarning, stacklevel=level + 2
+        f"{old} is now {new}: the old name goes with release {UNTIL}", DeprecationWarning, stacklevel=level + 2
     )
     return new
 
@@ -90,11 +100,32 @@ def find(old: str) -> Any:
     Raises:
         AttributeError: The table does not have the name.
     """
-    if old not in RENAMES:
+    if old not in MOVES:
         module, _, name = old.rpartition(".")
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     module, _, name = warn(old, 2).rpartition(".")
     return getattr(load(module), name)
+
+
+def takes_old(owner: str, **names: str) -> Callable[[F], F]:
+    """Return a decorator of a method that takes arguments by their old names as well, with a warning.
+
+    Args:
+        owner: The whole name of the class, as the table has it.
+        names: The new name of each old one.
+    """
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            for old in names.keys() & options:
+                warn(f"{owner}.{function.__name__}({old})")
+                options[names[old]] = options.pop(old)
+            return function(*args, **options)
+
+        return cast("F", call)
+
+    return decorate
 
 
 def find_member(instance: object, owner: str, name: str) -> Any:
@@ -109,7 +140,7 @@ def find_member(instance: object, owner: str, name: str) -> Any:
         AttributeError: The table does not have the name.
     """
     old = f"{owner}.{name}"
-    if old not in RENAMES:
+    if old not in MOVES:
         raise AttributeError(f"{type(instance).__name__!r} object has no attribute {name!r}")
     found: Any = instance
     for part in warn(old, 2).removeprefix(owner + ".").split("."):

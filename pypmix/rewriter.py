@@ -1,4 +1,4 @@
-"""Rewrite programs that use old names of pypmix: `python -m pypmix.renames [--check] FILE...`.
+"""Rewrite programs that use old names of pypmix: `python -m pypmix.rewriter [--check] FILE...`.
 
 It replaces what the table of changed names says, prints each change, and leaves all other text as it is. Methods and
 parameters are found by their names alone, in programs that import pypmix. An old name that other classes may have
@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from pkgutil import resolve_name
 
-from pypmix._renames import RENAMES
+from pypmix.moves import MOVES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Rewriter:
         moved: dict[str, list[str]] = {}
         kept: list[str] = []
         for alias in node.names:
-            new = RENAMES.get(f"{node.module}.{alias.name}") if node.level == 0 else None
+            new = MOVES.get(f"{node.module}.{alias.name}") if node.level == 0 else None
             module, _, name = (new or "").rpartition(".")
             local = alias.asname or alias.name
             if new is None:
@@ -101,8 +101,8 @@ class Rewriter:
                 self._change(node.lineno, end - len(node.attr.encode()), end, new)
             elif self._bound and node.attr in AMBIGUOUS:
                 self.notes.append((node.lineno, AMBIGUOUS[node.attr]))
-        elif path in RENAMES:
-            self._change(node.lineno, self._offset(node.lineno, node.col_offset), end, self._spelled(RENAMES[path]))
+        elif path in MOVES:
+            self._change(node.lineno, self._offset(node.lineno, node.col_offset), end, self._spelled(MOVES[path]))
 
     def _change_parameters(self, node: ast.Call) -> None:
         function = str(getattr(node.func, "attr", "") or getattr(node.func, "id", ""))
@@ -171,7 +171,7 @@ def _import(module: str, names: list[str]) -> str:
 
 def _members(parameters: bool) -> Iterator[tuple[str, str]]:
     """Yield the old and the new names of members of classes, or of their parameters."""
-    for old, new in RENAMES.items():
+    for old, new in MOVES.items():
         owner = old.partition("(")[0].rpartition(".")[0]
         if old.endswith(")") == parameters and (parameters or owner.rpartition(".")[2][:1].isupper()):
             yield old, new.removeprefix(owner + ".")
@@ -216,7 +216,7 @@ def main(arguments: list[str]) -> int:
     check = "--check" in arguments
     paths = [Path(word) for word in arguments if word != "--check"]
     if not paths or any(word.startswith("-") for word in map(str, paths)):
-        print("usage: python -m pypmix.renames [--check] FILE...", file=sys.stderr)
+        print("usage: python -m pypmix.rewriter [--check] FILE...", file=sys.stderr)
         return 2
     found = failed = False
     for path in paths:
@@ -230,7 +230,7 @@ def main(arguments: list[str]) -> int:
             found = True
             print(f"{path}:{line}: {' '.join(old.split())} -> {' '.join(new.split())}")
         for line, name in sorted(rewriter.notes):
-            print(f"{path}:{line}: this may be {name}, which is now {RENAMES[name]}: look at it")
+            print(f"{path}:{line}: this may be {name}, which is now {MOVES[name]}: look at it")
         if rewriter.changes and not check:
             path.write_text(rewriter.result())
     return 2 if failed else int(check and found)
