@@ -88,7 +88,8 @@ def measure(count, mesh, keep_alive):
         exchange.hear("bench.job", hear)
     until(lambda: all(len(exchange.members) == count for exchange in exchanges))
     known = time.monotonic() - began
-    until(lambda: not any(exchange._carrier._reviewed[0] or exchange._carrier._again for exchange in exchanges))
+    everyone = [exchange._carrier._peers for exchange in exchanges]
+    until(lambda: not any(peers.needs._review_timer or peers.dialer.attempts for peers in everyone))
     figures = {
         "s": round(known, 2),
         "cpu ms a server": round((time.process_time() - used) * 1e3 / count, 1),

@@ -18,8 +18,8 @@ import pytest
 from lib.processes import stop
 from pypmix.host.exchange import Exchange, TCPCarrier, codec, keepalive
 from pypmix.host.exchange.keepalive import PING, TURNS, KeepAlive
-from pypmix.host.exchange.link import Pulse
 from pypmix.host.exchange.roll import followers
+from pypmix.host.exchange.stream import Pulse
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -40,41 +40,54 @@ class World:
         self.pings = 0
         self.lost = {}
         self.links = {
-            name: {
-                other: SimpleNamespace(name=name, other=other, signs=0, pulse=Pulse(), asleep=False)
-                for other in names - {name}
-            }
+            name: {other: SimpleNamespace(name=other, signs=0, pulse=Pulse(), asleep=False) for other in names - {name}}
             for name in names
         }
-        self.servers = {name: KeepAlive(name, float(TURNS), self.links[name], self._tell, self._lose) for name in names}
+        self.servers = {name: KeepAlive(name, float(TURNS), self.links[name]) for name in names}
 
-    def _tell(self, link, data):
+    def _act(self, name):
+        """Send the frames of a server, and end the streams that it has lost."""
+        server = self.servers[name]
+        while server.outbox:
+            self._send(name, *server.outbox.pop(0))
+        for stream, _reason, _sure in server.losses:
+            if self.links[name].pop(stream.name, None) is not None:
+                self.lost.setdefault(name, {})[stream.name] = self.now
+        server.losses.clear()
+
+    def _send(self, name, stream, data):
         self.pings += data[0] == PING
-        back = self.links[link.other].get(link.name)
+        back = self.links[stream.name].get(name)
         if back is None:
             return
-        if link.other in self.stopped:
-            self.kept.setdefault(link.other, []).append((link.name, back, data))
+        if stream.name in self.stopped:
+            self.kept.setdefault(stream.name, []).append((back, data))
         else:
             back.signs += len(data)
-            self.servers[link.other].take(link.name, back, data)
+            self.take(stream.name, back, data)
 
-    def _lose(self, link, _reason, _sure):
-        if self.links[link.name].pop(link.other, None) is not None:
-            self.lost.setdefault(link.name, {})[link.other] = self.now
+    def take(self, name, stream, data):
+        self.servers[name].take(stream, data)
+        self._act(name)
 
     def run(self, turns):
         for _ in range(turns):
             self.now += 1
             for name, server in self.servers.items():
                 if name not in self.stopped:
-                    server.turn()
+                    server.turn(sorted((name, *self.links[name])))
+                    self._act(name)
+
+    def report_away(self, name, away):
+        frame = self.servers[name].set_away(away)
+        for stream in list(self.links[name].values()):
+            self._send(name, stream, frame)
 
     def resume(self, name):
         """A server goes on: it reads first what has come meanwhile."""
         self.stopped.discard(name)
-        for sender, link, data in self.kept.pop(name, []):
-            self.servers[name].take(sender, link, data)
+        for stream, data in self.kept.pop(name, []):
+            self.take(name, stream, data)
 
 
 def servers(count):
@@ -143,11 +156,11 @@ def test_who_says_that_it_will_be_stopped_is_not_lost_until_it_was_back(monkeypa
     names = servers(9)
     world = World(names, monkeypatch)
     world.run(5)
-    world.servers["s004"].away(True)
+    world.report_away("s004", True)
     world.stopped = {"s004"}
     world.run(100)
     world.resume("s004")
-    world.servers["s004"].away(False)
+    world.report_away("s004", False)
     world.run(100)
     assert world.lost == {}
     world.stopped = {"s004"}
@@ -264,5 +277,5 @@ def test_any_bytes_make_an_error_or_nothing(monkeypatch, data):
     world = World(servers(2), monkeypatch)
     link = world.links["s000"]["s001"]
     with contextlib.suppress(codec.RemoteProtocolError):
-        world.servers["s000"].take("s001", link, data)
+        world.take("s000", link, data)
     assert world.lost == {}

@@ -21,8 +21,8 @@ from pypmix.engine.python.reactor import Guest, Reactor
 from pypmix.host import addresses
 from pypmix.host.exchange import Exchange, TCPCarrier, codec, limits, roll, tcp
 from pypmix.host.exchange.circle import ROLL
-from pypmix.host.exchange.link import Ended
 from pypmix.host.exchange.roll import ENTRY, LEFT, Entry, followers, neighbours
+from pypmix.host.exchange.stream import ConnectionEnd
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -47,7 +47,7 @@ class Server:
 
     @property
     def is_there(self):
-        return not self.carrier._ended
+        return not self.carrier._peers.has_ended
 
     def close(self):
         self.carrier.close()
@@ -290,8 +290,8 @@ def test_what_is_sent_on_a_connection_that_was_let_go_arrives_before_its_sender_
     wait_for_all(found)
     a, b = far_pair(found)
     a.carrier.send(b.name, b"first")
-    until(lambda: a.carrier._links.get(b.name) is not None)
-    until(lambda: a.carrier._links[b.name].asleep)
+    until(lambda: a.carrier._peers.streams.get(b.name) is not None)
+    until(lambda: a.carrier._peers.streams[b.name].asleep and a.carrier._peers.streams[b.name].number)
     a.carrier.send(b.name, b"last words")
     a.carrier.close()
     assert b.until_left(a.name) == [True, b"first", b"last words", False]
@@ -304,7 +304,7 @@ def test_what_is_sent_on_a_connection_that_is_reset_arrives_before_its_sender_le
     a, b = far_pair(found)
     a.carrier.send(b.name, b"first")
     until(lambda: b.name in a.carrier.connected)
-    reset(a.carrier, a.carrier._links[b.name])
+    reset(a.carrier, a.carrier._peers.streams[b.name])
     a.carrier.send(b.name, b"last words")
     a.carrier.close()
     assert b.until_left(a.name) == [True, b"first", b"last words", False]
@@ -335,7 +335,7 @@ def test_who_leaves_is_not_held_by_one_that_does_not_answer(servers):
     a, b = far_pair(found)
     others = [server for server in found if server not in (a, b)]
     held = threading.Event()
-    b.carrier._loop.post(held.wait)  # until the end of the test
+    b.carrier._peers.post(held.wait)  # until the end of the test
     for server in (b, *others):
         a.carrier.send(server.name, b"last words")
     a.carrier.close()
@@ -457,7 +457,7 @@ def test_who_says_that_it_will_be_stopped_is_waited_for_by_those_that_have_no_co
     time.sleep(0.5)
     # Nothing answers any more, as of a process that is stopped.
     held = threading.Event()
-    found[5].carrier._loop.post(held.wait)
+    found[5].carrier._peers.post(held.wait)
     for server in found:
         if server is not found[5]:
             server.carrier.send("s005", server.name.encode())
@@ -512,9 +512,9 @@ def test_a_server_that_cannot_be_reached_by_one_alone_is_lost_to_that_one(server
     with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
         # What dials it waits for an answer.
         a.carrier.meet(b.name, (silent.getsockname(),))
-        if b.name in a.carrier._links:
+        if b.name in a.carrier._peers.streams:
             # They were neighbours while the others came.
-            a.carrier._links[b.name].address = silent.getsockname()
+            a.carrier._peers.streams[b.name].address = silent.getsockname()
         time.sleep(0.2)
         a.carrier.send(b.name, b"into the void")
         until(lambda: b.name not in a.carrier.members)
@@ -529,7 +529,7 @@ def test_a_reset_of_neighbours_costs_nobody_anything(servers):
     until(lambda: are_neighbours(found))
     for turn in range(3):
         for server in found[::3]:
-            for link in list(server.carrier._links.values()):
+            for link in list(server.carrier._peers.streams.values()):
                 reset(server.carrier, link)
         for server in found:
             for other in found:
@@ -540,15 +540,15 @@ def test_a_reset_of_neighbours_costs_nobody_anything(servers):
     assert all(server.carrier.members == names_of(found) for server in found)
 
 
-def reset(carrier, link):
+def reset(carrier, stream):
     """Have a connection be reset, as a firewall does, on the thread of its carrier."""
 
     def end():
-        if not link.closed:
-            link.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            carrier._end(link, Ended("a test resets it", reset=True))
+        if (connection := stream.connection) is not None:
+            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            carrier._peers.end_connection(connection, ConnectionEnd("a test resets it", reset=True))
 
-    carrier._loop.post(end)
+    carrier._peers.post(end)
 
 
 # Members that say what is not so, or too much
@@ -556,8 +556,9 @@ def reset(carrier, link):
 
 def say(server, to, *entries):
     """Have a server tell another one records of servers."""
-    link = server.carrier._links[to.name]
-    server.carrier._loop.post(lambda: server.carrier._put_control(link, codec.pack(ROLL, *entries)))
+    peers = server.carrier._peers
+    stream = peers.streams[to.name]
+    peers.post(lambda: peers.send_control(stream, codec.pack(ROLL, *entries)))
 
 
 def test_a_member_that_says_that_another_has_left_is_believed_by_all_alike(servers):
@@ -566,7 +567,7 @@ def test_a_member_that_says_that_another_has_left_is_believed_by_all_alike(serve
     wait_for_all(found)
     until(lambda: are_neighbours(found))
     victim, liar, other = found[6], found[3], found[4]
-    say(liar, other, ENTRY.write(Entry(victim.name, victim.carrier._circle.life, LEFT)))
+    say(liar, other, ENTRY.write(Entry(victim.name, victim.carrier._peers.circle.life, LEFT)))
     rest = [server for server in found if server is not victim]
     until(lambda: all(server.carrier.members == names_of(rest) for server in rest))
     until(lambda: victim.carrier.members == (victim.name,))
@@ -603,7 +604,7 @@ def test_another_process_under_the_name_of_one_that_is_there_comes_when_that_has
         told = []
         until(lambda: told.append(found[4].next()) or told.count(("s0999", True)) == 2)
         assert [here for who, here in told if who == "s0999"] == [True, False, True]
-        until(lambda: all(server.carrier._circle.present.get("s0999") == second.life for server in found))
+        until(lambda: all(server.carrier._peers.circle.present.get("s0999") == second.life for server in found))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"s004", ENTRY.write(Entry("s", b"l" * 16))[:-1]])
@@ -637,8 +638,8 @@ def test_records_of_thousands_of_servers_that_are_not_there_cost_a_bounded_amoun
         assert {message for _, message in server.messages(7)} == {b"we go on"}
     assert threading.active_count() < 100
     for server in found:
-        assert len(server.carrier._circle._roll._changes) <= 1000 + limits.MAX_ENDED
-        assert len(server.carrier._all) < 100
+        assert len(server.carrier._peers.circle._roll._changes) <= 1000 + limits.MAX_ENDED
+        assert len(server.carrier._peers.connections) < 100
 
 
 def test_few_names_are_looked_up_at_a_time(servers, monkeypatch):
@@ -664,7 +665,7 @@ def test_peers_by_the_thousand_are_not_dialed_all_at_once(servers):
 
     def met():
         nonlocal most
-        most = max(most, len(second.carrier._all))
+        most = max(most, len(second.carrier._peers.connections))
         return first.carrier.members == second.carrier.members == ("p0100x", "p0800x")
 
     with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:

@@ -20,7 +20,7 @@ import pytest
 from lib.processes import stop
 from pypmix.host.exchange import Exchange, TCPCarrier, tcp
 from pypmix.host.exchange.handshake import PROGRESS, Handshake, Progress
-from pypmix.host.exchange.journal import MANY, MUCH, Journal
+from pypmix.host.exchange.stream import MANY, MUCH, Connection, Stream
 from pypmix.standard.errors import RemoteProtocolError
 
 pytestmark = pytest.mark.timeout(120)
@@ -167,61 +167,95 @@ def until(condition):
 # What is kept
 
 
-def test_a_journal_keeps_what_is_not_acknowledged():
-    one, other = Journal(b"x" * 16), Journal(b"x" * 16)
-    for number in range(5):
-        one.sent(b"%d" % number)
-    for _ in range(3):
-        other.received(1)
-    assert one.size == 5
-    assert one.late == 4
-    assert not other.due()
-    assert other.acknowledgement() == 3
-    assert other.acknowledgement() is None
-    one.acknowledge(2)
-    one.dialed += 1
-    theirs = other.progress()
-    one.resume(theirs)
-    assert one.unacknowledged() == (b"3", b"4")
-    assert one.size == 2
-    other.resume(one.progress())
-    assert other.is_of(one.progress())
-    assert other.is_old(one.progress())
-    one.dialed += 1
-    assert not other.is_old(one.progress())
+class Other:
+    """The handshake of a connection whose other side has some progress."""
+
+    peer = "b"
+
+    def __init__(self, progress):
+        self.theirs = progress
+
+    def number(self):
+        return b"x" * 16
+
+
+@pytest.fixture
+def connected():
+    """Return a function that attaches a stream to a new connection, and returns that and its other end."""
+    ends = []
+
+    def attach(stream, received=0, dialed=0):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            other = socket.create_connection(listener.getsockname(), timeout=PATIENCE)
+            ours = listener.accept()[0]
+        ends.extend((ours, other))
+        connection = Connection(ours, Other(Progress(stream.number, dialed, received)), dials=False)
+        stream.attach(connection)
+        return connection, other
+
+    yield attach
+    for end in ends:
+        end.close()
+
+
+def read_messages(connection, sock, count):
+    """Return the next messages that a connection sends."""
+    while connection.flush():
+        pass
+    return [_receive(sock) for _ in range(count)]
+
+
+def test_a_stream_keeps_what_is_not_acknowledged(connected):
+    stream = Stream("b", b"l" * 16, 1 << 20)
+    for number in range(2):
+        assert stream.send(b"%d" % number), "somebody has to make the first connection"
+    connection, other = connected(stream)
+    for number in range(2, 5):
+        stream.send(b"%d" % number)
+    assert read_messages(connection, other, 5) == [b"0", b"1", b"2", b"3", b"4"]
+    assert stream.size == 5 and stream.owes
+    stream.take_acknowledgement(struct.pack("!cQ", b"\0", 2))
+    assert stream.size == 3
+    stream.detach()
+    assert not stream.send(b"5") and not stream.connected
+    connection, other = connected(stream, received=3, dialed=1)
+    assert read_messages(connection, other, 3) == [b"3", b"4", b"5"]
+    assert stream.is_old(Progress(stream.number, 1, 0)) and not stream.is_old(Progress(stream.number, 2, 0))
 
 
 @pytest.mark.parametrize("count", [-1, 1, 6, 1 << 62])
-def test_what_cannot_have_come_is_refused(count):
-    journal = Journal(b"x" * 16)
+def test_what_cannot_have_come_is_refused(connected, count):
+    stream = Stream("b", b"l" * 16, 1 << 20)
+    connected(stream)
     for _ in range(5):
-        journal.sent(b"x")
-    journal.acknowledge(2)
+        stream.send(b"x")
+    stream.take_acknowledgement(struct.pack("!cQ", b"\0", 2))
+    stream.detach()
     with pytest.raises(RemoteProtocolError, match="are acknowledged"):
-        journal.resume(Progress(b"x" * 16, 1, count))
-    assert len(journal.unacknowledged()) == 3
+        connected(stream, received=count)
+    assert stream.size == 3 and not stream.connected
 
 
 def test_much_is_acknowledged_at_once():
     for count, size in ((MANY, 0), (1, MUCH)):
-        journal = Journal(b"x")
+        stream = Stream("b", b"l" * 16, 1 << 20)
         for _ in range(count - 1):
-            journal.received(size)
-            assert not journal.due()
-        journal.received(size)
-        assert journal.due()
-        assert journal.acknowledgement() == count
-        assert not journal.due()
+            stream.count(size)
+            assert not stream.due
+        stream.count(size)
+        assert stream.due
+        assert stream.acknowledgement() == struct.pack("!cQ", b"\0", count)
+        assert not stream.due and not stream.acknowledgement()
 
 
 def test_little_is_kept_of_what_was_sent(pair):
     a, b, _ = pair(keep_alive=8.0)
-    journal = a.carrier._links["b"].journal
+    stream = a.carrier._peers.streams["b"]
     for number in range(2000):
         a.carrier.send("b", b"%d" % number + b"." * 2000)
     assert [b.next()[1].rstrip(b".") for _ in range(2000)] == [b"%d" % number for number in range(2000)]
     # What is below the threshold is acknowledged in the next turn of the keep-alive.
-    until(lambda: journal.size == 0)
+    until(lambda: stream.size == 0)
 
 
 # Resets
@@ -242,13 +276,13 @@ def test_a_connection_that_is_reset_is_made_again(pair, sides, names, encrypt):
     assert first.told.empty()
     assert second.told.empty()
     assert first.carrier.members == second.carrier.members == ("a", "b")
-    assert (first.carrier._links[names[1]].tunnel is not None) == encrypt
+    assert first.carrier._peers.streams[names[1]].encrypted == encrypt
 
 
 def test_one_whose_address_is_translated_dials_alone(pair, monkeypatch):
-    monkeypatch.setattr(TCPCarrier, "_reached", lambda self, _sock: ("192.0.2.1", self.address[1]))
+    monkeypatch.setattr(tcp, "_listening_address", lambda address, _sock: ("192.0.2.1", address[1]))
     a, b, wall = pair(keep_alive=60)
-    assert a.carrier._links["b"].address == ("127.0.0.1", 0)
+    assert a.carrier._peers.streams["b"].address == ("127.0.0.1", 0)
     for sides in ((0, 1), (0,), (1,)):
         wall.forget(sides)
         a.carrier.send("b", b"one")
@@ -273,7 +307,7 @@ def test_nothing_is_lost_and_nothing_comes_twice_however_often_it_is_reset(pair,
         while not over.is_set():
             if chance.random() < 0.6:
                 # Else a machine that is slow may never get further than a handshake.
-                until(lambda: over.is_set() or not (a.carrier._again or b.carrier._again))
+                until(lambda: over.is_set() or not any(server.carrier._peers.dialer.attempts for server in (a, b)))
             passed = wall.passed + chance.choice((10, 300, 5_000, 200_000, 3_000_000))
             end = time.monotonic() + 0.2
             while wall.passed < passed and time.monotonic() < end:
@@ -369,7 +403,7 @@ def test_a_process_that_dies_with_a_reset_is_lost_at_once(servers):
             assert child.stdout.readline() == "a True\n"
             stop(child.pid)
             here.carrier.send("z", b"x" * 1000)
-            until(lambda: not here.carrier._links["z"].unsent)
+            until(lambda: not here.carrier._peers.streams["z"].connection.unsent)
             child.send_signal(signal.SIGKILL)
             assert here.next() == ("z", False)
             assert "refused" in here.carrier.reason("z")
@@ -387,7 +421,7 @@ def test_who_is_not_reached_again_in_time_is_lost_to_both(servers, names):
     assert first.next() == (names[1], True)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for server, other in ((first, names[1]), (second, names[0])):
-            server.carrier._links[other].address = silent.getsockname()
+            server.carrier._peers.streams[other].address = silent.getsockname()
         begin = time.monotonic()
         wall.forget()
         assert first.next() == (names[1], False)
@@ -398,7 +432,8 @@ def test_who_is_not_reached_again_in_time_is_lost_to_both(servers, names):
 
 def test_one_that_has_given_up_tells_the_other_one(pair):
     a, b, _ = pair(keep_alive=3600)
-    a.carrier._loop.post(lambda: a.carrier._drop(a.carrier._links["b"], "as if its time was over"))
+    peers = a.carrier._peers
+    peers.post(lambda: peers.vanish("b", "as if its time was over"))
     assert a.next() == ("b", False)
     # It closes the connection, too; the one that does not see that is told when it dials.
     assert b.next() == ("a", False)
@@ -406,9 +441,8 @@ def test_one_that_has_given_up_tells_the_other_one(pair):
 
 def test_one_that_does_not_know_the_connection_refuses_it(servers, pair):
     a, b, wall = pair(keep_alive=3600)
-    link = b.carrier._links["a"]
-    link.journal._link = b"y" * 16
-    a.carrier._links["b"].address = ("127.0.0.1", 1)
+    b.carrier._peers.streams["a"].number = b"y" * 16
+    a.carrier._peers.streams["b"].address = ("127.0.0.1", 1)
     wall.forget((0,))
     assert b.next() == ("a", False)
     assert "is over" in b.carrier.reason("a")
@@ -417,11 +451,11 @@ def test_one_that_does_not_know_the_connection_refuses_it(servers, pair):
 def test_a_stopped_process_that_has_said_so_is_waited_for(pair):
     a, b, wall = pair(keep_alive=2.0)
     b.carrier.away(True)
-    until(lambda: a.carrier._links["b"].pulse.away)
+    until(lambda: a.carrier._peers.streams["b"].pulse.away)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for server, other in ((a, "b"), (b, "a")):
-            server.carrier._links[other].address = silent.getsockname()
-        a.carrier._links["b"].pulse.away = b.carrier._links["a"].pulse.away = True
+            server.carrier._peers.streams[other].address = silent.getsockname()
+        a.carrier._peers.streams["b"].pulse.away = b.carrier._peers.streams["a"].pulse.away = True
         wall.forget()
         with pytest.raises(Empty):
             a.next(5.0)
@@ -454,8 +488,8 @@ def claims(address, secret, progress):
 
 def test_a_stranger_cannot_take_a_connection_over(pair):
     a, b, _ = pair()
-    link = a.carrier._links["b"].handshake.link()
-    assert link == b.carrier._links["a"].handshake.link()
+    link = a.carrier._peers.streams["b"].number
+    assert link == b.carrier._peers.streams["a"].number
     assert "secret" in claims(a.carrier.address, b"another secret of a session", Progress(link, 1, 0))
     for wrong in (b"x" * 16, b"x", link[:-1]):
         assert "its connection with b is over" in claims(a.carrier.address, SECRET, Progress(wrong, 1, 0))
@@ -468,7 +502,7 @@ def test_a_stranger_cannot_take_a_connection_over(pair):
 
 def test_a_member_that_claims_what_was_not_sent_is_lost(pair):
     a, _b, _ = pair()
-    link = a.carrier._links["b"].handshake.link()
+    link = a.carrier._peers.streams["b"].number
     claims(a.carrier.address, SECRET, Progress(link, 1, 1000))
     assert a.next() == ("b", False)
     assert "1000 messages are acknowledged" in a.carrier.reason("b")
@@ -481,7 +515,7 @@ def test_progress_of_any_bytes_is_refused():
 
 
 def test_who_acknowledges_nothing_is_dropped(servers, monkeypatch):
-    monkeypatch.setattr("pypmix.host.exchange.link.MAX_MESSAGE", 100_000)
+    monkeypatch.setattr("pypmix.host.exchange.stream.MAX_MESSAGE", 100_000)
     a = servers("a", max_backlog=1_000_000)
     with socket.create_connection(a.carrier.address, timeout=PATIENCE) as sock:
         mine = Handshake("b", SECRET, to="a", progress=Progress(life=b"l" * 16))

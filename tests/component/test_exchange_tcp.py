@@ -37,7 +37,7 @@ from pypmix.host.exchange.handshake import (
     Progress,
     check_name,
 )
-from pypmix.host.exchange.link import Broken, Link
+from pypmix.host.exchange.stream import Broken, Connection
 from pypmix.standard import statuses
 
 pytestmark = pytest.mark.timeout(60)
@@ -280,6 +280,8 @@ def test_the_secret_itself_is_never_sent_and_no_proof_serves_twice():
     sent.append(dialed.take(sent[-1]))
     sent.append(dials.take(sent[-1]))
     sent.append(dialed.take(sent[-1]))
+    assert sent.pop() == b"" and dialed.waits
+    sent.append(dialed.welcome())
     assert dials.take(sent[-1]) == b""
     assert dials.done and dialed.done
     assert (dials.peer, dialed.peer) == ("a", "b")
@@ -432,8 +434,9 @@ def test_without_descriptors_for_more_the_oldest_stranger_makes_room(servers, mo
     a = servers("a")
     monkeypatch.setattr(tcp, "PROOF_SECONDS", 0.1)
     with handshake_with(a.carrier.address) as silent:
-        until(lambda: a.carrier._unproved)
-        real, oldest = a.carrier._listener, next(iter(a.carrier._unproved))
+        entrance = a.carrier._peers.entrance
+        until(lambda: entrance.unproved)
+        real, oldest = entrance.listener, next(iter(entrance.unproved))
 
         class Full:
             def accept(self):
@@ -444,7 +447,7 @@ def test_without_descriptors_for_more_the_oldest_stranger_makes_room(servers, mo
             def __getattr__(self, name):
                 return getattr(real, name)
 
-        monkeypatch.setattr(a.carrier, "_listener", Full())
+        monkeypatch.setattr(entrance, "listener", Full())
         b = servers("b", peers={"a": a.carrier.address})
         assert b.next() == ("a", True)
         assert silent.recv(1) == b""
@@ -562,9 +565,10 @@ def test_who_was_there_and_is_lost_is_not_dialed_again_before_it_listens_elsewhe
     with socket.create_server(("127.0.0.1", 0)) as listener:
         rendezvous.announce(folder, "b", listener.getsockname())
         sock = listener.accept()[0]
-        theirs = Handshake("b", secret, admit=lambda *_: Progress(life=b"l" * 16))
-        while not theirs.done:
-            sock.sendall(frame(theirs.take(receive(sock))))
+        theirs = Handshake("b", secret)
+        sock.sendall(frame(theirs.take(receive(sock))))
+        theirs.take(receive(sock))
+        sock.sendall(frame(theirs.welcome(Progress(life=b"l" * 16))))
         assert a.next() == ("b", True)
         sock.close()
         assert a.next() == ("b", False)
@@ -645,7 +649,7 @@ def test_one_that_stalls_is_dropped_in_time(servers, monkeypatch, caplog):
 def test_little_of_a_stranger_is_kept_however_much_it_sends():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sends = handshake_with(listener.getsockname())
-        link = Link(listener.accept()[0], Handshake("a", SECRET), dials=False)
+        link = Connection(listener.accept()[0], Handshake("a", SECRET), dials=False)
         sends.setblocking(False)
         while True:
             try:
@@ -654,8 +658,8 @@ def test_little_of_a_stranger_is_kept_however_much_it_sends():
                 break
         assert link.receive()
         assert len(link._in) <= MAX_FRAME + 4
-        (kept,) = link.frames(1 << 30)
-        assert len(kept) == MAX_FRAME
+        ((control, kept),) = link.frames(1 << 30)
+        assert len(kept) == MAX_FRAME and not control
         assert link.receive()
         with pytest.raises(Broken, match=f"the limit is {MAX_FRAME}"):
             list(link.frames(1 << 30))
@@ -665,17 +669,17 @@ def test_little_of_a_stranger_is_kept_however_much_it_sends():
 
 def test_a_callback_that_breaks_is_logged_and_harms_nobody(pair, caplog):
     a, b = pair
-    a.carrier._on_message = lambda *_: 1 / 0
+    a.carrier._peers.on_message = lambda *_: 1 / 0
     b.send("a", b"1")
     until(lambda: "ZeroDivisionError" in caplog.text)
-    a.carrier._on_message = lambda *what: a.told.put(what)
+    a.carrier._peers.on_message = lambda *what: a.told.put(what)
     b.send("a", b"2")
     assert a.next() == ("b", b"2")
 
 
 def test_a_callback_may_close(pair):
     a, b = pair
-    a.carrier._on_message = lambda *_: a.carrier.close()
+    a.carrier._peers.on_message = lambda *_: a.carrier.close()
     b.send("a", b"go")
     assert b.next() == ("a", False)
 
@@ -769,7 +773,7 @@ ENCRYPTED = {
 
 
 def secured(server, name):
-    return server.carrier._links[name].tunnel is not None
+    return server.carrier._peers.streams[name].connection.tunnel is not None
 
 
 @pytest.mark.parametrize(("listens", "dials"), ENCRYPTED.values(), ids=ENCRYPTED)
@@ -796,7 +800,7 @@ def test_the_end_of_a_long_encrypted_message_does_not_wait_for_the_next_one(serv
     assert b.next() == ("a", True)
     assert a.next() == ("b", True)
     # As the system does where the reader is slow.
-    link = a.carrier._links["b"]
+    link = a.carrier._peers.streams["b"].connection
     link.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
     for size in (100_000, 200_000, 262_144, 1_000_000, 1_000_001):
         a.send("b", b"x" * size)
@@ -902,8 +906,9 @@ def test_those_in_their_handshake_leave_the_others_their_turn(servers):
     """Anybody can connect, and what is sent then costs time: a few of them are dealt with in one turn of the loop."""
     server = servers("a", start=False)
     carrier = server.carrier
-    turns, dealt, loop = [0], {}, carrier._own
-    posted, go_on = loop.run_posted, carrier._go_on_with
+    peers = carrier._peers
+    turns, dealt, loop = [0], {}, peers.loop
+    posted, serve = loop.run_posted, peers.serve
 
     def turn(*most):
         turns[0] += 1
@@ -911,9 +916,9 @@ def test_those_in_their_handshake_leave_the_others_their_turn(servers):
 
     def counted(link):
         dealt[turns[0]] = dealt.get(turns[0], 0) + 1
-        go_on(link)
+        serve(link)
 
-    loop.run_posted, carrier._go_on_with = turn, counted
+    loop.run_posted, peers.serve = turn, counted
     server.start()
     held = threading.Event()
     loop.post(lambda: held.wait(PATIENCE))

@@ -432,14 +432,14 @@ def test_a_carrier_drops_one_connection_for_a_fault_and_all_with_its_thread(monk
         two = Server(TCPCarrier("two", SECRET, peers={"one": one.carrier.address})).start()
         assert one.next() == ("two", True) and two.next() == ("one", True)
         with monkeypatch.context() as patch:
-            patch.setattr(one.carrier, "_hand_on", broken)
+            patch.setattr(one.carrier._peers, "_hand_on", broken)
             two.send("one", b"hello")
             assert one.next() == ("two", False) and two.next() == ("one", False)
         assert logged() == 1
         three = Server(TCPCarrier("three", SECRET, peers={"one": one.carrier.address})).start()
         assert one.next() == ("three", True) and three.next() == ("one", True)
         with monkeypatch.context() as patch:
-            patch.setattr(one.carrier._loop, "_wait", broken)
+            patch.setattr(one.carrier._peers.loop, "_wait", broken)
             three.send("one", b"hello")
             while one.next() != ("three", False):
                 pass

@@ -35,8 +35,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from pypmix.host.exchange.link import Link
     from pypmix.host.exchange.rendezvous import Address
+    from pypmix.host.exchange.stream import Stream
 
 
 class Port(Record):
@@ -52,7 +52,7 @@ class Port(Record):
         expelled: The others count this server as lost.
     """
 
-    tell: Callable[[Link, bytes], None]
+    tell: Callable[[Stream, bytes], None]
     later: Callable[[float, Callable[[], None]], object]
     appear: Callable[[str], None]
     ended: Callable[[str, bool], None]
@@ -74,7 +74,7 @@ class Circle:
     Args:
         own: This server's record.
         mesh: How many servers are all connected with each other.
-        links: The connections.
+        streams: The streams with the others.
         port: The carrier.
 
     Attributes:
@@ -86,7 +86,7 @@ class Circle:
         hidden: Whether the others cannot dial this server, so that it dials all.
     """
 
-    def __init__(self, own: Entry, mesh: int, links: Mapping[str, Link], port: Port) -> None:
+    def __init__(self, own: Entry, mesh: int, streams: Mapping[str, Stream], port: Port) -> None:
         self.present: dict[str, bytes] = {}
         self.told: set[str] = set()
         self.sparse = False
@@ -94,7 +94,7 @@ class Circle:
         self.hidden = False
         self._own = own
         self.mesh = mesh
-        self._links = links
+        self._streams = streams
         self._port = port
         self._roll = Roll(own)
         self._known: set[bytes] = set()
@@ -152,36 +152,36 @@ class Circle:
         log.info(
             "%s: more than %d servers: connections are made when they are needed", shown(self._own.name), self.mesh
         )
-        for link in list(self._links.values()):
-            self._compare(link)
-            self._see_if_hidden(link)
+        for stream in list(self._streams.values()):
+            self._compare(stream)
+            self._see_if_hidden(stream)
         for name in [name for name in self._roll.ring() if name != self._own.name]:
             self._greet(name)
         self._port.review()
 
     # Events of the carrier
 
-    def met(self, link: Link, life: bytes, addresses: Iterable[Address]) -> None:
+    def met(self, stream: Stream, life: bytes, addresses: Iterable[Address]) -> None:
         """A connection is made."""
-        name = link.peer
+        name = stream.name
         entry = Entry(name, life, 0, tuple(addresses)[:MAX_ADDRESSES])
         if not self.sparse:
             self._roll.revive(life)
         if self._roll.take(entry, life):
             self._spread()
         self.present[name] = life
-        link.pulse.away = self.is_away(name)
+        stream.pulse.away = self.is_away(name)
         self.count()
         if self.sparse:
-            self._see_if_hidden(link)
-            self._compare(link)
+            self._see_if_hidden(stream)
+            self._compare(stream)
             self._port.review()
 
-    def resumed(self, link: Link) -> None:
+    def resumed(self, stream: Stream) -> None:
         """A connection is restored: the last frames on it may be lost."""
-        link.pulse.away = link.pulse.away or self.is_away(link.peer)
+        stream.pulse.away = stream.pulse.away or self.is_away(stream.name)
         if self.sparse:
-            self._compare(link)
+            self._compare(stream)
 
     def lost(self, name: str, sure: bool, left: bool = False) -> None:
         """A server is lost to this one.
@@ -203,10 +203,10 @@ class Circle:
                 del self._apart[next(iter(self._apart))]
         self._port.review()
 
-    def part(self, link: Link) -> None:
+    def part(self, stream: Stream) -> None:
         """Inform a server that it has ended for the others."""
-        entry = Entry(link.peer, self.present.get(link.peer, link.handshake.theirs.life), ENDED)
-        self._port.tell(link, codec.pack(ROLL, ENTRY.write(entry)))
+        entry = Entry(stream.name, self.present.get(stream.name, stream.life), ENDED)
+        self._port.tell(stream, codec.pack(ROLL, ENTRY.write(entry)))
 
     def away(self, going: bool) -> None:
         """This server will be stopped, or is back."""
@@ -215,7 +215,7 @@ class Circle:
         if self._roll.take(self._own):
             self._hurry()
 
-    def take(self, link: Link, kind: int, parts: list[bytes]) -> None:
+    def take(self, stream: Stream, kind: int, parts: list[bytes]) -> None:
         """Process a frame of another server.
 
         Raises:
@@ -224,12 +224,12 @@ class Circle:
         if kind == DIGEST:
             (digest,) = codec.expect(parts, 1)
             if digest == self._roll.digest():
-                link.told = self._roll.last
+                stream.roll_number = self._roll.last
                 return
-            if not self.sparse and link.told < 0:
+            if not self.sparse and stream.roll_number < 0:
                 # It is to send everything as well.
-                self._compare(link)
-            self._tell(link)
+                self._compare(stream)
+            self._tell(stream)
             return
         if kind == HIDDEN:
             self.hidden = True
@@ -237,19 +237,19 @@ class Circle:
             return
         for data in parts:
             if data not in self._known:
-                self._hear(link, data, ENTRY.read(data))
+                self._hear(stream, data, ENTRY.read(data))
         self.count()
 
     # Records
 
-    def _hear(self, link: Link | None, data: bytes, entry: Entry) -> None:
+    def _hear(self, stream: Stream | None, data: bytes, entry: Entry) -> None:
         if len(self._known) >= 1 << 16:
             self._known.clear()
         self._known.add(data)
         if entry.name == self._own.name:
             self._hear_of_itself(entry)
             return
-        if not self._roll.take(entry, link.handshake.theirs.life if link is not None else None):
+        if not self._roll.take(entry, stream.life if stream is not None else None):
             return
         if entry.ended:
             self._hear_of_end(entry)
@@ -278,9 +278,9 @@ class Circle:
         entry = self._roll.get(name)
         if entry is None or self.alone or entry.life in self._apart:
             return
-        link = self._links.get(name)
-        if link is not None and self.present.get(name) == entry.life:
-            link.pulse.away = entry.away
+        stream = self._streams.get(name)
+        if stream is not None and self.present.get(name) == entry.life:
+            stream.pulse.away = entry.away
         elif name not in self.present:
             self.present[name] = entry.life
             self._port.appear(name)
@@ -297,20 +297,20 @@ class Circle:
     def _near(self) -> set[str]:
         return neighbours(self._roll.ring(), self._own.name)
 
-    def _see_if_hidden(self, link: Link) -> None:
+    def _see_if_hidden(self, stream: Stream) -> None:
         """Inform a server whose address is translated on the way that others cannot dial it at that address."""
-        if not link.address[1]:
-            self._port.tell(link, codec.pack(HIDDEN))
+        if not stream.address[1]:
+            self._port.tell(stream, codec.pack(HIDDEN))
 
-    def _compare(self, link: Link) -> None:
-        self._port.tell(link, codec.pack(DIGEST, self._roll.digest()))
+    def _compare(self, stream: Stream) -> None:
+        self._port.tell(stream, codec.pack(DIGEST, self._roll.digest()))
 
-    def _tell(self, link: Link) -> None:
+    def _tell(self, stream: Stream) -> None:
         """Send another server the changes that it does not know, except for changes that it has sent itself."""
-        changes = self._roll.since(link.told, link.handshake.theirs.life)
-        link.told = self._roll.last
+        changes = self._roll.since(stream.roll_number, stream.life)
+        stream.roll_number = self._roll.last
         for piece in pieces(changes):
-            self._port.tell(link, codec.pack(ROLL, *piece))
+            self._port.tell(stream, codec.pack(ROLL, *piece))
 
     def _spread(self) -> None:
         """Send the news to the neighbours in a moment, with later news until then."""
@@ -329,6 +329,6 @@ class Circle:
         if not self.sparse or self.alone:
             return
         for name in sorted(self._near()):
-            link = self._links.get(name)
-            if link is not None and not link.closed and 0 <= link.told < self._roll.last:
-                self._tell(link)
+            stream = self._streams.get(name)
+            if stream is not None and stream.connected and 0 <= stream.roll_number < self._roll.last:
+                self._tell(stream)

@@ -6,7 +6,7 @@ connection is secret from then on if it is encrypted (`pypmix.host.tls`): the co
 so that a third process cannot sit between the two. If it is not encrypted, the network is responsible.
 
 A connection that was reset is restored by the same handshake: with its proof, each side sends its progress (`Progress`;
-`journal` has the theory).
+`stream` has the theory). The dialed side decides when it has the proof of the other one: `welcome` admits it.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ REFUSED = 5
 
 MAGIC = b"pypmix exchange 7"
 NONCE = 32
-NUMBER_OF_LINK = 16
+STREAM_NUMBER = 16
 MAX_FRAME = 4096
 """The longest message before both have proved who they are."""
 
 
 class Progress(Record):
-    """The state of one side of a connection that is restored; a new one has only the life of the server.
+    """The state of one side of a stream; a new one has only the life of the server.
 
     Attributes:
-        link: The number of the connection; empty for a new one.
+        stream: The number of the stream; empty for a new one.
         dialed: How often this side has dialed to restore it.
         received: How many messages have arrived.
         life: The number of this side's process (`roll`).
     """
 
-    link: bytes = b""
+    stream: bytes = b""
     dialed: int = 0
     received: int = 0
     life: bytes = b""
@@ -65,12 +65,12 @@ class HandshakeError(Exception):
     """The handshake has failed; the text says why.
 
     Attributes:
-        again: Whether it may be tried again soon.
+        retry: Whether it may be tried again soon.
     """
 
-    def __init__(self, detail: str, again: bool = False) -> None:
+    def __init__(self, detail: str, retry: bool = False) -> None:
         super().__init__(detail)
-        self.again = again
+        self.retry = retry
 
 
 class Handshake:
@@ -80,39 +80,30 @@ class Handshake:
         name: This server's name.
         secret: The secret of all servers of the session.
         to: The name of the server that is dialed; empty for the dialed side.
-        progress: The progress of this side, if it dials to restore a connection.
-        admit: Called with the name of a dialer that has proved to know the secret, and its progress; returns the
-            progress of this side, or raises `HandshakeError` to refuse it.
+        progress: The progress of this side, if it dials.
 
     Attributes:
         peer: The name of the other side, once it has sent it.
         listens: The host and port that the dialing side listens on; port 0 if it dials from another
             host.
-        theirs: The progress of the other side, once it is done.
+        theirs: The progress of the other side, once it has proved that it knows the secret.
+        waits: Whether the other side has proved it, and waits for `welcome`.
         proved: Whether this side has proved it, so that the other one may take it for a member.
         done: Whether both have proved that they know the secret.
         binding: Returns a value that only the two ends of an encrypted connection know alike.
     """
 
-    def __init__(
-        self,
-        name: str,
-        secret: bytes,
-        to: str = "",
-        *,
-        progress: Progress = NEW,
-        admit: Callable[[str, Progress], Progress] | None = None,
-    ) -> None:
+    def __init__(self, name: str, secret: bytes, to: str = "", *, progress: Progress = NEW) -> None:
         self.peer = to
         self.listens: Address = ("", 0)
         self.theirs = NEW
+        self.waits = False
         self.proved = False
         self.done = False
         self.binding: Callable[[], bytes] = bytes
         self._name = name
         self._secret = secret
         self._dials = bool(to)
-        self._admit = admit
         self._progress = progress
         self._nonce = os.urandom(NONCE)
         self._other = b""
@@ -133,8 +124,8 @@ class Handshake:
         try:
             kind, parts = codec.unpack(message)
             if kind == REFUSED and self._dials:
-                reason, again = codec.expect(parts, 2)
-                raise HandshakeError(f"{shown(self.peer)} refuses: {TEXT.read(reason)[:200]}", again == b"\1")
+                reason, retry = codec.expect(parts, 2)
+                raise HandshakeError(f"{shown(self.peer)} refuses: {TEXT.read(reason)[:200]}", retry == b"\1")
             if not self._expected or kind != self._expected[0]:
                 raise HandshakeError(f"a message of kind {kind} came out of turn")
             self._expected = self._expected[1:]
@@ -160,19 +151,26 @@ class Handshake:
         self._other, proof = codec.expect(parts, 2)
         self._check(proof, b"dialed")
         self.proved = True
-        said = PROGRESS.write(self._progress)
-        return codec.pack(PROOF, self._code(b"dials", said), said)
+        state = PROGRESS.write(self._progress)
+        return codec.pack(PROOF, self._code(b"dials", state), state)
 
     def _proof(self, parts: list[bytes]) -> bytes:
-        self._hear(parts, b"dials")
-        if self._admit is not None:
-            self._progress = self._admit(self.peer, self.theirs)
-        self.done = True
-        said = PROGRESS.write(self._progress)
-        return codec.pack(WELCOME, self._code(b"welcomes", said), said)
+        self._record_progress(parts, b"dials")
+        self.waits = True
+        return b""
+
+    def welcome(self, progress: Progress = NEW) -> bytes:
+        """Admit the dialing side, which has proved that it knows the secret. Return the answer.
+
+        Args:
+            progress: The progress of this side.
+        """
+        self.waits, self.done = False, True
+        state = PROGRESS.write(progress)
+        return codec.pack(WELCOME, self._code(b"welcomes", state), state)
 
     def _welcome(self, parts: list[bytes]) -> bytes:
-        self._hear(parts, b"welcomes")
+        self._record_progress(parts, b"welcomes")
         self.done = True
         return b""
 
@@ -183,32 +181,32 @@ class Handshake:
         WELCOME: _welcome,
     }
 
-    def _hear(self, parts: list[bytes], side: bytes) -> None:
-        """Record the progress of the other side."""
-        proof, said = codec.expect(parts, 2)
-        self._check(proof, side, said)
-        self.theirs = PROGRESS.read(said)
+    def _record_progress(self, parts: list[bytes], side: bytes) -> None:
+        """Record the progress of the other side, which proves that it knows the secret."""
+        proof, state = codec.expect(parts, 2)
+        self._check(proof, side, state)
+        self.theirs = PROGRESS.read(state)
 
-    def _check(self, proof: bytes, side: bytes, said: bytes = b"") -> None:
-        if len(self._other) != NONCE or not hmac.compare_digest(proof, self._code(side, said)):
+    def _check(self, proof: bytes, side: bytes, state: bytes = b"") -> None:
+        if len(self._other) != NONCE or not hmac.compare_digest(proof, self._code(side, state)):
             raise HandshakeError(f"{shown(self.peer)} does not know the secret of this session")
 
-    def link(self) -> bytes:
-        """Return a number of this connection that only its two sides know."""
-        return self._code(b"link")[:NUMBER_OF_LINK]
+    def number(self) -> bytes:
+        """Return a number that only the two sides of this handshake know."""
+        return self._code(b"link")[:STREAM_NUMBER]
 
-    def _code(self, side: bytes, said: bytes = b"") -> bytes:
+    def _code(self, side: bytes, state: bytes = b"") -> bytes:
         """Return a code that only a server with the secret can make, in this handshake, as this side."""
         if self._dials:
-            told = (self._name, self.peer, self._nonce, self._other)
+            sides = (self._name, self.peer, self._nonce, self._other)
         else:
-            told = (self.peer, self._name, self._other, self._nonce)
-        names, nonces = [TEXT.write(name) for name in told[:2]], told[2:]
+            sides = (self.peer, self._name, self._other, self._nonce)
+        names, nonces = [TEXT.write(name) for name in sides[:2]], sides[2:]
         listens = ADDRESS.write(self.listens)
-        message = codec.pack(0, MAGIC, side, *names, *nonces, listens, said, self.binding())
+        message = codec.pack(0, MAGIC, side, *names, *nonces, listens, state, self.binding())
         return hmac.digest(self._secret, message, "sha256")
 
 
 def refusal(error: HandshakeError) -> bytes:
     """Return the message with the reason for which a dialing server is refused."""
-    return codec.pack(REFUSED, TEXT.write(str(error)[:200]), b"\1" if error.again else b"\0")
+    return codec.pack(REFUSED, TEXT.write(str(error)[:200]), b"\1" if error.retry else b"\0")

@@ -22,8 +22,9 @@ A server counts turns and not seconds: a server that has been stopped itself fin
 continues. It gets a report at the end of a connection (`OUT`) that it was lost for its silence. If its clock shows that
 it was stopped, it ends its other connections as well, so that all agree that it is the lost one.
 
-A server that will be stopped for long may report that before (`AWAY`): it is not suspected until it is back. All of
-this happens on the carrier's thread.
+A server that will be stopped for long may report that before (`AWAY`): it is not suspected until it is back.
+
+No I/O: the carrier sends the frames in `KeepAlive.outbox` and ends the streams in `KeepAlive.losses` after each call.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from pypmix.host.naming import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pypmix.host.exchange.link import Link, Pulse
+    from pypmix.host.exchange.stream import Stream
 
 TURNS, SUSPECTED, LOST = 8, 4, 7
 """The turns in the time limit, and the numbers of silent turns after which a server is suspected and lost.
@@ -58,64 +59,64 @@ class KeepAlive:
     Args:
         name: Its name.
         seconds: The time after which a server that does not answer is lost to all.
-        links: The connections with the others, by their names.
-        tell: Sends a frame on a connection.
-        lose: Ends a connection, for a reason; called with whether its server has ended for all.
-        ring: Returns the names of all servers, sorted; by default the servers that it is connected with.
+        streams: The streams with the others, by their names.
+
+    Attributes:
+        every: The seconds of a turn.
+        outbox: Frames to send, each with its stream.
+        losses: Streams to end, each with the reason, and whether its server has ended for all.
     """
 
-    def __init__(
-        self,
-        name: str,
-        seconds: float,
-        links: Mapping[str, Link],
-        tell: Callable[[Link, bytes], None],
-        lose: Callable[[Link, str, bool], None],
-        ring: Callable[[], Sequence[str]] | None = None,
-    ) -> None:
+    def __init__(self, name: str, seconds: float, streams: Mapping[str, Stream]) -> None:
         self.every = seconds / TURNS
+        self.outbox: list[tuple[Stream, bytes]] = []
+        self.losses: list[tuple[Stream, str, bool]] = []
         self._name = name
         self._seconds = seconds
-        self._links = links
-        self._tell = tell
-        self._lose = lose
-        self._ring = ring or (lambda: sorted((name, *links)))
+        self._streams = streams
         self._turned = time.monotonic()
         self._stopped = float("-inf")
         self._away = False
         self._vouched: dict[str, bool] = {}
         """Whether another server vouches for a server that this one does not reach, by its name."""
 
-    def turn(self) -> None:
-        """End a turn; to be called each `every` seconds."""
+    def turn(self, ring: Sequence[str]) -> None:
+        """End a turn; to be called each `every` seconds.
+
+        Args:
+            ring: The names of all servers, sorted.
+        """
         now = time.monotonic()
         if self._was_stopped(now):
             self._stopped = now
         self._turned = now
-        watched = followers(self._ring(), self._name)
-        for name, link in list(self._links.items()):
-            pulse = link.pulse
-            if link.asleep:
-                continue
-            if pulse.seen != link.signs:
-                self._vouch(name, pulse)
-            if pulse.seen != link.signs or pulse.away or not (name in watched or pulse.silent >= SUSPECTED):
-                pulse.seen = link.signs
-                pulse.silent = 0
-                pulse.vouched = False
-                continue
-            pulse.silent += 1
-            if pulse.silent >= LOST:
-                if name in watched:
-                    self._tell_others(LOSE, name)
-                self._out(link)
-                continue
-            if pulse.silent == SUSPECTED:
-                log.info("%s: %s is silent", shown(self._name), shown(name))
-                self._tell_others(SUSPECT, name)
-            self._tell(link, _PING)
+        watched = followers(ring, self._name)
+        for name, stream in list(self._streams.items()):
+            if not stream.asleep:
+                self._watch(stream, name in watched)
 
-    def take(self, sender: str, link: Link, data: bytes) -> None:
+    def _watch(self, stream: Stream, watched: bool) -> None:
+        """End the turn of one server."""
+        pulse, signs = stream.pulse, stream.signs
+        if pulse.seen != signs:
+            self._answer_inquirers(stream)
+        if pulse.seen != signs or pulse.away or not (watched or pulse.silent >= SUSPECTED):
+            pulse.seen = signs
+            pulse.silent = 0
+            pulse.vouched = False
+            return
+        pulse.silent += 1
+        if pulse.silent >= LOST:
+            if watched:
+                self._send_others(LOSE, stream.name)
+            self._lose(stream)
+            return
+        if pulse.silent == SUSPECTED:
+            log.info("%s: %s is silent", shown(self._name), shown(stream.name))
+            self._send_others(SUSPECT, stream.name)
+        self.outbox.append((stream, _PING))
+
+    def take(self, stream: Stream, data: bytes) -> None:
         """Process a frame of another server's keep-alive.
 
         Raises:
@@ -123,73 +124,71 @@ class KeepAlive:
         """
         kind, parts = codec.unpack(data)
         if kind == PING:
-            self._tell(link, _ANSWER)
+            self.outbox.append((stream, _ANSWER))
         elif kind in (SUSPECT, LOSE):
-            other = self._links.get(TEXT.read(codec.expect(parts, 1)[0]))
+            other = self._streams.get(TEXT.read(codec.expect(parts, 1)[0]))
             if other is not None:
                 if kind == SUSPECT:
-                    other.pulse.asked.add(sender)
+                    other.pulse.inquirers.add(stream.name)
                 self._doubt(other, kind == LOSE)
         elif kind == THERE:
             name = TEXT.read(codec.expect(parts, 1)[0])
-            other = self._links.get(name)
+            other = self._streams.get(name)
             if other is not None:
                 other.pulse.vouched = True
             if name in self._vouched:
                 self._vouched[name] = True
         elif kind == AWAY:
-            link.pulse.away = codec.expect(parts, 1)[0] == b"\1"
+            stream.pulse.away = codec.expect(parts, 1)[0] == b"\1"
         elif kind == OUT and self._was_stopped(time.monotonic()):
-            for each in list(self._links.values()):
-                self._lose(each, f"this server was stopped, and {sender} counts it as lost", False)
+            reason = f"this server was stopped, and {stream.name} counts it as lost"
+            self.losses += [(each, reason, False) for each in list(self._streams.values())]
 
     def suspect(self, name: str) -> None:
         """Ask the others if they vouch for a server with which no connection can be made."""
         self._vouched[name] = False
-        self._tell_others(SUSPECT, name)
+        self._send_others(SUSPECT, name)
 
     def is_vouched(self, name: str) -> bool:
         """Return True if any server that was asked vouches for one, and forget that."""
         return self._vouched.pop(name, True)
 
-    def away(self, going: bool) -> None:
-        """Report to the others that this server will be silent, or is back; from any thread."""
-        self._away = going
-        for link in list(self._links.values()):
-            self._tell(link, codec.pack(AWAY, b"\1" if going else b"\0"))
+    def set_away(self, away: bool) -> bytes:
+        """Record that this server will be silent, or is back. Return the frame that reports it."""
+        self._away = away
+        return self.report_away()
 
-    def resumed(self, link: Link) -> None:
-        """A connection is restored after a reset: frames that were sent in the meantime may be lost."""
-        self._tell(link, codec.pack(AWAY, b"\1" if self._away else b"\0"))
+    def report_away(self) -> bytes:
+        """Return the frame that reports if this server will be silent: after a reset the last one may be lost."""
+        return codec.pack(AWAY, b"\1" if self._away else b"\0")
 
-    def _vouch(self, name: str, pulse: Pulse) -> None:
+    def _answer_inquirers(self, stream: Stream) -> None:
         """Report a sign of life of a server to the servers that suspect it."""
-        for each in pulse.asked:
-            link = self._links.get(each)
-            if link is not None:
-                self._tell(link, codec.pack(THERE, TEXT.write(name)))
-        pulse.asked.clear()
+        for each in stream.pulse.inquirers:
+            inquirer = self._streams.get(each)
+            if inquirer is not None:
+                self.outbox.append((inquirer, codec.pack(THERE, TEXT.write(stream.name))))
+        stream.pulse.inquirers.clear()
 
-    def _doubt(self, link: Link, lost: bool) -> None:
-        """Another server suspects or has lost the server at the end of a connection."""
-        pulse = link.pulse
+    def _doubt(self, stream: Stream, is_loss: bool) -> None:
+        """Another server suspects or has lost the server at the end of a stream."""
+        pulse = stream.pulse
         if pulse.away:
             return
         if pulse.silent < SUSPECTED:
-            pulse.seen, pulse.silent = link.signs, SUSPECTED
-            self._tell(link, _PING)
-        elif lost and pulse.seen == link.signs:
-            self._out(link)
+            pulse.seen, pulse.silent = stream.signs, SUSPECTED
+            self.outbox.append((stream, _PING))
+        elif is_loss and pulse.seen == stream.signs:
+            self._lose(stream)
 
-    def _out(self, link: Link) -> None:
-        self._tell(link, _OUT)
-        reason = f"it has not answered for {link.pulse.silent * self.every:.3g} s"
-        self._lose(link, reason, not link.pulse.vouched)
+    def _lose(self, stream: Stream) -> None:
+        self.outbox.append((stream, _OUT))
+        reason = f"it has not answered for {stream.pulse.silent * self.every:.3g} s"
+        self.losses.append((stream, reason, not stream.pulse.vouched))
 
-    def _tell_others(self, kind: int, name: str) -> None:
-        for other, link in list(self._links.items()):
-            if other != name:
-                self._tell(link, codec.pack(kind, TEXT.write(name)))
+    def _send_others(self, kind: int, name: str) -> None:
+        data = codec.pack(kind, TEXT.write(name))
+        self.outbox += [(stream, data) for other, stream in list(self._streams.items()) if other != name]
 
     def _was_stopped(self, now: float) -> bool:
         return now - self._turned > SUSPECTED * self.every or now - self._stopped < self._seconds

@@ -1,4 +1,17 @@
-"""The carrier over TCP: loopback, network namespaces, or a network that is trusted as far as its wires."""
+"""The carrier over TCP: loopback, network namespaces, or a network that is trusted as far as its wires.
+
+Theory of operation. `stream` has the messages with one other server, `handshake` the proof of who it is, `keepalive`
+the signs of its life, and `circle` which servers are present and have to be connected. Here is the I/O:
+
+* `Entrance` accepts connections, and bounds the share of strangers.
+* `Dialer` connects with servers whose addresses are known, until it reaches them, and restores streams.
+* `Admission` opens connections, `ConnectionNeeds` makes those that are needed, `Departure` ends them in order.
+* `Peers` has the streams with the other servers: it serves, restores and ends them, and reports the servers that join
+  and leave.
+* `TCPCarrier` is what a user sees: it has the loop, and calls `Peers` on it.
+
+All of these run on the carrier's thread, but for the methods of `TCPCarrier` and `Peers.send`.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +50,16 @@ from pypmix.host.exchange import circle, codec, rendezvous
 from pypmix.host.exchange.carrier import MAX_MESSAGE, check
 from pypmix.host.exchange.circle import Circle, Port
 from pypmix.host.exchange.errors import log
-from pypmix.host.exchange.handshake import NEW, Handshake, HandshakeError, Progress, refusal
+from pypmix.host.exchange.handshake import Handshake, HandshakeError, Progress, refusal
 from pypmix.host.exchange.keepalive import KeepAlive
 from pypmix.host.exchange.limits import IDLE_TURNS, MAX_FAR, MAX_MESH, MAX_RESOLVING
-from pypmix.host.exchange.link import CONTROL, Broken, Ended, Link
 from pypmix.host.exchange.roll import LIFE, Entry
+from pypmix.host.exchange.stream import CONTROL, Broken, Connection, ConnectionEnd, Stream
 from pypmix.host.loop import READ, WRITE, Loop
 from pypmix.host.naming import check_name, shown
 from pypmix.standard.errors import NotInitialized, RemoteProtocolError
 from pypmix.standard.logtext import WINDOW
+from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +68,6 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Guest
     from pypmix.host.exchange.carrier import OnChange, OnMessage
-    from pypmix.host.exchange.journal import Journal
     from pypmix.host.exchange.rendezvous import Address
     from pypmix.host.loop import Cancellable as Timer
 
@@ -89,61 +102,1188 @@ SOON = float("inf")
 """The end of a carrier that was closed a moment ago."""
 
 
-class _Peer:
-    """Another server with known addresses, which is to be dialed.
+class Settings(Record):
+    """The arguments of a carrier; see `TCPCarrier`."""
+
+    name: str
+    secret: bytes
+    max_message: int
+    max_backlog: int
+    mesh: int
+    keep_alive: float
+    encrypt: bool | None
+    quiet: bool
+
+    def __validate__(self) -> None:
+        if not isinstance(self.secret, bytes | bytearray):
+            raise TypeError(f"a secret is bytes, not {type(self.secret).__name__}")
+        for label, size in (("max_message", self.max_message), ("max_backlog", self.max_backlog)):
+            if type(size) is not int or not 0 < size < CONTROL:
+                raise ValueError(f"{label} is a number of bytes, at least 1 and below {CONTROL}, not {size!r:.80}")
+        if type(self.mesh) is not int or self.mesh < 1:
+            raise ValueError(f"mesh is a number of servers, at least 1, not {self.mesh!r:.80}")
+        if not 0 < self.keep_alive < float("inf"):
+            raise ValueError(f"keep_alive is a number of seconds above 0, not {self.keep_alive!r:.80}")
+        if len(self.secret) < 16:
+            raise ValueError(f"a secret of {len(self.secret)} bytes can be guessed: 16 at least")
+
+
+class Dialing:
+    """The attempts to connect with a server, at its addresses in turn, until it is reached.
 
     Attributes:
-        broken: The connection that is to be restored, since it was reset or let go; None for a first one.
+        stream: The stream for which a connection is made; None for a server that was never met.
         met: Whether it has been connected: it is no longer dialed.
         tries: How often it was dialed without success.
-        missed: Why the last try failed.
+        failure: Why the last attempt failed.
+        reason: The failure that was logged last, at `logged`.
         since: When it was to be dialed first.
-        link: The connection by which it is being dialed.
+        connection: The connection by which it is being dialed.
         timer: Dials it.
         far: Whether it is the neighbour of another server, which dials it first.
     """
 
     __slots__ = (
-        "addresses", "broken", "far", "link", "met", "missed", "name", "reason", "since", "timer", "told", "tries",
+        "addresses", "connection", "failure", "far", "logged", "met", "name", "reason", "since", "stream", "timer",
+        "tries",
     )  # fmt: skip
 
-    def __init__(self, name: str, addresses: tuple[Address, ...], broken: Link | None = None) -> None:
+    def __init__(self, name: str, addresses: tuple[Address, ...], stream: Stream | None = None) -> None:
         self.name = name
         self.addresses = addresses
-        self.broken = broken
-        self.met = False
+        self.stream = stream
+        self.met = self.far = False
         self.tries = 0
         self.since = time.monotonic()
-        self.link: Link | None = None
+        self.connection: Connection | None = None
         self.timer: Timer | None = None
-        self.told = 0.0
-        self.reason = self.missed = ""
-        self.far = False
+        self.logged = 0.0
+        self.reason = self.failure = ""
 
     @property
     def address(self) -> Address:
         """The address at which it is dialed the next time: its addresses are tried in turn."""
         return self.addresses[self.tries % len(self.addresses)]
 
+    @property
+    def proved(self) -> bool:
+        """Whether this side has proved on the connection who it is: the other one may count it from then on."""
+        return self.connection is not None and self.connection.handshake.proved
+
     def places(self) -> str:
         """Return its addresses, for a person."""
         return " and ".join([f"{host} port {port}" for host, port in self.addresses])
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """Stop dialing it."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
 
-class _Waiting(list[bytes]):
-    """Messages to a server to which no connection has been made yet.
+class Entrance:
+    """Accepts connections, and leaves a bounded share of time and descriptors to peers in their handshake.
 
-    Attributes:
-        size: The number of their bytes.
+    Args:
+        peers: The other servers.
+        listener: The socket that listens.
     """
 
-    size = 0
+    def __init__(self, peers: Peers, listener: socket.socket) -> None:
+        self.unproved = dict[Connection, None]()
+        """The accepted connections that are in their handshake, the oldest first."""
+        self.listener = listener
+        self._peers = peers
+        self._ready = dict[Connection, None]()
+        self._watching = False
+        self._paused: Timer | None = None
+        """Resumes accepting connections."""
+
+    def open(self) -> None:
+        """Begin to accept connections."""
+        self._watching = True
+        self._peers.loop.watch(self.listener.fileno(), READ, self._accept)
+
+    def close(self) -> None:
+        """Stop accepting connections."""
+        if self._paused is not None:
+            self._paused.cancel()
+        elif self._watching:
+            self._peers.loop.unwatch(self.listener.fileno())
+        self._watching = False
+        self.unproved.clear()
+        self._ready.clear()
+        self.listener.close()
+
+    def _accept(self) -> None:
+        peers = self._peers
+        for _ in range(ACCEPTS):
+            if not self._make_room(len(self.unproved) >= _most_unproved()):
+                return
+            try:
+                sock, address = self.listener.accept()
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    log.error("%s: no connection can be taken: %s", shown(peers.name), error)
+                    if not self.unproved:
+                        self._pause(PAUSE_SECONDS)
+                    else:
+                        self._make_room(True)
+                return
+            settings = peers.settings
+            connection = Connection(
+                sock,
+                Handshake(peers.name, settings.secret),
+                dials=False,
+                keep_alive=settings.keep_alive,
+                encrypt=bool(settings.encrypt),
+                address=address[:2],
+            )
+            self.unproved[connection] = None
+            peers.begin(connection, READ, LINK_HANDSHAKE_SECONDS)
+
+    def _make_room(self, full: bool) -> bool:
+        """Close the oldest connection that is in its handshake if all are taken. Return True if there is room."""
+        if not full:
+            return True
+        oldest = next(iter(self.unproved))
+        wait = oldest.since + PROOF_SECONDS - time.monotonic()
+        if wait > 0:
+            self._pause(wait)
+            return False
+        self._peers.drop(oldest, f"{len(self.unproved)} connections are in their handshake, and it is the oldest")
+        return True
+
+    def _pause(self, seconds: float) -> None:
+        """Leave dialing servers in the system's queue for a while."""
+        if self._paused is None:
+            self._peers.loop.unwatch(self.listener.fileno())
+            self._paused = self._peers.loop.later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        if self._paused is not None:
+            self._paused.cancel()
+            self._paused = None
+            self._peers.loop.watch(self.listener.fileno(), READ, self._accept)
+
+    def release(self, connection: Connection) -> None:
+        """Accept another connection: this one has passed its handshake, or has ended."""
+        if connection in self.unproved:
+            del self.unproved[connection]
+            self._resume()
+
+    def line_up(self, connection: Connection) -> bool:
+        """Return True if a connection that is ready has its turn later, after others that have waited longer."""
+        if connection not in self.unproved:
+            return False
+        if not self._ready:
+            self._peers.post(self._serve)
+        self._ready[connection] = None
+        return True
+
+    def _serve(self) -> None:
+        """Continue with the connections in their handshake that have waited longest, a few at a time."""
+        for connection in list(itertools.islice(self._ready, HANDSHAKES)):
+            del self._ready[connection]
+            self._peers.serve(connection)
+        if self._ready:
+            self._peers.post(self._serve)
+
+
+class Dialer:
+    """Connects with servers: each that is known until it has been met, and each with a stream to restore.
+
+    Args:
+        peers: The other servers.
+    """
+
+    def __init__(self, peers: Peers) -> None:
+        self.known: dict[str, Dialing] = {}
+        """The servers whose addresses are known, by name."""
+        self.attempts: dict[str, Dialing] = {}
+        """The present servers to which a connection is being made, for the first time or again."""
+        self.folder = ""
+        """The folder in which the servers find each other; empty if there is none."""
+        self._peers = peers
+        self._announced = False
+        self._folder_state = (0, False, 0.0)
+
+    def look(self, delay: float = 0.0) -> None:
+        """Look up the addresses of servers in the folder, and dial new ones; again and again.
+
+        Args:
+            delay: The seconds that new servers get to dial first.
+        """
+        peers = self._peers
+        try:
+            if not self._announced:
+                # Before the look-up: of two servers that start at a time, at least one sees the other.
+                rendezvous.announce(self.folder, peers.name, peers.address)
+                self._announced = True
+            before, settled, moment = self._folder_state
+            now = os.stat(self.folder).st_mtime_ns
+            if now != before or not settled or time.monotonic() - moment > READ_SECONDS:
+                entries = rendezvous.find(self.folder)
+                # Changes while the clock of the file system stood still are noticed the next time.
+                self._folder_state = now, now == before, time.monotonic()
+                for name in [name for name in self.known if name not in entries]:
+                    self._forget(name)
+                for name, address in entries.items():
+                    self.meet(name, (address,), delay)
+        except OSError as error:
+            log.warning("%s: %s cannot be used: %s", shown(peers.name), self.folder, error.strerror or error)
+        if not peers.closing:
+            # A new server dials the present ones, and gets the time for it.
+            peers.loop.later(_about(LOOK_SECONDS), lambda: self.look(LOOK_SECONDS))
+
+    def record_dialer(self, name: str) -> None:
+        """Record the address of a server that has dialed: it is not looked up in the folder after its end."""
+        address = rendezvous.find(self.folder, name).get(name) if self.folder else None
+        if address is not None:
+            self.meet(name, (address,), 0)
+
+    def meet(self, name: str, places: tuple[Address, ...], delay: float) -> None:
+        """Record the addresses of a server, and dial it unless it is present."""
+        dialing = self.known.get(name)
+        if name == self._peers.name or (dialing is not None and dialing.addresses == places):
+            return
+        self._forget(name)
+        dialing = self.known[name] = Dialing(name, places)
+        circle = self._peers.circle
+        dialing.met = name in circle.present
+        if not circle.sparse:
+            circle.count(self.unmet())
+        if circle.sparse:
+            self._peers.needs.review()
+        else:
+            self.start(dialing, delay)
+
+    def unmet(self) -> list[str]:
+        """Return the known servers that were never present."""
+        return [name for name, dialing in self.known.items() if not dialing.met]
+
+    def addresses_of(self, name: str) -> tuple[Address, ...]:
+        """Return the known addresses of a server."""
+        dialing = self.known.get(name)
+        return () if dialing is None else dialing.addresses
+
+    def dials(self, name: str, restores: bool) -> bool:
+        """Return True if this side has dialed a server and proved who it is.
+
+        Args:
+            name: The server.
+            restores: Whether only a connection counts by which a stream is restored.
+        """
+        first = None if restores else self.known.get(name)
+        return any(dialing is not None and dialing.proved for dialing in (self.attempts.get(name), first))
+
+    def _forget(self, name: str) -> None:
+        dialing = self.known.pop(name, None)
+        if dialing is not None:
+            dialing.stop()
+            if dialing.connection is not None:
+                self._peers.drop(dialing.connection, "")
+
+    def finish(self, name: str, connection: Connection | None = None) -> None:
+        """Stop to dial a server.
+
+        Args:
+            name: The server.
+            connection: The connection that it has; others that are being made are dropped.
+        """
+        first = self.known.get(name)
+        if first is not None:
+            first.met = True
+        for dialing in (first, self.attempts.pop(name, None)):
+            if dialing is not None:
+                self.cancel(dialing, connection)
+
+    def cancel(self, dialing: Dialing, but: Connection | None = None) -> None:
+        """Stop an attempt, and drop the connection by which the server is being dialed unless it is another one's."""
+        dialing.stop()
+        rival, dialing.connection = dialing.connection, None
+        if rival is not None and rival is not but:
+            self._peers.drop(rival, "")
+
+    def _wants(self, dialing: Dialing) -> bool:
+        """Return True if a server is to be dialed."""
+        if dialing.stream is not None:
+            return self.attempts.get(dialing.name) is dialing
+        return self.known.get(dialing.name) is dialing and not dialing.met and not self._peers.closing
+
+    def start(self, dialing: Dialing, delay: float) -> None:
+        """Dial a server after some seconds."""
+        dialing.stop()
+        if self._wants(dialing):
+            dialing.timer = self._peers.loop.later(delay, lambda: self._dial(dialing))
+
+    def _dial(self, dialing: Dialing) -> None:
+        dialing.timer = None
+        if dialing.connection is not None or not self._wants(dialing):
+            return
+        post = self._peers.post
+
+        def find(flags: int) -> None:
+            infos = addresses.resolved(*dialing.address, socket.SOCK_STREAM, flags)
+            post(lambda: self._connect(dialing, infos))
+
+        def resolve() -> None:
+            try:
+                find(0)
+            except (OSError, ValueError) as error:
+                reason = str(error)
+                post(lambda: self.fail(dialing, reason))
+            finally:
+                _resolvers.release()
+
+        try:
+            find(socket.AI_NUMERICHOST)
+        except (OSError, ValueError):
+            # Host names may take long to resolve.
+            if not _resolvers.acquire(blocking=False):
+                self.start(dialing, RETRY_SECONDS)
+                return
+            threading.Thread(target=resolve, name=f"pypmix-resolve-{dialing.name}", daemon=True).start()
+
+    def _connect(self, dialing: Dialing, infos: list[tuple[Any, ...]]) -> None:
+        if dialing.connection is not None or not self._wants(dialing):
+            return
+        peers, stream = self._peers, dialing.stream
+        info = infos[dialing.tries // len(dialing.addresses) % len(infos)]
+        host, encrypt = info[4][0], peers.settings.encrypt
+        if encrypt is None:
+            encrypt = not addresses.is_loopback(host)
+        if stream is not None and stream.number:
+            stream.dialed += 1
+            encrypt = stream.encrypted
+        progress = peers.admission.progress(stream)
+        handshake = Handshake(peers.name, peers.settings.secret, to=dialing.name, progress=progress)
+        try:
+            sock = socket.socket(info[0], socket.SOCK_STREAM)
+            connection = Connection(
+                sock,
+                handshake,
+                dials=True,
+                keep_alive=peers.settings.keep_alive,
+                encrypt=encrypt,
+                address=info[4][:2],
+            )
+        except OSError as error:
+            self.fail(dialing, error.strerror or str(error))
+            return
+        try:
+            code = sock.connect_ex(info[4])
+        except (OSError, OverflowError) as error:
+            connection.close()
+            self.fail(dialing, str(error))
+            return
+        if code not in (0, errno.EINPROGRESS):
+            connection.close()
+            refused = code == errno.ECONNREFUSED
+            self.fail(dialing, os.strerror(code), final=refused, sure=refused)
+            return
+        dialing.connection = connection
+        peers.begin(connection, READ | WRITE, min(LINK_HANDSHAKE_SECONDS, DIAL_SECONDS * 2 ** min(dialing.tries, 8)))
+        handshake.listens = _listening_address(peers.address, sock)
+        peers.send_handshake(connection, handshake.begin())
+
+    def lose(
+        self, connection: Connection, reason: str, *, grave: bool = False, final: bool = False, sure: bool = False
+    ) -> bool:
+        """Return True if a connection that has ended was an attempt to reach a server, which is dialed again."""
+        name = connection.peer
+        for dialing in (self.known.get(name), self.attempts.get(name)):
+            if dialing is not None and dialing.connection is connection:
+                dialing.connection = None
+                self.fail(dialing, reason, grave=grave, final=final, sure=sure)
+                return True
+        return False
+
+    def fail(
+        self, dialing: Dialing, reason: str, *, grave: bool = False, final: bool = False, sure: bool = False
+    ) -> None:
+        """A server was not reached: dial it again in a while, unless that ends its stream."""
+        if not self._wants(dialing):
+            return
+        stream, name = dialing.stream, dialing.name
+        if stream is not None and stream.number and final:
+            self._peers.vanish(name, ", and ".join(filter(None, (dialing.reason, reason))), sure)
+            return
+        dialing.tries += 1
+        dialing.failure = reason
+        now = time.monotonic()
+        if stream is not None and final and (not sure or now - dialing.since >= REFUSED_SECONDS):
+            self._peers.vanish(name, reason, sure)
+            return
+        level = log.info
+        late = grave or now - dialing.since >= UNREACHED_SECONDS
+        if late and (reason != dialing.reason or now - dialing.logged >= WINDOW):
+            dialing.logged, dialing.reason = now, reason
+            level = log.error if grave else log.warning
+        level(
+            "%s: %s is not reached at %s, and is dialed again: %s",
+            shown(self._peers.name),
+            shown(name),
+            dialing.address,
+            reason,
+        )
+        delay = min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(dialing.tries - 1, 8))
+        if dialing.far:
+            delay = max(delay, _far_seconds(len(self.unmet())))
+        self.start(dialing, _about(delay))
+
+    def dial_unmet(self) -> None:
+        """Dial the known servers without any connection: near ones now, the neighbours of others later."""
+        unmet = self.unmet()
+        near = self._peers.circle.near(unmet)
+        for name in unmet:
+            dialing = self.known[name]
+            if dialing.connection is None and (dialing.timer is None or (name in near and dialing.far)):
+                # Of a present server this one is about to get a record.
+                dialing.far = name not in near
+                self.start(dialing, FAR_SECONDS + _about(_far_seconds(len(unmet))) if dialing.far else 0)
+
+
+class Admission:
+    """Opens connections: decides which servers get in, and which of several connections counts.
+
+    Args:
+        peers: The other servers.
+    """
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    def take(self, connection: Connection, frame: bytes) -> None:
+        """Process a frame of the handshake, and open the connection if it is the last one."""
+        handshake, peers = connection.handshake, self._peers
+        answer = handshake.take(frame)
+        if handshake.waits or handshake.done:
+            stream = self._choose_stream(connection)
+            if handshake.waits:
+                answer = handshake.welcome(self.progress(stream))
+            self._open(connection, stream, answer)
+        elif answer:
+            peers.send_handshake(connection, answer)
+            if handshake.proved:
+                # The other side may take this server for a member from here on: to hang up would be its end there.
+                peers.limit_handshake(connection, peers.settings.keep_alive)
+
+    def progress(self, stream: Stream | None) -> Progress:
+        """Return the progress of this side with a stream; None for a new one."""
+        life = self._peers.circle.life
+        return Progress(life=life) if stream is None else stream.progress(life)
+
+    def owes(self, name: str) -> bool:
+        """Return True if messages wait for a server."""
+        stream = self._peers.streams.get(name)
+        return stream is not None and stream.owes
+
+    def _choose_stream(self, connection: Connection) -> Stream | None:
+        """Return the stream that a connection continues; None for a new one.
+
+        Raises:
+            HandshakeError: Another connection counts, or the other side is lost.
+        """
+        peers, name, theirs = self._peers, connection.peer, connection.handshake.theirs
+        stream = peers.streams.get(name)
+        continued = stream is not None and theirs.stream != b"" and theirs.stream == stream.number
+        if not connection.dials:
+            if name == peers.name:
+                raise HandshakeError(f"its name is {shown(name)} as well")
+            # If two dial each other, the connection of the first by name counts.
+            rival = peers.name < name and peers.dialer.dials(name, bool(theirs.stream))
+            if rival or (continued and stream is not None and stream.is_old(theirs)):
+                raise HandshakeError("it is being dialed itself, or was", retry=True)
+            if continued and stream is not None and stream.connection is not None:
+                # It was reset, and that has not been noticed here yet.
+                peers.end_connection(stream.connection, ConnectionEnd("it is made again by the other side", reset=True))
+            # A server that has dialed, and proved who it is, may be present for the other side.
+            if peers.closing and not theirs.stream and not self.owes(name):
+                raise HandshakeError(f"{shown(peers.name)} leaves", retry=True)
+        if continued and stream is not None and stream.connection is None and not stream.ended:
+            return stream
+        if peers.circle.is_over(theirs.life):
+            raise HandshakeError(f"{shown(name)} counts as lost")
+        if theirs.stream:
+            raise HandshakeError(f"its connection with {shown(name)} is over", retry=connection.dials)
+        if len(theirs.life) != LIFE:
+            raise HandshakeError(f"{shown(name)} says nothing of its life")
+        if (stream is not None and stream.number) or not peers.circle.admits(name, theirs.life):
+            # If the present one has died, that is about to be noticed.
+            raise HandshakeError(f"there is a {shown(name)} already", retry=True)
+        return stream
+
+    def _open(self, connection: Connection, stream: Stream | None, answer: bytes) -> None:
+        """Use a connection, both sides of which have proved who they are, for a stream; None for a new one."""
+        peers, name, life = self._peers, connection.peer, connection.handshake.theirs.life
+        resumed = stream is not None and stream.number != b""
+        if not connection.dials and not resumed:
+            peers.dialer.record_dialer(name)
+        self._settle(connection, answer)
+        with peers.streams_lock:
+            stream = peers.streams.setdefault(name, stream or Stream(name, life, peers.settings.max_backlog))
+        try:
+            stream.attach(connection)
+        except RemoteProtocolError as error:
+            peers.lose(stream, str(error))
+            raise
+        if resumed:
+            peers.send_control(stream, peers.keep_alive.report_away())
+            peers.circle.resumed(stream)
+            log.info("%s: the connection with %s is there again", shown(peers.name), shown(name))
+        else:
+            stream.life = life
+            new = name not in peers.circle.present
+            where = (connection.address,) if connection.address[1] else ()
+            peers.circle.met(stream, life, peers.dialer.addresses_of(name) or where)
+            if new:
+                peers.appear(name)
+        peers.watch(connection, True)
+        if peers.departure.final and not resumed:
+            peers.departure.send_goodbye(stream)
+        elif peers.closing:
+            peers.departure.request_acknowledgement(stream)
+
+    def _settle(self, connection: Connection, answer: bytes) -> None:
+        """Both sides of a connection have proved who they are; send that before anything else."""
+        self._peers.dialer.finish(connection.peer, connection)
+        if not connection.dials:
+            host, (listens, port) = connection.address[0], connection.handshake.listens
+            # Another address is seen if the addresses of one side are translated: it cannot be dialed there.
+            connection.address = host, port if listens == _plain(host) else 0
+        self._peers.entrance.release(connection)
+        if connection.timer is not None:
+            connection.timer.cancel()
+        if answer:
+            self._peers.send_handshake(connection, answer)
+
+    def refuse(self, connection: Connection, error: HandshakeError) -> None:
+        if not connection.dials:
+            self._peers.send_handshake(connection, refusal(error))
+        # A server that leaves may be about to make a connection.
+        quiet = error.retry or self._peers.circle.is_over(connection.handshake.theirs.life)
+        self._peers.drop(connection, str(error), quiet=quiet, grave=not error.retry, final=not error.retry)
+
+
+class ConnectionNeeds:
+    """Makes the connections that are needed and lets others go, among servers of which not all are connected.
+
+    Args:
+        peers: The other servers.
+    """
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._review_timer: Timer | None = None
+        self._review_time = 0.0
+
+    def review(self) -> None:
+        """Check soon which servers this one has to be connected with."""
+        if not self._peers.circle.sparse or self._peers.closing:
+            return
+        now = time.monotonic()
+        if self._review_timer is None:
+            self._review_time = now
+        elif now - self._review_time > MAX_REVIEW_SECONDS:
+            return
+        else:
+            self._review_timer.cancel()
+        self._review_timer = self._peers.loop.later(REVIEW_SECONDS, self._look_around)
+
+    def _look_around(self) -> None:
+        self._review_timer = None
+        for name in self._peers.circle.needed():
+            self.reach(name)
+        self._peers.dialer.dial_unmet()
+
+    def reach(self, name: str) -> None:
+        """Make a connection with a present server, unless there is one."""
+        peers = self._peers
+        with peers.streams_lock:
+            stream = peers.find_stream(name)
+        if stream is not None and stream.asleep and name not in peers.dialer.attempts:
+            self.connect(stream, "")
+
+    def connect(self, stream: Stream, reason: str) -> None:
+        """Make a connection, the first one or another one, within the time of the keep-alive.
+
+        Args:
+            stream: The stream, which has no connection.
+            reason: Why it has none, for a person; empty if it was idle.
+        """
+        peers, name = self._peers, stream.name
+        where = (stream.address,) if stream.number else peers.dialer.addresses_of(name) or peers.circle.where(name)
+        dialing = peers.dialer.attempts[name] = Dialing(name, where, stream)
+        dialing.reason = reason
+        # A stream without any connection yet has no signs of life.
+        stream.asleep = not stream.number
+        self._limit_dialing(dialing, stream)
+        if where and where[0][1]:
+            peers.dialer.start(dialing, 0)
+
+    def _limit_dialing(self, dialing: Dialing, stream: Stream) -> None:
+        """End a stream after the time of the keep-alive, unless it has a connection then, or its server is away."""
+        peers, name, seconds = self._peers, dialing.name, self._peers.settings.keep_alive
+
+        def doubt() -> None:
+            if peers.dialer.attempts.get(name) is dialing and name in peers.circle.needed():
+                peers.keep_alive.suspect(name)
+                peers.act_on_keep_alive()
+
+        def give_up() -> None:
+            vouched = peers.keep_alive.is_vouched(name)
+            if peers.dialer.attempts.get(name) is not dialing:
+                return
+            if stream.pulse.away or peers.circle.is_away(name):
+                self._limit_dialing(dialing, stream)
+            else:
+                reason = f"it is not reached in {seconds:g} s"
+                peers.vanish(name, ": ".join(filter(None, (reason, dialing.reason))), sure=not vouched)
+
+        if not stream.number:
+            peers.loop.later(seconds / 2, doubt)
+        peers.loop.later(seconds, give_up)
+
+    def let_go(self) -> None:
+        """Close unneeded connections, the longest idle first, as long as there are many."""
+        connected = [stream for stream in list(self._peers.streams.values()) if stream.connected]
+        for stream in connected:
+            stream.count_turn()
+        surplus = len(connected) - self._peers.circle.mesh
+        if not self._peers.circle.sparse or surplus <= 0:
+            return
+        idle = [stream for stream in connected if stream.idle >= IDLE_TURNS and stream.address[1]]
+        needed = self._peers.circle.needed() if idle else ()
+        idle = [stream for stream in idle if stream.name not in needed]
+        for stream in sorted(idle, key=lambda stream: -stream.idle)[:surplus]:
+            self._peers.send_control(stream, codec.pack(REST))
+
+    def rest_if_idle(self, stream: Stream) -> None:
+        if stream.name in self._peers.circle.needed() or not stream.address[1] or not stream.idle:
+            return
+        if stream.settled:
+            self._peers.send_control(stream, codec.pack(RESTS))
+            self.fall_asleep(stream)
+
+    def fall_asleep(self, stream: Stream) -> None:
+        """Let a connection go: it is restored when a message is sent."""
+        if stream.connection is None:
+            return
+        self._peers.forget(stream.connection)
+        stream.detach(asleep=True)
+        if stream.owes:
+            # These were sent while the other side let it go.
+            self.reach(stream.name)
+
+    def end_elsewhere(self, name: str, in_order: bool) -> None:
+        """Others have observed the end of a server: its connection here ends too, if it is not silent."""
+        stream = self._peers.streams.get(name)
+        reason = "" if in_order else "others have seen its end"
+        if stream is None or stream.connection is None:
+            self._peers.vanish(name, reason, sure=True)
+            return
+        self._peers.circle.part(stream)
+        self._peers.loop.later(ENDING_SECONDS, lambda: self._peers.lose(stream, reason, sure=True))
+
+    def leave_alone(self) -> None:
+        """The others have lost this server, as they lose a server that leaves."""
+        if not self._peers.closing:
+            log.warning("%s: the other servers count this one as lost: it goes on alone", shown(self._peers.name))
+            for name in list(self._peers.circle.present):
+                self._peers.vanish(name, "this server counts as lost")
+
+    def meet_reported(self, name: str, places: tuple[Address, ...]) -> None:
+        """Others are connected with a server."""
+        if places and name not in self._peers.dialer.known:
+            self._peers.dialer.meet(name, places, 0)
+
+
+class Departure:
+    """Leaves the other servers: messages arrive, then a report of the departure, then everything is closed.
+
+    Args:
+        peers: The other servers.
+
+    Attributes:
+        final: Whether the departure is being reported.
+    """
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self.final = False
+        self._late: set[Stream] = set()
+        """Streams whose other sides have not acknowledged everything in time."""
+
+    def leave(self) -> None:
+        """Begin nothing else, and leave: if others report the departure as well, when all has been acknowledged."""
+        self._linger()
+        for dialing in self._peers.dialer.known.values():
+            dialing.stop()
+        if self._peers.circle.sparse:
+            self._request_all_acknowledgements()
+        else:
+            self._say_goodbye()
+        self.finish()
+
+    def _linger(self) -> None:
+        self._peers.closing = time.monotonic() + LINK_LINGER_SECONDS
+        # The loop checks again then if it has to end.
+        self._peers.loop.later(LINK_LINGER_SECONDS, self.finish)
+
+    def _request_all_acknowledgements(self) -> None:
+        for name, dialing in list(self._peers.dialer.attempts.items()):
+            if not self._peers.admission.owes(name):
+                dialing.stop()
+                del self._peers.dialer.attempts[name]
+        for stream in list(self._peers.streams.values()):
+            self.request_acknowledgement(stream)
+        for connection in list(self._peers.connections):
+            if connection.stream is None and not connection.handshake.proved and not self._is_attempt(connection):
+                self._peers.drop(connection, "")
+
+    def _is_attempt(self, connection: Connection) -> bool:
+        """Return True if a connection may take the place of one on which the other side counts already."""
+        return connection.peer in self._peers.dialer.attempts
+
+    def request_acknowledgement(self, stream: Stream) -> None:
+        """Ask for an acknowledgement of all earlier messages."""
+        if stream.owes:
+            self._peers.send_control(stream, codec.pack(SETTLE))
+
+    def _say_goodbye(self) -> None:
+        """Leave: all messages have arrived that had to, or the time for that has passed."""
+        self.final = True
+        self._linger()
+        if self._peers.circle.sparse:
+            self._late = {stream for stream in list(self._peers.streams.values()) if stream.connected and stream.owes}
+        for stream in list(self._peers.streams.values()):
+            if not stream.number:
+                stream.discard_messages()
+            elif not stream.asleep:
+                self.send_goodbye(stream)
+        for connection in list(self._peers.connections):
+            if connection.stream is None and not self._is_attempt(connection):
+                self._peers.drop(connection, "")
+
+    def send_goodbye(self, stream: Stream) -> None:
+        # It is read until the other side has closed as well: a socket with unread data would be reset, and the other
+        # side would lose what it has not read. A reset connection may be restored in time.
+        self._peers.send_to(stream, GOODBYE)
+        if stream.connection is not None:
+            stream.connection.shut()
+
+    def is_finished(self) -> bool:
+        """Continue with leaving. Return True if it is done."""
+        if not self._peers.closing or self._peers.closing == SOON:
+            return False
+        if not self.final:
+            if self._is_unfinished() and time.monotonic() < self._peers.closing:
+                return False
+            self._say_goodbye()
+        late = time.monotonic() >= self._peers.closing
+        return late or all(stream.asleep or stream in self._late for stream in list(self._peers.streams.values()))
+
+    def _is_unfinished(self) -> bool:
+        """Return True if messages have to arrive, or connections to be made, before this server leaves."""
+        begun = any(each.handshake.proved and each.stream is None for each in self._peers.connections)
+        return begun or any(stream.owes for stream in list(self._peers.streams.values()))
+
+    def finish(self) -> None:
+        """End if it is time, for a carrier that runs on the loop of another part."""
+        if not isinstance(self._peers.loop, Loop) and not self._peers.has_ended and self.is_finished():
+            self._peers.end()
+
+
+class Peers:
+    """The other servers of a carrier, and the streams with them; on the carrier's thread, but for `send`.
+
+    Args:
+        settings: The arguments of the carrier.
+        listener: The socket that listens.
+
+    Attributes:
+        name: This server's name.
+        address: Where this server listens.
+        streams: The streams with the others, by name.
+        connections: All connections, those in their handshake as well.
+        reasons: Why servers were lost, by name.
+        closing: When this server has left at the latest; 0 before it begins to leave.
+        has_ended: Whether everything is closed.
+    """
+
+    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+        self.settings = settings
+        self.name = name = settings.name
+        self.address: Address = listener.getsockname()[:2]
+        self.loop: Loop | Guest = Loop()
+        self.streams: dict[str, Stream] = {}
+        self.connections: dict[Connection, None] = {}
+        self.reasons: dict[str, str] = {}
+        self.closing = 0.0
+        self.has_ended = False
+        self.on_message: OnMessage | None = None
+        self.on_change: OnChange | None = None
+        self.left = threading.Event()
+        """Set when everything is closed."""
+        self.entrance, self.admission, self.dialer = Entrance(self, listener), Admission(self), Dialer(self)
+        self.needs, self.departure = ConnectionNeeds(self), Departure(self)
+        where = () if self.address[0] in EVERYWHERE else (self.address,)
+        port = Port(
+            self.send_control, lambda seconds, call: self.loop.later(seconds, call), self.appear,
+            self.needs.end_elsewhere, self.needs.review, self.needs.meet_reported, self.needs.leave_alone,
+        )  # fmt: skip
+        self.circle = Circle(Entry(name, os.urandom(LIFE), 0, where), settings.mesh, self.streams, port)
+        self.keep_alive = KeepAlive(name, settings.keep_alive, self.streams)
+        self.streams_lock = threading.Lock()
+        """Held while streams are added and removed."""
+        self._gate = threading.Lock()
+
+    def move(self, loop: Guest) -> None:
+        """Run on the loop of another part, before anything runs."""
+        self._close_loop()
+        self.loop = loop
+
+    def _close_loop(self) -> None:
+        if isinstance(self.loop, Loop):
+            self.loop.close()
+
+    # From any thread
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Call a function on the carrier's thread, while there is one."""
+        with self._gate:
+            if not self.has_ended:
+                with contextlib.suppress(NotInitialized):
+                    self.loop.post(call)
+
+    def send(self, to: str, message: bytes) -> None:
+        """Send a message to a server, if it is present."""
+        stream = self.streams.get(to)
+        if stream is None:
+            with self.streams_lock:
+                stream = self.find_stream(to)
+            if stream is None:
+                return
+        self.send_to(stream, message)
+
+    def find_stream(self, name: str) -> Stream | None:
+        """Return the stream with a server that is present; with the lock of the streams."""
+        stream = self.streams.get(name)
+        life = self.circle.present.get(name)
+        if stream is None and life is not None:
+            stream = self.streams[name] = Stream(name, life, self.settings.max_backlog)
+        return stream
+
+    def send_to(self, stream: Stream, message: bytes, control: int = 0) -> None:
+        """Send a frame on a stream."""
+        try:
+            if stream.send(message, control):
+                self.post(partial(self.continue_sending, stream))
+        except ConnectionEnd as error:
+            self.post_end(error)
+        except Broken as error:
+            self.post(partial(self.lose, stream, str(error)))
+
+    def send_control(self, stream: Stream, data: bytes) -> None:
+        """Send a frame of the carriers."""
+        self.send_to(stream, data, CONTROL)
+
+    def post_end(self, error: ConnectionEnd) -> None:
+        """End a connection that has ended, soon."""
+        if error.connection is not None:
+            self.post(partial(self.end_connection, error.connection, error))
+
+    def continue_sending(self, stream: Stream) -> None:
+        """Wait for room to send, or make the connection that a message needs."""
+        if stream.connection is not None:
+            self.watch(stream.connection, True)
+        else:
+            self.needs.reach(stream.name)
+
+    def send_handshake(self, connection: Connection, message: bytes) -> None:
+        """Send a frame of the handshake."""
+        try:
+            if connection.send(message):
+                self.post(partial(self.watch, connection, True))
+        except ConnectionEnd as error:
+            self.post_end(error)
+
+    def turn(self) -> None:
+        """End a turn of the keep-alive; again and again."""
+        if self.has_ended:
+            return
+        for stream in list(self.streams.values()):
+            self._acknowledge(stream)
+        self.keep_alive.turn(self.circle.ring())
+        self.act_on_keep_alive()
+        self.needs.let_go()
+        self.loop.later(self.keep_alive.every, self.turn)
+
+    def act_on_keep_alive(self) -> None:
+        outbox, self.keep_alive.outbox = self.keep_alive.outbox, []
+        for stream, data in outbox:
+            self.send_control(stream, data)
+        losses, self.keep_alive.losses = self.keep_alive.losses, []
+        for stream, reason, sure in losses:
+            self.lose(stream, reason, sure)
+
+    def begin(self, connection: Connection, events: int, seconds: float) -> None:
+        """Watch a new connection, whose handshake has some seconds."""
+        self.connections[connection] = None
+        self.limit_handshake(connection, seconds)
+        connection.watched = events
+        self.loop.watch(connection.fd, events, partial(self._ready, connection))
+
+    def limit_handshake(self, connection: Connection, seconds: float) -> None:
+        if connection.timer is not None:
+            connection.timer.cancel()
+        connection.timer = self.loop.later(seconds, lambda: self.drop(connection, "its handshake takes too long"))
+
+    def _ready(self, connection: Connection) -> None:
+        if connection.stream is not None or not self.entrance.line_up(connection):
+            self.serve(connection)
+
+    def serve(self, connection: Connection) -> None:
+        """Send and receive on a connection that is ready."""
+        if connection not in self.connections:
+            return
+        try:
+            if connection.connecting:
+                connection.finish_connecting()
+            if connection.watched & WRITE:
+                self.watch(connection, connection.flush())
+            connection.receive()
+            if connection.unsent and not connection.watched & WRITE:
+                # It may have waited for the encryption.
+                self.watch(connection, connection.flush())
+            message = connection.message(self.settings.max_message)
+            stream = connection.stream
+            if message is None:
+                self._take_all(connection)
+            elif stream is not None:
+                if not self.closing:
+                    self._hand_on(stream, message)
+                if stream.due:
+                    self._acknowledge(stream)
+            if self.departure.final and connection.stream is not None:
+                connection.shut()
+        except ConnectionEnd as error:
+            self.end_connection(connection, error)
+        except (Broken, RemoteProtocolError) as error:
+            self.drop(connection, str(error))
+        except HandshakeError as error:
+            self.admission.refuse(connection, error)
+        except Exception as error:
+            fault(f"the connection of {shown(self.name)} with {shown(connection.peer or 'an unknown peer')}", error)
+            self.drop(connection, "a fault here")
+        if self.closing:
+            self.departure.finish()
+
+    def _take_all(self, connection: Connection) -> None:
+        for control, frame in connection.frames(self.settings.max_message):
+            stream = connection.stream
+            if stream is None:
+                self.admission.take(connection, frame)
+            elif control:
+                self._take_control(stream, frame)
+            elif frame == GOODBYE:
+                self.drop(connection, "", sure=True)
+            elif not self.closing:
+                self._hand_on(stream, frame)
+        if connection.stream is not None and connection.stream.due:
+            self._acknowledge(connection.stream)
+
+    def _hand_on(self, stream: Stream, message: bytes) -> None:
+        if self.on_message is not None:
+            try:
+                self.on_message(stream.name, message)
+            except Exception:
+                self._log_failure()
+
+    def _take_control(self, stream: Stream, data: bytes) -> None:
+        """Process a frame of the carriers."""
+        kind, parts = codec.unpack(data)
+        if kind in circle.KINDS:
+            self.circle.take(stream, kind, parts)
+        elif kind == REST:
+            self.needs.rest_if_idle(stream)
+        elif kind == RESTS:
+            self.needs.fall_asleep(stream)
+        elif kind == SETTLE:
+            self._acknowledge(stream)
+        else:
+            self.keep_alive.take(stream, data)
+            self.act_on_keep_alive()
+
+    def _acknowledge(self, stream: Stream) -> None:
+        if stream.connection is not None and (frame := stream.acknowledgement()):
+            self.send_control(stream, frame)
+
+    def watch(self, connection: Connection, write: bool) -> None:
+        """Wait for room to send only while bytes wait to be sent."""
+        events = READ | WRITE if write else READ
+        if events != connection.watched and not connection.closed:
+            connection.watched = events
+            self.loop.unwatch(connection.fd)
+            self.loop.watch(connection.fd, events, partial(self._ready, connection))
+            if write and connection.stream is not None:
+                self.loop.later(STALL_SECONDS, partial(self._check_stall, connection, connection.sent))
+
+    def _check_stall(self, connection: Connection, sent: int) -> None:
+        """End a connection if nothing was sent since it had sent so many bytes, although some wait."""
+        if connection.closed or not connection.unsent:
+            return
+        if connection.sent == sent:
+            self.drop(connection, f"it has read nothing for {STALL_SECONDS:g} s")
+        else:
+            self.loop.later(STALL_SECONDS, partial(self._check_stall, connection, connection.sent))
+
+    def end_connection(self, connection: Connection, error: ConnectionEnd) -> None:
+        """A connection has ended: process the bytes that had arrived, which may report that its server has left."""
+        closed = error.closed
+        try:
+            # A dialing server does not get in by bytes that arrived before: it would not know of it.
+            while not connection.closed and (connection.stream or connection.dials) and connection.receive():
+                self._take_all(connection)
+        except ConnectionEnd as last:
+            closed = closed or last.closed
+        except (Broken, RemoteProtocolError, HandshakeError):
+            # It has ended in any case.
+            pass
+        if connection.closed:
+            return
+        stream = connection.stream
+        if stream is not None and error.reset:
+            log.info("%s: the connection with %s is made again: %s", shown(self.name), shown(stream.name), error)
+            self.forget(connection)
+            stream.detach()
+            self.needs.connect(stream, str(error))
+        else:
+            self.drop(connection, str(error), quiet=True, final=error.refused, sure=closed or error.refused)
+
+    def forget(self, connection: Connection) -> None:
+        """Stop to watch a connection that ends."""
+        self.connections.pop(connection, None)
+        if connection.watched:
+            connection.watched = 0
+            self.loop.unwatch(connection.fd)
+        self.entrance.release(connection)
+
+    def drop(
+        self,
+        connection: Connection,
+        reason: str,
+        *,
+        quiet: bool = False,
+        grave: bool = False,
+        final: bool = False,
+        sure: bool = False,
+    ) -> None:
+        """End a connection, and the stream on it.
+
+        Args:
+            connection: The connection.
+            reason: Why, for a person; empty if it is in order.
+            quiet: It is common among unknown peers.
+            grave: It is likely to happen again.
+            final: A stream cannot be restored.
+            sure: Its server has ended, for all.
+        """
+        if connection not in self.connections:
+            return
+        stream = connection.stream
+        if stream is not None:
+            self.vanish(stream.name, reason, sure)
+            return
+        self.forget(connection)
+        connection.close()
+        if self.dialer.lose(connection, reason, grave=grave, final=final, sure=sure) or not reason or self.closing:
+            return
+        level = log.info if quiet else log.warning
+        level(
+            "%s: the connection with an unknown peer (%s) ends: %s",
+            shown(self.name),
+            shown(connection.peer) or "without a name",
+            reason,
+        )
+
+    def lose(self, stream: Stream, reason: str, sure: bool = False) -> None:
+        """End a stream, unless that has happened."""
+        if self.streams.get(stream.name) is stream:
+            self.vanish(stream.name, reason, sure)
+
+    def vanish(self, name: str, reason: str, sure: bool = False) -> None:
+        """A server is no longer present.
+
+        Args:
+            name: Its name.
+            reason: Why, for a person; empty if it is in order.
+            sure: It has ended, for all.
+        """
+        attempt = self.dialer.attempts.pop(name, None)
+        if attempt is not None:
+            self.dialer.cancel(attempt)
+        with self.streams_lock:
+            # Later messages are for another server of this name.
+            stream = self.streams.pop(name, None)
+            if stream is not None:
+                if stream.connection is not None:
+                    self.forget(stream.connection)
+                stream.end()
+        if name not in self.circle.present:
+            return
+        self.circle.lost(name, sure, left=not reason)
+        with self.streams_lock:
+            # It may have been made again in between, by a message on another thread.
+            self.streams.pop(name, None)
+        self.reasons[name] = reason
+        if reason and not self.closing:
+            level = log.info if self.settings.quiet else log.warning
+            level("%s: the connection with %s ends: %s", shown(self.name), shown(name), reason)
+        self._report(name, False)
+        self.circle.follow(name)
+
+    def _report(self, name: str, here: bool) -> None:
+        if self.on_change is not None and not self.closing:
+            try:
+                self.on_change(name, here)
+            except Exception:
+                self._log_failure()
+
+    def _log_failure(self) -> None:
+        log.exception("%s: a callback failed", shown(self.name))
+
+    def appear(self, name: str) -> None:
+        """A server is present, connected or not."""
+        dialing = self.dialer.known.get(name)
+        if dialing is not None:
+            dialing.met = True
+            dialing.stop()
+        self.reasons.pop(name, None)
+        self._report(name, True)
+
+    def end(self) -> None:
+        """Close everything."""
+        if self.has_ended:
+            return
+        self.entrance.close()
+        for dialing in (*self.dialer.known.values(), *self.dialer.attempts.values()):
+            dialing.stop()
+        self.dialer.attempts.clear()
+        connections = list(self.connections)
+        for connection in connections:
+            self.forget(connection)
+        for stream in list(self.streams.values()):
+            stream.end()
+        for connection in connections:
+            connection.close()
+        self.streams.clear()
+        self.circle.present.clear()
+        with self._gate:
+            self.has_ended = True
+            self._close_loop()
+        self.left.set()
 
 
 class TCPCarrier:
@@ -155,7 +1295,7 @@ class TCPCarrier:
     A peer that knows the secret is taken for a server of the session; the secret itself is not sent. Connections that
     leave the machine are encrypted, unless `encrypt` says otherwise. A known server that was never connected is dialed
     again and again, at intervals that grow to some seconds. A connection that is reset is restored, and nothing is lost
-    (`journal` has the theory). A connection that its server closes has ended: it is not restored.
+    (`stream` has the theory). A connection that its server closes has ended: it is not restored.
 
     Args:
         name: This server's name.
@@ -193,54 +1333,19 @@ class TCPCarrier:
         quiet: bool = False,
     ) -> None:
         self.name = check_name(name)
-        _check(secret, peers or {}, listen, max_message, max_backlog, mesh, keep_alive)
-        self._secret = bytes(secret)
+        settings = Settings(name, secret, max_message, max_backlog, mesh, keep_alive, encrypt, quiet)
         self._known = dict(peers or {})
-        self._folder = ""
-        self._max_message, self._max_backlog = max_message, max_backlog
-        self._keep_alive, self._encrypt = keep_alive, encrypt
-        self._at_end = log.info if quiet else log.warning
-        self._links: dict[str, Link] = {}
-        self._all: dict[Link, None] = {}
-        self._waiting: dict[str, _Waiting] = {}
-        self._reasons: dict[str, str] = {}
-        self._unproved, self._greeting = dict[Link, None](), dict[Link, None]()
-        self._peers: dict[str, _Peer] = {}
-        self._again: dict[str, _Peer] = {}
-        """The present servers to which a connection is being made, for the first time or again."""
-        self._folder_read = (0, False, 0.0)
-        self._on_message: OnMessage | None = None
-        self._on_change: OnChange | None = None
-        self._gate, self._first = threading.Lock(), threading.Lock()
-        """The second is held while messages that waited for a first connection are sent, before any others."""
-        self._reviewed: tuple[Timer | None, float] = (None, 0.0)
-        self._announced = self._begun = self._leaving = self._ended = False
-        """The second: whether it runs on the loop of another part."""
-        self._late: set[Link] = set()
-        """Connections whose other sides have not acknowledged everything in time."""
+        _check_addresses(self._known, listen)
+        self._max_message = max_message
+        self._is_guest = False
+        """Whether it runs on the loop of another part."""
         self._thread: threading.Thread | None = None
-        self._listener = addresses.listen(listen)
-        self._listener.setblocking(False)
-        self._own = Loop()
-        self._loop: Loop | Guest = self._own
-        self._left = threading.Event()
-        self.address: Address = self._listener.getsockname()[:2]
+        self._thread_number: int | None = None
+        listener = addresses.listen(listen)
+        listener.setblocking(False)
+        self._peers = Peers(settings, listener)
+        self.address: Address = self._peers.address
         """Where this server listens: host and port."""
-        self._circle = self._new_circle(mesh)
-        self._pulse = KeepAlive(name, keep_alive, self._links, self._put_control, self._lose, self._circle.ring)
-
-    _here: int | None = None
-    _closing = 0.0
-    _paused: Timer | None = None
-    """Resumes accepting connections."""
-
-    def _new_circle(self, mesh: int) -> Circle:
-        own = Entry(self.name, os.urandom(LIFE), 0, () if self.address[0] in EVERYWHERE else (self.address,))
-        port = Port(
-            self._put_control, self._later, self._appear, self._ended_elsewhere, self._review, self._hear_of,
-            self._expelled,
-        )  # fmt: skip
-        return Circle(own, mesh, self._links, port)
 
     @classmethod
     def in_folder(
@@ -264,7 +1369,7 @@ class TCPCarrier:
         """
         path = os.fspath(folder)
         carrier = cls(name, rendezvous.enter(path), listen=(host, 0), keep_alive=keep_alive)
-        carrier._folder = path
+        carrier._peers.dialer.folder = path
         return carrier
 
     # For users, from any thread
@@ -272,26 +1377,26 @@ class TCPCarrier:
     @property
     def members(self) -> tuple[str, ...]:
         """The names of all servers that are present, sorted."""
-        return tuple(sorted((self.name, *self._circle.present.copy())))
+        return tuple(sorted((self.name, *self._peers.circle.present.copy())))
 
     @property
     def connected(self) -> tuple[str, ...]:
         """The names of the servers that this one is connected with now, sorted."""
-        return tuple(sorted([name for name, link in self._links.copy().items() if not link.closed]))
+        return tuple(sorted([name for name, stream in self._peers.streams.copy().items() if stream.connected]))
 
     def live_on(self, loop: Guest) -> None:
         """Run on a loop instead of a thread; the loop is responsible for its life; before `listen`."""
-        self._loop = loop
+        self._is_guest = True
+        self._peers.move(loop)
 
     def listen(self, on_message: OnMessage, on_change: OnChange) -> None:
         """Begin to call these, on a thread of the carrier, and to dial the known servers."""
-        self._on_message, self._on_change = on_message, on_change
-        if self._loop is self._own:
+        self._peers.on_message, self._peers.on_change = on_message, on_change
+        if not self._is_guest:
             self._thread = threading.Thread(target=self._run, name=f"pypmix-carrier-{self.name}", daemon=True)
             self._thread.start()
         else:
-            self._begun = True
-            self._loop.post(self._begin)
+            self._peers.loop.post(self._begin)
 
     def send(self, to: str, message: bytes) -> None:
         """Send a message.
@@ -302,58 +1407,41 @@ class TCPCarrier:
         """
         if not 0 < len(message) <= self._max_message:
             check(message, self._max_message)
-        if self._closing:
-            return
-        link = self._links.get(to)
-        if link is None and to in self._circle.present:
-            link = self._wait(to, message)
-        if link is not None:
-            self._put(link, message)
-
-    def _wait(self, to: str, message: bytes) -> Link | None:
-        """Keep a message until there is a connection. Return the connection if there is one by now."""
-        with self._first:
-            link = self._links.get(to)
-            if link is not None or to not in self._circle.present:
-                return link
-            waiting = self._waiting.setdefault(to, _Waiting())
-            if not waiting or waiting.size + len(message) <= self._max_backlog:
-                waiting.append(message)
-                waiting.size += len(message)
-                self._post(lambda: self._reach(to))
-            else:
-                self._post(lambda: self._vanish(to, "it is not reached, and too much waits for it"))
-        return None
+        if not self._peers.closing:
+            self._peers.send(to, message)
 
     def meet(self, name: str, addresses: Iterable[Address]) -> None:
         """Dial a server, at its addresses in turn until it is reached; after `listen`."""
-        found = check_name(name), tuple(addresses)
-        if found[1]:
-            self._post(lambda: self._meet(*found, 0))
+        places = check_name(name), tuple(addresses)
+        if places[1]:
+            self._peers.post(lambda: self._peers.dialer.meet(*places, 0))
 
     def drop(self, name: str, reason: str) -> None:
         """End the connection with a server that counts as lost: the others lose it as well, and it leaves."""
-        self._post(lambda: self._vanish(name, reason, sure=True))
+        self._peers.post(lambda: self._peers.vanish(name, reason, sure=True))
 
     @property
     def unreached(self) -> tuple[tuple[str, str, str, float], ...]:
         """The servers that were dialed and never reached: name, where, why, and for how many seconds."""
         now = time.monotonic()
-        unmet = [peer for peer in self._peers.copy().values() if not peer.met]
-        return tuple([(peer.name, peer.places(), peer.missed, now - peer.since) for peer in unmet])
+        unmet = [dialing for dialing in self._peers.dialer.known.copy().values() if not dialing.met]
+        return tuple([(each.name, each.places(), each.failure, now - each.since) for each in unmet])
 
     def away(self, going: bool) -> None:
         """Report to the others that this process will be stopped for an unknown time, or that it is back."""
-        self._pulse.away(going)
-        self._post(lambda: self._circle.away(going))
+        peers = self._peers
+        frame = peers.keep_alive.set_away(going)
+        for stream in list(peers.streams.values()):
+            peers.send_control(stream, frame)
+        peers.post(lambda: peers.circle.away(going))
 
     def reason(self, name: str) -> str:
         """Return why the last connection with a server has ended; empty if it has left in order, or is present."""
-        return self._reasons.get(name, "")
+        return self._peers.reasons.get(name, "")
 
     def heard_by_all(self, name: str) -> bool:
         """Return True if the carriers of all others know the end of a server that is no longer present, or will."""
-        return name in self._circle.told
+        return name in self._peers.circle.told
 
     def close(self) -> None:
         """Send the given messages, for a second at most, and leave; waits for it, unless the carrier itself calls.
@@ -361,935 +1449,52 @@ class TCPCarrier:
         Messages that arrive within that second, whatever way they take, arrive before this server's departure at all
         servers.
         """
-        if not self._closing:
-            self._closing = SOON
-            if self._folder:
-                rendezvous.withdraw(self._folder, self.name, self.address)
-            if self._thread is None and not self._begun:
-                self._ended = True
-                self._listener.close()
-                self._own.close()
+        peers = self._peers
+        listening = peers.on_message is not None
+        if not peers.closing:
+            peers.closing = SOON
+            if peers.dialer.folder:
+                rendezvous.withdraw(peers.dialer.folder, self.name, self.address)
+            if listening:
+                peers.post(peers.departure.leave)
             else:
-                self._post(self._leave)
+                peers.end()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
-        elif self._begun and self._here != threading.get_ident():
+        elif self._is_guest and listening and self._thread_number != threading.get_ident():
             try:
-                self._loop.post(lambda: None)
+                peers.loop.post(lambda: None)
             except NotInitialized:
                 # The loop has ended, and its thread.
-                self._finish()
+                peers.end()
             else:
-                self._left.wait(3 * LINK_LINGER_SECONDS)
+                peers.left.wait(3 * LINK_LINGER_SECONDS)
 
     # The carrier's thread
 
     def _run(self) -> None:
+        peers = self._peers
+        assert isinstance(peers.loop, Loop)
         try:
             self._begin()
-            self._own.run(self._over)
+            peers.loop.run(peers.departure.is_finished)
         except BaseException as error:
             # No message is sent or received from here on: for the other servers that is as if they were lost.
             fault(f"the carrier of {shown(self.name)}", error)
-            for link in list(self._links.values()):
-                self._drop(link, "this carrier has failed")
-            for name in list(self._circle.present):
-                self._vanish(name, "this carrier has failed")
+            for name in list(peers.circle.present):
+                peers.vanish(name, "this carrier has failed")
         finally:
-            self._finish()
+            peers.end()
 
     def _begin(self) -> None:
-        self._loop.watch(self._listener.fileno(), READ, self._accept)
-        self._here = threading.get_ident()
+        peers = self._peers
+        peers.entrance.open()
+        self._thread_number = threading.get_ident()
         for name, address in sorted(self._known.items()):
-            self._meet(name, (address,), 0)
-        if self._folder:
-            self._look(0)
-        self._turn()
-
-    def _finish(self) -> None:
-        if self._ended:
-            return
-        if self._paused is not None:
-            self._paused.cancel()
-        elif self._here is not None:
-            self._loop.unwatch(self._listener.fileno())
-        for peer in (*self._peers.values(), *self._again.values()):
-            peer.rest()
-        self._again.clear()
-        for link in list(self._all):
-            self._unwatch(link)
-            link.close()
-        self._links.clear()
-        self._circle.present.clear()
-        self._all.clear()
-        self._unproved.clear()
-        self._greeting.clear()
-        self._listener.close()
-        with self._gate:
-            self._ended = True
-            self._own.close()
-        self._left.set()
-
-    def _turn(self) -> None:
-        if self._ended:
-            return
-        for link in list(self._links.values()):
-            self._acknowledge(link)
-        self._pulse.turn()
-        self._let_go()
-        self._loop.later(self._pulse.every, self._turn)
-
-    def _post(self, call: Callable[[], None]) -> None:
-        """Call a function on the carrier's thread, while there is one; from any thread."""
-        with self._gate:
-            if not self._ended:
-                with contextlib.suppress(NotInitialized):
-                    self._loop.post(call)
-
-    def _later(self, seconds: float, call: Callable[[], None]) -> None:
-        self._loop.later(seconds, call)
-
-    def _over(self) -> bool:
-        """Continue with leaving. Return True if it is done."""
-        if not self._closing or self._closing == SOON:
-            return False
-        if not self._leaving:
-            unfinished = self._waiting or any(map(self._is_unfinished, self._all))
-            if unfinished and time.monotonic() < self._closing:
-                return False
-            self._say_goodbye()
-        late = time.monotonic() >= self._closing
-        return late or all(link.asleep or link in self._late for link in self._links.values())
-
-    def _is_unfinished(self, link: Link) -> bool:
-        """Return True if a connection still has to do something before this server leaves."""
-        return link.owes or (link.handshake.proved and not link.open)
-
-    def _leave(self) -> None:
-        """Begin nothing else, and leave: if others report the departure as well, when all has been acknowledged."""
-        self._linger()
-        for peer in self._peers.values():
-            peer.rest()
-        if self._circle.sparse:
-            self._have_all_acknowledged()
-        else:
-            self._say_goodbye()
-        self._rest()
-
-    def _have_all_acknowledged(self) -> None:
-        for name, peer in list(self._again.items()):
-            if name not in self._waiting and (peer.broken is None or not peer.broken.owes):
-                peer.rest()
-                del self._again[name]
-        for link in list(self._all):
-            if link.open:
-                self._have_acknowledged(link)
-            elif not link.handshake.proved and link.peer not in self._again:
-                self._drop(link, "")
-
-    def _have_acknowledged(self, link: Link) -> None:
-        """Ask for an acknowledgement of all earlier messages on a connection."""
-        if not link.closed and link.owes:
-            self._put_control(link, codec.pack(SETTLE))
-
-    def _say_goodbye(self) -> None:
-        """Leave: all messages have arrived that had to, or the time for that has passed."""
-        self._leaving = True
-        self._linger()
-        if self._circle.sparse:
-            self._late = {link for link in self._links.values() if link.owes}
-        with self._first:
-            self._waiting.clear()
-        for link in list(self._all):
-            if link.asleep:
-                continue
-            if link.open:
-                # It is read until the other side has closed as well: a socket with unread data would be reset, and the
-                # other side would lose what it has not read. A reset connection may be restored in time.
-                self._put(link, GOODBYE)
-                link.finish()
-            elif link.peer not in self._again:
-                # A connection that takes the place of a reset one may count on the other side already.
-                self._drop(link, "")
-
-    def _linger(self) -> None:
-        self._closing = time.monotonic() + LINK_LINGER_SECONDS
-        # The loop checks again then if it has to end.
-        self._loop.later(LINK_LINGER_SECONDS, self._rest)
-
-    def _rest(self) -> None:
-        """End if it is time, for a carrier that runs on the loop of another part."""
-        if self._begun and not self._ended and self._over():
-            self._finish()
-
-    # Accepting
-
-    def _accept(self) -> None:
-        for _ in range(ACCEPTS):
-            if not self._make_room(len(self._unproved) >= _most_unproved()):
-                return
-            try:
-                sock, address = self._listener.accept()
-            except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE):
-                    log.error("%s: no connection can be taken: %s", shown(self.name), error)
-                    if not self._unproved:
-                        self._pause(PAUSE_SECONDS)
-                    else:
-                        self._make_room(True)
-                return
-            handshake = Handshake(self.name, self._secret, admit=self._admit)
-            link = Link(
-                sock,
-                handshake,
-                dials=False,
-                keep_alive=self._keep_alive,
-                encrypt=bool(self._encrypt),
-                address=address[:2],
-            )
-            self._unproved[link] = None
-            self._start(link, READ, LINK_HANDSHAKE_SECONDS)
-
-    def _make_room(self, needed: bool) -> bool:
-        """Close the oldest connection that is in its handshake if room is needed. Return True if there is room."""
-        if not needed:
-            return True
-        oldest = next(iter(self._unproved))
-        wait = oldest.since + PROOF_SECONDS - time.monotonic()
-        if wait > 0:
-            self._pause(wait)
-            return False
-        self._drop(oldest, f"{len(self._unproved)} connections are in their handshake, and it is the oldest")
-        return True
-
-    def _pause(self, seconds: float) -> None:
-        """Leave dialing servers in the system's queue for a while."""
-        if self._paused is None:
-            self._loop.unwatch(self._listener.fileno())
-            self._paused = self._loop.later(seconds, self._go_on)
-
-    def _go_on(self) -> None:
-        if self._paused is not None:
-            self._paused.cancel()
-            self._paused = None
-            self._loop.watch(self._listener.fileno(), READ, self._accept)
-
-    def _admit(self, name: str, theirs: Progress) -> Progress:
-        """Admit a server that has dialed; if two dial each other, the connection of the first by name counts."""
-        if name == self.name:
-            raise HandshakeError(f"its name is {shown(name)} as well")
-        link = self._links.get(name)
-        journal = link.journal if link is not None and theirs.link else None
-        if journal is not None and not journal.is_of(theirs):
-            journal = None
-        dialed = self.name < name and any(
-            peer is not None and peer.link is not None and peer.link.handshake.proved
-            for peer in (self._again.get(name), None if theirs.link else self._peers.get(name))
-        )
-        if dialed or (journal is not None and journal.is_old(theirs)):
-            raise HandshakeError("it is being dialed itself, or was", again=True)
-        if journal is not None and link is not None and not link.closed:
-            # It was reset, and that has not been noticed here yet.
-            self._end(link, Ended("it is made again by the other side", reset=True))
-        if journal is not None and self._links.get(name) is link:
-            return self._progress(journal)
-        if self._closing and not theirs.link and name not in self._waiting:
-            raise HandshakeError(f"{shown(self.name)} leaves", again=True)
-        if self._circle.is_over(theirs.life):
-            raise HandshakeError(f"{shown(name)} counts as lost")
-        if theirs.link or link is not None or not self._circle.admits(name, theirs.life):
-            # If the present one has died, that is about to be noticed.
-            text = f"its connection with {shown(name)} is over" if theirs.link else f"there is a {shown(name)} already"
-            raise HandshakeError(text, again=not theirs.link)
-        return self._progress(None)
-
-    def _progress(self, journal: Journal | None) -> Progress:
-        return (NEW if journal is None else journal.progress()).replace(life=self._circle.life)
-
-    # Dialing
-
-    def _look(self, delay: float) -> None:
-        """Look up the addresses of servers, and dial new ones; again and again."""
-        try:
-            if not self._announced:
-                # Before the look-up: of two servers that start at a time, at least one sees the other.
-                rendezvous.announce(self._folder, self.name, self.address)
-                self._announced = True
-            before, settled, moment = self._folder_read
-            now = os.stat(self._folder).st_mtime_ns
-            if now != before or not settled or time.monotonic() - moment > READ_SECONDS:
-                found = rendezvous.find(self._folder)
-                # Changes while the clock of the file system stood still are noticed the next time.
-                self._folder_read = now, now == before, time.monotonic()
-                for name in [name for name in self._peers if name not in found]:
-                    self._forget(name)
-                for name, address in found.items():
-                    self._meet(name, (address,), delay)
-        except OSError as error:
-            log.warning("%s: %s cannot be used: %s", shown(self.name), self._folder, error.strerror or error)
-        if not self._closing:
-            # A new server dials the present ones, and gets the time for it.
-            self._loop.later(_about(LOOK_SECONDS), lambda: self._look(LOOK_SECONDS))
-
-    def _meet(self, name: str, addresses: tuple[Address, ...], delay: float) -> None:
-        """Record the addresses of a server, and dial it unless it is present."""
-        peer = self._peers.get(name)
-        if name == self.name or (peer is not None and peer.addresses == addresses):
-            return
-        self._forget(name)
-        peer = self._peers[name] = _Peer(name, addresses)
-        peer.met = name in self._circle.present
-        if not self._circle.sparse:
-            self._circle.count(self._unmet())
-        if self._circle.sparse:
-            self._review()
-        else:
-            self._dial_later(peer, delay)
-
-    def _unmet(self) -> list[str]:
-        """Return the known servers that were never present."""
-        return [name for name, peer in self._peers.items() if not peer.met]
-
-    def _forget(self, name: str) -> None:
-        peer = self._peers.pop(name, None)
-        if peer is not None:
-            peer.rest()
-            if peer.link is not None:
-                self._drop(peer.link, "")
-
-    def _wants(self, peer: _Peer) -> bool:
-        """Return True if a server is to be dialed."""
-        if self._again.get(peer.name) is peer:
-            return True
-        return self._peers.get(peer.name) is peer and not peer.met and not self._closing
-
-    def _dial_later(self, peer: _Peer, delay: float) -> None:
-        peer.rest()
-        if self._wants(peer):
-            peer.timer = self._loop.later(delay, lambda: self._dial(peer))
-
-    def _dial(self, peer: _Peer) -> None:
-        peer.timer = None
-        if peer.link is not None or not self._wants(peer):
-            return
-
-        def find(flags: int) -> None:
-            found = addresses.resolved(*peer.address, socket.SOCK_STREAM, flags)
-            self._post(lambda: self._connect(peer, found))
-
-        def resolve() -> None:
-            try:
-                find(0)
-            except (OSError, ValueError) as error:
-                reason = str(error)
-                self._post(lambda: self._missed(peer, reason))
-            finally:
-                _resolvers.release()
-
-        try:
-            find(socket.AI_NUMERICHOST)
-        except (OSError, ValueError):
-            # Host names may take long to resolve.
-            if not _resolvers.acquire(blocking=False):
-                self._dial_later(peer, RETRY_SECONDS)
-                return
-            threading.Thread(target=resolve, name=f"pypmix-resolve-{peer.name}", daemon=True).start()
-
-    def _connect(self, peer: _Peer, found: list[tuple[Any, ...]]) -> None:
-        if peer.link is not None or not self._wants(peer):
-            return
-        info = found[peer.tries // len(peer.addresses) % len(found)]
-        encrypt = self._encrypt if self._encrypt is not None else not addresses.is_loopback(info[4][0])
-        progress = self._progress(None)
-        if peer.broken is not None and peer.broken.journal is not None:
-            peer.broken.journal.dialed += 1
-            progress = self._progress(peer.broken.journal)
-            encrypt = peer.broken.tunnel is not None
-        handshake = Handshake(self.name, self._secret, to=peer.name, progress=progress)
-        try:
-            sock = socket.socket(info[0], socket.SOCK_STREAM)
-            link = Link(sock, handshake, dials=True, keep_alive=self._keep_alive, encrypt=encrypt, address=info[4][:2])
-        except OSError as error:
-            self._missed(peer, error.strerror or str(error))
-            return
-        try:
-            code = sock.connect_ex(info[4])
-        except (OSError, OverflowError) as error:
-            link.close()
-            self._missed(peer, str(error))
-            return
-        if code not in (0, errno.EINPROGRESS):
-            link.close()
-            refused = code == errno.ECONNREFUSED
-            self._missed(peer, os.strerror(code), final=refused, sure=refused)
-            return
-        peer.link = link
-        self._start(link, READ | WRITE, min(LINK_HANDSHAKE_SECONDS, DIAL_SECONDS * 2 ** min(peer.tries, 8)))
-        handshake.listens = self._reached(sock)
-        self._put(link, handshake.begin())
-
-    def _reached(self, sock: socket.socket) -> Address:
-        """Return where the other side of a connection may dial this one: at the same address, if it listens there."""
-        own, here = self.address[0], _plain(sock.getsockname()[0])
-        return (here, self.address[1]) if own in (*EVERYWHERE, here) else ("", 0)
-
-    def _missed(
-        self, peer: _Peer, reason: str, *, grave: bool = False, final: bool = False, sure: bool = False
-    ) -> None:
-        """A server was not reached: dial it again in a while, unless that ends a connection that was reset."""
-        if not self._wants(peer):
-            return
-        if peer.broken is not None and final:
-            self._drop(peer.broken, ", and ".join(filter(None, (peer.reason, reason))), sure=sure)
-            return
-        peer.tries += 1
-        peer.missed = reason
-        now = time.monotonic()
-        if self._again.get(peer.name) is peer and final and (not sure or now - peer.since >= REFUSED_SECONDS):
-            self._vanish(peer.name, reason, sure)
-            return
-        level = log.info
-        if (grave or now - peer.since >= UNREACHED_SECONDS) and (reason != peer.reason or now - peer.told >= WINDOW):
-            peer.told, peer.reason = now, reason
-            level = log.error if grave else log.warning
-        level(
-            "%s: %s is not reached at %s, and is dialed again: %s",
-            shown(self.name),
-            shown(peer.name),
-            peer.address,
-            reason,
-        )
-        delay = min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(peer.tries - 1, 8))
-        if peer.far:
-            delay = max(delay, _far_seconds(len(self._unmet())))
-        self._dial_later(peer, _about(delay))
-
-    # Connections
-
-    def _start(self, link: Link, events: int, seconds: float) -> None:
-        self._all[link] = None
-        self._limit(link, seconds)
-        link.watched = events
-        self._loop.watch(link.fd, events, partial(self._ready, link))
-
-    def _limit(self, link: Link, seconds: float) -> None:
-        if link.timer is not None:
-            link.timer.cancel()
-        link.timer = self._loop.later(seconds, lambda: self._drop(link, "its handshake takes too long"))
-
-    def _ready(self, link: Link) -> None:
-        if link not in self._unproved:
-            self._go_on_with(link)
-            return
-        # A connection in its handshake has its turn after others that have waited longer.
-        if not self._greeting:
-            self._post(self._greet)
-        self._greeting[link] = None
-
-    def _greet(self) -> None:
-        """Continue with the connections in their handshake that have waited longest, a few at a time."""
-        for link in list(itertools.islice(self._greeting, HANDSHAKES)):
-            del self._greeting[link]
-            if link in self._all:
-                self._go_on_with(link)
-        if self._greeting:
-            self._post(self._greet)
-
-    def _go_on_with(self, link: Link) -> None:
-        try:
-            if link.connecting:
-                code = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                if code:
-                    raise Ended.by(code)
-                link.connecting = False
-            if link.watched & WRITE:
-                self._watch(link, link.flush())
-            link.receive()
-            if link.unsent and not link.watched & WRITE:
-                # It may have waited for the encryption.
-                self._watch(link, link.flush())
-            message = link.message(self._max_message)
-            if message is None:
-                self._take_all(link)
-            else:
-                self._hand_on(link, message)
-                self._acknowledge_many(link)
-            if self._leaving and link.open:
-                link.finish()
-        except Ended as error:
-            self._end(link, error)
-        except (Broken, RemoteProtocolError) as error:
-            self._drop(link, str(error))
-        except HandshakeError as error:
-            self._refuse(link, error)
-        except Exception as error:
-            fault(f"the connection of {shown(self.name)} with {shown(link.peer or 'an unknown peer')}", error)
-            self._drop(link, "a fault here")
-        if self._closing:
-            self._rest()
-
-    def _end(self, link: Link, error: Ended) -> None:
-        """A connection has ended: process the bytes that had arrived, which may report that its server has left."""
-        if link.closed:
-            return
-        closed = error.closed
-        try:
-            # A dialing server does not get in by bytes that arrived before: it would not know of it.
-            while link in self._all and (link.open or link.dials) and link.receive():
-                self._take_all(link)
-        except Ended as last:
-            closed = closed or last.closed
-        except (Broken, RemoteProtocolError, HandshakeError):
-            # It has ended in any case.
-            pass
-        if link.asleep:
-            # It has reported that last.
-            return
-        if link in self._all and link.open and error.reset:
-            self._suspend(link, str(error))
-        else:
-            self._drop(link, str(error), quiet=True, final=error.refused, sure=closed or error.refused)
-
-    def _suspend(self, link: Link, reason: str) -> None:
-        """Restore a connection that was reset, within the time of the keep-alive."""
-        log.info("%s: the connection with %s is made again: %s", shown(self.name), shown(link.peer), reason)
-        self._unwatch(link)
-        link.suspend()
-        self._make_again(link, reason)
-
-    def _make_again(self, link: Link, reason: str) -> None:
-        peer = self._again[link.peer] = _Peer(link.peer, (link.address,), link)
-        peer.reason = reason
-        late = f"it is not reached in {self._keep_alive:g} s"
-        self._give_up(link, f"{reason}, and {late}" if reason else late)
-        if link.address[1]:
-            self._dial_later(peer, 0)
-
-    def _give_up(self, link: Link, reason: str) -> None:
-        """End a reset connection when its time has passed; wait for a server that has reported that it is stopped."""
-
-        def late() -> None:
-            if link.pulse.away:
-                self._give_up(link, reason)
-            else:
-                self._drop(link, reason)
-
-        link.timer = self._loop.later(self._keep_alive, late)
-
-    def _acknowledge(self, link: Link) -> None:
-        if frame := link.acknowledgement():
-            self._put_control(link, frame)
-
-    def _unwatch(self, link: Link) -> None:
-        if link.watched:
-            link.watched = 0
-            self._loop.unwatch(link.fd)
-
-    def _watch(self, link: Link, write: bool) -> None:
-        """Wait for room to send only while bytes wait to be sent."""
-        events = READ | WRITE if write else READ
-        if events != link.watched and not link.closed:
-            link.watched = events
-            self._loop.unwatch(link.fd)
-            self._loop.watch(link.fd, events, partial(self._ready, link))
-            if write and link.open:
-                self._loop.later(STALL_SECONDS, lambda: self._check(link, link.sent))
-
-    def _check(self, link: Link, sent: int) -> None:
-        if link.closed or not link.unsent:
-            return
-        if link.sent == sent:
-            self._drop(link, f"it has read nothing for {STALL_SECONDS:g} s")
-        else:
-            self._loop.later(STALL_SECONDS, lambda: self._check(link, link.sent))
-
-    def _put_control(self, link: Link, data: bytes) -> None:
-        self._put(link, data, CONTROL)
-
-    def _put(self, link: Link, message: bytes, control: int = 0) -> None:
-        """Send a frame; from any thread."""
-        try:
-            waits = link.send(message, self._max_backlog, control)
-        except Ended as error:
-            ended = error
-            self._post(lambda: self._end(link, ended))
-        except Broken as error:
-            reason = str(error)
-            self._post(lambda: self._drop(link, reason))
-        else:
-            if waits:
-                self._post(lambda: self._watch(link, True))
-            elif link.asleep and not control:
-                self._post(lambda: self._reach(link.peer))
-            elif waits is None and link.heir is not None:
-                self._put(link.heir, message, control)
-
-    def _take_all(self, link: Link) -> None:
-        for frame in link.frames(self._max_message):
-            self._take(link, frame)
-        self._acknowledge_many(link)
-
-    def _acknowledge_many(self, link: Link) -> None:
-        if link.journal is not None and link.journal.due():
-            self._acknowledge(link)
-
-    def _hand_on(self, link: Link, message: bytes) -> None:
-        if not self._closing and self._on_message is not None:
-            try:
-                self._on_message(link.handshake.peer, message)
-            except Exception:
-                self._failed()
-
-    def _take(self, link: Link, frame: bytes) -> None:
-        if link.open:
-            if frame == GOODBYE:
-                self._drop(link, "", sure=True)
-            else:
-                self._hand_on(link, frame)
-            return
-        answer = link.handshake.take(frame)
-        if link.handshake.done:
-            self._open(link, answer)
-        elif answer:
-            self._put(link, answer)
-            if link.handshake.proved:
-                # The other side may take this server for a member from here on: to hang up would be its end there.
-                self._limit(link, self._keep_alive)
-
-    def _open(self, link: Link, answer: bytes) -> None:
-        name = link.peer
-        before = self._links.get(name)
-        theirs = link.handshake.theirs
-        if before is not None and before.closed and before.journal is not None and before.journal.is_of(theirs):
-            self._resume(before, link, answer)
-            return
-        if len(theirs.life) != LIFE:
-            raise HandshakeError(f"{shown(name)} says nothing of its life")
-        if self._circle.is_over(theirs.life):
-            raise HandshakeError(f"{shown(name)} counts as lost")
-        # A server that has dialed, and proved who it is, may be present for the other side.
-        closing = self._closing and not link.dials and name not in self._waiting
-        if before is not None or theirs.link or closing or not self._circle.admits(name, theirs.life):
-            raise HandshakeError(f"{shown(name)} is connected already", again=True)
-        if self._folder and not link.dials:
-            # It was found there, and is not looked up there after its end.
-            address = rendezvous.find(self._folder, name).get(name)
-            if address is not None:
-                self._meet(name, (address,), 0)
-        self._no_more_dialed(name, link)
-        self._settle(link, answer)
-        link.begin()
-        new = name not in self._circle.present
-        with self._first:
-            # Messages that wait for it are sent before all later ones.
-            for message in self._waiting.pop(name, ()):
-                self._put(link, message)
-            self._links[name] = link
-        peer = self._peers.get(name)
-        known = () if peer is None else peer.addresses
-        self._circle.met(link, theirs.life, known or ((link.address,) if link.address[1] else ()))
-        if new:
-            self._appear(name)
-        if self._leaving:
-            self._put(link, GOODBYE)
-            link.finish()
-        elif self._closing:
-            self._have_acknowledged(link)
-
-    def _no_more_dialed(self, name: str, link: Link) -> None:
-        """Stop other attempts to connect with a server, which is connected now."""
-        peer = self._peers.get(name)
-        if peer is not None:
-            peer.met = True
-        for each in (peer, self._again.pop(name, None)):
-            if each is not None:
-                each.rest()
-                rival, each.link = each.link, None
-                if rival is not None and rival is not link:
-                    self._drop(rival, "")
-
-    def _settle(self, link: Link, answer: bytes) -> None:
-        """Both sides of a connection have proved who they are; send that before anything else."""
-        if not link.dials:
-            host, (told, port) = link.address[0], link.handshake.listens
-            # Another address is seen if the addresses of one side are translated: it cannot be dialed there.
-            link.address = host, port if told == _plain(host) else 0
-        link.control = lambda data: self._control(link, data)
-        self._proven(link)
-        if link.timer is not None:
-            link.timer.cancel()
-        if answer:
-            self._put(link, answer)
-
-    def _resume(self, before: Link, link: Link, answer: bytes) -> None:
-        """Put a connection in the place of a reset one."""
-        self._settle(link, answer)
-        try:
-            link.replace(before)
-        except RemoteProtocolError as error:
-            self._drop(before, str(error))
-            raise
-        self._no_more_dialed(link.peer, link)
-        self._drop(before, "")
-        self._links[link.peer] = link
-        self._pulse.resumed(link)
-        self._circle.resumed(link)
-        log.info("%s: the connection with %s is there again", shown(self.name), shown(link.peer))
-        if self._closing:
-            self._have_acknowledged(link)
-        self._watch(link, True)
-
-    def _proven(self, link: Link) -> None:
-        """A connection has passed its handshake, or has ended: another one may be accepted."""
-        if link in self._unproved:
-            del self._unproved[link]
-            self._go_on()
-
-    def _refuse(self, link: Link, error: HandshakeError) -> None:
-        if not link.dials:
-            self._put(link, refusal(error))
-        # A server that leaves may be about to make a connection.
-        quiet = error.again or self._circle.is_over(link.handshake.theirs.life)
-        self._drop(link, str(error), quiet=quiet, grave=not error.again, final=not error.again)
-
-    def _drop(
-        self,
-        link: Link,
-        reason: str,
-        *,
-        quiet: bool = False,
-        grave: bool = False,
-        final: bool = False,
-        sure: bool = False,
-    ) -> None:
-        """End a connection.
-
-        Args:
-            link: The connection.
-            reason: Why, for a person; empty if it is in order.
-            quiet: It is common among unknown peers.
-            grave: It is likely to happen again.
-            final: A connection that was reset cannot be made again.
-            sure: Its server has ended, for all.
-        """
-        if link not in self._all:
-            return
-        del self._all[link]
-        self._unwatch(link)
-        link.close()
-        self._proven(link)
-        name = link.peer
-        dialed = [each for each in (self._peers.get(name), self._again.get(name)) if each and each.link is link]
-        if dialed:
-            dialed[0].link = None
-            self._missed(dialed[0], reason, grave=grave, final=final, sure=sure)
-        elif link.heir is not None:
-            # Another connection has taken its place.
-            return
-        elif self._links.get(name) is link:
-            del self._links[name]
-            self._vanish(name, reason, sure)
-        elif reason and not self._closing:
-            level = log.info if quiet else log.warning
-            level(
-                "%s: the connection with an unknown peer (%s) ends: %s",
-                shown(self.name),
-                shown(name) or "without a name",
-                reason,
-            )
-
-    # Present servers
-
-    def _appear(self, name: str) -> None:
-        """A server is present, connected or not."""
-        peer = self._peers.get(name)
-        if peer is not None:
-            peer.met = True
-            peer.rest()
-        self._reasons.pop(name, None)
-        if self._on_change is not None and not self._closing:
-            self._call(self._on_change, name, True)
-
-    def _vanish(self, name: str, reason: str, sure: bool = False) -> None:
-        """A server is no longer present.
-
-        Args:
-            name: Its name.
-            reason: Why, for a person; empty if it is in order.
-            sure: It has ended, for all.
-        """
-        if name not in self._circle.present:
-            return
-        again = self._again.pop(name, None)
-        if again is not None:
-            again.rest()
-            if again.link is not None:
-                self._drop(again.link, "")
-        link = self._links.get(name)
-        self._circle.lost(name, sure, left=not reason)
-        with self._first:
-            # Later messages are for another server of this name.
-            self._waiting.pop(name, None)
-        if link is not None:
-            # It was let go.
-            self._drop(link, "")
-        self._reasons[name] = reason
-        if reason and not self._closing:
-            self._at_end("%s: the connection with %s ends: %s", shown(self.name), shown(name), reason)
-        if self._on_change is not None and not self._closing:
-            self._call(self._on_change, name, False)
-        self._circle.follow(name)
-
-    def _lose(self, link: Link, reason: str, sure: bool) -> None:
-        """The keep-alive ends a connection."""
-        self._drop(link, reason, sure=sure)
-
-    def _ended_elsewhere(self, name: str, left: bool) -> None:
-        """Others have observed the end of a server: its connection here ends too, if it is not silent."""
-        link = self._links.get(name)
-        reason = "" if left else "others have seen its end"
-        if link is None or link.closed:
-            self._vanish(name, reason, sure=True)
-            return
-        self._circle.part(link)
-        self._loop.later(ENDING_SECONDS, lambda: self._drop(link, reason, sure=True))
-
-    def _expelled(self) -> None:
-        """The others have lost this server, as they lose a server that leaves."""
-        if self._closing:
-            return
-        log.warning("%s: the other servers count this one as lost: it goes on alone", shown(self.name))
-        for link in list(self._links.values()):
-            self._drop(link, "this server counts as lost")
-        for name in list(self._circle.present):
-            self._vanish(name, "this server counts as lost")
-
-    def _hear_of(self, name: str, where: tuple[Address, ...]) -> None:
-        """Others are connected with a server."""
-        if where and name not in self._peers:
-            self._meet(name, where, 0)
-
-    def _control(self, link: Link, data: bytes) -> None:
-        """Process a frame of the carriers."""
-        kind, parts = codec.unpack(data)
-        if kind in circle.KINDS:
-            self._circle.take(link, kind, parts)
-        elif kind == REST:
-            self._rest_if_asked(link)
-        elif kind == RESTS:
-            self._fall_asleep(link)
-        elif kind == SETTLE:
-            self._acknowledge(link)
-        else:
-            self._pulse.take(link.peer, link, data)
-
-    # Needed connections
-
-    def _review(self) -> None:
-        """Check soon which servers this one has to be connected with."""
-        if not self._circle.sparse or self._closing:
-            return
-        now = time.monotonic()
-        timer, since = self._reviewed
-        if timer is None:
-            since = now
-        elif now - since > MAX_REVIEW_SECONDS:
-            return
-        else:
-            timer.cancel()
-        self._reviewed = self._loop.later(REVIEW_SECONDS, self._look_around), since
-
-    def _look_around(self) -> None:
-        self._reviewed = None, 0.0
-        for name in self._circle.needed():
-            self._reach(name)
-        unmet = self._unmet()
-        near = self._circle.near(unmet)
-        for name in unmet:
-            peer = self._peers[name]
-            if peer.link is None and (peer.timer is None or (name in near and peer.far)):
-                # Of a present server this one is about to get a record.
-                peer.far = name not in near
-                self._dial_later(peer, FAR_SECONDS + _about(_far_seconds(len(unmet))) if peer.far else 0)
-
-    def _reach(self, name: str) -> None:
-        """Make a connection with a present server, unless there is one."""
-        link = self._links.get(name)
-        if name not in self._circle.present or name in self._again or (link is not None and not link.asleep):
-            return
-        if link is not None:
-            link.asleep = False
-            self._make_again(link, "")
-            return
-        peer = self._peers.get(name)
-        peer = self._again[name] = _Peer(name, (peer.addresses if peer is not None else ()) or self._circle.where(name))
-        self._give_up_reaching(peer)
-        if peer.addresses:
-            self._dial_later(peer, 0)
-
-    def _give_up_reaching(self, peer: _Peer) -> None:
-        def doubt() -> None:
-            if self._again.get(peer.name) is peer and peer.name in self._circle.needed():
-                self._pulse.suspect(peer.name)
-
-        def late() -> None:
-            vouched = self._pulse.is_vouched(peer.name)
-            if self._again.get(peer.name) is not peer:
-                return
-            if self._circle.is_away(peer.name):
-                self._give_up_reaching(peer)
-            else:
-                reason = f"it is not reached in {self._keep_alive:g} s"
-                self._vanish(peer.name, ": ".join(filter(None, (reason, peer.reason))), sure=not vouched)
-
-        self._loop.later(self._keep_alive / 2, doubt)
-        self._loop.later(self._keep_alive, late)
-
-    def _let_go(self) -> None:
-        """Close unneeded connections, the longest idle first, as long as there are many."""
-        idle = []
-        for link in self._links.values():
-            if link.closed or link.journal is None:
-                continue
-            link.idle = link.idle + 1 if link.moved == link.journal.moved else 0
-            link.moved = link.journal.moved
-            if link.idle >= IDLE_TURNS:
-                idle.append(link)
-        surplus = len(self.connected) - self._circle.mesh
-        if not self._circle.sparse or surplus <= 0 or not idle:
-            return
-        needed = self._circle.needed()
-        idle = [link for link in idle if link.peer not in needed and link.address[1]]
-        for link in sorted(idle, key=lambda link: -link.idle)[:surplus]:
-            self._put_control(link, codec.pack(REST))
-
-    def _rest_if_asked(self, link: Link) -> None:
-        journal = link.journal
-        if journal is None or link.peer in self._circle.needed() or not link.address[1] or not link.idle:
-            return
-        if journal.settled and not link.unsent:
-            self._put_control(link, codec.pack(RESTS))
-            self._fall_asleep(link)
-
-    def _fall_asleep(self, link: Link) -> None:
-        """Let a connection go: it is restored when a message is sent."""
-        if link.closed:
-            return
-        self._unwatch(link)
-        link.suspend(asleep=True)
-        if link.unsent:
-            # These were sent while the other side let it go.
-            self._reach(link.peer)
-
-    def _call(self, function: OnChange, name: str, here: bool) -> None:
-        try:
-            function(name, here)
-        except Exception:
-            self._failed()
-
-    def _failed(self) -> None:
-        log.exception("%s: a callback failed", shown(self.name))
+            peers.dialer.meet(name, (address,), 0)
+        if peers.dialer.folder:
+            peers.dialer.look()
+        peers.turn()
 
 
 def _about(seconds: float) -> float:
@@ -1312,29 +1517,16 @@ def _most_unproved() -> int:
     return MAX_UNPROVED if soft == resource.RLIM_INFINITY else max(1, min(MAX_UNPROVED, soft // 4))
 
 
-def _check(
-    secret: bytes,
-    peers: Mapping[str, Address],
-    listen: Address,
-    max_message: int,
-    max_backlog: int,
-    mesh: int,
-    keep_alive: float,
-) -> None:
-    """Raise if an argument of a carrier is not possible."""
-    if not isinstance(secret, bytes | bytearray):
-        raise TypeError(f"a secret is bytes, not {type(secret).__name__}")
-    for place in (listen, *dict(peers).values()):
+def _listening_address(address: Address, sock: socket.socket) -> Address:
+    """Return where the other side of a connection may dial this one: at the same address, if it listens there."""
+    here = _plain(sock.getsockname()[0])
+    return (here, address[1]) if address[0] in (*EVERYWHERE, here) else ("", 0)
+
+
+def _check_addresses(peers: Mapping[str, Address], listen: Address) -> None:
+    """Raise if an address of a carrier is not one, or the name of a peer cannot be one."""
+    for place in (listen, *peers.values()):
         if not isinstance(place, tuple | list) or [type(part) for part in place] != [str, int]:
             raise TypeError(f"a server listens at a host and a port, such as ('127.0.0.1', 0), not at {place!r:.80}")
     for other in peers:
         check_name(other)
-    for what, size in (("max_message", max_message), ("max_backlog", max_backlog)):
-        if type(size) is not int or not 0 < size < CONTROL:
-            raise ValueError(f"{what} is a number of bytes, at least 1 and below {CONTROL}, not {size!r:.80}")
-    if type(mesh) is not int or mesh < 1:
-        raise ValueError(f"mesh is a number of servers, at least 1, not {mesh!r:.80}")
-    if not 0 < keep_alive < float("inf"):
-        raise ValueError(f"keep_alive is a number of seconds above 0, not {keep_alive!r:.80}")
-    if len(secret) < 16:
-        raise ValueError(f"a secret of {len(secret)} bytes can be guessed: 16 at least")
