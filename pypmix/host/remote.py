@@ -218,8 +218,11 @@ class RemoteNode(HostNode):
 
         self.ask(orders.ASK_PENDING, b"", receive, timeout)
 
-    def probe(self) -> int:
+    def probe(self, done: Callable[[], None]) -> int:
         """Probe the daemon's loop, unless a probe is pending.
+
+        Args:
+            done: See `ask_reach`.
 
         Returns:
             The number of times in a row that the last probe was found unanswered.
@@ -227,6 +230,17 @@ class RemoteNode(HostNode):
         if self._probing:
             self._silent += 1
             return self._silent
+        self.ask_reach(done)
+        return 0
+
+    def ask_reach(self, done: Callable[[], None]) -> None:
+        """Ask the daemon which servers it has not reached, unless a probe is pending, whose answer contains them.
+
+        Args:
+            done: Called with the answer, which has set `unreached`.
+        """
+        if self._probing:
+            return
         self._probing = True
 
         def answered(data: bytes, error: PMIxError | None) -> None:
@@ -239,9 +253,9 @@ class RemoteNode(HostNode):
                 self.unreached = orders.UNREACHED.read(data)
             except RemoteProtocolError:
                 self.unreached = ()
+            done()
 
         self.ask(orders.PROBE, b"", answered)
-        return 0
 
     def troubles(self) -> list[str]:
         """Return the node's troubles, a line each: no answer of its daemon, servers that it does not reach."""

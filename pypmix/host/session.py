@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.exchange.switch import Switch, SwitchCarrier
     from pypmix.host.job import Application
-    from pypmix.host.loop import Loop
+    from pypmix.host.loop import Cancellable, Loop
     from pypmix.host.mapping import Mapping as Placement
     from pypmix.host.nodes import HostNode
     from pypmix.host.placing import Node, Obtain, Target
@@ -315,6 +315,7 @@ class Fleet(Site):
         self._crossing: Crossing | None = None
         self._failed: PMIxError | None = None
         self._closing = False
+        self._next_look: Cancellable | None = None
 
     @property
     def nodes(self) -> tuple[RemoteNode, ...]:
@@ -394,16 +395,19 @@ class Fleet(Site):
         """Probe the loops of all daemons: the threads of their connections answer in any case."""
         if self._closing:
             return
-        every = self.session.keep_alive / PROBES
+        session = self.session
+        # A pair that does not reach each other is to be known before its time is over.
+        every = min(session.keep_alive, session.patience) / PROBES
         for node in self.nodes:
-            silent = node.probe()
-            if silent >= PROBES:
-                self.lose(node.hostname, f"its daemon has not answered for {silent * every:.3g} s")
-        self._lose_apart()
+            silent = node.probe(self._lose_apart) * every
+            if silent >= session.keep_alive:
+                self.lose(node.hostname, f"its daemon has not answered for {silent:.3g} s")
         self._loop.later(every, self._probe)
 
     def _lose_apart(self) -> None:
         """Lose a node that others have not reached in time: of two, the one unreached by most, or the later."""
+        if self._closing:
+            return
         there = {node.hostname: node for node in self.nodes}
         pairs = [
             (node, there[name], where, reason, seconds)
@@ -411,12 +415,25 @@ class Fleet(Site):
             for name, where, reason, seconds in node.unreached
             if name in there
         ]
-        if not any(seconds >= self.session.patience for *_, seconds in pairs):
+        if not pairs:
+            return
+        left = self.session.patience - max(seconds for *_, seconds in pairs)
+        if left > 0:
+            # They are asked once more when the time is over.
+            if self._next_look is not None:
+                self._next_look.cancel()
+            self._next_look = self._loop.later(left, self._ask_apart)
             return
         missed = [node for one, other, *_ in pairs for node in (one, other)]
         worst = max(missed, key=lambda node: (missed.count(node), node.number))
         one, other, where, reason, _ = next(pair for pair in pairs if worst in pair)
         self.lose(worst.hostname, f"{apart(one.hostname, other.hostname, where, reason)}; {TRY_INTERFACE}")
+
+    def _ask_apart(self) -> None:
+        """Ask the nodes that have not reached others if they have by now."""
+        for node in self.nodes:
+            if node.unreached:
+                node.ask_reach(self._lose_apart)
 
     def _listening(self, session: NodeSession) -> TCPCarrier:
         """Return a carrier to which the daemons connect."""

@@ -195,10 +195,15 @@ def test_what_the_command_said_last_is_told(nodes: Nodes) -> None:
     close(daemon)
 
 
-def test_a_daemon_that_does_not_answer(nodes: Nodes) -> None:
+def test_a_daemon_that_does_not_answer(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time is over: nobody waits for the end of a command that runs."""
     roster = nodes("n1", "sh -c 'sleep 60' {host}")
     daemon = roster.start(roster.nodes()[0], b"")
+    waits: list[object] = []
+    monkeypatch.setattr(daemon._process, "wait", waits.append)
     assert daemon.trouble().startswith("n1: its daemon does not answer; try `sh -c 'sleep 60' n1 ")
+    assert not waits
+    monkeypatch.undo()
     close(daemon)
 
 

@@ -519,7 +519,7 @@ class Dialer:
         late = grave or now - dialing.since >= UNREACHED_SECONDS
         if late and (reason != dialing.reason or now - dialing.logged >= WINDOW):
             dialing.logged, dialing.reason = now, reason
-            level = log.error if grave else log.warning
+            level = log.error if grave else self._peers.log_loss
         level(
             "%s: %s is not reached at %s, and is dialed again: %s",
             shown(self._peers.name),
@@ -921,6 +921,8 @@ class Peers:
         self.connections: dict[Connection, None] = {}
         self.reasons: dict[str, str] = {}
         self.closing = 0.0
+        self.log_loss = log.info if settings.quiet else log.warning
+        """Logs servers that are lost or not reached."""
         self.has_ended = False
         self.on_message: OnMessage | None = None
         self.on_change: OnChange | None = None
@@ -1239,8 +1241,7 @@ class Peers:
             self.streams.pop(name, None)
         self.reasons[name] = reason
         if reason and not self.closing:
-            level = log.info if self.settings.quiet else log.warning
-            level("%s: the connection with %s ends: %s", shown(self.name), shown(name), reason)
+            self.log_loss("%s: the connection with %s ends: %s", shown(self.name), shown(name), reason)
         self._report(name, False)
         self.circle.follow(name)
 
@@ -1310,7 +1311,7 @@ class TCPCarrier:
         keep_alive: Seconds after which a server is lost that does not answer, such as a server whose process was
             stopped or whose cable was pulled out, or to which a reset connection cannot be restored. The carrier's
             thread answers: a host that is busy, or blocks elsewhere, is not lost.
-        quiet: Whether another part reports the end of connections, so this one logs no warning.
+        quiet: Whether another part reports lost and unreached servers, so this one logs no warning.
         encrypt: Whether connections are encrypted; by default the ones to addresses that are not loopback's. The
             dialing server decides, unless the other one insists on it by True.
     Raises:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -84,12 +86,17 @@ class Started:
 
     def trouble(self) -> str:
         """Return an error text with the reason of the command's end, or a remedy if it makes no progress."""
-        try:
-            # The command may have closed its output, and be about to end.
-            self._process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            pass
+        if self._has_closed_output():
+            # It is about to end.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
         return self._explain(self._node, self._process.poll(), self._errors.last(self._stderr))
+
+    def _has_closed_output(self) -> bool:
+        """Return True if nothing more can be read from the command after the data that has arrived."""
+        poll = select.poll()
+        poll.register(self.stdout, select.POLLHUP)
+        return any(events & select.POLLHUP for _, events in poll.poll(0))
 
     def close(self) -> None:
         """Kill the command, and collect its exit code and remaining errors."""

@@ -1,0 +1,85 @@
+"""Nodes of a session that do not reach each other: when the launcher loses one, on virtual time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from pypmix.host import orders
+from pypmix.host.exchange import VirtualTime
+from pypmix.host.placing import Node
+from pypmix.host.session import Fleet, NodeSession
+
+
+class Daemons:
+    """An exchange whose other servers answer probes at once: `n1` has not reached `n2` until a time."""
+
+    def __init__(self, clock, begin, until=float("inf")):
+        self.clock = clock
+        self.begin = begin
+        self.until = until
+        self.hung = set()
+
+    def request(self, name, topic, _data, answered, timeout=0.0):
+        assert topic == orders.PROBE and not timeout
+        if name in self.hung:
+            return
+        apart = name == "n1" and self.begin <= self.clock.now < self.until
+        unreached = (("n2", "10.77.0.2 port 9", "no answer", self.clock.now - self.begin),) if apart else ()
+        answered(orders.UNREACHED.write(unreached), None)
+
+
+@pytest.fixture
+def fleet():
+    """Return a function that makes a fleet of two nodes, with the daemons and the losses, by their times."""
+
+    def make(patience, keep_alive, begin=0.5, until=float("inf")):
+        clock = VirtualTime()
+        host = SimpleNamespace(tmpdir="/tmp", loop=SimpleNamespace(post=lambda call: call()))
+        nodes = [Node(name, slots=1) for name in ("n1", "n2")]
+        session = NodeSession(nodes, None, patience=patience, keep_alive=keep_alive)
+        found = Fleet(host, session, "job", clock)
+        daemons = Daemons(clock, begin, until)
+        for node in found.nodes:
+            node.open(daemons, lambda reason: None)
+        losses = []
+
+        def lose(name, reason):
+            losses.append((clock.now, name, reason))
+            found.nodes = tuple(node for node in found.nodes if node.hostname != name)
+
+        found.lose = lose
+        found._probe()
+        return clock, daemons, losses
+
+    return make
+
+
+@pytest.mark.parametrize("keep_alive", [3.0, 30.0, 600.0])
+@pytest.mark.parametrize("patience", [2.0, 5.0, 30.0])
+def test_one_of_two_that_do_not_reach_each_other_is_lost_when_the_time_is_over(fleet, patience, keep_alive):
+    clock, daemons, losses = fleet(patience, keep_alive)
+    clock.run(daemons.begin + patience - 0.01)
+    assert losses == []
+    clock.run(daemons.begin + patience + 0.01)
+    ((_, name, reason),) = losses
+    assert name == "n2"
+    assert reason.startswith("n1 has not reached n2 at 10.77.0.2 port 9") and "--interface" in reason
+
+
+def test_nodes_that_reach_each_other_in_time_stay(fleet):
+    clock, _, losses = fleet(5.0, 30.0, until=5.49)
+    clock.run(100.0)
+    assert losses == []
+
+
+@pytest.mark.parametrize("patience", [2.0, 5.0, 30.0])
+def test_a_daemon_that_hangs_is_lost_within_the_keep_alive(fleet, patience):
+    clock, daemons, losses = fleet(patience, 6.0, begin=1e9)
+    clock.run(20.0)
+    assert losses == []
+    daemons.hung.add("n2")
+    clock.run(26.0 + 2 * min(6.0, patience) / 6)
+    ((when, name, reason),) = losses
+    assert name == "n2" and when >= 26.0 and reason.startswith("its daemon has not answered for 6")
