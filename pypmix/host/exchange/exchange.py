@@ -860,12 +860,13 @@ class Exchange:
 
     def _lose(self, name: str) -> None:
         """Remove another server: it answers no requests, and waits for none."""
-        self._losing = name
+        # One of its messages may end another server, or this one again.
+        outer, self._losing = self._losing, name
         self._telling.release(name)
         while name in self._held:
             # Its messages before it was lost count.
             self.release(name)
-        self._losing = ""
+        self._losing = outer
         if name not in self._here:
             return
         self._here.discard(name)
