@@ -368,7 +368,10 @@ class RemoteNode(HostNode):
         return found[1] if found is not None and found[1].node is self else None
 
     def ends_a_job(self) -> bool:
-        """Return True if the loss of the node ends a job, since ranks of it run here."""
+        """Return True if the loss of the node ends a job, since ranks of it run here, or the job is being started."""
+        described = [self._host.jobs.get(nspace) for nspace in self._awaited]
+        if any(job is not None and job.job.parent is None for job in described):
+            return True
         jobs = [job for job in self._host.jobs.values() if job.outcome is None and not job.terms.keep_going]
         shares = [each.shares[self] for job in jobs for each in job.launches if self in each.shares]
         return any(rank.alive for share in shares for rank in share.ranks)

@@ -80,6 +80,7 @@ def test_a_daemon_that_hangs_at_any_order_is_lost(hung: Start, at: int) -> None:
     run = hung([2, "sleep", "120"], nodes={"n0": 1, "n1": 1}, at=at, keep_alive=3.0, timeout=600.0)
     assert end(run) in (1, 137), run.told()
     assert "n1" in run.outcome and "its daemon has not answered for 3 s" in run.outcome, run.told()
+    assert run.err.count("has not answered for") == 1, run.told()
 
 
 def test_what_a_daemon_that_hangs_has_with_the_others_ends(hung: Start, tmp_path: Path) -> None:
