@@ -439,13 +439,16 @@ def test_one_that_has_given_up_tells_the_other_one(pair):
     assert b.next() == ("a", False)
 
 
-def test_one_that_does_not_know_the_connection_refuses_it(servers, pair):
+def test_one_that_does_not_know_the_connection_refuses_it(servers, pair, caplog):
     a, b, wall = pair(keep_alive=3600)
     b.carrier._peers.streams["a"].number = b"y" * 16
     a.carrier._peers.streams["b"].address = ("127.0.0.1", 1)
     wall.forget((0,))
     assert b.next() == ("a", False)
     assert "is over" in b.carrier.reason("a")
+    # One line of each: that of the loss.
+    until(lambda: "with a ends" in caplog.text)
+    assert "an unknown peer" not in caplog.text
 
 
 def test_a_stopped_process_that_has_said_so_is_waited_for(pair):

@@ -661,8 +661,9 @@ class Admission:
     def refuse(self, connection: Connection, error: HandshakeError) -> None:
         if not connection.dials:
             self._peers.send_handshake(connection, refusal(error))
-        # A server that leaves may be about to make a connection.
-        quiet = error.retry or self._peers.circle.is_over(connection.handshake.theirs.life)
+        # A server that leaves may be about to make a connection, and a lost one does not know yet that it is lost.
+        theirs = connection.handshake.theirs
+        quiet = error.retry or theirs.stream != b"" or self._peers.circle.is_over(theirs.life)
         self._peers.drop(connection, str(error), quiet=quiet, grave=not error.retry, final=not error.retry)
 
 

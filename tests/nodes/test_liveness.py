@@ -1,0 +1,112 @@
+"""Nodes that do not answer, or do not reach each other: one line names the node, and the job ends with an exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from lib.cluster import Cluster, Node
+
+LIMIT = 90.0
+"""Seconds for a run: far more than its own time limits, far less than the limits that must not matter."""
+
+LONG = "600"
+"""A time limit that must not matter."""
+
+RANK = "import time, pypmix; me = pypmix.Client().open(); print('up', flush=True); time.sleep(600)"
+
+Begin = Callable[..., "Session"]
+
+
+class Session:
+    """A job with a rank on each of three nodes."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def wait_until_up(self) -> None:
+        assert self.process.stdout is not None
+        for _ in range(3):
+            assert self.process.stdout.readline() == "up\n", self.end()
+
+    def end(self) -> tuple[int, list[str]]:
+        """Return the exit code of the launcher, and its lines but for the list of nodes."""
+        _, err = self.process.communicate(timeout=LIMIT)
+        return self.process.returncode, [line for line in err.splitlines() if " nodes n1 (" not in line]
+
+
+@pytest.fixture
+def begin(cluster: Cluster) -> Iterator[Begin]:
+    """Return a function that starts a job by options of `pypmix run`."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*options: str) -> Session:
+        command = [sys.executable, "-m", "pypmix", "run", "--host", "n1,n2,n3", "-n", "3", "--map-by", "node", *options]
+        pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+        line = [*command, sys.executable, "-c", RANK]
+        started.append(cluster["n1"].start(*line, env={"PYTHONPATH": os.getcwd()}, **pipes))
+        return Session(started[-1])
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def stop_all(found: Sequence[Any]) -> None:
+    for each in found:
+        os.kill(each.pid, signal.SIGSTOP)
+
+
+def continue_all(found: Sequence[Any]) -> None:
+    for each in found:
+        try:
+            os.kill(each.pid, signal.SIGCONT)
+        except ProcessLookupError:
+            continue
+
+
+def daemons(node: Node) -> list[Any]:
+    return [each for each in node.processes() if each.command.endswith("-m pypmix node")]
+
+
+def test_nodes_that_never_reach_each_other(begin: Begin, cluster: Cluster) -> None:
+    """The time of the keep-alive has nothing to do with it."""
+    cluster.cut("n2", "n3")
+    code, lines = begin("--node-timeout", "3", "--keep-alive", LONG).end()
+    cluster.mend("n2", "n3")
+    assert code == 137 and len(lines) == 1, lines
+    assert "was lost with node n3" in lines[0] and "has not reached n" in lines[0] and "--interface" in lines[0], lines
+
+
+def test_a_node_whose_ssh_never_answers(begin: Begin, cluster: Cluster) -> None:
+    stop_all(cluster["n3"].services)
+    try:
+        code, lines = begin("--node-timeout", "3", "--keep-alive", LONG).end()
+    finally:
+        continue_all(cluster["n3"].services)
+    assert code == 1 and lines[0] == "pypmix run: n3 did not join within 3 s", lines
+    assert len(lines) == 2 and lines[1].startswith("n3: its daemon does not answer; try `ssh "), lines
+
+
+@pytest.mark.parametrize("hit", ["its daemon is stopped", "its link is down"])
+def test_a_node_that_no_longer_answers(begin: Begin, cluster: Cluster, hit: str) -> None:
+    session = begin("--keep-alive", "3", "--node-timeout", LONG)
+    session.wait_until_up()
+    stopped = daemons(cluster["n3"]) if "stopped" in hit else []
+    assert stopped or "link" in hit
+    stop_all(stopped)
+    if not stopped:
+        cluster.link_down("n3")
+    code, lines = session.end()
+    continue_all(stopped)
+    cluster.link_up("n3")
+    assert code == 137 and len(lines) == 1, lines
+    assert "was lost with node n3" in lines[0] and "has not answered for" in lines[0], lines
