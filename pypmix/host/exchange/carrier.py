@@ -39,8 +39,8 @@ def check(message: bytes, most: int) -> None:
 class Carrier(Protocol):
     """Messages between the servers of one job: reliable, and in order between any two of them, while both live.
 
-    A carrier calls `on_message` and `on_change` one at a time, on a thread of its own or where somebody pumps it, and
-    never while it holds a lock: they may call `send` and `close`. They do not block.
+    A carrier calls `on_message` and `on_change` one at a time, on a thread it has made or on the thread that runs it,
+    and never while it holds a lock: they may call `send` and `close`. They do not block.
 
     Attributes:
         name: This server's name; no other server of the job has it.
@@ -50,17 +50,17 @@ class Carrier(Protocol):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of all servers that are there now as far as `on_change` has told, this one included; sorted."""
+        """The names of all present servers, this one included, sorted: as of the last call of `on_change`."""
 
     def send(self, to: str, message: bytes) -> None:
         """Send a message and return at once; from any thread.
 
-        One to a server that is not there, or that goes before it has read it, is lost without an error; `on_change`
-        tells of it. A server that does not read what it is sent is taken for gone.
+        A message to a server that is not present, or that leaves before it has read the message, is lost without an
+        error; `on_change` reports the departure. A server that does not read its messages counts as lost.
 
         Args:
             to: The server's name.
-            message: What it is to be told; not empty.
+            message: The message; not empty.
 
         Raises:
             OverflowError: The message is longer than this carrier takes.
@@ -69,10 +69,13 @@ class Carrier(Protocol):
     def listen(self, on_message: OnMessage, on_change: OnChange) -> None:
         """Begin to call these; called once, before the first message is sent.
 
-        `on_change` comes with True for each server that is there or comes later, before its first message, and with
-        False when it has gone, after its last one. A server that comes back after that is a new one under the same
-        name: nothing of the old one's comes any more.
+        `on_change` is called with True for each present server and each that joins later, before its first message, and
+        with False when it has left or is lost, after its last one. A server that joins again under the same name is a
+        new one: no message of the former one arrives after that.
         """
 
     def close(self) -> None:
-        """Leave: the others are told that this server has gone, and nothing is called any more. May be called twice."""
+        """Leave: the others receive a report that this server has left, and nothing is called from then on.
+
+        It may be called twice.
+        """

@@ -131,13 +131,13 @@ class Handshake:
             self._expected = self._expected[1:]
             return self._STEPS[kind](self, parts)
         except RemoteProtocolError as error:
-            raise HandshakeError(f"what came is not a handshake: {error.detail}") from None
+            raise HandshakeError(f"it does not send a handshake: {error.detail}") from None
 
     def _hello(self, parts: list[bytes]) -> bytes:
         magic, name, to, nonce, listens = codec.expect(parts, 5) if parts[:1] == [MAGIC] else [b""] * 5
         self.listens = ADDRESS.read(listens) if magic else ("", -1)
         if not 0 <= self.listens[1] < 1 << 16 or len(nonce) != NONCE:
-            raise HandshakeError("what came is not a handshake of this version")
+            raise HandshakeError("it does not send a handshake of this version")
         try:
             self.peer = check_name(TEXT.read(name))
         except ValueError as error:

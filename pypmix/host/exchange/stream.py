@@ -29,7 +29,7 @@ other side gets that answer when it dials, and then both have lost each other as
 
 Bounds. Only `handshake.MAX_FRAME` bytes are read of a peer that has not proved who it is; a longer frame than the
 carrier takes ends the connection. At most `limit` bytes wait for a peer that does not read, or is not reached, and
-`MAX_MESSAGE` more for one that does not acknowledge.
+`MAX_MESSAGE` more for a peer that does not acknowledge.
 
 `Stream.send` may be called on any thread, everything else on the carrier's. A lock orders the two: from its first use
 for messages on, a connection has its stream's lock.
@@ -215,23 +215,19 @@ class Connection:
         """
         if self._shut or self.closed:
             return False
-        if not self._out and not self.connecting and self.tunnel is None and len(message) < CHUNK:
-            # Most are short, and find room.
-            frame = _LENGTH.pack(len(message) | control) + message
-            try:
-                count = self.sock.send(frame)
-            except (BlockingIOError, InterruptedError):
-                count = 0
-            except OSError as error:
-                raise self._make_end(error) from None
-            self.sent += count
-            if count == len(frame):
-                return False
+        size = len(message)
+        if self._out or self.connecting or size >= CHUNK:
+            self.queue(message, control)
+            self._write_out()
+            return self._waits()
+        # Most are short, and find room.
+        frame = _LENGTH.pack(size | control) + message
+        count = self._write_piece(frame)
+        if count < size + 4:
             self._out.append(memoryview(frame)[count:])
-            self.unsent += len(frame) - count
-            return True
-        self.queue(message, control)
-        self._write_out()
+            self.unsent += size + 4 - count
+        elif self.tunnel is None:
+            return False
         return self._waits()
 
     def queue(self, message: bytes, control: int = 0) -> None:
@@ -262,18 +258,22 @@ class Connection:
     def _write_out(self) -> None:
         while self._out and not self.closed and not self.connecting:
             piece = self._out[0]
-            try:
-                count = (self.tunnel or self.sock).send(piece)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                raise self._make_end(error) from None
-            self.sent += count
+            count = self._write_piece(piece)
             self.unsent -= count
             if count < len(piece):
                 self._out[0] = piece[count:]
                 return
             self._out.popleft()
+
+    def _write_piece(self, piece: memoryview | bytes) -> int:
+        try:
+            count = (self.tunnel or self.sock).send(piece)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            raise self._make_end(error) from None
+        self.sent += count
+        return count
 
     def _waits(self) -> bool:
         """Return True if bytes wait for room in the socket."""
@@ -417,10 +417,10 @@ class Stream:
 
     Attributes:
         number: The number of the stream, which only its two sides know; empty before its first connection.
-        connection: The connection; None while there is none.
+        connection: The connection, or None.
         address: The address at which it is dialed to restore the connection; port 0 if it cannot be dialed.
         encrypted: Whether the connection is encrypted.
-        asleep: Whether there is no connection since there was nothing to send.
+        asleep: Whether the connection was let go, or was not needed yet.
         ended: Whether the other server has left or is lost.
         dialed: How often this side has dialed to restore the connection.
         size: The number of bytes that are not acknowledged.
@@ -473,7 +473,7 @@ class Stream:
         """Send a frame, or keep it until there is a connection; from any thread.
 
         Args:
-            message: The message; a frame of the carriers is lost if there is no connection.
+            message: The message; a frame of the carriers is lost without a connection.
             control: `CONTROL` for a frame of the carriers.
 
         Returns:
@@ -487,14 +487,15 @@ class Stream:
             connection = self.connection
             if self.ended:
                 return False
-            if connection is not None and connection.unsent and connection.unsent + len(message) > self._limit:
+            size = len(message)
+            if connection is not None and connection.unsent and connection.unsent + size > self._limit:
                 raise Broken(f"it does not read what it is sent: {connection.unsent} bytes wait")
             if control:
                 return connection is not None and connection.write(message, control)
-            if self.size and self.size + len(message) > self._limit:
+            if self.size and self.size + size > self._limit:
                 self._check_room(connection)
             self._messages.append(message)
-            self.size += len(message)
+            self.size += size
             return self.asleep if connection is None else connection.write(message)
 
     def _check_room(self, connection: Connection | None) -> None:

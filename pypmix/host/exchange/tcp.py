@@ -5,7 +5,7 @@ the signs of its life, and `circle` which servers are present and have to be con
 
 * `Entrance` accepts connections, and bounds the share of strangers.
 * `Dialer` connects with servers whose addresses are known, until it reaches them, and restores streams.
-* `Admission` opens connections, `ConnectionNeeds` makes those that are needed, `Departure` ends them in order.
+* `Admission` opens connections, `ConnectionNeeds` makes the needed ones, `Departure` ends them in order.
 * `Peers` has the streams with the other servers: it serves, restores and ends them, and reports the servers that join
   and leave.
 * `TCPCarrier` is what a user sees: it has the loop, and calls `Peers` on it.
@@ -303,7 +303,7 @@ class Dialer:
         self.attempts: dict[str, Dialing] = {}
         """The present servers to which a connection is being made, for the first time or again."""
         self.folder = ""
-        """The folder in which the servers find each other; empty if there is none."""
+        """The folder in which the servers find each other, or empty."""
         self._peers = peers
         self._announced = False
         self._folder_state = (0, False, 0.0)
