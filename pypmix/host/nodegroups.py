@@ -64,8 +64,10 @@ class NodeGroups:
         self._record = Record()
         self._former: dict[str, None] = {}
         self._open: Crossings | None = None
+        self._expanded: dict[tuple[Proc, ...], tuple[Proc, ...]] = {}
+        """The procs of the last request, as named and by rank: the same ones often form and end the next groups."""
         self._membership: Info = attrs.GROUP_MEMBERSHIP([])
-        """The members of the last group, which often construct the next one."""
+        """The members of the last group."""
         self._gone = {rank.proc for job in host.jobs.values() for rank in job.ranks if rank.lost or rank.over}
         self._answers: dict[type, Callable[[HostNode, Upcall, Any], bool]] = {
             GroupUpcall: self._group,
@@ -86,12 +88,14 @@ class NodeGroups:
 
     def register(self, job: RunningJob) -> None:
         """Register a job."""
+        self._expanded.clear()
         if self._open is not None:
             self._open.register(job)
 
     def deregister(self, nspace: str) -> None:
         """Forget a job, whose procs are in no group any longer."""
         keep(self._former, nspace, None, MAX_FORMER)
+        self._expanded.clear()
         self._gone = {proc for proc in self._gone if proc.nspace != nspace}
         self._record.leave([proc for _, members in self._record.listed() for proc in members if proc.nspace == nspace])
         if self._open is not None:
@@ -147,7 +151,7 @@ class NodeGroups:
         Raises:
             PMIxError: The construct fails.
         """
-        infos, called = op.directives, self._expand(op.procs)
+        infos, called = op.directives, self._expanded.get(op.procs) or self._expand(op.procs)
         status = (given.get(LOCAL_STATUS) and number_in(infos, LOCAL_STATUS)) or 0
         overdue = status == statuses.ERR_TIMEOUT and is_set(infos, keys.GROUP_OPTIONAL)
         if status and status not in SUCCESSES and status not in LOST and not overdue:
@@ -176,8 +180,8 @@ class NodeGroups:
         Raises:
             PMIxError: The destruct fails.
         """
-        members = self._expand(op.procs)
-        absent = self._absent(members)
+        members = self._expanded.get(op.procs) or self._expand(op.procs)
+        absent = self._absent(members) if self._gone or self._former else frozenset()
         status = number_in(op.directives, LOCAL_STATUS) or 0
         if members and len(absent) == len(members) and not is_set(op.directives, keys.GROUP_NOTIFY_TERMINATION):
             raise _failure(statuses.ERR_PARTIAL_SUCCESS, rules.DESTRUCT, absent)
@@ -201,10 +205,12 @@ class NodeGroups:
             NotFound: There is no such job.
             PMIxError: A special rank does not name participants.
         """
+        named = tuple(named)
         given = dict.fromkeys(named)
         jobs = self._host.jobs
         if not [proc for proc in given if proc[1] >= RANK_VALID or proc[0] not in jobs]:
-            return tuple(given)
+            self._expanded = {named: tuple(given)}
+            return self._expanded[named]
         if unknown := [proc for proc in given if proc[0] not in jobs and proc[0] not in self._former]:
             raise NotFound("there is no such job on this node", procs=tuple(unknown))
         expanded: dict[Proc, None] = {}

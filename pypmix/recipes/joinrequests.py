@@ -12,7 +12,8 @@ from itertools import count
 from time import monotonic
 
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.standing import ENDS, FURTHER_ENDS, said_in
+from pypmix.engine.groups.foreign import ENDS, FURTHER_ENDS
+from pypmix.engine.groups.standing import said_in
 from pypmix.engine.groups.talk import (
     ERROR_STATUS,
     REASON,

@@ -6,6 +6,7 @@ from typing import Any
 
 from pypmix.engine.chain import Handlers
 from pypmix.engine.groups.agent import Agent
+from pypmix.engine.groups.foreign import support_of
 from pypmix.standard import codes
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import (
@@ -35,7 +36,7 @@ class Port:
     def __init__(self, release: tuple[int, int, int] = (7, 0, 0), adapts: bool = False) -> None:
         self.proc = A
         self.server_release = release
-        self.adapts = adapts
+        self.support = support_of(adapts, release)
         self.recorded = False
         self.now = 0.0
         self.timers: list[Timer] = []

@@ -11,6 +11,7 @@ from typing import Any
 
 from pypmix.engine.chain import Delivery, Handlers
 from pypmix.engine.groups.agent import Agent
+from pypmix.engine.groups.foreign import support_of
 from pypmix.engine.groups.talk import SAYS, found, listed, proc, size, text
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
@@ -244,7 +245,7 @@ class Process:
         self.world = world
         self.proc = proc
         self.server_release = world.release
-        self.adapts = world.adapts
+        self.support = support_of(world.adapts, world.release)
         self.dead = False
         self.seen: list[Notification] = []
         """What its handlers were called with."""

@@ -7,7 +7,7 @@ import pytest
 from lib.client_wire import ALL, ME, PEER, Wire
 from lib.fake_server import RELEASE
 from lib.group_port import A, B, C, Port, failed
-from pypmix.engine.groups.fencing import LOSS_GRACE
+from pypmix.engine.groups.foreign.fencing import LOSS_GRACE
 from pypmix.engine.groups.talk import proc
 from pypmix.engine.python.client import TIMEOUT_GRACE, Client, ServerInfo
 from pypmix.standard import attrs, keys, statuses

@@ -7,16 +7,10 @@ from typing import Any
 import pytest
 
 from lib.group_port import A, B, C, D, Port, failed
-from pypmix.engine.groups.constructing import (
-    GRACE,
-    GRACE_OF_OURS,
-    IMMEDIATE,
-    LEAVE_GRACE,
-    LOSS_GRACE,
-    MAX_SELECTED,
-    verdict,
-)
-from pypmix.engine.groups.talk import DESTRUCTS, REACTS, SAYS, VERDICT, flag, found, listed, proc, procs, text
+from pypmix.engine.groups.constructing import GRACE as GRACE_OF_OURS
+from pypmix.engine.groups.constructing import MAX_SELECTED, verdict
+from pypmix.engine.groups.foreign.constructing import GRACE, IMMEDIATE, LEAVE_GRACE, LOSS_GRACE
+from pypmix.engine.groups.talk import REACTS, SAYS, VERDICT, flag, found, listed, proc, procs, text
 from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.errors import LostConnection, NotFound, NotSupported, OperationTimeout, PartialSuccess, PMIxError
 from pypmix.standard.ops import (
@@ -269,12 +263,26 @@ def test_a_group_that_has_changed_is_destructed_by_a_fence_of_those_who_are_left
     assert port.agent.standing.state("g") is None
 
 
-def test_a_server_of_ours_knows_what_that_fence_means() -> None:
+def test_a_server_of_ours_destructs_any_group() -> None:
+    """It keeps the record: the members that are left are its concern, and how they came together."""
     port = Port(adapts=True)
     port.agent.standing.formed("g", (C, A))
     outcome = port.start(GroupDestruct("g", (attrs.TIMEOUT(5),)))
-    assert port.answer() == Fence((A, C), False, (attrs.TIMEOUT(5), text(DESTRUCTS, "g")))
+    failed(port.start(GroupDestruct("g")), PMIxError, statuses.ERR_RESOURCE_BUSY)
+    assert port.answer() == GroupDestruct("g", (attrs.TIMEOUT(5),))
     assert outcome == [(None, None)]
+
+
+@pytest.mark.parametrize(
+    ("status", "exists"), [(statuses.ERR_PARTIAL_SUCCESS, False), (statuses.ERR_NOT_FOUND, False), (-24, True)]
+)
+def test_a_failed_destruct_ends_a_group_that_the_server_has_ended(status: int, exists: bool) -> None:
+    port = Port(adapts=True)
+    port.built(A, B)
+    outcome = port.start(GroupDestruct("g"))
+    port.answer(None, PMIxError("it has failed", status=status))
+    failed(outcome, PMIxError, status)
+    assert (port.agent.standing.state("g") is not None) is exists
 
 
 def test_who_leaves_during_a_destruct_is_not_waited_for() -> None:
@@ -310,8 +318,8 @@ def test_who_has_ended_before_a_destruct(adapts: bool, directive: Any) -> None:
     port.hear(statuses.PROC_TERMINATED, SERVER, proc(keys.EVENT_AFFECTED_PROC, C))
     outcome = port.start(GroupDestruct("g"))
     if adapts or directive is not None:
-        # A server of ours decides, and is told which members are left.
-        assert isinstance(port.asked[-1][0], Fence) and port.asked[-1][0].procs == (A, B)
+        # A server of ours decides; of others, the members that are left fence.
+        assert port.asked[-1][0] == GroupDestruct("g") if adapts else port.asked[-1][0].procs == (A, B)
         port.answer()
         assert outcome == [(None, None)]
     else:
@@ -341,15 +349,6 @@ def test_a_library_that_has_not_recorded_a_group_yet_is_asked_again() -> None:
     assert not outcome and not port.asked
     port.pass_time(0.1)
     assert port.answer() == GroupDestruct("g")
-    assert outcome == [(None, None)]
-
-
-def test_a_library_that_has_forgotten_a_group_is_gone_around_where_the_server_has_not() -> None:
-    port = Port(adapts=True)
-    port.built(A, B)
-    outcome = port.start(GroupDestruct("g"))
-    port.answer(None, NotFound("no such group"))
-    assert port.answer() == Fence((A, B), False, (text(DESTRUCTS, "g"),))
     assert outcome == [(None, None)]
 
 

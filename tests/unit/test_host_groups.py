@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pypmix.host.groups import Memberships, was_broken
+from pypmix.host.groups import was_broken
 from pypmix.host.job import Application, Job, Node
 from pypmix.host.loop import Loop
 from pypmix.host.nodegroups import NodeGroups
@@ -16,7 +16,7 @@ from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.ops import Connect, GroupUpcall, NotifyEvent, QueryInfo
 from pypmix.standard.ops.events import number_in
-from pypmix.standard.ops.hosting import GROUP_ABSENT, GROUP_ORDER
+from pypmix.standard.ops.hosting import GROUP_ORDER
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Query, Value
 
 GROUP = "acme.cells"
@@ -253,7 +253,7 @@ def test_what_is_not_about_groups_stays_with_the_server(host, op):
     assert not host.crossings.answer(host.nodes[0], Asked(op))
 
 
-@pytest.mark.parametrize("key", ["pmix.grp.add", GROUP_ORDER, GROUP_ABSENT])
+@pytest.mark.parametrize("key", ["pmix.grp.add", GROUP_ORDER, attrs.GROUP_FINAL_MEMBERSHIP_ORDER.key])
 @pytest.mark.parametrize(
     "value",
     [
@@ -264,10 +264,10 @@ def test_what_is_not_about_groups_stays_with_the_server(host, op):
         Value(codes.DATA_ARRAY, DataArray(codes.STRING, ("y",))),
     ],
 )
-def test_directives_of_another_type_are_a_bad_param(key, value):
+def test_directives_of_another_type_are_a_bad_param(host, key, value):
     op = GroupUpcall(0, "g", PROCS, (Info(key, value),))
     with pytest.raises(PMIxError) as caught:
-        Memberships(None).of(SimpleNamespace(jobs={}), op)
+        host.get(op)
     assert caught.value.code == statuses.ERR_BAD_PARAM
     assert key in str(caught.value)
 

@@ -10,7 +10,8 @@ import pytest
 from lib import machine
 from lib.client_wire import Wire
 from lib.group_port import A, B, C, Port, failed
-from pypmix.engine.groups.rules import GATHERING
+from pypmix.engine.groups.foreign import support_of
+from pypmix.engine.groups.foreign.rules import GATHERING
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import EngineUnavailable, NotSupported
 from pypmix.standard.ops import GroupConstruct, Put, QueryInfo
@@ -31,7 +32,7 @@ def topic(module: str, release: Release, server: Release, adapts: bool = False) 
     kind = importlib.import_module(f"pypmix.engine.native.{module}").Topic
     made = kind.__new__(kind)
     made.session = SimpleNamespace(release=release, server_release=server)
-    made.port = SimpleNamespace(adapts=adapts)
+    made.port = SimpleNamespace(support=support_of(adapts, server))
     return made
 
 

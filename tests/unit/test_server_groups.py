@@ -1333,10 +1333,11 @@ def test_the_members_of_a_group_are_not_copied_for_each_that_destructs_it(monkey
 
 @pytest.mark.parametrize("size", [4, 32])
 def test_a_reply_is_made_once_for_all_who_get_the_same(monkeypatch, size):
-    from pypmix.engine.python.serverside import forming
+    from pypmix.engine.python.serverside import forming, plans
 
     made = []
-    monkeypatch.setattr(forming, "reply_layout", lambda *asked: made.append(asked) or reply_layout(*asked))
+    for module in forming, plans:
+        monkeypatch.setattr(module, "reply_layout", lambda *asked: made.append(asked) or reply_layout(*asked))
     party = Party(size)
     party.made()
     assert len(made) == 1

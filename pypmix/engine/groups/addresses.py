@@ -25,13 +25,17 @@ class Addresses:
             knows of a departure before it has all of a collective's callers, or after, but not in between.
         stamps: Whether a fence or a connect of one whole group should carry its name beside its procs, for such a
             server behind a library that would look up the name itself.
+        gathers: Whether the members carry out fences of whole groups, which the server does not know.
     """
 
-    def __init__(self, proc: Proc, standing: Standing, *, keeps: bool = False, stamps: bool = False) -> None:
+    def __init__(
+        self, proc: Proc, standing: Standing, *, keeps: bool = False, stamps: bool = False, gathers: bool = True
+    ) -> None:
         self._proc = proc
         self._standing = standing
         self._keeps = keeps
         self._stamps = stamps
+        self._gathers = gathers
         self._connections: dict[str, tuple[Proc, ...]] = {}
         """The procs of connections, by the rank in them that they keep."""
         self._ids: dict[str, str] = {}
@@ -113,8 +117,12 @@ class Addresses:
         return proc if proc[1] == RANK_WILDCARD else self._one(proc)[0]
 
     def whole(self, op: Any) -> str:
-        """Return the name of the group if the fence names one group and nothing else, otherwise an empty string."""
-        if type(op) is not Fence or len(op.procs) != 1 or op.procs[0][1] != RANK_WILDCARD:
+        """Return the name of the group whose members have to carry out a fence, since it names that group alone.
+
+        Returns:
+            The name; an empty string if it names anything else, or if the server knows groups.
+        """
+        if not self._gathers or type(op) is not Fence or len(op.procs) != 1 or op.procs[0][1] != RANK_WILDCARD:
             return ""
         name: str = op.procs[0][0]
         return name if self.members(name) else ""

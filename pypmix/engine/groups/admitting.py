@@ -362,8 +362,8 @@ class Admitting:
             for each, life in zip(left, ends, strict=True):
                 if each != self._me:
                     self._standing.dismiss(group, each, life)
-        # A pypmix server reports each end itself. Members on a disconnected server may report living ones as ended.
-        for each in () if self._port.adapts else listed(infos, ENDED):
+        # A server that reports each end itself is right; members on a disconnected server may report living ones.
+        for each in () if self._port.support.reports_failures else listed(infos, ENDED):
             if each != self._me:
                 self._standing.fail(group, each)
         self._standing.led(group.name, next(iter(listed(infos, keys.GROUP_LEADER)), None), number(infos, TERM) or 0)

@@ -12,6 +12,8 @@ events; then watchers are called, then the handlers of the program, and at last 
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from pypmix.engine.groups.talk import SAYS, found
 from pypmix.lazy import load
 from pypmix.standard import keys, statuses
@@ -41,9 +43,12 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Notification, Op
     from pypmix.standard.types import Info
 
+CONSTRUCTING = "constructing", "Constructing"
+"""The part for constructs and destructs, which depends on the server; see `Support`."""
+
 PARTS = {
-    GroupConstruct: ("constructing", "Constructing", "construct"),
-    GroupDestruct: ("constructing", "Constructing", "destruct"),
+    GroupConstruct: (*CONSTRUCTING, "construct"),
+    GroupDestruct: (*CONSTRUCTING, "destruct"),
     GroupInvite: ("inviting", "Inviting", "invite"),
     GroupInviteControl: ("inviting", "Inviting", "control"),
     GroupJoin: ("joining", "Joining", "join"),
@@ -86,7 +91,7 @@ class Agent:
         # The modules import this one, and imports run one way.
         self.standing: Any = load("pypmix.engine.groups.standing", "Standing")(self)
         self.addresses: Any = load("pypmix.engine.groups.addresses", "Addresses")(
-            port.proc, self.standing, keeps=keeps, stamps=stamps
+            port.proc, self.standing, keeps=keeps, stamps=stamps, gathers=not port.support.decides
         )
         self._parts: dict[str, Any] = {"standing": self.standing}
         self._listening = False
@@ -113,10 +118,15 @@ class Agent:
         """The admissions to existing groups."""
         return self.part("admitting", "Admitting")
 
+    @cached_property
+    def constructing(self) -> Any:
+        """The constructs and destructs."""
+        return self.part(*CONSTRUCTING)
+
     @property
     def fencing(self) -> Any:
         """Fences of whole groups, for servers that do not know groups."""
-        return self.part("fencing", "Fencing")
+        return self.part("foreign.fencing", "Fencing")
 
     def expect(self, codes: Iterable[int]) -> None:
         """Process these events from now on; called before a handler for some of `TAKEN_IN` is registered.
@@ -128,7 +138,7 @@ class Agent:
         if statuses.GROUP_INVITED in codes or statuses.GROUP_CONSTRUCT_ABORT in codes:
             self.part("joining", "Joining")
         if statuses.GROUP_LEADER_SELECTED in codes:
-            self.part("constructing", "Constructing").expects_leaders()
+            self.constructing.expects_leaders()
 
     def taken(self, name: str, *, joins: bool = True) -> str:
         """Return in words why no group of this name can be formed here; an empty string if it can.
@@ -137,10 +147,14 @@ class Agent:
             name: The name.
             joins: Whether an accepted invitation to a group of this name counts.
         """
-        inviting, joining, constructing, entering = map(self._parts.get, MAKERS)
         whole = Proc.unchecked(name, RANK_WILDCARD)
         if name == self.port.proc.nspace or self.port.fetch(whole, keys.JOB_SIZE) is not None:
             return f"there is a nspace {name!r} already"
+        return self.uses(name, joins=joins)
+
+    def uses(self, name: str, *, joins: bool = True) -> str:
+        """Return in words for which group this process uses a name already; an empty string if for none."""
+        inviting, joining, constructing, entering = map(self._parts.get, MAKERS)
         if self.standing.group(name) is not None:
             return f"there is a group {name!r} already"
         if inviting is not None and inviting.leads(name):
@@ -171,7 +185,8 @@ class Agent:
         """Return a part, which is imported and made when it is first needed: `Name(agent)`."""
         found = self._parts.get(module)
         if found is None:
-            found = self._parts[module] = load(f"pypmix.engine.groups.{module}", name)(self)
+            place, kind = self.port.support.constructing if (module, name) == CONSTRUCTING else (module, name)
+            found = self._parts[module] = load(f"pypmix.engine.groups.{place}", kind)(self)
         return found
 
     # Events that several parts listen to

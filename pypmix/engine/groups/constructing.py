@@ -1,41 +1,20 @@
-"""Groups that all of their members construct and destruct together, on any server.
+"""Constructs and destructs of groups that the server decides: a client asks once, and records the answer.
 
-A construct is checked here, so that no server gets a request that makes it hang or crash. It gets the directives that
-the server's release needs (`rules`), and is submitted. When the server has answered, the sizes of jobs that were named
-as a whole are requested (`_complete`), then the members' infos if the answer lacks them (`collecting`), and `standing`
-adds the group. A destruct goes to the server as a destruct while its record of the group is right; once members have
-left or joined, the remaining members fence instead (`_gather`).
+The server checks a construct, waits for its callers, and decides on the members, their order, the leader, the context
+id, and the effect of every failure. This process refuses only what the server cannot know: a name that it uses itself.
 
-A server of the Python engine (`adapts`) decides the effect of an end of a participant. With any other server this
-process does: a fault-tolerant group continues without the participant, otherwise the server gets `LOSS_GRACE` seconds
-before the call is ended here. A call that ends here may continue at the server, which counts callers: its name stays in
-`_busy` until the server has answered.
+A session may send the request itself, between `begin` and `form`, or `drop` if the construct fails; and between
+`begin_destruct` and `end_destruct`. For servers that decide less, `foreign.constructing` carries out both.
 """
 
 from __future__ import annotations
 
-from functools import partial
-
-from pypmix.engine.collective.rules import DESTRUCT, is_ft
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.collecting import SOON, collect, missing
-from pypmix.engine.groups.rules import (
-    FAILURES,
-    FORGETTING,
-    GATHERING,
-    ORDERED,
-    TELLING,
-    directives_for,
-    is_gathered,
-    kept,
-    wants_context_id,
-)
+from pypmix.engine.groups.rules import busy, failure_of, is_gathered, ranks_of, timed_out, wants_context_id
+from pypmix.engine.groups.standing import not_in
 from pypmix.engine.groups.talk import (
     CLAIM,
-    DEPARTED,
-    DESTRUCTS,
     GO_ON,
-    NEWS,
     REACTION,
     REACTS,
     SAYS,
@@ -43,548 +22,254 @@ from pypmix.engine.groups.talk import (
     flag,
     found,
     keep,
-    listed,
     named,
     only_hear,
     proc,
-    procs,
     text,
     verdict_of,
 )
-from pypmix.standard import codes, keys
-from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError, ResourceBusy, error_for
-from pypmix.standard.ops import Fence, Get, GroupConstruct, GroupDestruct, GroupResults, NotifyEvent
+from pypmix.standard import keys
+from pypmix.standard.errors import SUCCESSES, NotFound, PMIxError
+from pypmix.standard.ops import GroupConstruct, NotifyEvent
 from pypmix.standard.ops.events import RANGE_LOCAL
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
-from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.statuses import (
     ERR_BAD_PARAM,
     ERR_EXISTS,
-    ERR_LOST_CONNECTION,
+    ERR_NOT_FOUND,
     ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
+    ERROR,
     GROUP_CONSTRUCT_ABORT,
     GROUP_LEADER_FAILED,
     GROUP_LEADER_SELECTED,
-    GROUP_LEFT,
     GROUP_MEMBER_FAILED,
+    SUCCESS,
     TALK,
 )
-from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
     from pypmix.engine.base import Done
-    from pypmix.engine.groups.addresses import Addresses
     from pypmix.engine.groups.agent import Agent
-    from pypmix.engine.groups.port import Timer
-    from pypmix.standard.ops import Notification, Op
+    from pypmix.standard.ops import GroupDestruct, GroupResults, Notification
 
-GRACE = 0.5
-"""Seconds beyond the caller's timeout in which a server may report the timeout itself."""
-
-GRACE_OF_OURS = 5.0
-"""The same for a server that keeps the time itself. It may be late on a busy machine, and the others would still count
-a caller as a member that gives up before the answer."""
-
-LOSS_GRACE = 2.0
-"""Seconds that a server without support for groups gets to end an operation that names an ended proc."""
-
-RECORDED = 0.02, 0.1, 0.3
-"""The delays of further destructs of a group that a library has not recorded yet: 6.x reports it too early."""
-
-LEAVE_GRACE = 1.0
-"""Seconds in which a member that the server reports as lost may turn out to have left the group."""
-
-IMMEDIATE = Info(keys.IMMEDIATE, Value(codes.BOOL, True))
-"""Makes a server that does not know a job answer so, instead of waiting for it."""
-
-_REACTS = flag(REACTS)
-_GOES_ON = flag(keys.GROUP_NOTIFY_TERMINATION)
+GRACE = 5.0
+"""Seconds beyond the caller's time limit after which a construct ends here if the server has not answered."""
 
 MAX_SELECTED = 256
 """The most selected leaders that are remembered for groups that this process has not called a construct of yet."""
 
+REACTS_ALONE = (flag(REACTS),)
+"""The directives of a construct without any of its caller."""
 
-class _Call:
-    """A construct or destruct that this process has called, until it has ended here.
+_ENDED = frozenset((*SUCCESSES, ERR_PARTIAL_SUCCESS, ERR_NOT_FOUND))
+"""The statuses of a destruct after which the group does not exist."""
+
+
+class PendingCall:
+    """A construct or destruct that the server has not answered.
 
     Attributes:
-        op: The caller's operation.
-        done: Called with the result; None afterwards.
-        named: The participants, as far as they are known.
-        timer: Ends the call at the caller's time limit.
-        loss_timer: Ends the call some time after a participant has ended.
-        lost: The participant that has ended.
-        leave_timer: Ends the call some time after the server has lost a participant.
-        leader: The group's leader, as far as it is known.
-        asked: The number of unanswered engine operations for this call.
-        fences: The fences among these operations.
-        gathered: Whether the members destruct by a fence.
-        tries: The delays of further tries, in seconds.
-        sizes: The sizes of jobs that this process has asked for.
+        op: The operation.
+        leader: The leader of the group, if the server has announced it.
     """
 
-    def __init__(self, op: Any, done: Done[Any], named: tuple[Proc, ...]) -> None:
+    __slots__ = ("leader", "op")
+
+    def __init__(self, op: Any, leader: Proc | None = None) -> None:
         self.op = op
-        self.done: Done[Any] | None = done
-        self.named = named
-        self.timer: Timer | None = None
-        self.loss_timer: Timer | None = None
-        self.lost: Proc | None = None
-        self.leave_timer: Timer | None = None
-        self.leader: Proc | None = None
-        self.asked = 0
-        self.fences: list[Fence] = []
-        self.gathered = False
-        self.tries = list(RECORDED)
-        self.sizes: dict[Proc, Value] = {}
+        self.leader = leader
 
 
 class Constructing:
-    """The constructs and destructs of one session."""
+    """The constructs and destructs of one session: `agent.constructing`."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._port = agent.port
-        self._calls: dict[str, _Call] = {}
-        self._busy: set[str] = set()
-        self._built: dict[str, tuple[Proc, ...]] = {}
-        """The groups of which the server has a record, with their members at that time."""
-        self._kept: set[str] = set()
-        """The names of former groups that the server cannot be made to forget."""
+        self._pending: dict[str, Any] = {}
+        """The operations that the server has not answered, by the group's name."""
         self._selected: dict[str, Proc] = {}
         """The leaders of constructs that this process has not called yet."""
         self._listening = False
-        self._hears_of_leaders = False
+        self._watches_leaders = False
 
     def expects_leaders(self) -> None:
         """Listen for selected leaders from now on, also of constructs that this process has not called yet."""
-        if not self._hears_of_leaders:
-            self._hears_of_leaders = True
+        if not self._watches_leaders:
+            self._watches_leaders = True
             self._port.watch(GROUP_LEADER_SELECTED, self._leads)
 
     def calls(self, name: str) -> bool:
         """Return True if a construct of a group is in progress here."""
-        call = self._calls.get(name)
+        call = self._pending.get(name)
         return call is not None and isinstance(call.op, GroupConstruct)
 
     def lost(self, error: BaseException | None) -> None:
-        """The session has ended; operations of its engine end with it."""
-        for name in list(self._calls):
-            self._end(name, None, error or PMIxError("the session was closed while this was under way"))
+        """The session has ended, and with it the requests."""
+        self._pending.clear()
 
     # Construct
 
     def construct(self, op: GroupConstruct, done: Done[GroupResults]) -> None:
         """Carry out a `GroupConstruct`."""
-        name, port = op.group, self._port
-        given = self._ranks(self._agent.addresses.expand(op.procs))
-        self._free(name)
-        self._check(op, given)
-        call = self._begin(op, done, () if is_gathered(op) else given)
-        call.leader = self._selected.pop(name, None)
-        self._agent.standing.expected(name)
-        told = self._ranks(op.procs) if port.adapts else tuple(sorted(given))
-        directives = self._directives(op, given, told)
-        port.submit(op.replace(procs=told, directives=directives), partial(self._constructed, call))
-        for each in call.named if not port.adapts else ():
-            if self._agent.standing.has_ended(each):
-                self._note_loss(name, each)
+        self.begin(op)
+        limit = found(op.directives, keys.TIMEOUT, int) or 0
+        expired = False
 
-    def _check(self, op: GroupConstruct, given: tuple[Proc, ...]) -> None:
-        """Refuse requests that no server can carry out, that some would never end, or that make libraries crash.
+        def expire() -> None:
+            nonlocal expired
+            expired = True
+            done(None, timed_out(limit, op.procs))
+
+        # The server keeps the time, and may be late on a busy machine.
+        timer = self._port.later(limit + GRACE, expire) if limit > 0 else None
+
+        def answered(result: GroupResults | None, error: BaseException | None) -> None:
+            if timer is not None:
+                timer.cancel()
+            if expired:
+                self.drop(op)
+            elif error is not None or result is None:
+                done(None, self._fail(op, error))
+            elif op.group in self._pending:
+                done(self.form(op, result), None)
+
+        self._port.submit(GroupConstruct(op.group, tuple(dict.fromkeys(op.procs)), reacting(op)), answered)
+
+    def begin(self, op: GroupConstruct) -> None:
+        """Prepare a construct, whose request is sent next.
 
         Raises:
-            PMIxError: There is such a group or nspace already, or the caller is not one of the procs.
-            NotSupported: The server cannot do it.
+            PMIxError: This process uses the name already, or is not one of the procs.
         """
-        name, port = op.group, self._port
-        taken = self._agent.taken(name)
+        name, agent = op.group, self._agent
+        if name in self._pending:
+            raise busy(name)
+        taken = agent.uses(name)
         if taken:
-            raise PMIxError(taken, status=ERR_EXISTS, procs=given)
-        if name in self._kept:
-            raise PMIxError(
-                f"libpmix keeps the record of an earlier group {name!r}, which a member had left",
-                status=ERR_EXISTS,
-                procs=given,
-                hint="take another name",
-            )
-        if op.procs and port.proc not in given:
-            raise PMIxError("the caller is not one of the procs", status=ERR_BAD_PARAM, procs=given)
-        if port.adapts:
-            return
-        added = any(info.key == keys.GROUP_ADD_MEMBERS for info in op.directives)
-        if is_gathered(op) and port.server_release < GATHERING:
-            raise NotSupported("the server makes a group of its own for each leader", hint=_GATHER_HINT)
-        if added and not is_gathered(op):
-            raise NotSupported("the server does not wait for added members", hint=_GATHER_HINT)
+            raise PMIxError(taken, status=ERR_EXISTS, procs=op.procs)
+        me = self._port.proc
+        if op.procs and me not in op.procs and Proc.unchecked(me[0], RANK_WILDCARD) not in op.procs:
+            given = ranks_of(self._port, agent.addresses.expand(op.procs))
+            if me not in given:
+                raise PMIxError("the caller is not one of the procs", status=ERR_BAD_PARAM, procs=given)
+        if not self._listening:
+            self._listen()
+        self._pending[name] = PendingCall(op, self._selected.pop(name, None))
+        agent.standing.expected(name)
 
-    def _directives(self, op: GroupConstruct, given: tuple[Proc, ...], told: tuple[Proc, ...]) -> tuple[Info, ...]:
-        port = self._port
-        directives = tuple([info for info in directives_for(op, port.server_release) if info.key != GROUP_LEADER_PROC])
-        if port.server_release < TELLING:
-            directives = kept(directives)
-        if not port.adapts:
-            directives = tuple([_expanded(self._agent.addresses, info) for info in directives])
-            unknown = any(each.rank == RANK_WILDCARD for each in given)
-            ordered = (
-                not unknown
-                and given != told
-                and not any(info.key == keys.GROUP_FINAL_MEMBERSHIP_ORDER for info in directives)
-            )
-            if ordered and not is_gathered(op) and port.server_release >= ORDERED:
-                directives = (*directives, procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, given))
-        elif not is_gathered(op):
-            directives = (*directives, _REACTS)
-        return directives
-
-    def _constructed(self, call: _Call, result: GroupResults | None, error: BaseException | None) -> None:
-        op = call.op
-        if call.done is None or error is not None or result is None:
-            self._busy.discard(op.group)
-            if error is not None and self._port.adapts and getattr(error, "code", 0) == ERR_PARTIAL_SUCCESS:
-                # A server of ours reports it in this way to the releases that have no status for it.
-                aborted = _failure(GROUP_CONSTRUCT_ABORT, op.group, call.named)
-                aborted.missing = getattr(error, "missing", None)
-                error = aborted
-            self._end(op.group, None, error, call)
-            return
-        jobs = [each for each in (*result.members, *call.named) if each.rank == RANK_WILDCARD]
-        self._complete(
-            call, result, [each for each in dict.fromkeys(jobs) if self._port.fetch(each, keys.JOB_SIZE) is None]
-        )
-
-    def _complete(self, call: _Call, result: GroupResults, unknown: list[Proc]) -> None:
-        """Request the data that the answer lacks, and form the group.
-
-        These are the sizes of jobs that were named as a whole, even by servers, and the members' infos, if the server
-        gives them only to procs that ask.
-        """
-        if unknown:
-            job = unknown.pop()
-
-            def measured(size: Value | None, _error: BaseException | None) -> None:
-                # Not all libraries keep it.
-                if size is not None and isinstance(size.data, int):
-                    call.sizes[job] = size
-                self._complete(call, result, unknown)
-
-            self._port.submit(Get(job, keys.JOB_SIZE, (IMMEDIATE, SOON)), measured)
-            return
-        call.named = self._ranks(call.named, call.sizes)
-        members = self._ranks(result.members, call.sizes)
-        lacking = missing(call.op, result)
-        if not lacking or result.context_id is None:
-            self._formed(call, result, members)
-            return
-
-        def collected(said: tuple[Info, ...]) -> None:
-            self._formed(call, result.replace(infos=(*result.infos, *said)), members)
-
-        collect(self._port, members or tuple(sorted(call.named)), lacking, result.context_id, collected)
-
-    def _formed(self, call: _Call, result: GroupResults, members: tuple[Proc, ...]) -> None:
-        op = call.op
-        self._busy.discard(op.group)
-        if call.done is None:
-            return
-        members = self._placed(call, members)
-        partial = result.partial or any(each not in members for each in call.named if each.rank != RANK_WILDCARD)
-        leader = call.leader or found(result.infos, GROUP_LEADER_PROC, Proc)
-        if leader is None:
-            # The server does not name the leader: take the caller's own directives.
-            leads = found(op.directives, keys.GROUP_LEADER, bool)
-            leader = self._port.proc if leads else found(op.directives, GROUP_LEADER_PROC, Proc)
+    def form(self, op: GroupConstruct, result: GroupResults) -> GroupResults:
+        """Record the group that a construct has formed. Return the results for its caller."""
+        name, directives, members, infos = op.group, op.directives, result.members, result.infos
+        leader = self._pending.pop(name).leader
+        if infos:
+            leader = leader or found(infos, GROUP_LEADER_PROC, Proc)
+            infos = tuple([info for info in infos if info.key != GROUP_LEADER_PROC])
+        if leader is None and directives:
+            # Not all libraries pass on the leader with the answer.
+            leads = found(directives, keys.GROUP_LEADER, bool)
+            leader = self._port.proc if leads else found(directives, GROUP_LEADER_PROC, Proc)
         # If it has ended in the meantime, an optional construct has continued without it.
         leader = leader if leader in members else None
-        self._built[op.group] = members
-        formed = self._agent.standing.formed(
-            op.group,
+        formed: GroupResults = self._agent.standing.formed(
+            name,
             members,
-            context_id=result.context_id if wants_context_id(op) else None,
+            context_id=result.context_id if directives and wants_context_id(op) else None,
             leader=leader,
-            infos=tuple([info for info in result.infos if info.key != GROUP_LEADER_PROC]),
-            directives=op.directives,
+            infos=infos,
+            directives=directives,
         )
         if leader == self._port.proc:
-            self._agent.standing.tell_leader(op.group)
-        self._end(op.group, formed.replace(partial=True) if partial else formed)
+            self._agent.standing.tell_leader(name)
+        return formed.replace(partial=True) if result.partial or self._lacks(op.procs, members) else formed
 
-    def _placed(self, call: _Call, members: tuple[Proc, ...]) -> tuple[Proc, ...]:
-        """Return the members in their order: the order of the callers, if the server sorts them."""
-        wanted = call.named
-        # Releases before 4.2.4 return no members: they are the procs that were named.
-        members = members or tuple(sorted(wanted))
-        if self._port.adapts or members != tuple(sorted(members)):
-            # The server has decided, for all.
-            return members
-        final = listed(call.op.directives, keys.GROUP_FINAL_MEMBERSHIP_ORDER)
-        for order in (final, wanted):
-            if len(order) == len(members) and set(order) == set(members):
-                return order
-        return members
+    def _lacks(self, given: tuple[Proc, ...], members: tuple[Proc, ...]) -> bool:
+        """Return True if named procs are missing from the members: not all libraries pass on the status of that."""
+        if not {*given}.difference(members):
+            return False
+        try:
+            everyone = ranks_of(self._port, self._agent.addresses.expand(given))
+        except NotFound:
+            # A group has lost a rank in the meantime.
+            return True
+        return any(each[1] != RANK_WILDCARD for each in {*everyone}.difference(members))
+
+    def _fail(self, op: GroupConstruct, error: BaseException | None) -> BaseException | None:
+        """Forget a construct that has failed. Return its error."""
+        self.drop(op)
+        if getattr(error, "code", 0) != ERR_PARTIAL_SUCCESS:
+            return error
+        # The server reports an abort in this way to libraries that have no status for it.
+        aborted = failure_of(GROUP_CONSTRUCT_ABORT, op.group, op.procs)
+        aborted.missing = getattr(error, "missing", None)
+        return aborted
+
+    def drop(self, op: GroupConstruct) -> None:
+        """Forget a construct that has failed."""
+        if self._pending.pop(op.group, None) is not None:
+            self._agent.standing.abandoned(op.group)
 
     # Destruct
 
-    def destruct(self, op: GroupDestruct, done: Done[GroupResults]) -> None:
+    def destruct(self, op: GroupDestruct, done: Done[Any]) -> None:
         """Carry out a `GroupDestruct`."""
-        name, standing = op.group, self._agent.standing
-        state = standing.state(name)
-        if state is None:
-            raise NotFound(f"the caller is not in a group {name!r}")
-        self._free(name)
-        lost = standing.failed_members(name)
-        call = self._begin(op, done, (*state.members, *lost))
-        if lost and not self._port.adapts and not self._goes_on(name, op):
-            # The answer is the same as for a member that ends after the call.
-            self._note_loss(name, lost[0])
-        elif state.epoch == 1 and self._built.get(name) == state.members:
-            directives = directives_for(op, self._port.server_release)
-            self._submit(call, op.replace(directives=directives), self._destructed)
-        else:
-            self._gather(call, state.members)
+        self.begin_destruct(op)
 
-    def _gather(self, call: _Call, members: tuple[Proc, ...]) -> None:
-        """Destruct by a fence of the present members: no server has a record of them, or it is out of date.
+        def answered(_result: object, error: BaseException | None) -> None:
+            self.end_destruct(op, SUCCESS if error is None else getattr(error, "code", ERROR))
+            done(None, error)
 
-        A server of the Python engine takes it for the destruct of the group. Others are informed when it has ended.
-        """
-        call.named = members
-        call.gathered = True
-        members = tuple(sorted(members))
-        if self._port.adapts:
-            told = (*call.op.directives, text(DESTRUCTS, call.op.group))
-        else:
-            told = tuple([info for info in call.op.directives if info.key != keys.TIMEOUT])
-        self._submit(call, Fence(members, False, told), self._gathered)
+        self._port.submit(op, answered)
 
-    def _submit(self, call: _Call, op: Op[Any], ended: Any) -> None:
-        def done(_result: object, error: BaseException | None) -> None:
-            call.asked -= 1
-            if isinstance(op, Fence):
-                call.fences.remove(op)
-            if not call.asked:
-                self._busy.discard(call.op.group)
-            ended(call, error)
-
-        call.asked += 1
-        if isinstance(op, Fence):
-            call.fences.append(op)
-        self._port.submit(op, done)
-
-    def _destructed(self, call: _Call, error: BaseException | None) -> None:
-        name = call.op.group
-        if isinstance(error, NotFound) and call.done is not None:
-            if self._port.adapts:
-                # A library forgets a group whose destruct has failed; the server does not.
-                self._busy.add(name)
-                self._gather(call, call.named)
-                return
-            if call.tries:
-                self._busy.add(name)
-                self._port.later(call.tries.pop(0), lambda: self._again(call))
-                return
-        self._gathered(call, error)
-        if isinstance(error, NotFound):
-            self._gone(name)
-
-    def _again(self, call: _Call) -> None:
-        op = call.op
-        if call.done is None:
-            self._busy.discard(op.group)
-            return
-        directives = directives_for(op, self._port.server_release)
-        self._submit(call, op.replace(directives=directives), self._destructed)
-
-    def _gathered(self, call: _Call, error: BaseException | None) -> None:
-        if call.done is None or (error is not None and call.asked):
-            return
-        name = call.op.group
-        if getattr(error, "code", 0) == ERR_LOST_CONNECTION and not self._port.adapts and call.leave_timer is None:
-            # The server may lose a member that leaves and ends before the event of its leaving arrives here.
-            self._busy.add(name)
-            lost = _failure(ERR_PARTIAL_SUCCESS, name, call.named)
-            call.leave_timer = self._port.later(LEAVE_GRACE, lambda: self._lose(call, lost))
-            return
-        if error is None or getattr(error, "code", 0) == ERR_PARTIAL_SUCCESS:
-            self._dissolve(call, error)
-        else:
-            self._end(name, None, error)
-
-    def _lose(self, call: _Call, error: PMIxError) -> None:
-        """A participant has ended, and the server has not ended the operation in time."""
-        if isinstance(call.op, GroupDestruct) and call.done is not None:
-            self._dissolve(call, error)
-        else:
-            self._end(call.op.group, None, error, call)
-
-    def _dissolve(self, call: _Call, failure: BaseException | None) -> None:
-        """Finish a destruct that has ended the group: make host and server forget it as well.
-
-        Args:
-            call: The destruct.
-            failure: Its error, if a member was missing.
-        """
-        name, standing = call.op.group, self._agent.standing
-        if self._port.adapts or (failure is None and not call.gathered):
-            # The server has forgotten it.
-            self._gone(name)
-            self._end(name, None, failure)
-            return
-        members, built = standing.members(name), self._built.get(name, ())
-        gone = [each for each in built if each not in members]
-        left = [each for each in gone if not standing.has_ended(each)]
-        self._gone(name)
-        kept = bool(built) and (self._port.recorded or self._port.server_release < FORGETTING)
-        # A destruct of the group that the server has not answered continues there, and keeps its name busy.
-        answered = call.asked == len(call.fences)
-        if not kept or left or not answered:
-            if kept and answered:
-                # A destruct would wait for the members that have left.
-                self._kept.add(name)
-            self._tell_host(name, members)
-            self._end(name, None, failure)
-            return
-
-        def forgotten(_result: object, error: BaseException | None) -> None:
-            self._busy.discard(name)
-            if error is not None:
-                self._kept.add(name)
-                self._tell_host(name, members)
-            self._end(name, None, failure, call)
-
-        def unanswered() -> None:
-            self._tell_host(name, members)
-            self._end(name, None, failure, call)
-
-        self._busy.add(name)
-        call.loss_timer = self._port.later(LOSS_GRACE, unanswered)
-        directives = directives_for(call.op, self._port.server_release)
-        self._port.submit(call.op.replace(directives=(*directives, _GOES_ON)), forgotten)
-
-    def _tell_host(self, name: str, members: tuple[Proc, ...]) -> None:
-        """Make a host that records groups forget one: it accepts from any member that all have left."""
-        infos = (
-            procs(keys.EVENT_CUSTOM_RANGE, (self._port.proc,)),
-            text(SAYS, NEWS),
-            text(keys.GROUP_ID, name),
-            procs(DEPARTED, members),
-            flag(keys.EVENT_DO_NOT_CACHE),
-        )
-        self._port.submit(NotifyEvent(TALK, RANGE_CUSTOM, infos), ignore)
-
-    def _gone(self, name: str) -> None:
-        self._built.pop(name, None)
-        self._agent.standing.gone(name)
-
-    # Common to both
-
-    def _free(self, name: str) -> None:
-        """Refuse to put a second operation on a group to the server.
+    def begin_destruct(self, op: GroupDestruct) -> tuple[Proc, ...]:
+        """Prepare a destruct, whose request is sent next. Return the members.
 
         Raises:
-            PMIxError: There is one still. Servers count callers and do not identify them, so a second call would count
-                for a member that has not called.
+            PMIxError: The caller is not a member, or the name has another operation.
         """
-        if name in self._busy:
-            raise ResourceBusy(
-                f"the server still waits for the other members of {name!r}, on behalf of an earlier call",
-                hint="an operation that was given up goes on there; take another name",
-            )
+        group = self._agent.standing.group(op.group)
+        if group is None:
+            raise not_in(op.group)
+        if op.group in self._pending:
+            raise busy(op.group)
+        self._pending[op.group] = PendingCall(op)
+        members: tuple[Proc, ...] = group.membership.members
+        return members
 
-    def _begin(self, op: GroupConstruct | GroupDestruct, done: Done[GroupResults], named: tuple[Proc, ...]) -> _Call:
-        """Note an operation that is about to be put to the server."""
-        call = self._calls[op.group] = _Call(op, done, named)
-        self._busy.add(op.group)
-        if not self._listening:
-            self._listen()
-        limit = found(op.directives, keys.TIMEOUT, int) or 0
-        if limit > 0:
-            grace = GRACE_OF_OURS if self._port.adapts else GRACE
-            call.timer = self._port.later(limit + grace, lambda: self._expire(call, limit))
-        return call
-
-    def _expire(self, call: _Call, limit: int) -> None:
-        error = OperationTimeout(f"no answer of the server within {limit} s", status=ERR_TIMEOUT, procs=call.named)
-        self._end(call.op.group, None, error, call)
-
-    def _end(
-        self, name: str, result: GroupResults | None, error: BaseException | None = None, only: _Call | None = None
-    ) -> None:
-        """Return the result to the caller; an operation that the server has not answered keeps its name busy."""
-        call = self._calls.get(name)
-        if call is None or call.done is None or (only is not None and call is not only):
-            return
-        del self._calls[name]
-        for timer in (call.timer, call.loss_timer, call.leave_timer):
-            if timer is not None:
-                timer.cancel()
-        if not self._port.adapts:
-            # The next fence of the same procs, such as that of the next destruct, continues them.
-            for fence in call.fences:
-                call.asked -= 1
-                self._port.give_up(fence)
-            call.fences.clear()
-        if isinstance(call.op, GroupDestruct) and not call.asked:
-            self._busy.discard(name)
-        done, call.done = call.done, None
-        if error is not None and isinstance(call.op, GroupConstruct):
-            self._agent.standing.abandoned(name)
-        done(result, error)
-
-    def _ranks(self, given: tuple[Proc, ...], sizes: Mapping[Proc, Value] | None = None) -> tuple[Proc, ...]:
-        """Return procs, each once and by its rank where its job is known.
-
-        Some servers take procs named in another way for another group; others return a wildcard unchanged.
-        """
-        ranks: dict[Proc, None] = {}
-        for each in given:
-            size = self._port.fetch(each, keys.JOB_SIZE) if each.rank == RANK_WILDCARD else None
-            if size is None and sizes is not None:
-                size = sizes.get(each)
-            some = [each] if size is None else [Proc(each.nspace, rank) for rank in range(int(size.data))]
-            ranks.update(dict.fromkeys(some))
-        return tuple(ranks)
+    def end_destruct(self, op: GroupDestruct, status: int) -> None:
+        """Record the end of a destruct."""
+        self._pending.pop(op.group, None)
+        if status in _ENDED:
+            self._agent.standing.gone(op.group)
 
     # Events in the meantime
 
     def _listen(self) -> None:
         self._listening = True
-        agent, port = self._agent, self._port
         self.expects_leaders()
-        if port.adapts:
-            for code in (GROUP_MEMBER_FAILED, GROUP_LEADER_FAILED):
-                port.watch(code, only_hear)
-                agent.conclude(code, self._concluded)
-        else:
-            port.watch(GROUP_CONSTRUCT_ABORT, self._aborted)
-            port.watch(GROUP_LEFT, self._departed)
-            agent.screen(GROUP_LEFT, self._departed_late)
-            agent.standing.follow(self._ended)
+        for code in (GROUP_MEMBER_FAILED, GROUP_LEADER_FAILED):
+            self._port.watch(code, only_hear)
+            self._agent.conclude(code, self._concluded)
 
     def _leads(self, event: Notification) -> None:
         name, leader = named(event), found(event.infos, keys.GROUP_LEADER, Proc)
-        call = self._calls.get(name)
+        call = self._pending.get(name)
         if leader is None:
             return
         if call is not None:
             call.leader = leader
-        elif self._port.adapts and self._port.handlers.is_host(event.source) and not self._agent.taken(name):
-            # A server of ours informs all named procs; some of its libraries pass on nothing of that with the answer.
+        elif self._port.handlers.is_host(event.source) and not self._agent.taken(name):
+            # The server informs all named procs; some of its libraries pass on nothing of that with the answer.
             keep(self._selected, name, leader, MAX_SELECTED)
 
     def _concluded(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
         """Report to the server how the handlers of this process have reacted to a failure during a construct."""
-        name, affected = (
-            named(event),
-            found(event.infos, keys.EVENT_AFFECTED_PROC, Proc),
-        )
-        call = self._calls.get(name)
-        if call is None or affected is None or not isinstance(call.op, GroupConstruct):
+        name, affected = named(event), found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)
+        if affected is None or not self.calls(name):
             return
         infos = (
             text(SAYS, REACTION),
@@ -595,60 +280,6 @@ class Constructing:
         )
         self._port.submit(NotifyEvent(TALK, RANGE_LOCAL, infos), ignore)
 
-    def _aborted(self, event: Notification) -> None:
-        """A participant aborts a construct, and the server cannot do that itself."""
-        name = named(event)
-        call = self._calls.get(name)
-        if call is not None and isinstance(call.op, GroupConstruct) and (not call.named or event.source in call.named):
-            self._end(name, None, _failure(GROUP_CONSTRUCT_ABORT, name, (event.source,)))
-
-    def _departed(self, event: Notification) -> None:
-        """A member has left while others are destructing: continue without it."""
-        name = named(event)
-        call = self._calls.get(name)
-        if call is not None and isinstance(call.op, GroupDestruct):
-            self._go_on(call, event.source)
-
-    def _departed_late(self, event: Notification) -> bool:
-        """Take note that a member had left before it ended; the membership no longer changes."""
-        if self._agent.standing.has_ended(event.source):
-            self._departed(event)
-        return True
-
-    def _ended(self, ended: Proc) -> None:
-        for name, call in list(self._calls.items()):
-            if ended in call.named:
-                if isinstance(call.op, GroupDestruct) and self._goes_on(name, call.op):
-                    self._go_on(call, ended)
-                else:
-                    self._note_loss(name, ended)
-
-    def _goes_on(self, name: str, op: GroupDestruct) -> bool:
-        """Return True if a destruct continues without members that end."""
-        return self._agent.standing.goes_on(name) or is_ft(DESTRUCT, op.directives)
-
-    def _go_on(self, call: _Call, without: Proc) -> None:
-        living = tuple([each for each in call.named if each != without])
-        if living == call.named:
-            return
-        if call.lost == without and call.loss_timer is not None:
-            call.loss_timer.cancel()
-            call.loss_timer = None
-        if call.leave_timer is not None:
-            call.leave_timer.cancel()
-            call.leave_timer = None
-        self._gather(call, living)
-
-    def _note_loss(self, name: str, ended: Proc) -> None:
-        """A participant has ended; it may have called before, so the server gets some time to end the operation."""
-        call = self._calls[name]
-        if call.loss_timer is None:
-            status = GROUP_CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else ERR_PARTIAL_SUCCESS
-            error = _failure(status, name, (ended,))
-            error.missing = frozenset((ended,))
-            call.lost = ended
-            call.loss_timer = self._port.later(LOSS_GRACE, lambda: self._lose(call, error))
-
 
 def verdict(code: int, status: int, results: tuple[Info, ...]) -> str:
     """Return the verdict of the handlers of an event on the failure that it reports."""
@@ -656,14 +287,10 @@ def verdict(code: int, status: int, results: tuple[Info, ...]) -> str:
     return GO_ON if wanted == CLAIM and code != GROUP_LEADER_FAILED else wanted
 
 
-def _expanded(addresses: Addresses, info: Info) -> Info:
-    if info.key not in (keys.GROUP_ADD_MEMBERS, keys.GROUP_FINAL_MEMBERSHIP_ORDER):
-        return info
-    return procs(info.key, addresses.expand(listed((info,), info.key)))
-
-
-def _failure(status: int, name: str, whose: tuple[Proc, ...]) -> PMIxError:
-    return error_for(status)(FAILURES[status].format(repr(name)), status=status, procs=whose)
-
-
-_GATHER_HINT = "name all procs in the call of each of them"
+def reacting(op: GroupConstruct) -> tuple[Info, ...]:
+    """Return the directives of a construct for the server, which asks this process for reactions to failures."""
+    given = op.directives
+    if not given:
+        return REACTS_ALONE if op.procs else ()
+    given = tuple([info for info in given if info.key != GROUP_LEADER_PROC])
+    return given if is_gathered(op) else (*given, *REACTS_ALONE)

@@ -96,9 +96,6 @@ GONE = "invitation gone"
 REMIND_AFTER, REMIND_UNTIL = 0.5, 16.0
 """The seconds after which silent procs are reminded: first and last; the time doubles with each reminder."""
 
-JOBS_CONTEXT_ID = (6, 0, 0)
-"""The first release whose servers may give a context id for a job control."""
-
 RANGE_GLOBAL = 5
 
 
@@ -407,7 +404,7 @@ class Inviting:
         if not to:
             return
         infos = self._invited_with(invitation)
-        if not self._port.adapts and invitation.reminder is None:
+        if not self._port.support.keeps_events and invitation.reminder is None:
             call = self._port.later(REMIND_AFTER, lambda: self._remind(invitation, REMIND_AFTER))
             invitation.reminder = call
 
@@ -632,7 +629,7 @@ class Inviting:
             return
         invitation.waits_for_context = True
         ways = [self._construct_for_context, self._control_for_context]
-        if self._port.adapts or self._port.server_release >= JOBS_CONTEXT_ID:
+        if self._port.support.numbers_jobs:
             ways.reverse()
 
         def answered(context: int | None) -> None:

@@ -50,7 +50,7 @@ class Leaving:
     def _leave(self, group: Group, directives: tuple[Info, ...], done: Done[None]) -> None:
         group.leaving = True
         others = tuple([member for member in group.membership.members if member != self._me])
-        if not others and not self._port.adapts:
+        if not others and not self._port.support.decides:
             self._standing.left(group)
             done(None, None)
             return

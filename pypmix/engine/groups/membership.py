@@ -50,8 +50,11 @@ class Membership:
     def __init__(self, members: Iterable[Proc], admitted: Mapping[Proc, Admission]) -> None:
         self.admitted = dict(admitted)
         self.departed: dict[Proc, int] = {}
-        self._founders = dict.fromkeys([proc for proc in members if proc not in self.admitted])
-        self.last_place = max([admission.place for admission in self.admitted.values()], default=0)
+        self._founders = dict.fromkeys(members)
+        self.last_place = 0
+        for proc, admission in self.admitted.items():
+            self._founders.pop(proc, None)
+            self.last_place = max(self.last_place, admission.place)
         self._cached: tuple[Proc, ...] | None = None
 
     def __contains__(self, proc: Proc) -> bool:

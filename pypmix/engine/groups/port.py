@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Done
     from pypmix.engine.chain import Handlers
+    from pypmix.engine.groups.foreign import Support
     from pypmix.standard.ops import Notification, Op
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Proc, Value
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
         server_release: Release
         """The release of the server; zeros if it does not report one."""
 
-        adapts: bool
-        """Whether the server is one of the Python engine, which knows groups, their addresses and their failures."""
+        support: Support
+        """The services of the server for groups."""
 
         recorded: bool
         """Whether a libpmix in this process has a record of groups, which ends by a destruct of all members alone."""

@@ -1,64 +1,19 @@
-"""Differences of server releases in groups, of requests and of answers: tables, and rules over them."""
+"""Rules for requests and answers of constructs and destructs that hold on every server."""
 
 from __future__ import annotations
 
-from pypmix.standard import codes, keys, statuses
+from pypmix.standard import keys, statuses
+from pypmix.standard.errors import OperationTimeout, PMIxError, ResourceBusy, error_for
 from pypmix.standard.ops import GroupConstruct, GroupResults
-from pypmix.standard.types import DataArray, Info, Value
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from pypmix.standard.ops import GroupDestruct
-    from pypmix.standard.releases import Release
-    from pypmix.standard.types import Proc
+    from pypmix.engine.groups.port import Port
+    from pypmix.standard.types import Value
 
-
-ONLY_WITH_CONTEXT_ID: tuple[Release, Release] = (4, 2, 0), (6, 0, 0)
-"""The first release, and the end, of servers that get a request for a context id in every construct.
-
-Servers of 5.0 may refuse a construct without that request: PRRTE 3 is such a host. Servers of 4.2 construct it alone if
-all members are theirs, and do not inform their host of the group.
-"""
-
-TIMED: Release = (6, 0, 0)
-"""The first release of servers that get a timeout.
-
-Servers before 4.2.4 crash when the time has run out, and servers of 5.0 apply the timeout to all later operations of
-the group. The engine runs the timeout as well, so the caller sees no difference.
-"""
-
-LOCAL: Release = (6, 0, 0)
-"""The first release of servers that get the directive that a group is local.
-
-To earlier ones it means to assign no context id, and they find out themselves on which nodes the procs are.
-"""
-
-FORGETTING: Release = (5, 0, 0)
-"""The first release of servers that may construct a group of a name whose members have destructed it by a fence.
-
-Earlier ones keep the group until all of its first members that live call a destruct, and take a construct of its name
-for one of these members.
-"""
-
-GATHERING: Release = (6, 0, 0)
-"""The first release of servers that gather groups from leaders and added members (`PMIX_GROUP_BOOTSTRAP`).
-
-Earlier ones make a separate group for each leader.
-"""
-
-ORDERED: Release = (6, 1, 0)
-"""The first release of servers that accept an order of the members; earlier ones sort them."""
-
-TELLING: Release = (6, 0, 0)
-"""The first release that returns the members' infos with the answer; earlier ones keep them by the context id."""
-
-KEPT_ENDPOINT = "pypmix.grp.endpt"
-"""The key of a member's endpoint data among its group info."""
-
-ANSWERS: tuple[Release, ...] = (4, 2, 4), (6, 0, 0)
-"""The releases from which a server's answer to a construct has another form than before."""
 
 NO_CONTEXT_ID = 2**64 - 1
 """The context id that means none, for releases that cannot leave it out."""
@@ -80,13 +35,6 @@ FAILURES = {
 }
 """The texts for statuses of a construct or destruct; `{}` stands for the name in quotes."""
 
-_ASSIGN = Info(keys.GROUP_ASSIGN_CONTEXT_ID, Value(codes.BOOL, True))
-
-
-def answer_form(release: Release) -> int:
-    """Return the number of the form of a release's answers to a construct."""
-    return sum(release >= floor for floor in ANSWERS)
-
 
 def wants_context_id(op: GroupConstruct) -> bool:
     """Return True if a construct asks for a context id."""
@@ -96,58 +44,6 @@ def wants_context_id(op: GroupConstruct) -> bool:
 def is_gathered(op: GroupConstruct) -> bool:
     """Return True if a construct does not name all members: others call it as leaders, or are added."""
     return not op.procs or any(info.key == keys.GROUP_BOOTSTRAP for info in op.directives)
-
-
-def directives_for(op: GroupConstruct | GroupDestruct, server: Release) -> tuple[Info, ...]:
-    """Return the directives of an operation in the form that a server of this release needs."""
-    given = op.directives
-    if server < TIMED:
-        given = tuple([info for info in given if info.key != keys.TIMEOUT])
-    if server < LOCAL:
-        given = tuple([info for info in given if info.key != keys.GROUP_LOCAL_ONLY])
-    floor, end = ONLY_WITH_CONTEXT_ID
-    if floor <= server < end and isinstance(op, GroupConstruct) and not wants_context_id(op):
-        given = (*[info for info in given if info.key != keys.GROUP_ASSIGN_CONTEXT_ID], _ASSIGN)
-    return given
-
-
-def kept(directives: tuple[Info, ...]) -> tuple[Info, ...]:
-    """Return directives with all infos of the caller as one group info, endpoint data too.
-
-    Releases before `TELLING` keep nothing else.
-    """
-    said: list[Info] = []
-    others = []
-    for info in directives:
-        data = info.value.data
-        if info.key == keys.GROUP_ENDPT_DATA:
-            said.append(Info(KEPT_ENDPOINT, info.value))
-            others.append(info)
-        elif info.key == keys.GROUP_INFO and isinstance(data, DataArray) and data.type == codes.INFO:
-            said += data.items
-        else:
-            others.append(info)
-    if not said:
-        return directives
-    # Each of them once, even if this was done before.
-    said = list({info.key: info for info in said}.values())
-    return (*others, Info(keys.GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(said)))))
-
-
-def signed(info: Info, whose: Proc) -> Info:
-    """Return group info in the form that servers from `TELLING` on need: with the proc that contributes it first.
-
-    Args:
-        info: Any info of a construct.
-        whose: The caller.
-    """
-    data = info.value.data
-    if info.key != keys.GROUP_INFO or not isinstance(data, DataArray) or data.type != codes.INFO or not data.items:
-        return info
-    if data.items[0].value.type == codes.PROC:
-        return info
-    items = (Info(keys.PROCID, Value(codes.PROC, whose)), *data.items)
-    return Info(keys.GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, items)), info[2])
 
 
 def results_of(
@@ -174,3 +70,42 @@ def results_of(
         elif key != keys.GROUP_ID:
             others.append(info)
     return GroupResults(members, None if context_id == NO_CONTEXT_ID else context_id, tuple(others), partial)
+
+
+def ranks_of(port: Port, procs: Iterable[Proc], sizes: Mapping[Proc, Value] | None = None) -> tuple[Proc, ...]:
+    """Return procs, each once and by its rank where the size of its job is known.
+
+    Args:
+        port: The session.
+        procs: The procs.
+        sizes: The sizes of jobs that the session does not hold.
+    """
+    ranks: dict[Proc, None] = {}
+    for each in procs:
+        size = port.fetch(each, keys.JOB_SIZE) if each.rank == RANK_WILDCARD else None
+        if size is None and sizes is not None:
+            size = sizes.get(each)
+        some = [each] if size is None else [Proc(each.nspace, rank) for rank in range(int(size.data))]
+        ranks.update(dict.fromkeys(some))
+    return tuple(ranks)
+
+
+def failure_of(status: int, name: str, procs: tuple[Proc, ...]) -> PMIxError:
+    """Return the error of a construct or destruct that ends with a status."""
+    return error_for(status)(FAILURES[status].format(repr(name)), status=status, procs=procs)
+
+
+def timed_out(limit: int, procs: tuple[Proc, ...]) -> OperationTimeout:
+    """Return the error of an operation that the server has not answered in time."""
+    return OperationTimeout(f"no answer of the server within {limit} s", status=statuses.ERR_TIMEOUT, procs=procs)
+
+
+def busy(name: str) -> ResourceBusy:
+    """Return the error for a second operation on a group whose first one the server has not answered.
+
+    Servers count callers, so a second call would count for a member that has not called.
+    """
+    return ResourceBusy(
+        f"the server still waits for the other members of {name!r}, on behalf of an earlier call",
+        hint="an operation that was given up goes on there; take another name",
+    )

@@ -54,18 +54,6 @@ if TYPE_CHECKING:
     from pypmix.engine.groups.agent import Agent
     from pypmix.standard.types import Info, Proc
 
-ENDS = (statuses.ERR_PROC_ABORTED, statuses.PROC_TERMINATED)
-"""The events of procs that end: each server of ours reports every end under one of these."""
-
-FURTHER_ENDS = (
-    statuses.ERR_PROC_TERM_WO_SYNC,
-    statuses.EVENT_PROC_TERMINATED,
-    statuses.ERR_PROC_ABORTED_BY_SIG,
-    statuses.ERR_EXIT_NONZERO_TERM,
-)
-"""The further events under which other servers may report an end: `PROC_TERM_WO_SYNC`, `EVENT_PROC_TERMINATED`,
-`PROC_ABORTED_BY_SIG` and `EXIT_NONZERO_TERM`."""
-
 LEADS = "standing leads"
 """The sender has declared itself the leader in the construct."""
 
@@ -171,7 +159,8 @@ class Standing:
         Must be called before anything is sent that may lead others to form the group, so that none of their events is
         missed. May be called more than once.
         """
-        self.listen()
+        if not self._listening:
+            self.listen()
         self._departed.pop(name, None)
         self._expected.setdefault(name, _Expected(self._ends))
 
@@ -213,26 +202,37 @@ class Standing:
         Returns:
             The results of the operation that formed the group: the members as given, even if some have left since.
         """
-        self.listen()
-        self.gone(name)
+        if not self._listening:
+            self.listen()
+        if name in self._groups:
+            self.gone(name)
         members = tuple(members)
         group = Group(name, Membership(members, admitted or {}))
         group.context_id, group.leader = context_id, leader
         group.step(States.STANDS if leader is None else States.STANDS_LED)
         group.term = int(leader is not None) if term is None else term
         group.epoch, group.infos = epoch, infos
-        flags = keys.GROUP_NOTIFY_TERMINATION, keys.GROUP_FT_COLLECTIVE
-        group.notifies, group.ft = [is_set(directives, flag) for flag in flags]
+        if directives:
+            group.notifies = is_set(directives, keys.GROUP_NOTIFY_TERMINATION)
+            group.ft = is_set(directives, keys.GROUP_FT_COLLECTIVE)
         self._groups[name] = group
         if group.membership.admitted:
             _ = self._agent.admitting
         expected = self._expected.pop(name, None)
-        since = 0 if expected is None else expected.since
-        for event in expected.kept if expected is not None else ():
-            self._take(event)
-        for ended in [ended for ended, place in self._ended.items() if place > since]:
-            self.fail(group, ended)
-        return GroupResults(members, context_id, infos)
+        if expected is None or expected.kept or self._ends > expected.since:
+            self._catch_up(group, expected)
+        return GroupResults(members, context_id, infos, False)
+
+    def _catch_up(self, group: Group, expected: _Expected | None) -> None:
+        """Apply the events about a group and the ends of procs since it was expected."""
+        since = 0
+        if expected is not None:
+            since = expected.since
+            for event in expected.kept:
+                self._take(event)
+        if self._ends > since:
+            for ended in [ended for ended, place in self._ended.items() if place > since]:
+                self.fail(group, ended)
 
     def gone(self, name: str) -> None:
         """A group was destructed: end its watches. Does nothing if no group has this name."""
@@ -415,7 +415,7 @@ class Standing:
             return
         self._listening = True
         agent, port = self._agent, self._port
-        for code in ENDS if port.adapts else (*ENDS, *FURTHER_ENDS):
+        for code in port.support.ends:
             port.watch(code, self._hears_of_end)
         for code, screen in (
             (statuses.GROUP_LEFT, self._takes_left),
@@ -423,7 +423,7 @@ class Standing:
         ):
             port.watch(code, only_hear)
             agent.screen(code, screen)
-        if port.adapts:
+        if port.support.reports_failures:
             port.watch(statuses.GROUP_LEADER_FAILED, self._leader_failed)
         agent.hear(LEADS, self._leads)
         agent.hear(WITHOUT, self._stands_without)
@@ -554,7 +554,7 @@ class Standing:
         return group is None or (len(failed) == 1 and self._may_tell(group, event.source, failed[0]))
 
     def _leader_failed(self, event: Notification) -> None:
-        """A server of ours reports the failure of a leader, whether or not this process knows that it led."""
+        """The server reports the failure of a leader, whether or not this process knows that it led."""
         group, failed = self._about(event), listed(event.infos, keys.EVENT_AFFECTED_PROC)
         if group is None or len(failed) != 1 or not self._port.handlers.is_host(event.source):
             return

@@ -20,7 +20,7 @@ from functools import partial
 
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import flag, procs, text
-from pypmix.engine.native.groupport import adapts
+from pypmix.engine.native.groupport import has_own_server
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import WITHDRAWAL, WITHDRAWAL_KIND, WITHDRAWAL_PROCS, QueryInfo
@@ -82,7 +82,7 @@ class Collectives:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._adapts = adapts(connection)
+        self._identifies_callers = has_own_server(connection)
         self._lock = allocate_lock()
         self._waiting: set[Request] = set()
         self.given_up: dict[Key, list[Request]] = {}
@@ -243,7 +243,7 @@ class Collectives:
 
     def _ask_withdrawal(self, request: Request) -> None:
         """Ask a server of the Python engine to withdraw the caller; the server answers the request."""
-        if self._adapts and self._connection.open:
+        if self._identifies_callers and self._connection.open:
             kind, named = text(WITHDRAWAL_KIND, request.op.name), procs(WITHDRAWAL_PROCS, sorted(request.key[1]))
             fresh = flag(keys.QUERY_REFRESH_CACHE)
             self._connection.start(QueryInfo((Query((WITHDRAWAL,), (fresh, kind, named)),)), ignore)

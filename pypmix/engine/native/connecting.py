@@ -10,7 +10,7 @@ from pypmix.engine.groups.talk import found, listed
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, items
 from pypmix.engine.native.connection import NO_LIMIT
-from pypmix.engine.native.groupport import adapts, own_named
+from pypmix.engine.native.groupport import has_own_server, own_named
 from pypmix.engine.native.queries import Topic as Queries
 from pypmix.engine.native.quirks import deadline
 from pypmix.standard import codes, keys, statuses
@@ -62,7 +62,7 @@ class Topic(Asking):
     def __init__(self, session: Connection) -> None:
         super().__init__(session)
         self._queries = Queries(session)
-        self._adapts = adapts(session)
+        self._assigns = has_own_server(session)
 
     def directives(self, op: Any) -> tuple[Info, ...]:
         """Return the infos of an operation for the library; the engine itself applies the time limit."""
@@ -108,16 +108,16 @@ class Topic(Asking):
         """
         session = self.session
         op = op.replace(procs=own_named(session, op.procs))
-        if not self._adapts and not session.singleton:
+        if not self._assigns and not session.singleton:
             try:
                 op = op.replace(directives=understood(op.directives))
                 check_caller(session.proc, op)
             except PMIxError as error:
                 error.procs = op.procs
                 raise
-        if type(op) is Disconnect and self._adapts and all(proc[0] != session.proc[0] for proc in op.procs):
+        if type(op) is Disconnect and self._assigns and all(proc[0] != session.proc[0] for proc in op.procs):
             raise session.failed(op.name, statuses.ERR_NOT_FOUND, _FAILURES[statuses.ERR_NOT_FOUND], op.procs)
-        if type(op) is not Connect or not self._adapts or not is_set(op.directives, CONNECT_ASSIGN):
+        if type(op) is not Connect or not self._assigns or not is_set(op.directives, CONNECT_ASSIGN):
             return op
         token = Info(CONNECT_TOKEN, Value(codes.UINT64, int.from_bytes(os.urandom(8), "big")))
         return op.replace(directives=(*op.directives, token))

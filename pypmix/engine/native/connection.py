@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Done
     from pypmix.engine.groups.addresses import Addresses
+    from pypmix.engine.groups.foreign import Support
     from pypmix.engine.native.background import Background
     from pypmix.engine.native.inbox import Inbox
     from pypmix.engine.native.library import Library
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
         """The groups of a session, as the session and its other topics see them."""
 
         addresses: Addresses
-        adapts: bool
+        support: Support
 
         def takes(self, op: Any) -> bool: ...
 

@@ -1,14 +1,21 @@
-"""The port between groups and a native session: all steps of groups run under the lock of the session's inbox."""
+"""The port between groups and a native session: all steps of groups run under the lock of the session's inbox.
+
+A server of the Python engine decides constructs and destructs, but a library between it and this process knows only the
+groups that it has constructed itself: other groups are destructed by a fence, which the server takes for a destruct.
+"""
 
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from pypmix.engine.faults import Steps
 from pypmix.engine.groups.addresses import check_fence
 from pypmix.engine.groups.agent import Agent
+from pypmix.engine.groups.foreign import support_of
+from pypmix.engine.groups.talk import DESTRUCTS, text
 from pypmix.standard import keys, ops
-from pypmix.standard.errors import LostConnection, PMIxError
+from pypmix.standard.errors import LostConnection, NotFound, PMIxError
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
@@ -65,9 +72,11 @@ class GroupPort:
         self.steps = Steps(self._fail)
         self.proc = session.proc
         self.server_release = session.server_release
-        self.adapts = adapts(session)
+        support = self.support = support_of(has_own_server(session), session.server_release)
         self.recorded = True
-        self.agent = Agent(self, stamps=self.adapts)
+        self.agent = Agent(self, stamps=support.decides)
+        self._constructed: dict[str, tuple[Proc, ...]] = {}
+        """The groups that the library has constructed, with their members at that time."""
         self.addresses: Addresses = self.agent.addresses
         self.handlers.failed = self.steps.failed
         self._inbox.enders.append(self._ended)
@@ -135,7 +144,7 @@ class GroupPort:
 
     def takes(self, op: Any) -> bool:
         """Return True if the groups carry out an operation that is not a group operation by its type."""
-        return not self.adapts and bool(self.addresses.whole(op))
+        return bool(self.addresses.whole(op))
 
     def state(self, name: str) -> GroupState | None:
         """Return the state of a group."""
@@ -193,12 +202,41 @@ class GroupPort:
                 raise LostConnection("the client was closed")
             if type(asked) is ops.NotifyEvent:
                 self._events.inside(asked, ended)
+            elif type(asked) is ops.GroupDestruct and self.support.decides:
+                self._destruct(asked, ended)
             elif type(asked) in (ops.GroupConstruct, ops.GroupDestruct):
-                self._put(asked, ended)
+                self._put(asked, partial(self._note, asked, ended))
             else:
                 self._session.start(asked, ended)
         except Exception as error:
             done(None, error)
+
+    def _note(self, op: Any, ended: Done[Any], result: Any, error: BaseException | None) -> None:
+        """Record the group that the library has constructed."""
+        if error is None and type(op) is ops.GroupConstruct:
+            self._constructed[op.group] = result.members
+        ended(result, error)
+
+    def _destruct(self, op: Any, ended: Done[Any]) -> None:
+        """Destruct a group in the library, or by a fence if the library does not know it."""
+        group = self.agent.standing.group(op.group)
+        members = group.membership.members
+
+        def fence() -> None:
+            directives = *op.directives, text(DESTRUCTS, op.group)
+            self._session.start(ops.Fence(tuple(sorted(members)), False, directives), ended)
+
+        def destructed(result: Any, error: BaseException | None) -> None:
+            if isinstance(error, NotFound):
+                # The library has forgotten it with a destruct that failed; the server has not.
+                self._inbox.within(fence)
+            else:
+                ended(result, error)
+
+        if self._constructed.pop(op.group, None) == members and group.epoch == 1:
+            self._put(op, destructed)
+        else:
+            fence()
 
     def give_up(self, op: Op[Any]) -> None:
         self._session.collectives.give_up(op)
@@ -214,7 +252,7 @@ class GroupPort:
         return None if self._inbox.over else self._session.fetch_local(proc, key)
 
 
-def adapts(session: Connection) -> bool:
+def has_own_server(session: Connection) -> bool:
     """Return True if the server is of the Python engine, according to the environment."""
     nspace = session.server.partition(" ")[0].rpartition(".")[0]
     ours = os.environ.get("PYPMIX_SERVER", "").partition(" ")[0] == nspace

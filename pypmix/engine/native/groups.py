@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pypmix.engine.groups.rules import FAILURES, GATHERING, TELLING, answer_form, kept, results_of
+from pypmix.engine.groups.foreign.collecting import collect, missing
+from pypmix.engine.groups.foreign.rules import GATHERING, TELLING, answer_form, kept
+from pypmix.engine.groups.rules import FAILURES, results_of
 from pypmix.engine.groups.talk import COMES_ADDED, flag, listed, text
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, found
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Done
     from pypmix.engine.native.connection import Connection
+    from pypmix.standard.types import Info
 
 UNSORTED: Release = (7, 0, 0)
 """The first release that returns the members in the server's order; releases before 4.2.4 return no members."""
@@ -71,14 +74,14 @@ class Topic(Asking):
 
     def put(self, op: GroupConstruct | GroupDestruct, done: Done[Any]) -> None:
         """Start a construct or a destruct in the library; under the inbox's lock."""
-        if isinstance(op, GroupConstruct) and self.port.adapts and self.session.release < UNSORTED:
-            ended = self.port.steps.ended(lambda result, error: self._ordered(op, result, error, done))
+        if isinstance(op, GroupConstruct) and self.port.support.decides and self.session.release < UNSORTED:
+            ended = self.port.steps.ended(lambda result, error: self._complete(op, result, error, done))
             super().submit(op, ended)
         else:
             super().submit(op, done)
 
-    def _ordered(self, op: GroupConstruct, result: Any, error: BaseException | None, done: Done[Any]) -> None:
-        """Query the server for the order of the members, which the library has not returned."""
+    def _complete(self, op: GroupConstruct, result: Any, error: BaseException | None, done: Done[Any]) -> None:
+        """Ask the server for what the library does not return: the order of the members, and their infos."""
         if error is not None:
             done(None, error)
             return
@@ -87,7 +90,15 @@ class Topic(Asking):
             order = listed(answers or (), keys.QUERY_GROUP_MEMBERSHIP)
             members = result.members or order
             known = [proc for proc in order if proc in members]
-            done(result.replace(members=(*known, *[proc for proc in members if proc not in known])), None)
+            ordered = result.replace(members=(*known, *[proc for proc in members if proc not in known]))
+            lacking = missing(op, ordered)
+            if lacking:
+                collect(self.port, ordered.members, lacking, ordered.context_id, lambda said: finish(ordered, said))
+            else:
+                done(ordered, None)
+
+        def finish(ordered: Any, said: tuple[Info, ...]) -> None:
+            done(ordered.replace(infos=(*ordered.infos, *said)), None)
 
         formed = text(keys.GROUP_ID, op.group), flag(GROUP_ORDER)
         self.port.submit(QueryInfo((Query((keys.QUERY_GROUP_MEMBERSHIP,), formed),)), told)
@@ -114,9 +125,11 @@ class Topic(Asking):
                 engine answers each release in the form that the release expects.
         """
         release, server = self.session.release, self.session.server_release
-        if self.stands_alone(op) and not self.port.adapts:
+        if self.port.support.decides:
+            return
+        if self.stands_alone(op):
             raise NotSupported(f"libpmix {release_text(release)} cannot add procs to a group")
-        if any(server) and not self.port.adapts and answer_form(server) != answer_form(release):
+        if any(server) and answer_form(server) != answer_form(release):
             raise NotSupported(
                 f"libpmix {release_text(release)} misreads how a server of {release_text(server)} answers"
             )

@@ -292,10 +292,10 @@ class NativeSession(Connection):
         if feature == "get.refresh" and not self.singleton and self.server_release < (5, 0, 0):
             return False
         if feature.startswith("group.") or feature in OURS:
-            from pypmix.engine.groups.features import works
-            from pypmix.engine.native.groupport import adapts
+            from pypmix.engine.groups.foreign.features import works
+            from pypmix.engine.native.groupport import has_own_server
 
-            ours = adapts(self)
+            ours = has_own_server(self)
             return not self.singleton and (ours if feature in OURS else works(feature, self.server_release, ours))
         if feature not in FEATURES or self.release < FEATURES[feature]:
             return False
@@ -521,7 +521,7 @@ class NativeSession(Connection):
         """Return the query for the participants of a fence, if its caller wants them and the server knows them."""
         expected = next((info for info in op.directives if info.key == ops.FENCE_PARTICIPANTS), None)
         group = next((info for info in op.directives if info.key == keys.GROUP_ID), None)
-        if expected is None or group is None or self.groups is None or not self.groups.adapts:
+        if expected is None or group is None or self.groups is None or not self.groups.support.identifies_callers:
             return None
         # Without a refresh, the library answers from its cache.
         return ops.QueryInfo((Query((ops.FENCE_PARTICIPANTS,), (REFRESH_QUERY, group, expected)),))
@@ -624,7 +624,7 @@ class NativeSession(Connection):
 
     def _fence_arguments(self, op: ops.Fence, asked: tuple[Proc, ...]) -> tuple[Any, int, Any, int]:
         directives = op.directives
-        if directives and (self.groups is None or not self.groups.adapts):
+        if directives and (self.groups is None or not self.groups.support.identifies_callers):
             directives = tuple([info for info in directives if info.key != ops.FENCE_PARTICIPANTS])
         if self.slurm:
             # Without data, Slurm's fence ends before all procs have arrived.

@@ -120,6 +120,12 @@ if TYPE_CHECKING:
         def begin(self, call: Call) -> None:
             """Begin an operation on groups."""
 
+        def construct(self, call: Call) -> None:
+            """Begin a construct."""
+
+        def destruct(self, call: Call) -> None:
+            """Begin a destruct."""
+
         def knows(self, name: str) -> bool:
             """Return True if the caller is in a group or a connection of this name."""
 

@@ -1,16 +1,20 @@
 """The groups of a client: the port between them and its machine, and their operations at the server.
 
-A program's operation on groups is begun in `GroupPort.begin` and carried out by `pypmix.engine.groups`, which submits
-further operations, such as a construct for this server to carry out. These arrive here again by `submit`, and are sent
-to the server.
+A server of the Python engine decides constructs and destructs: each is one request and one answer, which
+`Constructing` of `pypmix.engine.groups` prepares and records. All other operations of a program, and constructs on
+other servers, are begun in `GroupPort.begin` and carried out by `pypmix.engine.groups`, which submits further
+operations. These arrive here again by `submit`, and are sent to the server.
 """
 
 from __future__ import annotations
 
 from pypmix.engine.faults import Steps
 from pypmix.engine.groups.agent import Agent
-from pypmix.engine.groups.rules import FAILURES, TELLING, results_of, signed
-from pypmix.engine.python.client import Operation
+from pypmix.engine.groups.constructing import reacting
+from pypmix.engine.groups.foreign import support_of
+from pypmix.engine.groups.foreign.rules import TELLING, signed
+from pypmix.engine.groups.rules import FAILURES, results_of
+from pypmix.engine.python.client import Operation, timeout_of
 from pypmix.engine.python.clientside.events import events_of
 from pypmix.standard import statuses
 from pypmix.standard.errors import SUCCESSES, LostConnection, NotFound, PMIxError
@@ -26,11 +30,12 @@ from pypmix.standard.ops import (
     GroupUnwatch,
     GroupWatch,
 )
-from pypmix.wire.messages import Command
+from pypmix.wire.codec import Packer
+from pypmix.wire.messages import Command, request_layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from pypmix.engine.base import Done
@@ -38,7 +43,7 @@ if TYPE_CHECKING:
     from pypmix.engine.groups.addresses import Addresses
     from pypmix.engine.python.client import Call, Client, ClientTimer, Ended, JobValues, Start
     from pypmix.standard.ops import Connected, GroupResults, GroupState, Notification, Op
-    from pypmix.standard.types import Proc
+    from pypmix.standard.types import Info, Proc
 
     Formed = tuple[GroupResults | None, list[JobValues]]
 
@@ -47,6 +52,13 @@ PARTIAL: tuple[int, int, int] = (6, 0, 0)
 
 To clients of earlier ones that is how a construct fails.
 """
+
+
+SERVER_GRACE = 5
+"""Seconds beyond the caller's time limit after which a call is withdrawn if the server has not answered."""
+
+MAX_ANSWER = 65536
+"""The longest answer that is kept, in bytes."""
 
 
 class GroupPort:
@@ -62,10 +74,18 @@ class GroupPort:
         self._steps = Steps(self._fail)
         self.proc = client.proc
         self.server_release = client.release
-        self.adapts = client.adapts
+        support = self.support = support_of(client.adapts, client.release)
+        self.construct: Callable[[Call], None] = self.begin
+        self.destruct: Callable[[Call], None] = self.begin
+        if support.decides:
+            self.construct, self.destruct = self._ask_construct, self._ask_destruct
+        self._last_request: tuple[Sequence[object], tuple[bytes, Any, bytes]] = (), (b"", None, b"")
+        """The parts of the last request that the next one may share, and these packed."""
+        self.last_answer: tuple[bytes, Any] = b"", None
+        """The last answer to a construct, packed and read: that of the next group of the same procs equals it."""
         self.recorded = False
         self.fetch = client.store.lookup
-        self.agent = Agent(self, keeps=self.adapts)
+        self.agent = Agent(self, keeps=support.decides)
         self.addresses: Addresses = self.agent.addresses
         self.names = self.addresses.rules
         self.handlers.failed = self._steps.failed
@@ -102,7 +122,7 @@ class GroupPort:
 
     def translate(self, call: Call) -> bool:
         client, op = self._client, call.op
-        group = "" if self.adapts else self.addresses.whole(op)
+        group = self.addresses.whole(op)
         if group:
             self.begin(call, group)
             return False
@@ -172,11 +192,58 @@ class GroupPort:
     def later(self, seconds: float, call: Callable[[], None]) -> ClientTimer:
         return self._client.later(seconds, self._steps.later(call))
 
-    # Operations that the server carries out
+    # Operations that the server decides
+
+    def _ask_construct(self, call: Call) -> None:
+        op: Any = call.op
+        try:
+            self.agent.constructing.begin(op)
+        except PMIxError as error:
+            self._client.fail(call, error)
+            return
+        try:
+            self._request(call, Command.GROUP_CONSTRUCT, tuple(dict.fromkeys(op.procs)), reacting(op), {})
+        except PMIxError:
+            self.agent.constructing.drop(op)
+            raise
+
+    def _ask_destruct(self, call: Call) -> None:
+        op: Any = call.op
+        try:
+            members = self.agent.constructing.begin_destruct(op)
+        except PMIxError as error:
+            self._client.fail(call, error)
+            return
+        try:
+            self._request(call, Command.GROUP_DESTRUCT, (), op.directives, {"members": tuple(sorted(members))})
+        except PMIxError:
+            self.agent.constructing.end_destruct(op, statuses.ERROR)
+            raise
+
+    def _request(
+        self, call: Call, command: int, procs: tuple[Proc, ...], infos: tuple[Info, ...], more: dict[str, object]
+    ) -> None:
+        """Send a request that differs from the last one by the group's name alone, or pack it anew."""
+        client, op = self._client, call.op
+        shared = command, procs, infos, more
+        if shared != self._last_request[0]:
+            layout = request_layout(command, client.release)
+            parts = layout.around("group", client.buffer_type, client.rule, procs=procs, infos=infos, **more)
+            self._last_request = shared, parts
+        before, name, after = self._last_request[1]
+        packer = Packer(client.buffer_type, client.rule)
+        name.put(packer, getattr(op, "group", ""))
+        client.request(call, before + packer.bytes() + after)
+        limit = timeout_of(call.op) if infos else 0
+        if limit:
+            # The server keeps the time. It may be late on a busy machine.
+            client.limit(call, limit + SERVER_GRACE)
+
+    # Operations that the parts submit to the server
 
     def _construct(self, client: Client, call: Call, op: GroupConstruct) -> None:
         infos = op.directives
-        if client.release >= TELLING and not self.adapts:
+        if client.release >= TELLING:
             infos = tuple([signed(info, client.proc) for info in infos])
         client.request(call, client.encode(Command.GROUP_CONSTRUCT, group=op.group, procs=op.procs, infos=infos))
 
@@ -187,6 +254,11 @@ class GroupPort:
         client.request(call, client.encode(Command.GROUP_DESTRUCT, **fields))
 
 
+def _port(client: Client) -> GroupPort:
+    port: Any = client.groups
+    return port  # type: ignore[no-any-return]
+
+
 def _start(client: Client, call: Call, op: Op[Any]) -> None:
     if client.server is None:
         client.alone(call)
@@ -194,35 +266,69 @@ def _start(client: Client, call: Call, op: Op[Any]) -> None:
         client.grouped().begin(call)
 
 
+def _start_construct(client: Client, call: Call, op: Op[Any]) -> None:
+    if client.server is None:
+        client.alone(call)
+    else:
+        client.grouped().construct(call)
+
+
+def _start_destruct(client: Client, call: Call, op: Op[Any]) -> None:
+    if client.server is None:
+        client.alone(call)
+    else:
+        client.grouped().destruct(call)
+
+
 def _read_failure(client: Client, call: Call, payload: bytes) -> Ended:
+    if _port(client).support.answers_partially:
+        return client.read_missing(call, payload)
     status = client.status(payload)
-    tells = status == statuses.ERR_TIMEOUT or client.adapts
-    return client.read_missing(call, payload) if tells else (status, None)
+    return client.read_missing(call, payload) if status == statuses.ERR_TIMEOUT else (status, None)
 
 
 def _read_formed(client: Client, call: Call, payload: bytes) -> tuple[Ended, Formed]:
+    port = _port(client)
+    if payload == port.last_answer[0]:
+        last: tuple[Ended, Formed] = port.last_answer[1]
+        return last
     status = client.status(payload)
-    partial = status == statuses.ERR_PARTIAL_SUCCESS and client.adapts and client.release >= PARTIAL
+    partial = status == statuses.ERR_PARTIAL_SUCCESS and port.support.answers_partially and client.release >= PARTIAL
     if status not in SUCCESSES and not partial:
         return _read_failure(client, call, payload), (None, [])
     fields = client.decode(Command.GROUP_CONSTRUCT, payload)
     members, context_id, infos = fields.get("members") or (), fields["context_id"], fields.get("group_info", ())
     jobs = fields.get("objects")
     results = results_of(infos, partial, tuple(members), context_id)
-    return (status, None), (results, client.read_jobs(jobs) if jobs else [])
+    formed = (status, None), (results, client.read_jobs(jobs) if jobs else [])
+    if not jobs and len(payload) <= MAX_ANSWER:
+        port.last_answer = payload, formed
+    return formed
 
 
 def _constructed(client: Client, call: Call, op: GroupConstruct, reply: tuple[Ended, Formed]) -> None:
     failure, (results, jobs) = reply
+    port = _port(client)
+    # The parts of the groups take the end of their own requests themselves.
+    asked = call.inside is None and port.support.decides
     if results is None:
-        _destructed(client, call, op, failure)
-    else:
-        if jobs:
-            client.learn(jobs)
-        client.end(call, results)
+        if asked:
+            port.agent.constructing.drop(op)
+        _settle(client, call, op, failure)
+        return
+    if jobs:
+        client.learn(jobs)
+    client.end(call, port.agent.constructing.form(op, results) if asked else results)
 
 
-def _destructed(client: Client, call: Call, op: GroupConstruct | GroupDestruct, failure: Ended) -> None:
+def _destructed(client: Client, call: Call, op: GroupDestruct, failure: Ended) -> None:
+    port = _port(client)
+    if call.inside is None and port.support.decides:
+        port.agent.constructing.end_destruct(op, failure[0])
+    _settle(client, call, op, failure)
+
+
+def _settle(client: Client, call: Call, op: GroupConstruct | GroupDestruct, failure: Ended) -> None:
     status = failure[0]
     if status in SUCCESSES:
         client.end(call)
@@ -243,5 +349,5 @@ OPERATIONS: dict[type, Operation] = dict.fromkeys(
     ),
     Operation(_start),
 )
-OPERATIONS[GroupConstruct] = Operation(_start, _read_formed, _constructed)
-OPERATIONS[GroupDestruct] = Operation(_start, _read_failure, _destructed)
+OPERATIONS[GroupConstruct] = Operation(_start_construct, _read_formed, _constructed)
+OPERATIONS[GroupDestruct] = Operation(_start_destruct, _read_failure, _destructed)

@@ -374,14 +374,15 @@ class Construct(NodeMeaning):
     def take(self, result: object) -> int | None:
         """Read the host's answer: the group, or procs of other servers that have ended."""
         try:
-            returned_infos = returned(result, Info)
-            infos = tuple([info for info in returned_infos if info.key != COMMITTED])
+            returned_infos = returned(result, Info) if result else ()
+            infos = tuple([info for info in returned_infos if info.key != COMMITTED]) if returned_infos else ()
             stands = not (self.collective.membership.others and listed(infos, ABSENT)) or any(
                 info.key == keys.GROUP_MEMBERSHIP for info in infos
             )
             if stands:
                 self.outcome = self._as_before(infos) or self._outcome(infos)
-                self.take_committed(returned_infos, self.outcome.members)
+                if returned_infos:
+                    self.take_committed(returned_infos, self.outcome.members)
         except (TypeError, ValueError) as problem:
             self.server.host.log(f"the host answered construct of {self.name!r} with nonsense: {problem}")
             return statuses.ERROR
@@ -414,21 +415,21 @@ class Construct(NodeMeaning):
         self.ask()
 
     def _as_before(self, infos: tuple[Info, ...]) -> Outcome | None:
-        """Return the group if the host's answer equals its last answer except for the context id; None otherwise.
+        """Return the group if it is the last one of the plan except for the context id; None otherwise.
 
         Raises:
             ValueError: The context id is not valid.
         """
         plan = self.plan
-        if plan is None or plan.answer is None or len(infos) != 1 + plan.numbered or infos[0] is not plan.answer[0]:
+        if plan is None or not plan.answer or len(infos) != plan.numbered or self.collective.membership.others:
             return None
         number: int | None = None
         if plan.numbered:
-            if infos[1].key != keys.GROUP_CONTEXT_ID:
+            if infos[0].key != keys.GROUP_CONTEXT_ID:
                 return None
-            number = self._groups.number_in(infos[1])
+            number = self._groups.number_in(infos[0])
         self.as_asked = True
-        return Outcome(plan.answer[1], number, {}, self.leader)
+        return Outcome(plan.answer, number, {}, self.leader)
 
     def _outcome(self, infos: tuple[Info, ...]) -> Outcome:
         """Return the group from the host's answer; missing parts are added from the requests.
@@ -441,9 +442,8 @@ class Construct(NodeMeaning):
         absent = () if membership.others else (*self.gone_procs(), *self.lacking)
         members: tuple[Proc, ...] = ()
         if all(info.key != keys.GROUP_MEMBERSHIP for info in infos):
-            everyone = {*self.here, *membership.others} - {*absent}
-            members = placed(self._order, everyone)
-            members += tuple([each for each in self.added() if each not in everyone and not membership.others])
+            added = () if membership.others or (plan is not None and plan.plain) else self.added()
+            members = placed(self._order, {*self.here, *membership.others, *added} - {*absent})
         members, context_id, shared = self._groups.read(infos, self._shared, members)
         if absent and not self.alone:
             # Procs that have ended since are members on the other servers.
@@ -466,10 +466,10 @@ class Construct(NodeMeaning):
             self.flags |= {key for key in CONSTRUCT_FT if is_set(infos, key)}
         leader = leader if leader in inside else None
         partial = bool(absent) and keys.GROUP_OPTIONAL in self.flags
-        if plan is not None and infos and infos[0].key == keys.GROUP_MEMBERSHIP and not (leader or partial or shared):
-            self.as_asked = plan.answered(infos[0], members)
+        if plan is not None and not (leader or partial or shared):
+            self.as_asked = plan.answered(members)
             # Keep one tuple of members for all groups of the plan.
-            members = plan.answer[1] if self.as_asked and plan.answer is not None else members
+            members = plan.answer if self.as_asked else members
         return Outcome(members, context_id, shared, leader, partial, absent)
 
     def complete(self, status: int) -> None:

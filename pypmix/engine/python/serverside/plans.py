@@ -65,11 +65,12 @@ class Plan:
         others: The procs of other servers.
         version: The version of the store for which `members` and `others` hold.
         question: The procs, the directives and the order with which the host was asked about the last plain construct.
-        answer: The info of the membership in the host's answer to `question`, and the members in it.
+        answer: The members of the last group of this plan, if they are exactly the named procs; else empty.
     """
 
     __slots__ = (
         "_replies",
+        "_whole_replies",
         "adds_all",
         "answer",
         "given",
@@ -104,8 +105,10 @@ class Plan:
         self.others: frozenset[Proc] = frozenset()
         self.version = -1
         self.question: tuple[tuple[Proc, ...], tuple[Info, ...], tuple[Proc, ...]] | None = None
-        self.answer: tuple[Info, tuple[Proc, ...]] | None = None
+        self.answer: tuple[Proc, ...] = ()
         self._replies: dict[Form, tuple[bytes, Field, bytes]] = {}
+        self._whole_replies: dict[Form, bytes] = {}
+        """The replies without a context id."""
 
     def expand(self, store: Store) -> None:
         """Find the procs that the request names, unless they are known.
@@ -117,24 +120,32 @@ class Plan:
         if self.version != store.version:
             self.members, self.others = store.expand(self.named, remote=True)
             self.version = store.version
+            self.question, self.answer = None, ()
+            self._forget_replies()
 
-    def answered(self, membership: Info, members: tuple[Proc, ...]) -> bool:
-        """Keep the membership of a host's answer to a plain construct.
+    def answered(self, members: tuple[Proc, ...]) -> bool:
+        """Keep the members of a group of this plan.
 
         Returns:
-            True if the members are exactly the named procs; the answer is not kept otherwise.
+            True if the members are exactly the named procs; they are not kept otherwise.
         """
-        if self.answer is not None and self.answer[1] == members:
-            return True
+        if self.answer == members:
+            return bool(members)
         everyone = {*[process.proc for process in self.members], *self.others}
         if len(members) != len(everyone) or {*members} != everyone:
             return False
-        self.answer = membership, members
-        self._replies.clear()
+        self.answer = members
+        self._forget_replies()
         return True
+
+    def _forget_replies(self) -> None:
+        self._replies.clear()
+        self._whole_replies.clear()
 
     def reply(self, form: Form, members: tuple[Proc, ...], context_id: int | None) -> bytes:
         """Return the reply to a plain construct of procs of one nspace; `members` are the members in `answer`."""
+        if context_id is None and form in self._whole_replies:
+            return self._whole_replies[form]
         parts = self._replies.get(form)
         if parts is None:
             layout = reply_layout(Command.GROUP_CONSTRUCT, form[1])
@@ -142,7 +153,10 @@ class Plan:
         before, field, after = parts
         packer = Packer(*form)
         field.put(packer, context_id)
-        return before + packer.bytes() + after
+        reply = before + packer.bytes() + after
+        if context_id is None:
+            self._whole_replies[form] = reply
+        return reply
 
 
 class Plans:

@@ -4,7 +4,7 @@ Releases before 6.0 keep it under the group's context id: it is requested under 
 
 from __future__ import annotations
 
-from pypmix.engine.groups.rules import KEPT_ENDPOINT
+from pypmix.engine.groups.foreign.rules import KEPT_ENDPOINT
 from pypmix.engine.groups.talk import proc
 from pypmix.standard import codes
 from pypmix.standard.keys import GROUP_CONTEXT_ID, GROUP_ENDPT_DATA, GROUP_INFO, PROCID, TIMEOUT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.groups.rules import GATHERING, ORDERED
+from pypmix.engine.groups.foreign.rules import GATHERING, ORDERED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ procs that are informed. Later failures are handled by the members, with every s
 """
 
 
-def works(feature: str, server: Release, adapts: bool) -> bool:
+def works(feature: str, server: Release, own: bool) -> bool:
     """Return True if a feature of groups works.
 
     Args:
         feature: Its name.
         server: The server's release.
-        adapts: Whether the server is one of the Python engine.
+        own: Whether the server is one of the Python engine.
     """
     if feature not in FEATURES:
         return False
     first = FEATURES[feature]
-    return adapts or first is not None and server >= first
+    return own or first is not None and server >= first

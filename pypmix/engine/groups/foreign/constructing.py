@@ -1,0 +1,526 @@
+"""Constructs and destructs of groups on servers that do not decide them: each member makes up for what they lack.
+
+A construct is checked here, so that no server gets a request that makes it hang or crash. It gets the directives that
+the server's release needs (`rules`), and is submitted. When the server has answered, the sizes of jobs that were named
+as a whole are requested (`_complete`), then the members' infos if the answer lacks them (`collecting`), and `standing`
+adds the group. A destruct goes to the server as a destruct while its record of the group is right; once members have
+left or joined, the remaining members fence instead (`_gather`).
+
+Each process decides the effect of an end of a participant by itself: a fault-tolerant group continues without the
+participant, otherwise the server gets `LOSS_GRACE` seconds before the call is ended here. A call that ends here may
+continue at the server, which counts callers: its name stays in `_busy` until the server has answered.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pypmix.engine.collective.rules import DESTRUCT, is_ft
+from pypmix.engine.common import ignore
+from pypmix.engine.groups.constructing import Constructing
+from pypmix.engine.groups.foreign.collecting import SOON, collect, missing
+from pypmix.engine.groups.foreign.rules import FORGETTING, GATHERING, ORDERED, TELLING, directives_for, kept
+from pypmix.engine.groups.rules import busy, failure_of, is_gathered, ranks_of, timed_out, wants_context_id
+from pypmix.engine.groups.talk import DEPARTED, NEWS, SAYS, flag, found, listed, named, procs, text
+from pypmix.standard import codes, keys
+from pypmix.standard.errors import NotFound, NotSupported, PMIxError
+from pypmix.standard.ops import Fence, Get, GroupConstruct, GroupDestruct, GroupResults, NotifyEvent
+from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
+from pypmix.standard.ops.publishing import RANGE_CUSTOM
+from pypmix.standard.statuses import (
+    ERR_BAD_PARAM,
+    ERR_EXISTS,
+    ERR_LOST_CONNECTION,
+    ERR_PARTIAL_SUCCESS,
+    GROUP_CONSTRUCT_ABORT,
+    GROUP_LEFT,
+    TALK,
+)
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pypmix.engine.base import Done
+    from pypmix.engine.groups.addresses import Addresses
+    from pypmix.engine.groups.agent import Agent
+    from pypmix.engine.groups.port import Timer
+    from pypmix.standard.ops import Notification, Op
+
+GRACE = 0.5
+"""Seconds beyond the caller's timeout in which a server may report the timeout itself."""
+
+LOSS_GRACE = 2.0
+"""Seconds that a server without support for groups gets to end an operation that names an ended proc."""
+
+RECORDED = 0.02, 0.1, 0.3
+"""The delays of further destructs of a group that a library has not recorded yet: 6.x reports it too early."""
+
+LEAVE_GRACE = 1.0
+"""Seconds in which a member that the server reports as lost may turn out to have left the group."""
+
+IMMEDIATE = Info(keys.IMMEDIATE, Value(codes.BOOL, True))
+"""Makes a server that does not know a job answer so, instead of waiting for it."""
+
+_GOES_ON = flag(keys.GROUP_NOTIFY_TERMINATION)
+
+
+class _Call:
+    """A construct or destruct that this process has called, until it has ended here.
+
+    Attributes:
+        op: The caller's operation.
+        done: Called with the result; None afterwards.
+        named: The participants, as far as they are known.
+        timer: Ends the call at the caller's time limit.
+        loss_timer: Ends the call some time after a participant has ended.
+        lost: The participant that has ended.
+        leave_timer: Ends the call some time after the server has lost a participant.
+        leader: The group's leader, as far as it is known.
+        asked: The number of unanswered engine operations for this call.
+        fences: The fences among these operations.
+        gathered: Whether the members destruct by a fence.
+        tries: The delays of further tries, in seconds.
+        sizes: The sizes of jobs that this process has asked for.
+    """
+
+    def __init__(self, op: Any, done: Done[Any], named: tuple[Proc, ...]) -> None:
+        self.op = op
+        self.done: Done[Any] | None = done
+        self.named = named
+        self.timer: Timer | None = None
+        self.loss_timer: Timer | None = None
+        self.lost: Proc | None = None
+        self.leave_timer: Timer | None = None
+        self.leader: Proc | None = None
+        self.asked = 0
+        self.fences: list[Fence] = []
+        self.gathered = False
+        self.tries = list(RECORDED)
+        self.sizes: dict[Proc, Value] = {}
+
+
+class ForeignConstructing(Constructing):
+    """The constructs and destructs of one session, whose server decides little: `agent.constructing`."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self._busy: set[str] = set()
+        self._built: dict[str, tuple[Proc, ...]] = {}
+        """The groups of which the server has a record, with their members at that time."""
+        self._kept: set[str] = set()
+        """The names of former groups that the server cannot be made to forget."""
+
+    def lost(self, error: BaseException | None) -> None:
+        """The session has ended; operations of its engine end with it."""
+        for name in list(self._pending):
+            self._end(name, None, error or PMIxError("the session was closed while this was under way"))
+
+    # Construct
+
+    def construct(self, op: GroupConstruct, done: Done[GroupResults]) -> None:
+        """Carry out a `GroupConstruct`."""
+        name, port = op.group, self._port
+        given = ranks_of(port, self._agent.addresses.expand(op.procs))
+        self._free(name)
+        self._check(op, given)
+        call = self._begin(op, done, () if is_gathered(op) else given)
+        self._agent.standing.expected(name)
+        told = tuple(sorted(given))
+        directives = self._directives(op, given, told)
+        port.submit(op.replace(procs=told, directives=directives), partial(self._constructed, call))
+        for each in call.named:
+            if self._agent.standing.has_ended(each):
+                self._note_loss(name, each)
+
+    def _check(self, op: GroupConstruct, given: tuple[Proc, ...]) -> None:
+        """Refuse requests that no server can carry out, that some would never end, or that make libraries crash.
+
+        Raises:
+            PMIxError: There is such a group or nspace already, or the caller is not one of the procs.
+            NotSupported: The server cannot do it.
+        """
+        name, port = op.group, self._port
+        taken = self._agent.taken(name)
+        if taken:
+            raise PMIxError(taken, status=ERR_EXISTS, procs=given)
+        if name in self._kept:
+            raise PMIxError(
+                f"libpmix keeps the record of an earlier group {name!r}, which a member had left",
+                status=ERR_EXISTS,
+                procs=given,
+                hint="take another name",
+            )
+        if op.procs and port.proc not in given:
+            raise PMIxError("the caller is not one of the procs", status=ERR_BAD_PARAM, procs=given)
+        added = any(info.key == keys.GROUP_ADD_MEMBERS for info in op.directives)
+        if is_gathered(op) and port.server_release < GATHERING:
+            raise NotSupported("the server makes a group of its own for each leader", hint=_GATHER_HINT)
+        if added and not is_gathered(op):
+            raise NotSupported("the server does not wait for added members", hint=_GATHER_HINT)
+
+    def _directives(self, op: GroupConstruct, given: tuple[Proc, ...], told: tuple[Proc, ...]) -> tuple[Info, ...]:
+        port = self._port
+        directives = tuple([info for info in directives_for(op, port.server_release) if info.key != GROUP_LEADER_PROC])
+        if port.server_release < TELLING:
+            directives = kept(directives)
+        directives = tuple([_expanded(self._agent.addresses, info) for info in directives])
+        unknown = any(each.rank == RANK_WILDCARD for each in given)
+        ordered = (
+            not unknown
+            and given != told
+            and not any(info.key == keys.GROUP_FINAL_MEMBERSHIP_ORDER for info in directives)
+        )
+        if ordered and not is_gathered(op) and port.server_release >= ORDERED:
+            directives = (*directives, procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, given))
+        return directives
+
+    def _constructed(self, call: _Call, result: GroupResults | None, error: BaseException | None) -> None:
+        op = call.op
+        if call.done is None or error is not None or result is None:
+            self._busy.discard(op.group)
+            self._end(op.group, None, error, call)
+            return
+        jobs = [each for each in (*result.members, *call.named) if each.rank == RANK_WILDCARD]
+        self._complete(
+            call, result, [each for each in dict.fromkeys(jobs) if self._port.fetch(each, keys.JOB_SIZE) is None]
+        )
+
+    def _complete(self, call: _Call, result: GroupResults, unknown: list[Proc]) -> None:
+        """Request the data that the answer lacks, and form the group.
+
+        These are the sizes of jobs that were named as a whole, even by servers, and the members' infos, if the server
+        gives them only to procs that ask.
+        """
+        if unknown:
+            job = unknown.pop()
+
+            def measured(size: Value | None, _error: BaseException | None) -> None:
+                # Not all libraries keep it.
+                if size is not None and isinstance(size.data, int):
+                    call.sizes[job] = size
+                self._complete(call, result, unknown)
+
+            self._port.submit(Get(job, keys.JOB_SIZE, (IMMEDIATE, SOON)), measured)
+            return
+        call.named = ranks_of(self._port, call.named, call.sizes)
+        members = ranks_of(self._port, result.members, call.sizes)
+        lacking = missing(call.op, result)
+        if not lacking or result.context_id is None:
+            self._formed(call, result, members)
+            return
+
+        def collected(said: tuple[Info, ...]) -> None:
+            self._formed(call, result.replace(infos=(*result.infos, *said)), members)
+
+        collect(self._port, members or tuple(sorted(call.named)), lacking, result.context_id, collected)
+
+    def _formed(self, call: _Call, result: GroupResults, members: tuple[Proc, ...]) -> None:
+        op = call.op
+        self._busy.discard(op.group)
+        if call.done is None:
+            return
+        members = self._placed(call, members)
+        partial = result.partial or any(each not in members for each in call.named if each.rank != RANK_WILDCARD)
+        leader = call.leader or found(result.infos, GROUP_LEADER_PROC, Proc)
+        if leader is None:
+            # The server does not name the leader: take the caller's own directives.
+            leads = found(op.directives, keys.GROUP_LEADER, bool)
+            leader = self._port.proc if leads else found(op.directives, GROUP_LEADER_PROC, Proc)
+        # If it has ended in the meantime, an optional construct has continued without it.
+        leader = leader if leader in members else None
+        self._built[op.group] = members
+        formed = self._agent.standing.formed(
+            op.group,
+            members,
+            context_id=result.context_id if wants_context_id(op) else None,
+            leader=leader,
+            infos=tuple([info for info in result.infos if info.key != GROUP_LEADER_PROC]),
+            directives=op.directives,
+        )
+        if leader == self._port.proc:
+            self._agent.standing.tell_leader(op.group)
+        self._end(op.group, formed.replace(partial=True) if partial else formed)
+
+    def _placed(self, call: _Call, members: tuple[Proc, ...]) -> tuple[Proc, ...]:
+        """Return the members in their order: the order of the callers, if the server sorts them."""
+        wanted = call.named
+        # Releases before 4.2.4 return no members: they are the procs that were named.
+        members = members or tuple(sorted(wanted))
+        if members != tuple(sorted(members)):
+            # The server has decided, for all.
+            return members
+        final = listed(call.op.directives, keys.GROUP_FINAL_MEMBERSHIP_ORDER)
+        for order in (final, wanted):
+            if len(order) == len(members) and set(order) == set(members):
+                return order
+        return members
+
+    # Destruct
+
+    def destruct(self, op: GroupDestruct, done: Done[GroupResults]) -> None:
+        """Carry out a `GroupDestruct`."""
+        name, standing = op.group, self._agent.standing
+        state = standing.state(name)
+        if state is None:
+            raise NotFound(f"the caller is not in a group {name!r}")
+        self._free(name)
+        lost = standing.failed_members(name)
+        call = self._begin(op, done, (*state.members, *lost))
+        if lost and not self._goes_on(name, op):
+            # The answer is the same as for a member that ends after the call.
+            self._note_loss(name, lost[0])
+        elif state.epoch == 1 and self._built.get(name) == state.members:
+            directives = directives_for(op, self._port.server_release)
+            self._submit(call, op.replace(directives=directives), self._destructed)
+        else:
+            self._gather(call, state.members)
+
+    def _gather(self, call: _Call, members: tuple[Proc, ...]) -> None:
+        """Destruct by a fence of the present members: the server has no record of them, or it is out of date."""
+        call.named = members
+        call.gathered = True
+        members = tuple(sorted(members))
+        told = tuple([info for info in call.op.directives if info.key != keys.TIMEOUT])
+        self._submit(call, Fence(members, False, told), self._gathered)
+
+    def _submit(self, call: _Call, op: Op[Any], ended: Any) -> None:
+        def done(_result: object, error: BaseException | None) -> None:
+            call.asked -= 1
+            if isinstance(op, Fence):
+                call.fences.remove(op)
+            if not call.asked:
+                self._busy.discard(call.op.group)
+            ended(call, error)
+
+        call.asked += 1
+        if isinstance(op, Fence):
+            call.fences.append(op)
+        self._port.submit(op, done)
+
+    def _destructed(self, call: _Call, error: BaseException | None) -> None:
+        name = call.op.group
+        if isinstance(error, NotFound) and call.done is not None and call.tries:
+            self._busy.add(name)
+            self._port.later(call.tries.pop(0), lambda: self._again(call))
+            return
+        self._gathered(call, error)
+        if isinstance(error, NotFound):
+            self._gone(name)
+
+    def _again(self, call: _Call) -> None:
+        op = call.op
+        if call.done is None:
+            self._busy.discard(op.group)
+            return
+        directives = directives_for(op, self._port.server_release)
+        self._submit(call, op.replace(directives=directives), self._destructed)
+
+    def _gathered(self, call: _Call, error: BaseException | None) -> None:
+        if call.done is None or (error is not None and call.asked):
+            return
+        name = call.op.group
+        if getattr(error, "code", 0) == ERR_LOST_CONNECTION and call.leave_timer is None:
+            # The server may lose a member that leaves and ends before the event of its leaving arrives here.
+            self._busy.add(name)
+            lost = failure_of(ERR_PARTIAL_SUCCESS, name, call.named)
+            call.leave_timer = self._port.later(LEAVE_GRACE, lambda: self._lose(call, lost))
+            return
+        if error is None or getattr(error, "code", 0) == ERR_PARTIAL_SUCCESS:
+            self._dissolve(call, error)
+        else:
+            self._end(name, None, error)
+
+    def _lose(self, call: _Call, error: PMIxError) -> None:
+        """A participant has ended, and the server has not ended the operation in time."""
+        if isinstance(call.op, GroupDestruct) and call.done is not None:
+            self._dissolve(call, error)
+        else:
+            self._end(call.op.group, None, error, call)
+
+    def _dissolve(self, call: _Call, failure: BaseException | None) -> None:
+        """Finish a destruct that has ended the group: make host and server forget it as well.
+
+        Args:
+            call: The destruct.
+            failure: Its error, if a member was missing.
+        """
+        name, standing = call.op.group, self._agent.standing
+        if failure is None and not call.gathered:
+            # The server has forgotten it.
+            self._gone(name)
+            self._end(name, None, failure)
+            return
+        members, built = standing.members(name), self._built.get(name, ())
+        gone = [each for each in built if each not in members]
+        left = [each for each in gone if not standing.has_ended(each)]
+        self._gone(name)
+        kept = bool(built) and (self._port.recorded or self._port.server_release < FORGETTING)
+        # A destruct of the group that the server has not answered continues there, and keeps its name busy.
+        answered = call.asked == len(call.fences)
+        if not kept or left or not answered:
+            if kept and answered:
+                # A destruct would wait for the members that have left.
+                self._kept.add(name)
+            self._tell_host(name, members)
+            self._end(name, None, failure)
+            return
+
+        def forgotten(_result: object, error: BaseException | None) -> None:
+            self._busy.discard(name)
+            if error is not None:
+                self._kept.add(name)
+                self._tell_host(name, members)
+            self._end(name, None, failure, call)
+
+        def unanswered() -> None:
+            self._tell_host(name, members)
+            self._end(name, None, failure, call)
+
+        self._busy.add(name)
+        call.loss_timer = self._port.later(LOSS_GRACE, unanswered)
+        directives = directives_for(call.op, self._port.server_release)
+        self._port.submit(call.op.replace(directives=(*directives, _GOES_ON)), forgotten)
+
+    def _tell_host(self, name: str, members: tuple[Proc, ...]) -> None:
+        """Make a host that records groups forget one: it accepts from any member that all have left."""
+        infos = (
+            procs(keys.EVENT_CUSTOM_RANGE, (self._port.proc,)),
+            text(SAYS, NEWS),
+            text(keys.GROUP_ID, name),
+            procs(DEPARTED, members),
+            flag(keys.EVENT_DO_NOT_CACHE),
+        )
+        self._port.submit(NotifyEvent(TALK, RANGE_CUSTOM, infos), ignore)
+
+    def _gone(self, name: str) -> None:
+        self._built.pop(name, None)
+        self._agent.standing.gone(name)
+
+    # Common to both
+
+    def _free(self, name: str) -> None:
+        """Refuse to put a second operation on a group to the server.
+
+        Raises:
+            PMIxError: There is one still.
+        """
+        if name in self._busy:
+            raise busy(name)
+
+    def _begin(self, op: GroupConstruct | GroupDestruct, done: Done[GroupResults], named: tuple[Proc, ...]) -> _Call:
+        """Note an operation that is about to be put to the server."""
+        call = self._pending[op.group] = _Call(op, done, named)
+        self._busy.add(op.group)
+        if not self._listening:
+            self._listen()
+        limit = found(op.directives, keys.TIMEOUT, int) or 0
+        if limit > 0:
+            call.timer = self._port.later(limit + GRACE, lambda: self._expire(call, limit))
+        return call
+
+    def _expire(self, call: _Call, limit: int) -> None:
+        self._end(call.op.group, None, timed_out(limit, call.named), call)
+
+    def _end(
+        self, name: str, result: GroupResults | None, error: BaseException | None = None, only: _Call | None = None
+    ) -> None:
+        """Return the result to the caller; an operation that the server has not answered keeps its name busy."""
+        call = self._pending.get(name)
+        if call is None or call.done is None or (only is not None and call is not only):
+            return
+        del self._pending[name]
+        for timer in (call.timer, call.loss_timer, call.leave_timer):
+            if timer is not None:
+                timer.cancel()
+        # The next fence of the same procs, such as that of the next destruct, continues them.
+        for fence in call.fences:
+            call.asked -= 1
+            self._port.give_up(fence)
+        call.fences.clear()
+        if isinstance(call.op, GroupDestruct) and not call.asked:
+            self._busy.discard(name)
+        done, call.done = call.done, None
+        if error is not None and isinstance(call.op, GroupConstruct):
+            self._agent.standing.abandoned(name)
+        done(result, error)
+
+    # Events in the meantime
+
+    def _listen(self) -> None:
+        self._listening = True
+        agent, port = self._agent, self._port
+        self.expects_leaders()
+        port.watch(GROUP_CONSTRUCT_ABORT, self._aborted)
+        port.watch(GROUP_LEFT, self._departed)
+        agent.screen(GROUP_LEFT, self._departed_late)
+        agent.standing.follow(self._ended)
+
+    def _leads(self, event: Notification) -> None:
+        leader, call = found(event.infos, keys.GROUP_LEADER, Proc), self._pending.get(named(event))
+        if leader is not None and call is not None:
+            call.leader = leader
+
+    def _aborted(self, event: Notification) -> None:
+        """A participant aborts a construct, and the server cannot do that itself."""
+        name = named(event)
+        call = self._pending.get(name)
+        if call is not None and isinstance(call.op, GroupConstruct) and (not call.named or event.source in call.named):
+            self._end(name, None, failure_of(GROUP_CONSTRUCT_ABORT, name, (event.source,)))
+
+    def _departed(self, event: Notification) -> None:
+        """A member has left while others are destructing: continue without it."""
+        name = named(event)
+        call = self._pending.get(name)
+        if call is not None and isinstance(call.op, GroupDestruct):
+            self._go_on(call, event.source)
+
+    def _departed_late(self, event: Notification) -> bool:
+        """Take note that a member had left before it ended; the membership no longer changes."""
+        if self._agent.standing.has_ended(event.source):
+            self._departed(event)
+        return True
+
+    def _ended(self, ended: Proc) -> None:
+        for name, call in list(self._pending.items()):
+            if ended in call.named:
+                if isinstance(call.op, GroupDestruct) and self._goes_on(name, call.op):
+                    self._go_on(call, ended)
+                else:
+                    self._note_loss(name, ended)
+
+    def _goes_on(self, name: str, op: GroupDestruct) -> bool:
+        """Return True if a destruct continues without members that end."""
+        return self._agent.standing.goes_on(name) or is_ft(DESTRUCT, op.directives)
+
+    def _go_on(self, call: _Call, without: Proc) -> None:
+        living = tuple([each for each in call.named if each != without])
+        if living == call.named:
+            return
+        if call.lost == without and call.loss_timer is not None:
+            call.loss_timer.cancel()
+            call.loss_timer = None
+        if call.leave_timer is not None:
+            call.leave_timer.cancel()
+            call.leave_timer = None
+        self._gather(call, living)
+
+    def _note_loss(self, name: str, ended: Proc) -> None:
+        """A participant has ended; it may have called before, so the server gets some time to end the operation."""
+        call = self._pending[name]
+        if call.loss_timer is None:
+            status = GROUP_CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else ERR_PARTIAL_SUCCESS
+            error = failure_of(status, name, (ended,))
+            error.missing = frozenset((ended,))
+            call.lost = ended
+            call.loss_timer = self._port.later(LOSS_GRACE, lambda: self._lose(call, error))
+
+
+def _expanded(addresses: Addresses, info: Info) -> Info:
+    if info.key not in (keys.GROUP_ADD_MEMBERS, keys.GROUP_FINAL_MEMBERSHIP_ORDER):
+        return info
+    return procs(info.key, addresses.expand(listed((info,), info.key)))
+
+
+_GATHER_HINT = "name all procs in the call of each of them"
