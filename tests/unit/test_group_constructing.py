@@ -116,6 +116,16 @@ def test_what_cannot_be_is_refused(op: Any, status: int) -> None:
     assert not port.asked
 
 
+def test_a_library_gets_no_request_that_a_server_of_ours_would_refuse() -> None:
+    """libpmix 5.0 crashes after such an answer."""
+    port = Port(adapts=True)
+    assert failed(port.start(GroupConstruct("job", (A, B))), PMIxError, statuses.ERR_EXISTS)
+    assert failed(port.start(GroupConstruct("h", (B, C))), PMIxError, statuses.ERR_BAD_PARAM)
+    assert not port.asked
+    port.start(GroupConstruct("h", (B, Proc("job", RANK_WILDCARD))))
+    assert port.answer(GroupResults((B, A, C, D))).procs == (B, A, C, D)
+
+
 @pytest.mark.parametrize(
     ("release", "op", "fine"),
     [

@@ -147,10 +147,12 @@ class Agent:
             name: The name.
             joins: Whether an accepted invitation to a group of this name counts.
         """
+        return f"there is a nspace {name!r} already" if self.is_job(name) else self.uses(name, joins=joins)
+
+    def is_job(self, name: str) -> bool:
+        """Return True if this process knows a job of a name."""
         whole = Proc.unchecked(name, RANK_WILDCARD)
-        if name == self.port.proc.nspace or self.port.fetch(whole, keys.JOB_SIZE) is not None:
-            return f"there is a nspace {name!r} already"
-        return self.uses(name, joins=joins)
+        return name == self.port.proc.nspace or self.port.fetch(whole, keys.JOB_SIZE) is not None
 
     def uses(self, name: str, *, joins: bool = True) -> str:
         """Return in words for which group this process uses a name already; an empty string if for none."""

@@ -115,7 +115,12 @@ class Constructing:
     # Construct
 
     def construct(self, op: GroupConstruct, done: Done[GroupResults]) -> None:
-        """Carry out a `GroupConstruct`."""
+        """Carry out a `GroupConstruct` by a library, which gets no request that the server would refuse.
+
+        libpmix 5.0 crashes after it was refused the name of a job.
+        """
+        if self._agent.is_job(op.group):
+            raise PMIxError(f"there is a nspace {op.group!r} already", status=ERR_EXISTS, procs=op.procs)
         self.begin(op)
         limit = found(op.directives, keys.TIMEOUT, int) or 0
         expired = False
@@ -138,7 +143,7 @@ class Constructing:
             elif op.group in self._pending:
                 done(self.form(op, result), None)
 
-        self._port.submit(GroupConstruct(op.group, tuple(dict.fromkeys(op.procs)), reacting(op)), answered)
+        self._port.submit(GroupConstruct(op.group, ranks_of(self._port, op.procs), reacting(op)), answered)
 
     def begin(self, op: GroupConstruct) -> None:
         """Prepare a construct, whose request is sent next.

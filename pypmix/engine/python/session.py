@@ -112,9 +112,8 @@ class Session:
         groups = self._machine.groups
         if groups is None:
             return None
-        found: list[GroupState | None] = []
-        groups.enter(lambda: found.append(groups.state(name)))
-        return found[0]
+        state: GroupState | None = self._machine.read(groups.state, name)
+        return state
 
     def fileno(self) -> int:
         return -1 if self._connection is None else self._connection.fileno()

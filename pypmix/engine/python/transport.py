@@ -42,6 +42,7 @@ from pypmix.engine.common import has_libpmix, owned, sleep_for
 from pypmix.engine.faults import struck
 from pypmix.engine.peeruid import check_server
 from pypmix.engine.python.client import ENGINE
+from pypmix.standard._typing import TypeVar
 from pypmix.standard.errors import NotInitialized, Unreachable, WouldDeadlock
 from pypmix.standard.ops import Put
 from pypmix.standard.types import decimal
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from pypmix.engine.python.client import Call, Client
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Value
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 CHUNK = 65536
 
@@ -235,6 +239,7 @@ class Connection:
         self._send = sock.send
         self._machine = machine
         machine.enter = self.enter
+        machine.read = self.read
         # Reentrant, so that a signal handler that runs inside gets an error instead of a deadlock.
         self.lock: Any = _thread.RLock()
         self._inside = owned(self.lock)
@@ -359,6 +364,13 @@ class Connection:
             self._settle()
             self._arrange()
         self._deliver()
+
+    def read(self, function: Callable[[A], R], argument: A) -> R:
+        """Call a function that reads the machine and has no effect."""
+        if os.getpid() != self._pid:
+            raise self._not_ours()
+        with self.lock:
+            return function(argument)
 
     def poll(self) -> None:
         """See `ClientSession.poll`."""
