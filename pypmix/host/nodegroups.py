@@ -38,7 +38,8 @@ OPEN = frozenset((keys.GROUP_BOOTSTRAP, ADDED))
 SHARED = TOLD | {keys.GROUP_JOB_INFO, keys.PROC_INFO_ARRAY}
 """The keys of the infos that the members share."""
 
-ORDERS = keys.GROUP_FINAL_MEMBERSHIP_ORDER, GROUP_ORDER
+FINAL_ORDER = keys.GROUP_FINAL_MEMBERSHIP_ORDER
+ORDERS = frozenset((FINAL_ORDER, GROUP_ORDER))
 """The directives that give the order of the members; without them the order of the callers counts."""
 
 LOST = frozenset((statuses.ERR_LOST_CONNECTION, statuses.ERR_PARTIAL_SUCCESS))
@@ -159,9 +160,9 @@ class NodeGroups:
         members, absent = called, self._absent(called) if self._gone or self._former else frozenset()
         if (absent or status in LOST) and not rules.is_ft(rules.CONSTRUCT, infos):
             raise _failure(ABORT, rules.CONSTRUCT, absent)
-        order = next((order for key in ORDERS if key in given and (order := procs_in(infos, key))), called)
+        order = called if ORDERS.isdisjoint(given) else (procs_in(infos, FINAL_ORDER) or procs_in(infos, GROUP_ORDER))
         if absent or order != called:
-            members = rules.placed(self._expand(order), [proc for proc in called if proc not in absent])
+            members = rules.placed(self._expand(order or called), [proc for proc in called if proc not in absent])
         if not members:
             raise _failure(ABORT, rules.CONSTRUCT, absent)
         self._record.add(op.group, members)
@@ -170,7 +171,7 @@ class NodeGroups:
             array = DataArray(codes.PROC, members)
             self._membership = Info.unchecked(MEMBERSHIP, Value.unchecked(codes.DATA_ARRAY, array), 0)
         result = [self._membership]
-        if ASSIGN_CONTEXT_ID in given and is_set(infos, ASSIGN_CONTEXT_ID):
+        if given.get(ASSIGN_CONTEXT_ID, False) is not False and is_set(infos, ASSIGN_CONTEXT_ID):
             result.append(Info.unchecked(CONTEXT_ID, Value.unchecked(codes.SIZE, self._host.next_context_id()), 0))
         return (*result, *[info for info in infos if info[0] in SHARED])
 

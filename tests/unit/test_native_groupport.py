@@ -97,6 +97,16 @@ def test_the_library_destructs_its_groups(session: Session) -> None:
     assert session.port.state("g") is None
 
 
+def test_the_library_destructs_a_group_that_a_part_has_constructed_for_itself(session: Session) -> None:
+    """Such as that of an inviter alone, which brings a context id."""
+    outcome: list[Any] = []
+    session.port.submit(GroupDestruct("pypmix:1"), lambda result, error: outcome.append((result, error)))
+    ((op, done),) = session.library
+    assert op == GroupDestruct("pypmix:1")
+    done(None, None)
+    assert outcome == [(None, None)]
+
+
 def test_a_group_that_the_library_has_forgotten_is_destructed_by_a_fence(session: Session) -> None:
     session.built()
     outcome = session.run(GroupDestruct("g", (attrs.TIMEOUT(5),)))

@@ -13,7 +13,7 @@ from pypmix.engine.faults import Steps
 from pypmix.engine.groups.addresses import check_fence
 from pypmix.engine.groups.agent import Agent
 from pypmix.engine.groups.foreign import support_of
-from pypmix.engine.groups.talk import DESTRUCTS, text
+from pypmix.engine.groups.talk import DESTRUCTS, keep, text
 from pypmix.standard import keys, ops
 from pypmix.standard.errors import LostConnection, NotFound, PMIxError
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from pypmix.engine.native.events import Topic as Events
     from pypmix.standard.ops import GroupState, Notification, Op, RegisterEventHandler
     from pypmix.standard.types import Value
+
+
+MAX_CONSTRUCTED = 4096
+"""The most groups that the library is known to have constructed; others are destructed by a fence."""
 
 
 class Timer:
@@ -214,12 +218,16 @@ class GroupPort:
     def _note(self, op: Any, ended: Done[Any], result: Any, error: BaseException | None) -> None:
         """Record the group that the library has constructed."""
         if error is None and type(op) is ops.GroupConstruct:
-            self._constructed[op.group] = result.members
+            keep(self._constructed, op.group, result.members, MAX_CONSTRUCTED)
         ended(result, error)
 
     def _destruct(self, op: Any, ended: Done[Any]) -> None:
         """Destruct a group in the library, or by a fence if the library does not know it."""
         group = self.agent.standing.group(op.group)
+        if group is None:
+            # A part of the groups has constructed it for itself.
+            self._put(op, ended)
+            return
         members = group.membership.members
 
         def fence() -> None:

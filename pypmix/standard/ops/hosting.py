@@ -108,7 +108,7 @@ class GroupUpcall(HostOp[tuple[Info, ...]]):
 
     The result of a construct is `attrs.GROUP_MEMBERSHIP` with all members in the order of their group ranks,
     `attrs.GROUP_CONTEXT_ID` if it was requested (`attrs.GROUP_ASSIGN_CONTEXT_ID`), and the members' group info and
-    endpoint data.
+    endpoint data. Without a membership, a server of the Python engine decides on the members itself.
 
     A server of the Python engine adds directives for hosts that support them (`GROUP_ABSENT` and the next ones). Such a
     host answers a construct of several servers with `GROUP_ABSENT` and without a membership if members have exited and

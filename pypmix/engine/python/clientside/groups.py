@@ -79,8 +79,8 @@ class GroupPort:
         self.destruct: Callable[[Call], None] = self.begin
         if support.decides:
             self.construct, self.destruct = self._ask_construct, self._ask_destruct
-        self._last_request: tuple[Sequence[object], tuple[bytes, Any, bytes]] = (), (b"", None, b"")
-        """The parts of the last request that the next one may share, and these packed."""
+        self._last_requests: dict[int, tuple[Sequence[object], tuple[bytes, Any, bytes]]] = {}
+        """By command, the fields of the last request but for the group's name, and these packed."""
         self.last_answer: tuple[bytes, Any] = b"", None
         """The last answer to a construct, packed and read: that of the next group of the same procs equals it."""
         self.recorded = False
@@ -203,7 +203,7 @@ class GroupPort:
             return
         try:
             self._request(call, Command.GROUP_CONSTRUCT, tuple(dict.fromkeys(op.procs)), reacting(op), {})
-        except PMIxError:
+        except BaseException:
             self.agent.constructing.drop(op)
             raise
 
@@ -216,7 +216,7 @@ class GroupPort:
             return
         try:
             self._request(call, Command.GROUP_DESTRUCT, (), op.directives, {"members": tuple(sorted(members))})
-        except PMIxError:
+        except BaseException:
             self.agent.constructing.end_destruct(op, statuses.ERROR)
             raise
 
@@ -225,16 +225,16 @@ class GroupPort:
     ) -> None:
         """Send a request that differs from the last one by the group's name alone, or pack it anew."""
         client, op = self._client, call.op
-        shared = command, procs, infos, more
-        if shared != self._last_request[0]:
+        last, shared = self._last_requests.get(command), (procs, infos, more)
+        if last is None or last[0] != shared:
             layout = request_layout(command, client.release)
             parts = layout.around("group", client.buffer_type, client.rule, procs=procs, infos=infos, **more)
-            self._last_request = shared, parts
-        before, name, after = self._last_request[1]
+            last = self._last_requests[command] = shared, parts
+        before, name, after = last[1]
         packer = Packer(client.buffer_type, client.rule)
         name.put(packer, getattr(op, "group", ""))
         client.request(call, before + packer.bytes() + after)
-        limit = timeout_of(call.op) if infos else 0
+        limit = timeout_of(op) if infos else 0
         if limit:
             # The server keeps the time. It may be late on a busy machine.
             client.limit(call, limit + SERVER_GRACE)
@@ -262,22 +262,14 @@ def _port(client: Client) -> GroupPort:
 def _start(client: Client, call: Call, op: Op[Any]) -> None:
     if client.server is None:
         client.alone(call)
+        return
+    groups = client.grouped()
+    if type(op) is GroupConstruct:
+        groups.construct(call)
+    elif type(op) is GroupDestruct:
+        groups.destruct(call)
     else:
-        client.grouped().begin(call)
-
-
-def _start_construct(client: Client, call: Call, op: Op[Any]) -> None:
-    if client.server is None:
-        client.alone(call)
-    else:
-        client.grouped().construct(call)
-
-
-def _start_destruct(client: Client, call: Call, op: Op[Any]) -> None:
-    if client.server is None:
-        client.alone(call)
-    else:
-        client.grouped().destruct(call)
+        groups.begin(call)
 
 
 def _read_failure(client: Client, call: Call, payload: bytes) -> Ended:
@@ -349,5 +341,5 @@ OPERATIONS: dict[type, Operation] = dict.fromkeys(
     ),
     Operation(_start),
 )
-OPERATIONS[GroupConstruct] = Operation(_start_construct, _read_formed, _constructed)
-OPERATIONS[GroupDestruct] = Operation(_start_destruct, _read_failure, _destructed)
+OPERATIONS[GroupConstruct] = Operation(_start, _read_formed, _constructed)
+OPERATIONS[GroupDestruct] = Operation(_start, _read_failure, _destructed)
