@@ -64,7 +64,7 @@ class ServerEvents:
 
     def notify(self, notification: Notification) -> None:
         """Call the handlers for an event, one after the other."""
-        self._enter(lambda: self._handlers.raised(notification, False))
+        self._enter(lambda: self._handlers.start_chain(notification, False))
 
     def close(self) -> None:
         """End the chains; no handler is called for later events."""

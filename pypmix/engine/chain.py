@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Notification, RegisterEventHandler
     from pypmix.standard.types import Proc
 
-    Over = Callable[[int, tuple[Info, ...]], None]
+    Completion = Callable[[int, tuple[Info, ...]], None]
     Conclusion = Callable[[Notification, int, tuple[Info, ...]], None]
     Effect = Callable[[Callable[[Any], object], Any], object]
 
@@ -43,15 +43,15 @@ def _at_once(function: Callable[[Any], object], argument: Any) -> None:
     function(argument)
 
 
-def _both(
-    notification: Notification, conclusion: Conclusion, over: Over | None, guarded: Callable[..., object]
-) -> Over:
-    def ended(status: int, results: tuple[Info, ...]) -> None:
-        if over is not None:
-            over(status, results)
+def _combine(
+    notification: Notification, conclusion: Conclusion, completion: Completion | None, guarded: Callable[..., object]
+) -> Completion:
+    def complete(status: int, results: tuple[Info, ...]) -> None:
+        if completion is not None:
+            completion(status, results)
         guarded(conclusion, notification, status, results)
 
-    return ended
+    return complete
 
 
 class Handler:
@@ -109,19 +109,19 @@ class Handler:
 class _Chain:
     """The chain of one event."""
 
-    __slots__ = ("left", "notification", "over", "results", "status")
+    __slots__ = ("completion", "notification", "remaining", "results", "status")
 
     def __init__(
         self,
         notification: Notification,
         handlers: list[Handler],
         results: tuple[Info, ...] = (),
-        over: Over | None = None,
+        completion: Completion | None = None,
     ) -> None:
         self.notification = notification
-        self.left = deque(handlers)
+        self.remaining = deque(handlers)
         self.results = results
-        self.over = over
+        self.completion = completion
         self.status = statuses.EVENT_NO_ACTION_TAKEN
 
 
@@ -160,7 +160,7 @@ class Delivery:
             self._answer = int(status), results
             return
         try:
-            self._handlers.enter(lambda: self._handlers.answered(self, int(status), results))
+            self._handlers.enter(lambda: self._handlers.continue_chain(self, int(status), results))
         except WouldDeadlock:
             self._open.append(True)
             raise
@@ -322,12 +322,12 @@ class Handlers:
         place = handler.place
         if place == keys.EVENT_HDLR_FIRST:
             if self._first is not None:
-                raise _taken("first", self._first)
+                raise _occupied_place("first", self._first)
             self._first = handler
             return
         if place == keys.EVENT_HDLR_LAST:
             if self._last is not None:
-                raise _taken("last", self._last)
+                raise _occupied_place("last", self._last)
             self._last = handler
             return
         row = self._rows[handler.category]
@@ -339,17 +339,17 @@ class Handlers:
             at = tail
         elif place == keys.EVENT_HDLR_FIRST_IN_CATEGORY:
             if head:
-                raise _taken("first in its category", row[0])
+                raise _occupied_place("first in its category", row[0])
             at = 0
         elif place == keys.EVENT_HDLR_LAST_IN_CATEGORY:
             if tail < len(row):
-                raise _taken("last in its category", row[-1])
+                raise _occupied_place("last in its category", row[-1])
             at = len(row)
         else:
-            at = self._beside(handler, row, head, tail, anchor)
+            at = self._position_beside_named(handler, row, head, tail, anchor)
         row.insert(at, handler)
 
-    def _beside(self, handler: Handler, row: list[Handler], head: int, tail: int, anchor: str) -> int:
+    def _position_beside_named(self, handler: Handler, row: list[Handler], head: int, tail: int, anchor: str) -> int:
         """Return the position for a handler that is to come before or after a named one."""
         everyone = [self._first, *[other for each in self._rows for other in each], self._last]
         other = next((each for each in everyone if each is not None and each.name == anchor), None)
@@ -385,12 +385,12 @@ class Handlers:
 
     # Events
 
-    def raised(
+    def start_chain(
         self,
         notification: Notification,
         keep: bool,
         results: tuple[Info, ...] = (),
-        over: Over | None = None,
+        completion: Completion | None = None,
         effect: Effect = _at_once,
     ) -> bool:
         """Start the chain of an event; return True if there is a handler for it.
@@ -399,31 +399,31 @@ class Handlers:
             notification: The event.
             keep: Whether to keep an event without a handler for later handlers.
             results: The results of earlier handlers elsewhere.
-            over: Called once in the exclusive section when the chain has ended, with the status of its last handler
-                and all results.
+            completion: Called once in the exclusive section when the chain has ended, with the status of its last
+                handler and all results.
             effect: Calls the one C function that makes the event take effect. An exception of a signal handler before
                 it leaves no trace, and `recover` completes the work after it.
         """
         screen = self._screens.get(notification.code)
         if screen is not None and self._guarded(screen, notification) is False:
-            if over is not None:
-                over(statuses.EVENT_NO_ACTION_TAKEN, results)
+            if completion is not None:
+                completion(statuses.EVENT_NO_ACTION_TAKEN, results)
             return False
         for watcher in list(self._watchers.get(notification.code, ())):
             self._guarded(watcher, notification)
         conclusion = self._conclusions.get(notification.code)
         if conclusion is not None:
-            over = _both(notification, conclusion, over, self._guarded)
+            completion = _combine(notification, conclusion, completion, self._guarded)
         everyone = [self._first, *[handler for row in self._rows for handler in row], self._last]
         chain = [handler for handler in everyone if handler is not None and self._matches(handler, notification)]
         chain = [handler for handler in chain if handler.active]
         if chain:
-            self._start(_Chain(notification, chain, results, over), effect)
+            self._start(_Chain(notification, chain, results, completion), effect)
             return True
         if keep and not is_set(notification.infos, keys.EVENT_DO_NOT_CACHE):
             effect(self._kept.append, notification)
-        if over is not None:
-            over(statuses.EVENT_NO_ACTION_TAKEN, results)
+        if completion is not None:
+            completion(statuses.EVENT_NO_ACTION_TAKEN, results)
         return False
 
     def _guarded(self, function: Callable[..., Any], *arguments: object) -> Any:
@@ -435,14 +435,14 @@ class Handlers:
             self.failed(error)
             return None
 
-    def answered(self, delivery: Delivery, status: int, results: tuple[Info, ...]) -> None:
+    def continue_chain(self, delivery: Delivery, status: int, results: tuple[Info, ...]) -> None:
         """Continue a chain after an answer that was given after the handler had returned."""
-        following = self._after(delivery, status, results)
+        following = self._advance(delivery, status, results)
         if following is not None:
             self._call(self._hand_over, following)
 
     def recover(self) -> None:
-        """Complete the work of `raised` after an exception of a signal handler."""
+        """Complete the work of `start_chain` after an exception of a signal handler."""
         for _, argument in list(self._calls):
             if isinstance(argument, Delivery):
                 self._spend(argument.handler)
@@ -484,12 +484,12 @@ class Handlers:
         return delivery
 
     def _reach(self, chain: _Chain) -> Delivery | None:
-        while chain.left:
-            handler = chain.left.popleft()
+        while chain.remaining:
+            handler = chain.remaining.popleft()
             if not handler.gone:
                 return Delivery(self, chain, handler)
-        if chain.over is not None:
-            chain.over(chain.status, chain.results)
+        if chain.completion is not None:
+            chain.completion(chain.status, chain.results)
         return None
 
     def _spend(self, handler: Handler) -> None:
@@ -497,13 +497,13 @@ class Handlers:
         if handler.oneshot and not handler.gone:
             self._drop(handler)
 
-    def _after(self, delivery: Delivery, status: int, results: tuple[Info, ...]) -> Delivery | None:
+    def _advance(self, delivery: Delivery, status: int, results: tuple[Info, ...]) -> Delivery | None:
         chain = delivery.chain
         name = delivery.handler.name or NAMELESS
         chain.results += (Info.unchecked(name, Value.unchecked(codes.STATUS, status), 0), *results)
         chain.status = status
         if status == statuses.EVENT_ACTION_COMPLETE:
-            chain.left.clear()
+            chain.remaining.clear()
         return self._next(chain)
 
     def _hand_over(self, delivery: Delivery) -> None:
@@ -517,7 +517,7 @@ class Handlers:
             answer = current.hand_over()
             if answer is None:
                 return
-            self.enter(lambda current=current, answer=answer: following.append(self._after(current, *answer)))  # type: ignore[misc]
+            self.enter(lambda current=current, answer=answer: following.append(self._advance(current, *answer)))  # type: ignore[misc]
 
     # Matching
 
@@ -554,7 +554,7 @@ def _concerns(procs: tuple[Proc, ...] | None, infos: tuple[Info, ...]) -> bool:
     return affected is None or any(is_among(proc, procs) for proc in affected)
 
 
-def _taken(place: str, other: Handler) -> PMIxError:
+def _occupied_place(place: str, other: Handler) -> PMIxError:
     name = f" ({other.name!r})" if other.name else ""
     return PMIxError(
         f"another event handler{name} is {place} already",

@@ -23,11 +23,11 @@ TIMED_OUT = "timed out before all processes arrived"
 """The text for a collective whose time is over."""
 
 
-def meant(key: str, known: Iterable[str]) -> str:
+def suggest_key(key: str, known_keys: Iterable[str]) -> str:
     """Return a hint for a key that was not found: the most similar known key, or some known keys."""
     import difflib
 
-    names = sorted({name for name in known if not name.startswith("pmix.")})
+    names = sorted({name for name in known_keys if not name.startswith("pmix.")})
     close = difflib.get_close_matches(key, names, 1)
     if close:
         return f"did you mean {close[0]!r}?"

@@ -78,7 +78,7 @@ class Steps:
         """Handle an error in a step without an operation, such as the handling of an event."""
         self._fail(None, fault("a step of the groups", error))
 
-    def ended(self, done: Done[object]) -> Done[object]:
+    def make_callback(self, done: Done[object]) -> Done[object]:
         """Return a callback for the end of an operation that is a part of the present one."""
         whose = self._whose
         return lambda result, error: self.begin(whose, done, result, error)

@@ -83,7 +83,7 @@ def unclear() -> int:
         return 65534
 
 
-def is_own(uid: int) -> bool:
+def is_current_user(uid: int) -> bool:
     """Return True if this is the user of this process, and can be no other: see `unclear`."""
     return uid == os.geteuid() and uid != unclear()
 
@@ -212,7 +212,7 @@ class Owners:
             return UNKNOWN_USER
         return UNKNOWN_USER if uid == self._unclear else uid
 
-    def _ask(self, family: int, place: tuple[str, int], other: tuple[str, int], wanted: int) -> int:
+    def _ask(self, family: int, place: tuple[str, int], other: tuple[str, int], expected_state: int) -> int:
         """Return the owner of the socket in a state that is connected from one address to another."""
         netlink = self._netlink
         if netlink is None:
@@ -246,20 +246,20 @@ class Owners:
         length, kind, _, _, _ = _HEADER.unpack_from(data)
         if kind != SOCK_DIAG_BY_FAMILY or not _HEADER.size + _REPLY.size <= length <= len(data):
             return UNKNOWN_USER
-        found, state, _, _, at, there, beyond, device, _, _, _, _, _, uid, inode = _REPLY.unpack_from(
+        reply_family, state, _, _, at, there, beyond, device, _, _, _, _, _, uid, inode = _REPLY.unpack_from(
             data, _HEADER.size
         )
-        if wanted == LISTENING:
+        if expected_state == LISTENING:
             # The socket may listen on all addresses.
             same = at[:2] == ports[:2]
         else:
-            same = at == ports and _address(found, there) == source and _address(found, beyond) == target
+            same = at == ports and _address(reply_family, there) == source and _address(reply_family, beyond) == target
         # A closed socket remains for a while without an owner: the kernel then reports root.
-        sure = same and state == wanted and inode and not device and uid != self._unclear
+        sure = same and state == expected_state and inode and not device and uid != self._unclear
         return uid if sure else UNKNOWN_USER
 
 
-def has_ended(connection: _socket.socket) -> bool:
+def has_closed(connection: _socket.socket) -> bool:
     """Return True if the other end of an accepted TCP connection has closed it."""
     try:
         return connection.getsockopt(_socket.IPPROTO_TCP, _socket.TCP_INFO, 1)[0] != ESTABLISHED
@@ -268,13 +268,13 @@ def has_ended(connection: _socket.socket) -> bool:
 
 
 def check_server(
-    server: _socket.socket | tuple[str, int], where: str, owners: Collection[int], allowed: str = ""
+    server: _socket.socket | tuple[str, int], address: str, owners: Collection[int], allowed: str = ""
 ) -> None:
     """Check that a server belongs to this user, to root, or to another allowed user.
 
     Args:
         server: A connection to it, or the host and the port before the connection.
-        where: Its address, for a person.
+        address: Its address, for a person.
         owners: Further users that it may belong to.
         allowed: The value of `PYPMIX_SERVER_OWNER`.
 
@@ -283,24 +283,24 @@ def check_server(
     """
     if allowed == ANYBODY:
         return
-    asked = Owners(tcp=isinstance(server, tuple) or server.family != _socket.AF_UNIX)
+    lookup = Owners(tcp=isinstance(server, tuple) or server.family != _socket.AF_UNIX)
     try:
-        uid = asked.listener(*server) if isinstance(server, tuple) else asked.server(server)
-        why = asked.trouble or asked.doubt
+        uid = lookup.listener(*server) if isinstance(server, tuple) else lookup.server(server)
+        why = lookup.trouble or lookup.doubt
     finally:
-        asked.close()
+        lookup.close()
     if uid != UNKNOWN_USER:
         if uid in (0, os.geteuid()) or uid in owners or str(uid) in allowed.replace(" ", "").split(","):
             return
         raise Unreachable(
-            f"the server at {where} belongs to user {uid}, and this process to user {os.geteuid()}",
+            f"the server at {address} belongs to user {uid}, and this process to user {os.geteuid()}",
             operation="open",
             engine="python",
             hint="has another server taken the address of yours? "
             f"if that user's server is the right one, set {OWNER}={uid}",
         )
     raise Unreachable(
-        f"the kernel does not tell whose server is at {where}" + (f": {why}" if why else ""),
+        f"the kernel does not tell whose server is at {address}" + (f": {why}" if why else ""),
         operation="open",
         engine="python",
         hint=f"if you know that it is the right server, for example on another machine, set {OWNER}={ANYBODY}",

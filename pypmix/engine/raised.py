@@ -14,33 +14,33 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Info
 
 
-class Raised:
+class RaisedEvents:
     """The events that this process has raised itself, with the number of expected deliveries of each."""
 
     # libpmix delivers some of them again to handlers that are registered later, whether they were handled or not.
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Hashable, list[int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, list[int]] = OrderedDict()
 
     def add(self, op: NotifyEvent) -> None:
         name = self._name(op.code, op.infos)
         if name is not None:
-            self._known.setdefault(name, [0, 0])[0] += 1
-            self._known[name][1] = op.range
-            self._known.move_to_end(name)
-            if len(self._known) > MAX_KEPT:
-                self._known.popitem(last=False)
+            self._entries.setdefault(name, [0, 0])[0] += 1
+            self._entries[name][1] = op.range
+            self._entries.move_to_end(name)
+            if len(self._entries) > MAX_KEPT:
+                self._entries.popitem(last=False)
 
-    def heard(self, code: int, infos: tuple[Info, ...]) -> tuple[bool, int | None]:
+    def match_delivery(self, code: int, infos: tuple[Info, ...]) -> tuple[bool, int | None]:
         """Return whether an event is new, and its range if it was raised here."""
-        known = self._known.get(self._name(code, infos))
-        if known is None:
+        entry = self._entries.get(self._name(code, infos))
+        if entry is None:
             return True, None
-        if not known[0]:
+        if not entry[0]:
             # A repeated delivery must not count against a later event of the same kind.
-            return False, known[1]
-        known[0] -= 1
-        return True, known[1]
+            return False, entry[1]
+        entry[0] -= 1
+        return True, entry[1]
 
     @staticmethod
     def _name(code: int, infos: tuple[Info, ...]) -> Hashable:

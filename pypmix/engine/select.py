@@ -160,14 +160,14 @@ def choose(engine: str | None = None, env: Mapping[str, str] | None = None) -> C
     return Choice("native", f"{found.library.path} is of the server's generation {wanted}", found)
 
 
-def _find(env: Mapping[str, str], wanted: str | None) -> Found | str:
+def _find(env: Mapping[str, str], generation_name: str | None) -> Found | str:
     from pypmix.engine import native
 
     if native.missing:
         return native.missing
     from pypmix.engine.native.library import find_library
 
-    return find_library(env, wanted)
+    return find_library(env, generation_name)
 
 
 def _native(env: Mapping[str, str]) -> Choice:

@@ -101,18 +101,18 @@ def error(why: str = LACKS["query"]) -> NotSupported:
     return NotSupported(f"Slurm's PMIx plugin {why}", hint=HINT)
 
 
-def fence_procs(own: Proc, procs: tuple[Proc, ...], fetch: Callable[[Proc, str], Value | None]) -> tuple[Proc, ...]:
+def fence_procs(caller: Proc, procs: tuple[Proc, ...], fetch: Callable[[Proc, str], Value | None]) -> tuple[Proc, ...]:
     """Return the procs to name in a fence: the nspace of a job in place of a list of all its procs.
 
     Args:
-        own: The caller.
+        caller: The caller.
         procs: The procs that it has named.
         fetch: Returns the value of a proc under a key, if this process has it.
 
     Raises:
         NotSupported: The procs are a part of the job on several nodes, for which the fence would never complete.
     """
-    nspace = own[0]
+    nspace = caller[0]
     if any(proc[0] != nspace for proc in procs):
         return procs
     everybody = Proc.unchecked(nspace, RANK_WILDCARD)
@@ -121,7 +121,7 @@ def fence_procs(own: Proc, procs: tuple[Proc, ...], fetch: Callable[[Proc, str],
     if RANK_WILDCARD in ranks or (size is not None and len(ranks) == size[1]):
         return (everybody,)
     here = {int(rank) for rank in str(peers[1]).split(",") if rank.isdecimal()} if peers is not None else set()
-    if ranks <= {own[1], *here}:
+    if ranks <= {caller[1], *here}:
         return procs
     raise NotSupported(
         "Slurm's PMIx plugin never ends a fence of some of a job's procs that are on several nodes",

@@ -165,7 +165,7 @@ def test_a_fault_in_a_timer_and_at_the_end_leaves_the_rest_alone(logged):
     committed(wire)
     wire.machine.at_loss += [broken, lambda: ended.append("loss")]
     pending = wire.start(Fence())
-    wire.machine.lost("gone")
+    wire.machine.handle_disconnect("gone")
     assert isinstance(pending.outcome[1], LostConnection) and ended == ["timer", "loss"] and logged() == 1
 
 
@@ -196,7 +196,7 @@ def test_a_fault_of_the_groups_ends_an_operation_on_groups(monkeypatch, logged, 
     elif step == "a timer":
         wire.machine.tick(wire.now + 2)
     elif step == "an event":
-        held[0].handlers.raised(ops.Notification(-7, PEER, 0, ()), False)
+        held[0].handlers.start_chain(ops.Notification(-7, PEER, 0, ()), False)
     is_ours(call.outcome[1], op)
     assert logged() == 1
     committed(wire)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pypmix.engine import peeruid
-from pypmix.engine.peeruid import UNKNOWN_USER, Owners, has_ended
+from pypmix.engine.peeruid import UNKNOWN_USER, Owners, has_closed
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.python.serverside import handshakes
 from pypmix.engine.python.session import local_socket
@@ -274,10 +274,10 @@ def test_the_owner_of_a_connection_is_known(host):
     there, _ = listener.accept()
     try:
         assert owners.uid(there) == os.getuid()
-        assert not has_ended(there)
+        assert not has_closed(there)
         here.close()
         host.until(lambda: owners.uid(there) == UNKNOWN_USER)
-        assert has_ended(there)
+        assert has_closed(there)
     finally:
         owners.close()
         for each in (here, there, listener):

@@ -76,5 +76,5 @@ def test_a_topic_may_come_while_the_others_are_told(monkeypatch: pytest.MonkeyPa
     world = World()
     server = world.server
     monkeypatch.setattr(server.events, "disconnected", lambda _peer: server.groups)
-    Client(world).connect().link.owner.lost()
+    Client(world).connect().link.owner.handle_disconnect()
     assert server.topics == [server.events, server.groups]

@@ -162,7 +162,7 @@ class Life:
         self.request(client, Command.FINALIZE, "finalize")
         self.world.advance(0)
         self.leave(proc)
-        client.link.owner.lost()
+        client.link.owner.handle_disconnect()
 
     def do_die(self, proc, client, number):
         if number % 2:

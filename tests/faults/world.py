@@ -53,7 +53,7 @@ HELD = (
     forwarding._Cache,
     forwarding._Pull,
     forwarding._Feed,
-    asking._Asked,
+    asking._PendingRequest,
     constructs.Construct,
     grouprecords._Invitation,
     serverdata.Group,

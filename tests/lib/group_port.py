@@ -95,7 +95,7 @@ class Port:
             timer.call()
 
     def hear(self, code: int, source: Proc, *infos: Info) -> None:
-        self.handlers.raised(Notification(code, source, None, infos), False)
+        self.handlers.start_chain(Notification(code, source, None, infos), False)
 
     def built(self, *members: Proc, directives: tuple[Info, ...] = ()) -> None:
         """Construct `g`."""

@@ -368,7 +368,7 @@ class Process:
             return
         if event.code in self._told:
             self.world.log.append(f"{self.world.now:.3f} {self.proc.rank} < {_shown(event, ())}")
-            self.handlers.raised(event, True)
+            self.handlers.start_chain(event, True)
         elif not is_set(event.infos, keys.EVENT_DO_NOT_CACHE):
             self._cached.append(event)
 
@@ -376,7 +376,7 @@ class Process:
         if isinstance(op, NotifyEvent):
             targets = listed(op.infos, keys.EVENT_CUSTOM_RANGE)
             if op.range != RANGE_CUSTOM or is_among(self.proc, targets):
-                self.handlers.raised(Notification(int(op.code), self.proc, int(op.range), op.infos), False)
+                self.handlers.start_chain(Notification(int(op.code), self.proc, int(op.range), op.infos), False)
             if op.range == RANGE_PROC_LOCAL:
                 done(None, None)
                 return

@@ -31,7 +31,7 @@ class Owner:
     def drained(self):
         self.emptied.set()
 
-    def lost(self, reason=""):
+    def handle_disconnect(self, reason=""):
         self.reason = reason
         self.ended.set()
 

@@ -57,7 +57,7 @@ class Link:
     def uid(self):
         return self.user
 
-    def ended(self):
+    def is_closed(self):
         return self.closed
 
     def send(self, data):
@@ -175,7 +175,7 @@ class Client:
         self.link.closed = True
         self.asked.clear()
         if owner is not None:
-            owner.lost()
+            owner.handle_disconnect()
 
 
 class World:

@@ -79,7 +79,7 @@ class Link:
     def uid(self):
         return self.user
 
-    def ended(self):
+    def is_closed(self):
         return self.left
 
 
@@ -212,7 +212,7 @@ def test_a_connection_that_ends_while_it_waits_is_forgotten(server, clock):
         server.handshakes.admission.refused(0)
     server.opened(link := Link(0))
     link.owner.received(b"\0" * 16)
-    link.owner.lost()
+    link.owner.handle_disconnect()
     clock.pass_to(clock.now() + 5)
     assert not server.handshakes.incomplete and not link.sent
 

@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 from lib.fake_server import NSPACE, job
-from pypmix.engine.python.datastore import APP_KEYS, LEVEL_OF, NODE_KEYS, SESSION_KEYS, DataStore, Wanted
+from pypmix.engine.python.datastore import APP_KEYS, LEVEL_OF, NODE_KEYS, SESSION_KEYS, DataStore, GetDirectives
 from pypmix.standard import attrs, codes, keys
 from pypmix.standard.attr import Attr
 from pypmix.standard.errors import RemoteProtocolError
@@ -43,7 +43,7 @@ def store(request: pytest.FixtureRequest) -> DataStore:
 
 
 def found(store: DataStore, proc: Proc, key: str, *directives: Info) -> object:
-    value = store.find(proc, key, Wanted(directives))
+    value = store.find(proc, key, GetDirectives(directives))
     return None if value is None else value.data
 
 
@@ -112,9 +112,9 @@ def test_values_of_the_own_node_app_and_session_may_come_among_those_of_the_job(
 
 def test_a_node_without_values_has_the_number_by_which_it_is_asked_for_and_no_other(store: DataStore) -> None:
     assert found(store, ALL, "pmix.nodeid", attrs.NODE_INFO(True), attrs.NODEID(7)) == 7
-    assert store.find(ALL, "pmix.nodeid", Wanted((attrs.NODE_INFO(True), attrs.HOSTNAME("n7")))) is None
+    assert store.find(ALL, "pmix.nodeid", GetDirectives((attrs.NODE_INFO(True), attrs.HOSTNAME("n7")))) is None
     assert found(store, ALL, "pmix.hname", attrs.NODE_INFO(True), attrs.HOSTNAME("n7")) == "n7"
-    assert store.find(ALL, "pmix.hname", Wanted((attrs.NODE_INFO(True), attrs.NODEID(7)))) is None
+    assert store.find(ALL, "pmix.hname", GetDirectives((attrs.NODE_INFO(True), attrs.NODEID(7)))) is None
 
 
 def test_application_values(store: DataStore) -> None:
@@ -288,7 +288,7 @@ def test_the_list_of_older_servers_becomes_nodes() -> None:
     ],
 )
 def test_flags_are_read_as_natives_read_them(value: Value, truth: bool) -> None:
-    assert Wanted((Info("pmix.optional", value),)).optional is truth
+    assert GetDirectives((Info("pmix.optional", value),)).optional is truth
 
 
 def test_the_release_as_a_number(store: DataStore) -> None:
@@ -308,7 +308,9 @@ def test_compressed_values_are_inflated_when_they_are_read_and_not_before() -> N
         store.add(peer, [("text", compressed(b"some text\0")), *[(f"k{n}", compressed(bomb)) for n in range(4)]])
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
-        assert store.lookup(peer, "text") == store.find(peer, "text", Wanted()) == Value(codes.STRING, "some text")
+        assert (
+            store.lookup(peer, "text") == store.find(peer, "text", GetDirectives()) == Value(codes.STRING, "some text")
+        )
         assert tracemalloc.get_traced_memory()[1] - before < 1 << 20
     finally:
         tracemalloc.stop()

@@ -84,7 +84,7 @@ class Process:
         return made
 
     def raised(self, code: int, *infos: Info, source: Proc = PEER, range: int | None = None, keep: bool = True) -> None:
-        self.handlers.raised(Notification(code, source, range, infos), keep)
+        self.handlers.start_chain(Notification(code, source, range, infos), keep)
 
     def labels(self, code: int, *infos: Info, source: Proc = PEER) -> list[str]:
         """Raise an event and return who was called."""
@@ -530,7 +530,7 @@ def test_threads_do_not_change_the_order() -> None:
     for thread in threads:
         thread.start()
     for code in range(number):
-        enter(lambda code=code: handlers.raised(Notification(code, PEER), True))  # type: ignore[misc]
+        enter(lambda code=code: handlers.start_chain(Notification(code, PEER), True))  # type: ignore[misc]
     stop.set()
     for thread in threads:
         thread.join(20)

@@ -237,7 +237,7 @@ def test_nothing_comes_after_a_deregistration(capfd):
     assert not side.client.waiting()
     assert not side.client.at_loss
     assert capfd.readouterr() == ("", "")
-    side.client.lost("gone")
+    side.client.handle_disconnect("gone")
     side.tell()
     assert not side.ends
 
@@ -248,7 +248,7 @@ def test_a_pull_that_is_refused_leaves_nothing():
     side.take(side.sent()[0][0], encode_status(1, statuses.ERR_NOT_SUPPORTED))
     assert isinstance(call.outcome[1], NotSupported)
     assert not side.client.waiting()
-    side.client.lost("gone")
+    side.client.handle_disconnect("gone")
     side.tell()
     assert not side.ends
 
@@ -274,7 +274,8 @@ def test_only_known_pulls_are_taken_back():
 
 
 @pytest.mark.parametrize(
-    ("how", "kind"), [(lambda client: client.lost("gone"), LostConnection), (lambda client: client.close(), None)]
+    ("how", "kind"),
+    [(lambda client: client.handle_disconnect("gone"), LostConnection), (lambda client: client.close(), None)],
 )
 def test_whoever_pulls_is_told_of_the_end(how, kind):
     side = Side()
@@ -336,7 +337,7 @@ def test_input_waits_while_the_server_wants_none(by_status):
     assert later[0].outcome == (None, None)
     side.control(True)
     held = side.start(ops.IOFPush((OTHER,), b"4"))
-    side.client.lost("gone")
+    side.client.handle_disconnect("gone")
     assert [type(call.outcome[1]) for call in (later[1], held)] == [LostConnection] * 2
 
 

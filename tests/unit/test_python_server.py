@@ -321,8 +321,8 @@ def test_the_end_of_a_connection_is_taken_in_once(world):
     for client in (first, second):
         assert client.status(client.ask(Command.FINALIZE)) == SUCCESS
         owner = client.link.owner
-        owner.lost()
-        owner.lost()
+        owner.handle_disconnect()
+        owner.handle_disconnect()
     assert not world.logged
 
 

@@ -29,7 +29,7 @@ def no_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_unix_sockets")
 def test_without_unix_sockets_tcp_is_left() -> None:
     assert transport.connect_local("/nowhere") is None
-    assert serversession._beside("/tmp", 1) == (None, "")
+    assert serversession._open_local_listener("/tmp", 1) == (None, "")
 
 
 @pytest.mark.parametrize("nspace", ["a;b", "a:b", "a/b", "a@b", "a\udce9b", "n" * 200])

@@ -559,7 +559,7 @@ def test_without_a_server(op, command, fields, told, result):
 def test_a_lost_server_ends_it(op, command, fields, told, result):
     client = machine()
     call = client.start(op, None, 0.0)
-    client.lost("it died")
+    client.handle_disconnect("it died")
     assert type(call.outcome[1]) is LostConnection
 
 

@@ -214,7 +214,7 @@ class Admitting:
         self._taking_in = None
         if news:
             update = Notification(statuses.GROUP_MEMBERSHIP_UPDATE, self._me, RANGE_PROC_LOCAL, infos)
-            self._port.handlers.raised(update, False)
+            self._port.handlers.start_chain(update, False)
         if not self._is_under_way(admission):
             return
         if not self._is_in(group, admission):

@@ -327,7 +327,7 @@ class Elections:
                 infos = text(keys.GROUP_ID, election.name), proc(keys.EVENT_AFFECTED_PROC, election.failed)
                 self._raising = True
                 try:
-                    self._port.handlers.raised(
+                    self._port.handlers.start_chain(
                         Notification(statuses.GROUP_LEADER_FAILED, self._me, RANGE_PROC_LOCAL, infos), False
                     )
                 finally:
@@ -421,7 +421,7 @@ class Elections:
 
         def known(_result: object, error: BaseException | None) -> None:
             if self._under_way.get(election.key) is election and not isinstance(error, _OVER):
-                self._port.handlers.raised(Notification(mine.code, self._me, mine.range, mine.infos), True)
+                self._port.handlers.start_chain(Notification(mine.code, self._me, mine.range, mine.infos), True)
                 self._finish(election, outcome, States.CHOOSES)
 
         others = tuple([each for each in election.order if each != self._me])

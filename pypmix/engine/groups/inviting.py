@@ -499,7 +499,9 @@ class Inviting:
         invitation.judged.add((statuses.GROUP_INVITE_FAILED, proc))
         self._answer(invitation, GroupAnswer(FAILED, proc, reason))
         infos = (text(keys.GROUP_ID, invitation.name), _affected(proc), text(REASON, reason))
-        self._port.handlers.raised(Notification(statuses.GROUP_INVITE_FAILED, self._me, RANGE_PROC_LOCAL, infos), False)
+        self._port.handlers.start_chain(
+            Notification(statuses.GROUP_INVITE_FAILED, self._me, RANGE_PROC_LOCAL, infos), False
+        )
 
     def _answer(self, invitation: Invitation, answer: GroupAnswer) -> None:
         if invitation.answers is not None:

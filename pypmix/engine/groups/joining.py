@@ -398,7 +398,7 @@ class Joining:
                     self._port.submit(say(UNANSWERED, record.name, (event.source,), self._stamp(record)), ignore)
                 return
         infos = tuple([info for info in event.infos if info.key not in (SAYS, keys.EVENT_DO_NOT_CACHE)])
-        self._port.handlers.raised(Notification(statuses.GROUP_INVITED, event.source, event.range, infos), True)
+        self._port.handlers.start_chain(Notification(statuses.GROUP_INVITED, event.source, event.range, infos), True)
 
     def _in_range(self, event: Notification) -> tuple[Proc, ...]:
         """Return the leader and the procs it has invited, as far as the range of its event names them."""
@@ -494,7 +494,7 @@ class Joining:
         others = [each for each in record.members if each != failed]
         if not others:
             infos = text(keys.GROUP_ID, record.name), proc(keys.EVENT_AFFECTED_PROC, failed)
-            self._port.handlers.raised(
+            self._port.handlers.start_chain(
                 Notification(statuses.GROUP_LEADER_FAILED, self._me, RANGE_PROC_LOCAL, infos), False
             )
             self._end_with(record, statuses.GROUP_LEADER_FAILED, f"its leader {failed} has failed")
@@ -537,7 +537,7 @@ class Joining:
                 infos = (text(keys.GROUP_ID, record.name), *self._stamp(record), text(REASON, why))
                 aborted = Notification(statuses.GROUP_CONSTRUCT_ABORT, self._me, RANGE_PROC_LOCAL, infos)
                 self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
-                self._port.handlers.raised(aborted, False)
+                self._port.handlers.start_chain(aborted, False)
             else:
                 why = f"its leader, {name_proc(record.leader, self._me.nspace)}, has failed, and no proc wanted to lead"
                 self._end_with(record, statuses.GROUP_LEADER_FAILED, why)

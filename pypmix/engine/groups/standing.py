@@ -291,7 +291,7 @@ class Standing:
         """Another member reports that a proc has left; the handlers get the event as if the proc had raised it."""
         if member in group.membership and life >= group.membership.life(member):
             infos = text(keys.GROUP_ID, group.name), proc(keys.EVENT_AFFECTED_PROC, member), size(LIFE, life)
-            self._port.handlers.raised(Notification(statuses.GROUP_LEFT, member, RANGE_PROC_LOCAL, infos), False)
+            self._port.handlers.start_chain(Notification(statuses.GROUP_LEFT, member, RANGE_PROC_LOCAL, infos), False)
         else:
             group.membership.remove(member, life)
 
@@ -624,7 +624,7 @@ class Standing:
                 proc(keys.EVENT_AFFECTED_PROC, failed),
                 flag(keys.EVENT_NON_DEFAULT),
             )
-            self._port.handlers.raised(
+            self._port.handlers.start_chain(
                 Notification(statuses.GROUP_MEMBER_FAILED, self._me, RANGE_PROC_LOCAL, infos), True
             )
         if led and self._groups.get(group.name) is group:

@@ -16,7 +16,7 @@ from pypmix.engine.native.asking import Asking, Row
 from pypmix.engine.native.connection import NO_LIMIT, arguments
 from pypmix.engine.native.quirks import ANSWERED_TWICE, EVENTS_OF_THE_LIBRARY, RAISED_ANYWHERE, SHIFTED
 from pypmix.engine.native.structs import get_proc
-from pypmix.engine.raised import Raised
+from pypmix.engine.raised import RaisedEvents
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
 from pypmix.standard.ops.events import DIRECTIVES, OWN_CLIENTS, RANGE_PROC_LOCAL, is_among, procs_in
@@ -73,7 +73,7 @@ class Topic(Asking):
     def __init__(self, session: Connection) -> None:
         super().__init__(session)
         self._interests: dict[int | None, _Interest] = {}
-        self._raised = Raised()
+        self._raised = RaisedEvents()
         nspace, _, rank = session.server.partition(" ")[0].rpartition(".")
         self._server = Proc.unchecked(nspace, RANK_UNDEF if (number := decimal(rank)) is None else number)
         self._inbox = inbox = session.inbox
@@ -222,7 +222,7 @@ class Topic(Asking):
         infos = tuple([info for info in inbox.infos(message.infos) if info[0] != keys.INTERNAL_NOTIFY])
         results = inbox.infos(message.results)
         if source == self.session.proc:
-            news, span = self._raised.heard(code, infos)
+            news, span = self._raised.match_delivery(code, infos)
         try:
             targets = procs_in(infos, keys.EVENT_CUSTOM_RANGE)
         except TypeError:
@@ -236,12 +236,12 @@ class Topic(Asking):
                 status = statuses.EVENT_NO_ACTION_TAKEN
             inbox.answer(message, status, handed_on[len(results) :])
 
-        self.handlers.raised(Notification(code, source, span, infos), True, results, over)
+        self.handlers.start_chain(Notification(code, source, span, infos), True, results, over)
 
     def _ended(self, error: BaseException | None) -> None:
         if error is not None:
             infos = (Info.unchecked(keys.EVENT_AFFECTED_PROC, Value.unchecked(codes.PROC, self._server), 0),)
-            self.handlers.raised(
+            self.handlers.start_chain(
                 Notification(statuses.ERR_LOST_CONNECTION, self._server, RANGE_PROC_LOCAL, infos), False
             )
         self.handlers.end(error)

@@ -195,7 +195,7 @@ class GroupPort:
         self._events.unwatch(code, watcher)
 
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
-        done = self.steps.ended(done)
+        done = self.steps.make_callback(done)
 
         def ended(result: Any, error: BaseException | None) -> None:
             self._inbox.within(lambda: done(result, error))

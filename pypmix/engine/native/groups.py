@@ -75,7 +75,7 @@ class Topic(Asking):
     def put(self, op: GroupConstruct | GroupDestruct, done: Done[Any]) -> None:
         """Start a construct or a destruct in the library; under the inbox's lock."""
         if isinstance(op, GroupConstruct) and self.port.support.decides and self.session.release < UNSORTED:
-            ended = self.port.steps.ended(lambda result, error: self._complete(op, result, error, done))
+            ended = self.port.steps.make_callback(lambda result, error: self._complete(op, result, error, done))
             super().submit(op, ended)
         else:
             super().submit(op, done)

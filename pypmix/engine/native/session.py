@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from time import monotonic
 
-from pypmix.engine.common import SLURM, TIMED_OUT, meant
+from pypmix.engine.common import SLURM, TIMED_OUT, suggest_key
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.connection import MAYBE_LOST, NO_LIMIT, PENDING, Connection
 from pypmix.engine.native.library import open_library, same_environment, usage
@@ -707,12 +707,12 @@ class NativeSession(Connection):
             what = f"{key!r} was not found"
             if not key.startswith(ops.RESERVED_PREFIX):
                 fence = "has the proc put and committed it, and has there been a fence with collect=True?"
-                hint = "; ".join(filter(None, (meant(key, self._names), fence)))
+                hint = "; ".join(filter(None, (suggest_key(key, self._names), fence)))
         elif status == statuses.ERR_EXISTS_OUTSIDE_SCOPE:
             what = f"{key!r} was put with another scope"
         elif status == statuses.ERR_TIMEOUT:
             what = f"{key!r} did not come in time"
-            hint = meant(key, self._names) or "has the proc put and committed it?"
+            hint = suggest_key(key, self._names) or "has the proc put and committed it?"
         return self.failed("get", status, what, (proc,), hint)
 
     def _fence_error(self, op: ops.Fence, status: int) -> PMIxError:

@@ -168,37 +168,41 @@ def aim(directives: tuple[Info, ...]) -> Aim:
     return Aim(systems=tuple(dict.fromkeys(systems)), system_only=only, others=tuple(others), **found)
 
 
-def candidates(wanted: Aim, env: Mapping[str, str]) -> list[Contact]:
+def candidates(target: Aim, env: Mapping[str, str]) -> list[Contact]:
     """Return the servers that the directives allow, best first; empty if none is found.
 
     Raises:
         Unreachable: A file or URI that names the server cannot be read or is not valid.
     """
-    if wanted.file:
-        return [_read(wanted.file)]
-    if wanted.uri.startswith("file:"):
-        return [_read(wanted.uri.removeprefix("file:"))]
-    if wanted.uri:
-        return [_known(_parsed(wanted.uri), wanted, env)]
-    names = host_names(wanted.host)
-    if wanted.pid:
-        return search(folders(wanted, env), [f"pmix.{host}.tool.{wanted.pid}" for host in names])
-    if wanted.nspace:
-        return search(folders(wanted, env), [f"pmix.{host}.tool.{wanted.nspace}" for host in names])
-    found: list[Contact] = []
-    for system in wanted.systems:
+    if target.file:
+        return [_read(target.file)]
+    if target.uri.startswith("file:"):
+        return [_read(target.uri.removeprefix("file:"))]
+    if target.uri:
+        return [_complete_contact(_parsed(target.uri), target, env)]
+    names = host_names(target.host)
+    if target.pid:
+        return search(folders(target, env), [f"pmix.{host}.tool.{target.pid}" for host in names])
+    if target.nspace:
+        return search(folders(target, env), [f"pmix.{host}.tool.{target.nspace}" for host in names])
+    contacts: list[Contact] = []
+    for system in target.systems:
         for host in names:
-            found += _system(os.path.join(_system_folder(wanted, env), f"{system}.{host}"))
-    if wanted.system_only:
-        return found
-    return found + _given(wanted, env) + search(folders(wanted, env), [f"pmix.{host}.tool" for host in names], True)
+            contacts += _system(os.path.join(_system_folder(target, env), f"{system}.{host}"))
+    if target.system_only:
+        return contacts
+    return (
+        contacts
+        + _environment_contacts(target, env)
+        + search(folders(target, env), [f"pmix.{host}.tool" for host in names], True)
+    )
 
 
-def folders(wanted: Aim, env: Mapping[str, str]) -> list[str]:
+def folders(target: Aim, env: Mapping[str, str]) -> list[str]:
     """Return where to look for rendezvous files; the folders below are looked at as well."""
-    if wanted.tmpdir:
-        return [wanted.tmpdir]
-    return [folder for folder in (env.get("PMIX_SERVER_TMPDIR"), _system_folder(wanted, env)) if folder]
+    if target.tmpdir:
+        return [target.tmpdir]
+    return [folder for folder in (env.get("PMIX_SERVER_TMPDIR"), _system_folder(target, env)) if folder]
 
 
 def launched_by(env: Mapping[str, str]) -> Contact | None:
@@ -231,20 +235,20 @@ def identity(env: Mapping[str, str]) -> Proc:
         ) from None
 
 
-def _given(wanted: Aim, env: Mapping[str, str]) -> list[Contact]:
+def _environment_contacts(target: Aim, env: Mapping[str, str]) -> list[Contact]:
     """Return the servers that the environment names."""
-    found: list[Contact] = []
+    contacts: list[Contact] = []
     if env.get(LAUNCHER_URI):
-        found.append(_known(_parsed(env[LAUNCHER_URI]), wanted, env))
+        contacts.append(_complete_contact(_parsed(env[LAUNCHER_URI]), target, env))
     for name in LAUNCHER_FILES:
         if env.get(name) and os.path.exists(env[name]):
-            found.append(_read(env[name]))
+            contacts.append(_read(env[name]))
     own = launched_by(env)
-    return [*found, own] if own is not None else found
+    return [*contacts, own] if own is not None else contacts
 
 
-def _system_folder(wanted: Aim, env: Mapping[str, str]) -> str:
-    return wanted.system_tmpdir or env.get("PMIX_SYSTEM_TMPDIR") or temporary_folder(env)
+def _system_folder(target: Aim, env: Mapping[str, str]) -> str:
+    return target.system_tmpdir or env.get("PMIX_SYSTEM_TMPDIR") or temporary_folder(env)
 
 
 def _system(path: str) -> list[Contact]:
@@ -277,13 +281,13 @@ def _parsed(uri: str) -> Contact:
         raise Unreachable(str(error), operation="open", engine=ENGINE) from None
 
 
-def _known(contact: Contact, wanted: Aim, env: Mapping[str, str]) -> Contact:
+def _complete_contact(contact: Contact, target: Aim, env: Mapping[str, str]) -> Contact:
     """Return a contact with the fields that a rendezvous file of the same URI adds, above all the release."""
     own = launched_by(env)
     if own is not None and own.uri == contact.uri:
         return own
-    names = [f"pmix.{host}.tool" for host in host_names(wanted.host)]
-    for other in search(folders(wanted, env), names, True):
+    names = [f"pmix.{host}.tool" for host in host_names(target.host)]
+    for other in search(folders(target, env), names, True):
         if other.uri == contact.uri:
             return other
     return contact

@@ -34,10 +34,10 @@ from __future__ import annotations
 
 import sys
 
-from pypmix.engine.common import SLURM, TIMED_OUT, meant
+from pypmix.engine.common import SLURM, TIMED_OUT, suggest_key
 from pypmix.engine.faults import fault, struck
 from pypmix.engine.python import datastore
-from pypmix.engine.python.datastore import PLAIN, DataStore, Wanted, is_true, seconds
+from pypmix.engine.python.datastore import PLAIN, DataStore, GetDirectives, is_true, seconds
 from pypmix.lazy import load
 from pypmix.standard import codes, keys, statuses, types
 from pypmix.standard.errors import (
@@ -126,7 +126,7 @@ if TYPE_CHECKING:
         def destruct(self, call: Call) -> None:
             """Begin a destruct."""
 
-        def knows(self, name: str) -> bool:
+        def is_member(self, name: str) -> bool:
             """Return True if the caller is in a group or a connection of this name."""
 
         def state(self, name: str) -> GroupState | None:
@@ -213,11 +213,11 @@ class Open(Op[None]):
     """The handshake and the request for the job info."""
 
 
-class _Told(Op[None]):
+class _TransportCall(Op[None]):
     """A call by which the transport delivers something, such as an event."""
 
 
-_TOLD = _Told()
+_TRANSPORT_CALL = _TransportCall()
 
 
 def _status(client: Client, call: Call, payload: bytes) -> int:
@@ -288,6 +288,7 @@ class Call:
         "done",
         "failure",
         "followers",
+        "get_directives",
         "guided",
         "infos",
         "inside",
@@ -300,7 +301,6 @@ class Call:
         "sent",
         "tag",
         "tried",
-        "wanted",
     )
 
     def __init__(self, op: Op[Any], done: Done[Any] | None) -> None:
@@ -311,7 +311,7 @@ class Call:
         self.inside: Done[Any] | None = None
         self.guided = False
         self.tag = 0
-        self.wanted = PLAIN
+        self.get_directives = PLAIN
         self.infos: tuple[Info, ...] = ()
         self.tried = False
         self.phase = ""
@@ -487,7 +487,7 @@ class Client:
         groups = self.groups
         if groups is not None and type(op) in groups.names and not groups.translate(call):
             return call
-        operation = OPERATIONS.get(type(op)) or _late(op, self)
+        operation = OPERATIONS.get(type(op)) or _import_operation(op, self)
         try:
             operation.start(self, call, call.op)
         except (RemoteProtocolError, NotSupported) as error:
@@ -552,7 +552,7 @@ class Client:
                 if not left:
                     del self._given_up[signature]
                 if earlier.answer:
-                    self._answered(call, earlier.answer)
+                    self._handle_answer(call, earlier.answer)
                 else:
                     call.repeat = payload
                     call.tag = earlier.tag
@@ -591,7 +591,7 @@ class Client:
 
     def tell(self, function: Callable[[Any], None], argument: object) -> None:
         """Let the transport call a function like `done`: without its lock, and in the right thread."""
-        self.finished.append(_told(function, argument))
+        self.finished.append(_make_transport_call(function, argument))
 
     def effect(self, function: Callable[[Any], object], argument: object) -> None:
         """Call a C function that is the only effect of a message that a listener has got.
@@ -621,7 +621,7 @@ class Client:
 
     def pass_on(self, function: Callable[[Any], None], argument: object) -> None:
         """Do the same as `tell`, if that is the only effect of a message; see `effect`."""
-        self.effect(self.finished.append, _told(function, argument))
+        self.effect(self.finished.append, _make_transport_call(function, argument))
 
     def waiting(self) -> bool:
         """Return True if a function has to be called when something arrives."""
@@ -663,7 +663,7 @@ class Client:
         try:
             if self.closed is not None:
                 raise self.closed()
-            begin = start or (OPERATIONS.get(type(op)) or _late(op, self)).start
+            begin = start or (OPERATIONS.get(type(op)) or _import_operation(op, self)).start
             begin(self, call, op)
         except PMIxError as error:
             self.fail(call, error)
@@ -692,7 +692,7 @@ class Client:
             while intake.fed < len(chunks):
                 chunk = chunks[intake.fed]
                 if not chunk:
-                    self.lost("the server closed the connection")
+                    self.handle_disconnect("the server closed the connection")
                     return
                 for tag, payload in intake.reader.feed(chunk):
                     number = len(handled)
@@ -735,7 +735,7 @@ class Client:
         new.fed = len(new.chunks)
         self.intake = new if new.reader.held else _Intake(new.reader)
         if not all(old.chunks):
-            self.lost("the server closed the connection")
+            self.handle_disconnect("the server closed the connection")
 
     def tick(self, now: float) -> None:
         """Give up the calls whose time limits have passed."""
@@ -747,7 +747,7 @@ class Client:
         for timer in [each for each in self.timers if now >= each.due]:
             self._guarded("a timer", timer.run)
 
-    def lost(self, reason: str) -> None:
+    def handle_disconnect(self, reason: str) -> None:
         """The connection has ended."""
         if self._finalizing is not None:
             self._finalized(self._finalizing)
@@ -981,11 +981,11 @@ class Client:
         elif self._given_up and call.participants and call.outcome is not None:
             self._keep_answer(call, payload)
         else:
-            self._answered(call, payload)
+            self._handle_answer(call, payload)
         if call.tag == tag:
             self._calls.pop(tag, None)
 
-    def _answered(self, call: Call, payload: bytes) -> None:
+    def _handle_answer(self, call: Call, payload: bytes) -> None:
         """Read an answer, then act on it: a failure to read is the server's fault, a failure to act is ours."""
         operation = OPERATIONS[type(call.op)]
         try:
@@ -1312,13 +1312,13 @@ class Client:
         """End a fence that cannot be sent, such as a fence of a group that the caller has left."""
         from pypmix.engine.groups.addresses import check_fence
 
-        def knows(name: str) -> bool:
-            if self.groups is not None and self.groups.knows(name):
+        def exists(name: str) -> bool:
+            if self.groups is not None and self.groups.is_member(name):
                 return True
             return self.store.lookup(Proc.unchecked(name, types.RANK_WILDCARD), keys.JOB_SIZE) is not None
 
         try:
-            check_fence(self.proc, procs, knows)
+            check_fence(self.proc, procs, exists)
         except NotFound as error:
             self.fail(call, error)
             return True
@@ -1366,34 +1366,34 @@ class Client:
     # Get
 
     def _get(self, call: Call, op: Get) -> None:
-        wanted = call.wanted = Wanted(op.directives) if op.directives else PLAIN
+        directives = call.get_directives = GetDirectives(op.directives) if op.directives else PLAIN
         proc = op.proc if op.proc[0] else Proc.unchecked(self.proc[0], op.proc[1])
         own = proc == self.proc
         # The sets and groups of a proc change, so that they are not kept.
-        changing = op.key in datastore.CHANGING and self.server is not None and not wanted.optional
+        changing = op.key in datastore.CHANGING and self.server is not None and not directives.optional
         # A scope asks for a part of a peer's data, and the values here do not show their scope.
-        if not changing and (own or not (wanted.refresh or wanted.scoped)):
-            value = self.store.find(proc, op.key, wanted)
+        if not changing and (own or not (directives.refresh or directives.scoped)):
+            value = self.store.find(proc, op.key, directives)
             if value is not None:
                 self.end(call, value)
                 return
-        if own and wanted.scoped:
-            other = self.store.outside_scope(op.key, wanted.scope)
+        if own and directives.scoped:
+            other = self.store.outside_scope(op.key, directives.scope)
             if other:
-                detail = f"{op.key!r} was put with scope {other}, not {_SCOPE_NAMES[wanted.scope]}"
+                detail = f"{op.key!r} was put with scope {other}, not {_SCOPE_NAMES[directives.scope]}"
                 self.fail(call, NotFound(detail, status=statuses.ERR_EXISTS_OUTSIDE_SCOPE))
                 return
-        if wanted.optional or self.server is None:
-            self._not_found(call, op)
+        if directives.optional or self.server is None:
+            self._fail_missing(call, op)
             return
-        self.limit(call, wanted.timeout)
+        self.limit(call, directives.timeout)
         call.infos = op.directives
         rank = proc[1]
         if op.key.startswith(RESERVED_PREFIX):
             if self.release < (5, 0, 0) and proc[0] != self.proc[0]:
                 # 4.x servers know the values of other jobs as a whole only.
                 rank = types.RANK_WILDCARD
-            elif not wanted.immediate:
+            elif not directives.immediate:
                 # Keys of the Standard are there from the start or never, so the get does not wait for them.
                 call.infos = (*call.infos, _IMMEDIATE)
         elif call.infos == ():
@@ -1415,26 +1415,26 @@ class Client:
         return reply["status"], [read_get_object(item, self.buffer_type, self.release) for item in objects]
 
     def _got(self, call: Call, op: Get, reply: Got) -> None:
-        wanted = call.wanted
+        directives = call.get_directives
         status, objects = reply
         proc = op.proc if op.proc[0] else Proc.unchecked(self.proc[0], op.proc[1])
         value: Value | None = None
         trouble: RemoteProtocolError | None = None
         changing = op.key in datastore.CHANGING
         if status in SUCCESSES:
-            if wanted.refresh and objects:
+            if directives.refresh and objects:
                 self.store.forget(proc)
             for source, values, error in objects:
                 if error is not None and source == proc:
                     # A rank's unreadable data does not affect that of others; the reply as such is whole.
                     trouble = error
-                if wanted.scoped or changing:
+                if directives.scoped or changing:
                     value = next((found for key, found in values if key == op.key), value)
                 self.store.fetched(source, [pair for pair in values if pair[0] != op.key] if changing else values)
             # A value that is here may be the old value that the refresh has to replace.
-            stale = wanted.refresh and not objects
-            if not wanted.scoped and not changing and (call.tried or not stale):
-                value = self.store.find(proc, op.key, wanted)
+            stale = directives.refresh and not objects
+            if not directives.scoped and not changing and (call.tried or not stale):
+                value = self.store.find(proc, op.key, directives)
         if value is not None:
             self.end(call, value)
         elif trouble is not None:
@@ -1453,7 +1453,7 @@ class Client:
         op = call.op
         if call.outcome is not None or call.tag or not isinstance(op, Get):
             return
-        value = self.store.find(proc, op.key, call.wanted)
+        value = self.store.find(proc, op.key, call.get_directives)
         if value is not None:
             self.end(call, value)
         else:
@@ -1461,17 +1461,17 @@ class Client:
 
     def _ask_again(self, call: Call, op: Get, proc: Proc, status: int) -> bool:
         """Repeat a request if the server is known to answer the first one badly."""
-        wanted = call.wanted
+        directives = call.get_directives
         assert self.server is not None
         if call.tried:
             return False
-        if wanted.refresh and status in SUCCESSES:
+        if directives.refresh and status in SUCCESSES:
             # The server has nothing newer of a proc of this node, and then sends nothing.
             call.tried = True
             call.infos = tuple([info for info in call.infos if info.key != keys.GET_REFRESH_CACHE])
         elif (
             self.server.shared_store
-            and not wanted.scope
+            and not directives.scope
             and (status == statuses.ERR_NOT_FOUND or status in SUCCESSES)
             and not op.key.startswith(RESERVED_PREFIX)
         ):
@@ -1486,37 +1486,41 @@ class Client:
 
     def _get_failed(self, call: Call, op: Get, status: int) -> None:
         if status in SUCCESSES or status == statuses.ERR_NOT_FOUND:
-            self._not_found(call, op)
+            self._fail_missing(call, op)
         elif status == statuses.ERR_TIMEOUT:
-            waited = f"within {call.wanted.timeout} s" if call.wanted.timeout else "before the server gave up"
+            waited = (
+                f"within {call.get_directives.timeout} s"
+                if call.get_directives.timeout
+                else "before the server gave up"
+            )
             self.refuse(
                 call,
                 status,
                 f"{op.key!r} did not come {waited} ({self._circumstances(call)})",
-                meant(op.key, self.store.keys_of(op.proc))
+                suggest_key(op.key, self.store.keys_of(op.proc))
                 or "has the proc put and committed it? `timeout=` sets how long to wait, `wait=False` not to wait",
             )
         else:
             self.refuse(call, status, f"the server could not answer for {op.key!r}")
 
-    def _not_found(self, call: Call, op: Get) -> None:
+    def _fail_missing(self, call: Call, op: Get) -> None:
         hint = ""
         job = Proc.unchecked(op.proc[0] or self.proc[0], types.RANK_WILDCARD)
         if op.proc[1] != types.RANK_WILDCARD and self.store.find(job, op.key, PLAIN) is not None:
             hint = "this is a value of the job: ask for it with Rank.WILDCARD"
         elif self.server is None:
             hint = "this process is a singleton and knows only what it has put itself"
-        elif call.wanted.optional:
+        elif call.get_directives.optional:
             hint = "`attrs.OPTIONAL` forbids to ask the server"
         elif not op.key.startswith(RESERVED_PREFIX) and not self.collected:
             hint = "has the proc committed it, and has there been a fence with collect=True?"
         detail = f"{op.key!r} was not found ({self._circumstances(call)})" + call.because
         if not op.key.startswith(RESERVED_PREFIX):
-            hint = "; ".join(filter(None, (meant(op.key, self.store.keys_of(op.proc)), hint)))
+            hint = "; ".join(filter(None, (suggest_key(op.key, self.store.keys_of(op.proc)), hint)))
         self.fail(call, NotFound(detail, hint=hint))
 
     def _circumstances(self, call: Call) -> str:
-        scope = _SCOPE_NAMES.get(call.wanted.scope, "any")
+        scope = _SCOPE_NAMES.get(call.get_directives.scope, "any")
         return f"scope {scope}, {'after' if self.collected else 'without'} a collecting fence"
 
     # Abort, finalize
@@ -1541,7 +1545,7 @@ class Client:
         self._wait(call, FINALIZE_WAIT)
         self.request(call, self.encode(Command.FINALIZE))
 
-    def _left(self, call: Call, op: Finalize, status: int) -> None:
+    def _continue_finalize(self, call: Call, op: Finalize, status: int) -> None:
         if call.phase != "barrier":
             self._finalizing = call
             if self.server is None or self.adapts:
@@ -1578,14 +1582,14 @@ class Client:
         Fence: Operation(_fence, _read_fence, _fenced),
         Get: Operation(_get, read_get, _got),
         Abort: Operation(_abort),
-        Finalize: Operation(_finalize, act=_left),
+        Finalize: Operation(_finalize, act=_continue_finalize),
     }
     """The operations that every rank uses."""
 
 
-def _told(function: Callable[[Any], None], argument: object) -> Call:
+def _make_transport_call(function: Callable[[Any], None], argument: object) -> Call:
     """Return a call by which the transport calls a function."""
-    call = Call(_TOLD, lambda result, _error: function(result))
+    call = Call(_TRANSPORT_CALL, lambda result, _error: function(result))
     call.outcome = argument, None
     return call
 
@@ -1599,9 +1603,9 @@ def _largest(call: Call) -> str:
     return f"; the largest value of this commit is that of {key!r}, {sizes[key]} bytes"
 
 
-def timeout_of(op: Op[Any], wanted: str = keys.TIMEOUT) -> int:
+def timeout_of(op: Op[Any], directive: str = keys.TIMEOUT) -> int:
     for key, value, _ in getattr(op, "directives", ()):
-        if key == wanted:
+        if key == directive:
             return seconds(value)
     return 0
 
@@ -1633,15 +1637,15 @@ _FENCE_FAILURES = {
 }
 
 
-def _late(op: Op[Any], client: Client) -> Operation:
+def _import_operation(op: Op[Any], client: Client) -> Operation:
     """Import the module of an operation that not every rank uses."""
     topic = type(op).__module__.rpartition(".")[2]
     if topic in TOPICS:
         OPERATIONS.update(load(f"pypmix.engine.python.clientside.{topic}", "OPERATIONS"))
-    found = OPERATIONS.get(type(op))
-    if found is None:
+    operation = OPERATIONS.get(type(op))
+    if operation is None:
         raise client.named(NotSupported(f"this engine has no {op.name}"), op)
-    return found
+    return operation
 
 
 def exchange(
@@ -1674,4 +1678,4 @@ def exchange(
 
 
 OPERATIONS = dict(Client.CORE_OPERATIONS)
-"""The ways of all kinds of operations; `_late` adds those of `clientside`."""
+"""The ways of all kinds of operations; `_import_operation` adds those of `clientside`."""

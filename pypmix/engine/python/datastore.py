@@ -8,9 +8,9 @@ have separate tables. `LEVEL_OF` says which keys belong to nodes, applications a
 otherwise; a value that a server sends at another level is found there too.
 
 - `lookup` is the short way for a get without directives: a look into the tables of its proc, which have nearly all
-  values. `find` does the rest, with the directives of the get (`Wanted`). Both return None for a missing value, and the
-  state machine asks the server then. Its answer is stored by `fetched`. A collecting fence drops the values that the
-  participants had committed before (`renew`), since they may have committed other values under the same keys.
+  values. `find` does the rest, with the directives of the get (`GetDirectives`). Both return None for a missing value,
+  and the state machine asks the server then. Its answer is stored by `fetched`. A collecting fence drops the values
+  that the participants had committed before (`renew`), since they may have committed other values under the same keys.
 - Own values are kept twice: in the own table, for gets, and by scope, for the next commit (`unsent`) and for gets of
   one scope. A commit that has arrived removes its values from `unsent` (`delivered`), but not values put since then.
 - The info of each proc of a big job stays packed until the first get for that proc (`_unpack`), and compressed values
@@ -137,7 +137,7 @@ _WILDCARD = types.RANK_WILDCARD
 _UNDEF = types.RANK_UNDEF
 
 
-class Wanted:
+class GetDirectives:
     """The directives of a get, read once."""
 
     __slots__ = (
@@ -199,7 +199,7 @@ class Wanted:
         return self.scope in (SCOPE_LOCAL, SCOPE_REMOTE)
 
 
-PLAIN = Wanted()
+PLAIN = GetDirectives()
 _EMPTY: Table = {}
 _NOTHING: dict[int, bytes] = {}
 
@@ -403,29 +403,29 @@ class DataStore:
             value = table[key] = _inflated(value)
         return value
 
-    def find(self, proc: Proc, key: str, wanted: Wanted) -> Value | None:
+    def find(self, proc: Proc, key: str, directives: GetDirectives) -> Value | None:
         """Return the value for a get with directives, None if it is not here."""
         if not proc[0]:
             proc = Proc.unchecked(self.proc[0], proc[1])
-        if wanted.qualifiers:
-            return self._qualified.get((proc, key), {}).get(wanted.qualifiers)
-        if proc == self.proc and wanted.scoped:
-            return self._scoped[wanted.scope].get(key)
+        if directives.qualifiers:
+            return self._qualified.get((proc, key), {}).get(directives.qualifiers)
+        if proc == self.proc and directives.scoped:
+            return self._scoped[directives.scope].get(key)
         if key == keys.VERSION_NUMERIC:
             return self._version
         if key == keys.RANK and proc[1] == types.RANK_INVALID and proc[0] == self.proc[0]:
             return Value.unchecked(codes.PROC_RANK, self.proc[1])
-        level = wanted.level or LEVEL_OF.get(key, "")
+        level = directives.level or LEVEL_OF.get(key, "")
         value = None
         if level == "node":
-            value = self._node_value(proc, key, wanted)
+            value = self._node_value(proc, key, directives)
         elif level == "app":
-            value = self._app_value(proc, key, wanted)
+            value = self._app_value(proc, key, directives)
         elif level == "session":
-            value = self._session_value(proc, key, wanted)
+            value = self._session_value(proc, key, directives)
         elif level == "job":
             proc = Proc.unchecked(proc[0], _WILDCARD)
-        if value is None and (not level or level == "job" or not wanted.level):
+        if value is None and (not level or level == "job" or not directives.level):
             value = self._plain(proc, key, level)
         return _inflated(value) if value is not None and value[0] in _COMPRESSED else value
 
@@ -445,7 +445,7 @@ class DataStore:
             node for node in tables if node.get(keys.LOCAL_PEERS) or self._count_peers(nspace, node, keys.LOCAL_PEERS)
         ]
         if not used:
-            used = [self._table(proc) for proc in self._known(nspace) if proc[1] <= _VALID]
+            used = [self._table(proc) for proc in self._procs_of(nspace) if proc[1] <= _VALID]
         names = [node[keys.HOSTNAME].data for node in used if keys.HOSTNAME in node]
         return [name for name in dict.fromkeys(names) if isinstance(name, str)]
 
@@ -467,7 +467,7 @@ class DataStore:
 
     def _anybody(self, nspace: str, key: str) -> Value | None:
         """Rank UNDEF: the key is unique in the nspace, so the first proc that has it."""
-        for proc in self._known(nspace):
+        for proc in self._procs_of(nspace):
             value = self._of(proc, key)
             if value is not None:
                 return value
@@ -491,7 +491,7 @@ class DataStore:
             self._unpack(proc)
         return self._procs.get(proc, _EMPTY)
 
-    def _known(self, nspace: str) -> list[Proc]:
+    def _procs_of(self, nspace: str) -> list[Proc]:
         """Return the procs of an nspace with known values, all of them unpacked."""
         for rank in list(self._packed.get(nspace, ())):
             self._unpack(Proc.unchecked(nspace, rank))
@@ -538,9 +538,9 @@ class DataStore:
     def _of(self, proc: Proc, key: str) -> Value | None:
         return self._fetched.get(proc, _EMPTY).get(key) or self._table(proc).get(key)
 
-    def _node_value(self, proc: Proc, key: str, wanted: Wanted) -> Value | None:
+    def _node_value(self, proc: Proc, key: str, directives: GetDirectives) -> Value | None:
         nspace, rank = proc
-        host, nodeid = wanted.hostname, wanted.nodeid
+        host, nodeid = directives.hostname, directives.nodeid
         if host is None and nodeid is None:
             if rank > _VALID:
                 proc = Proc.unchecked(self.proc[0], self.proc[1])
@@ -581,7 +581,7 @@ class DataStore:
     def _count_peers(self, nspace: str, node: Table, key: str) -> Value | None:
         """Return the ranks of a node or their number from each proc's node, for servers that give only that."""
         ranks = []
-        for proc in self._known(nspace):
+        for proc in self._procs_of(nspace):
             if proc[1] <= _VALID:
                 table = self._table(proc)
                 name = keys.NODEID if keys.NODEID in node and keys.NODEID in table else keys.HOSTNAME
@@ -593,9 +593,9 @@ class DataStore:
             return Value.unchecked(codes.UINT32, len(ranks))
         return Value.unchecked(codes.STRING, ",".join(map(str, sorted(ranks))))
 
-    def _app_value(self, proc: Proc, key: str, wanted: Wanted) -> Value | None:
+    def _app_value(self, proc: Proc, key: str, directives: GetDirectives) -> Value | None:
         nspace, rank = proc
-        appnum = wanted.appnum
+        appnum = directives.appnum
         if appnum is None:
             known = self._of(proc if rank <= _VALID else self.proc, keys.APPNUM)
             if known is None and rank <= _VALID and proc != self.proc:
@@ -609,8 +609,8 @@ class DataStore:
                 return app.get(key)
         return None
 
-    def _session_value(self, proc: Proc, key: str, wanted: Wanted) -> Value | None:
-        number = wanted.session
+    def _session_value(self, proc: Proc, key: str, directives: GetDirectives) -> Value | None:
+        number = directives.session
         if number is None:
             known = self._of(Proc.unchecked(proc[0], _WILDCARD), keys.SESSION_ID)
             number = None if known is None else known.data
@@ -618,7 +618,7 @@ class DataStore:
             own = session.get(keys.SESSION_ID)
             if number is None or own is None or own.data == number:
                 return session.get(key)
-        if wanted.session is None and key != keys.SESSION_ID:
+        if directives.session is None and key != keys.SESSION_ID:
             return self._of(Proc.unchecked(proc[0], _WILDCARD), key)
         return None
 

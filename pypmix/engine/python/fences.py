@@ -83,7 +83,9 @@ class Fences:
             raise PMIxError("it is not one of the procs that it names", status=statuses.ERR_BAD_PARAM)
         if len(payload) <= MAX_PLAN:
             peer.plan = plan
-        self._server.collectives.join(membership, peer.process, (peer, tag), plan.collect, plan.timeout, plan.said)
+        self._server.collectives.join(
+            membership, peer.process, (peer, tag), plan.collect, plan.timeout, plan.contribution
+        )
 
     def _read(self, peer: Peer, tag: int, payload: bytes) -> Plan | None:
         """Return the plan of a request; None if the request concerns groups and has been carried out here."""
@@ -98,7 +100,7 @@ class Fences:
                 # A client behind a library that does not know the group gives its name in addition to the procs.
                 procs = (Proc.unchecked(info.value.data, RANK_WILDCARD),)
         if store.namesakes or store.aliases:
-            procs = store.own(procs, process.proc)
+            procs = store.resolve(procs, process.proc)
         members, others = store.expand(procs)
         membership = server.collectives.membership(self._kind, members, others)
         collect, timeout = any(is_true(info) for info in infos if info.key == keys.COLLECT_DATA), timeout_of(infos)

@@ -7,7 +7,7 @@ from itertools import chain, count
 from pypmix.engine.common import Pending
 from pypmix.engine.python.node import reason_of, refuse, status_of
 from pypmix.engine.python.processes import MUCH, SMALL, Process, named, object_of, qualifiers_of
-from pypmix.engine.python.sharing import Sharing
+from pypmix.engine.python.sharing import ModexRequests
 from pypmix.engine.times import GET_SECONDS
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pypmix.standard.limits import Limits
     from pypmix.standard.releases import Release
 
-    Reply = Callable[[Peer, int, "Asked", Process], None]
+    Reply = Callable[[Peer, int, "GetRequest", Process], None]
 
 REFRESH_CACHE = 33
 """A command of 5.0 and later without a layout."""
@@ -68,7 +68,7 @@ def seconds(info: Info) -> float:
     return float(data)
 
 
-class Asked:
+class GetRequest:
     """The meaning of a get.
 
     Attributes:
@@ -103,7 +103,7 @@ class Asked:
                 scope = info.value.data
                 self.scope = scope if scope in (SCOPE_LOCAL, SCOPE_REMOTE) else SCOPE_GLOBAL
 
-    def seen(self, process: Process) -> int:
+    def scope_of(self, process: Process) -> int:
         """Return the scope of the values that the reader sees of a proc."""
         return self.scope or (SCOPE_LOCAL if process.local else SCOPE_REMOTE)
 
@@ -116,14 +116,14 @@ class Asked:
 class Waiting:
     """A get that waits for its value to be committed, or for another server."""
 
-    __slots__ = ("asked", "peer", "place", "reply", "since", "tag", "timer")
+    __slots__ = ("peer", "place", "reply", "request", "since", "tag", "timer")
 
     def __init__(
-        self, peer: Peer, tag: int, asked: Asked, place: Process | Namespace, reply: Reply, since: float
+        self, peer: Peer, tag: int, request: GetRequest, place: Process | Namespace, reply: Reply, since: float
     ) -> None:
         self.peer = peer
         self.tag = tag
-        self.asked = asked
+        self.request = request
         self.place = place
         self.reply = reply
         self.since = since
@@ -167,19 +167,19 @@ class Modex:
         self._waiting: dict[Process | Namespace, list[Waiting]] = {}
         self._fetching: dict[Process, dict[str, Fetch]] = {}
         """The questions that the host has before it, by proc and key; an empty key asks for all values."""
-        self.sharing = Sharing(clock, store)
+        self.sharing = ModexRequests(clock, store)
         # One counter for all procs, so that a job that is registered again gets no lower stamps.
         self._stamps = count(1)
-        self._asked: Cache[tuple[bytes, int, Release], Asked] = store.cache(MAX_ASKED)
+        self._asked: Cache[tuple[bytes, int, Release], GetRequest] = store.cache(MAX_ASKED)
 
     def pending(self) -> list[Pending]:
         """Return the gets that wait."""
         found = []
         for waits in self._waiting.values():
             for wait in waits:
-                target = Proc(wait.asked.nspace, wait.asked.rank)
+                target = Proc(wait.request.nspace, wait.request.rank)
                 reader = wait.peer.process.proc
-                found.append(Pending("get", wait.asked.key, (reader,), (target,), wait.since))
+                found.append(Pending("get", wait.request.key, (reader,), (target,), wait.since))
         return found + self.sharing.pending()
 
     def forsake(self, place: Process | Namespace) -> None:
@@ -187,13 +187,13 @@ class Modex:
         for waiting in self._waiting.get(place, [])[:]:
             self._give_up(waiting, statuses.ERR_NOT_FOUND)
         if isinstance(place, Process):
-            self.sharing.gone(place)
+            self.sharing.answer_departed(place)
             return
         for process in place.processes.values():
             if not process.local:
                 self._fetching.pop(process, None)
                 self.forsake(process)
-        self.sharing.over(place)
+        self.sharing.refuse_job(place)
 
     def forget(self, peer: Peer) -> None:
         """Forget the waiting gets of a reader that has disconnected."""
@@ -232,88 +232,98 @@ class Modex:
     def get(self, peer: Peer, tag: int, payload: bytes) -> None:
         """Answer a get, now or when its value is committed."""
         name = payload, peer.buffer_type, peer.release
-        asked = self._asked.get(name)
-        if asked is None:
-            asked = Asked(*decode_get(*name))
+        request = self._asked.get(name)
+        if request is None:
+            request = GetRequest(*decode_get(*name))
             if len(payload) <= MAX_ASKED_BYTES:
-                self._asked.put(name, asked)
-        namespace = self._store.get(asked.nspace)
-        if namespace is None and asked.rank > RANK_VALID:
-            own = self._store.get(self._store.aliases.get(asked.nspace))
+                self._asked.put(name, request)
+        namespace = self._store.get(request.nspace)
+        if namespace is None and request.rank > RANK_VALID:
+            own = self._store.get(self._store.aliases.get(request.nspace))
             if own is not None:
-                self._get_job(peer, tag, own, asked.key, asked.nspace)
+                self._get_job(peer, tag, own, request.key, request.nspace)
                 return
-        if namespace is None and asked.rank <= RANK_VALID:
-            asked = self._meant(asked, peer)
-            namespace = self._store.get(asked.nspace)
+        if namespace is None and request.rank <= RANK_VALID:
+            request = self._ungroup(request, peer)
+            namespace = self._store.get(request.nspace)
         if namespace is None:
-            raise NotFound(f"no nspace {asked.nspace!r} is registered here")
-        if asked.rank == RANK_WILDCARD:
-            self._get_job(peer, tag, namespace, asked.key)
-        elif asked.rank == RANK_UNDEF:
-            if asked.put:
-                self._get_put(peer, tag, asked, namespace, namespace.processes.values())
+            raise NotFound(f"no nspace {request.nspace!r} is registered here")
+        if request.rank == RANK_WILDCARD:
+            self._get_job(peer, tag, namespace, request.key)
+        elif request.rank == RANK_UNDEF:
+            if request.put:
+                self._get_put(peer, tag, request, namespace, namespace.processes.values())
             else:
-                self._get_job(peer, tag, namespace, asked.key)
+                self._get_job(peer, tag, namespace, request.key)
         else:
-            target = self._store.process(Proc.unchecked(asked.nspace, asked.rank))
-            if asked.put:
-                self._get_put(peer, tag, asked, target, (target,))
-            elif asked.key == keys.GROUP_NAMES and not target.local:
-                self._get_groups(peer, tag, asked, target)
-            elif not asked.key and not target.local and (asked.refresh or not target.committed) and not asked.immediate:
-                self._wait(peer, tag, asked, target, self._get_rank)
+            target = self._store.process(Proc.unchecked(request.nspace, request.rank))
+            if request.put:
+                self._get_put(peer, tag, request, target, (target,))
+            elif request.key == keys.GROUP_NAMES and not target.local:
+                self._get_groups(peer, tag, request, target)
+            elif (
+                not request.key
+                and not target.local
+                and (request.refresh or not target.committed)
+                and not request.immediate
+            ):
+                self._wait(peer, tag, request, target, self._get_rank)
             else:
-                self._get_rank(peer, tag, asked, target)
+                self._get_rank(peer, tag, request, target)
 
-    def _meant(self, asked: Asked, peer: Peer) -> Asked:
+    def _ungroup(self, request: GetRequest, peer: Peer) -> GetRequest:
         """Return a get in which a proc that is named by its rank in a group is replaced by its own name."""
-        named = Proc.unchecked(asked.nspace, asked.rank)
-        (proc,) = self._store.ungrouped(self._store.own((named,), peer.process.proc))
+        named = Proc.unchecked(request.nspace, request.rank)
+        (proc,) = self._store.ungrouped(self._store.resolve((named,), peer.process.proc))
         if proc == named:
-            return asked
-        meant = Asked(proc.nspace, proc.rank, asked.infos, asked.key)
-        meant.alias = named
-        return meant
+            return request
+        resolved = GetRequest(proc.nspace, proc.rank, request.infos, request.key)
+        resolved.alias = named
+        return resolved
 
     def _get_put(
-        self, peer: Peer, tag: int, asked: Asked, place: Process | Namespace, candidates: Iterable[Process]
+        self, peer: Peer, tag: int, request: GetRequest, place: Process | Namespace, candidates: Iterable[Process]
     ) -> None:
         """Answer a get with a value that one of the candidates has put, or let it wait."""
         exists = False
-        anew = asked.refresh and isinstance(place, Process) and not place.local
+        refetch = request.refresh and isinstance(place, Process) and not place.local
         for process in candidates:
-            if (process.data or process.internal) and not anew:
-                visible, there = process.find(asked.key, asked.qualifiers, asked.seen(process))
+            if (process.data or process.internal) and not refetch:
+                visible, there = process.find(request.key, request.qualifiers, request.scope_of(process))
                 if visible:
-                    self._answer(peer, tag, asked, process)
+                    self._answer(peer, tag, request, process)
                     return
                 exists = exists or there
-        if not exists and isinstance(place, Process) and asked.key in self._store.resources and not asked.qualifiers:
+        if (
+            not exists
+            and isinstance(place, Process)
+            and request.key in self._store.resources
+            and not request.qualifiers
+        ):
             pack = place.namespace.pack(peer.buffer_type, peer.release, peer.rule)
-            value = self._store.resources[asked.key].value
-            kval = encode_kval(peer.buffer_type, asked.key, value, peer.rule)
-            kvals = [*place.kvals(peer.buffer_type, asked.seen(place), peer.rule), kval]
+            value = self._store.resources[request.key].value
+            kval = encode_kval(peer.buffer_type, request.key, value, peer.rule)
+            kvals = [*place.kvals(peer.buffer_type, request.scope_of(place), peer.rule), kval]
             data = pack.rank_object(place.proc, "", kvals)
             peer.send(tag, encode_status(peer.buffer_type, statuses.SUCCESS) + data)
             return
         if (
             exists
-            or asked.immediate
-            or (asked.refresh and not anew)
+            or request.immediate
+            or (request.refresh and not refetch)
             or all(process.left and process.local for process in candidates)
         ):
-            raise NotFound(f"{asked.key} of {asked.nspace}:{asked.rank} is not there")
-        self._wait(peer, tag, asked, place, self._answer)
+            raise NotFound(f"{request.key} of {request.nspace}:{request.rank} is not there")
+        self._wait(peer, tag, request, place, self._answer)
 
-    def _wait(self, peer: Peer, tag: int, asked: Asked, place: Process | Namespace, reply: Reply) -> None:
+    def _wait(self, peer: Peer, tag: int, request: GetRequest, place: Process | Namespace, reply: Reply) -> None:
         """Let a get wait: for a commit here, or for data that the host fetches from another server."""
         self._count_wait(peer)
-        waiting = Waiting(peer, tag, asked, place, reply, self._clock.now())
+        waiting = Waiting(peer, tag, request, place, reply, self._clock.now())
         self._waiting.setdefault(place, []).append(waiting)
         remote = isinstance(place, Process) and not place.local
         # The host decides how long another server may take.
-        timeout = asked.timeout or (0.0 if remote else GET_SECONDS)
+        timeout = request.timeout or (0.0 if remote else GET_SECONDS)
         if timeout:
             waiting.timer = self._clock.call_later(timeout, lambda: self._give_up(waiting, statuses.ERR_TIMEOUT))
         if remote:
@@ -332,28 +342,28 @@ class Modex:
 
     def _fetch(self, process: Process, waiting: Waiting) -> None:
         """Ask the host for the committed data of a proc of another server, once for all gets that wait for it."""
-        asked = waiting.asked
+        request = waiting.request
         fetches = self._fetching.setdefault(process, {})
-        if asked.key in fetches:
+        if request.key in fetches:
             return
-        fetch = fetches[asked.key] = Fetch(self._clock.now(), asked.timeout)
-        directives = tuple([info for info in asked.infos if info.key != keys.REQUIRED_KEY])
-        if asked.key:
-            directives += (Info(keys.REQUIRED_KEY, Value(codes.STRING, asked.key)),)
+        fetch = fetches[request.key] = Fetch(self._clock.now(), request.timeout)
+        directives = tuple([info for info in request.infos if info.key != keys.REQUIRED_KEY])
+        if request.key:
+            directives += (Info(keys.REQUIRED_KEY, Value(codes.STRING, request.key)),)
 
         def answer(data: bytes | None, error: BaseException | None) -> None:
-            if self._fetching.get(process, {}).get(asked.key) is not fetch:
+            if self._fetching.get(process, {}).get(request.key) is not fetch:
                 # Its job has ended.
                 return
-            self._end_fetch(process, asked.key)
+            self._end_fetch(process, request.key)
             status = status_of(error)
             if error is None:
                 status = self.take_in(data, (process.proc,), f"the data of {process.proc}")
             for waiting in self._waiting.get(process, ())[:]:
-                if waiting.asked.key != asked.key or waiting not in self._waiting.get(process, ()):
+                if waiting.request.key != request.key or waiting not in self._waiting.get(process, ()):
                     continue
                 if status == statuses.ERR_TIMEOUT and (
-                    waiting.since > fetch.since or waiting.asked.timeout != fetch.timeout
+                    waiting.since > fetch.since or waiting.request.timeout != fetch.timeout
                 ):
                     # It arrived later, or may wait for longer, than the get whose time has passed.
                     self._fetch(process, waiting)
@@ -369,9 +379,9 @@ class Modex:
             del self._fetching[process]
 
     def _fetched(self, waiting: Waiting, process: Process, status: int, reason: str) -> None:
-        asked = waiting.asked
-        if status == statuses.SUCCESS and asked.put:
-            visible, _ = process.find(asked.key, asked.qualifiers, asked.seen(process))
+        request = waiting.request
+        if status == statuses.SUCCESS and request.put:
+            visible, _ = process.find(request.key, request.qualifiers, request.scope_of(process))
             # libpmix asks once for all gets of a proc that wait at a time, and finds in the answer what there is.
             if not visible and (waiting.peer.pypmix or not process.data):
                 status = statuses.ERR_NOT_FOUND
@@ -380,7 +390,7 @@ class Modex:
             return
         self._end_wait(waiting)
         try:
-            waiting.reply(waiting.peer, waiting.tag, asked, process)
+            waiting.reply(waiting.peer, waiting.tag, request, process)
         except PMIxError as error:
             waiting.peer.status(waiting.tag, error.code)
 
@@ -418,11 +428,11 @@ class Modex:
         return statuses.SUCCESS
 
     def _look_again(self, waiting: Waiting, committed: Process) -> None:
-        asked = waiting.asked
-        visible, exists = committed.find(asked.key, asked.qualifiers, asked.seen(committed))
+        request = waiting.request
+        visible, exists = committed.find(request.key, request.qualifiers, request.scope_of(committed))
         if visible:
             self._end_wait(waiting)
-            waiting.reply(waiting.peer, waiting.tag, asked, committed)
+            waiting.reply(waiting.peer, waiting.tag, request, committed)
         elif not committed.local:
             return
         elif exists:
@@ -430,7 +440,7 @@ class Modex:
         elif not waiting.peer.pypmix and waiting.place is committed:
             # libpmix asks once for all gets of a proc that wait at a time: the others wait for this answer too.
             self._end_wait(waiting)
-            waiting.reply(waiting.peer, waiting.tag, asked, committed)
+            waiting.reply(waiting.peer, waiting.tag, request, committed)
 
     def _end_wait(self, waiting: Waiting) -> None:
         waits = self._waiting[waiting.place]
@@ -448,7 +458,7 @@ class Modex:
         else:
             waiting.peer.status(waiting.tag, status)
 
-    def _answer(self, peer: Peer, tag: int, asked: Asked, process: Process) -> None:
+    def _answer(self, peer: Peer, tag: int, request: GetRequest, process: Process) -> None:
         """Send all values of a proc that the reader may see, and after a collecting fence also the others' values.
 
         If that is more than `SMALL`, pypmix's own readers get the value that they ask for and the values of `_news`: a
@@ -456,9 +466,9 @@ class Modex:
         waiting gets for the proc.
         """
         kind = peer.buffer_type
-        scope = asked.seen(process)
-        unknown = process.unknown(asked.key)
-        if process.marks(asked.key) & peer.unfit or (unknown is not None and unknown[2] != kind):
+        scope = request.scope_of(process)
+        unknown = process.unknown(request.key)
+        if process.marks(request.key) & peer.unfit or (unknown is not None and unknown[2] != kind):
             # It cannot be packed for this reader, or the reader cannot decode it.
             peer.status(tag, statuses.ERR_UNKNOWN_DATA_TYPE)
             return
@@ -466,27 +476,27 @@ class Modex:
         much = process.size > MUCH
         own = process.namespace is peer.process.namespace
         kvals: list[bytes] = []
-        again = False
-        if process.size > SMALL and peer.pypmix and asked.put:
-            kvals = process.part(kind, scope, peer.rule, asked.key, asked.qualifiers)
-            if not asked.qualifiers and not asked.scope and asked.key in process.data:
-                names, again = self._news(peer, process, asked.key)
-                kvals += process.some([name for name in names if name != asked.key], kind, scope, peer.rule)
-        elif unknown is not None or asked.alias is not None or not own:
-            kvals = process.kvals(kind, scope, peer.rule, asked.key)
+        repeated = False
+        if process.size > SMALL and peer.pypmix and request.put:
+            kvals = process.part(kind, scope, peer.rule, request.key, request.qualifiers)
+            if not request.qualifiers and not request.scope and request.key in process.data:
+                names, repeated = self._news(peer, process, request.key)
+                kvals += process.pack_values([name for name in names if name != request.key], kind, scope, peer.rule)
+        elif unknown is not None or request.alias is not None or not own:
+            kvals = process.kvals(kind, scope, peer.rule, request.key)
         if own and not kvals:
             parts.append(process.object(kind, scope, peer.rule))
-        elif asked.alias is None or not much:
+        elif request.alias is None or not much:
             # Twice, by two names, may be more than the reader takes.
             pack = process.namespace.pack(kind, peer.release, peer.rule)
             parts += () if own else (pack.job_object(),)
             parts.append(object_of(kind, process.proc, kvals) if own else pack.rank_object(process.proc, "", kvals))
-        if peer.bundle is not None and not asked.scope and not much:
-            parts += self._bundle(peer, peer.bundle, process, asked.key if again else "")
+        if peer.bundle is not None and not request.scope and not much:
+            parts += self._bundle(peer, peer.bundle, process, request.key if repeated else "")
         peer.bundle = None
-        if asked.alias is not None:
+        if request.alias is not None:
             # Its library looks for it under the name that it has asked for.
-            parts.append(object_of(kind, asked.alias, kvals))
+            parts.append(object_of(kind, request.alias, kvals))
         peer.send(tag, b"".join(parts))
 
     def _news(self, peer: Peer, process: Process, key: str) -> tuple[list[Name], bool]:
@@ -510,7 +520,7 @@ class Modex:
         # A lower number belongs to a job that was registered again.
         return process.since(mark if mark <= process.written else 0)
 
-    def _bundle(self, peer: Peer, membership: Membership[Process, Call], asked: Process, key: str) -> list[bytes]:
+    def _bundle(self, peer: Peer, membership: Membership[Process, Call], target: Process, key: str) -> list[bytes]:
         """Return the data of the procs that were in a fence with a reader, unless it is too much.
 
         The reader's data is left out: it may have put newer values that it has not committed.
@@ -518,14 +528,14 @@ class Modex:
         Args:
             peer: The reader.
             membership: The membership of the fence.
-            asked: The proc whose value it asks for.
+            target: The proc whose value it asks for.
             key: The key, if it was sent to the reader before; empty otherwise.
         """
-        left = MUCH
-        found = []
+        budget = MUCH
+        objects = []
         kind, rule = peer.buffer_type, peer.rule
         for member in chain(membership.members, map(self._store.find, membership.others)):
-            if member is None or member is asked or member.namespace is not peer.process.namespace:
+            if member is None or member is target or member.namespace is not peer.process.namespace:
                 continue
             if member is peer.process:
                 continue
@@ -534,20 +544,20 @@ class Modex:
                 names = self._unsent(peer, member)
                 if key in member.data:
                     names = member.near(key)
-                if not names or member.size_of(names) > left:
+                if not names or member.size_of(names) > budget:
                     # The reader asks for values that do not fit when it needs them.
                     continue
-                kvals = member.some(names, kind, scope, rule)
+                kvals = member.pack_values(names, kind, scope, rule)
                 data = object_of(kind, member.proc, kvals) if kvals else b""
-            elif member.size > left:
+            elif member.size > budget:
                 return []
             else:
                 data = member.object(kind, scope, rule)
-            left -= len(data)
-            if left < 0:
+            budget -= len(data)
+            if budget < 0:
                 return []
-            found.append(data)
-        return found
+            objects.append(data)
+        return objects
 
     def _get_job(self, peer: Peer, tag: int, namespace: Namespace, key: str, alias: str = "") -> None:
         pack = namespace.pack(peer.buffer_type, peer.release, peer.rule)
@@ -558,22 +568,28 @@ class Modex:
             data = pack.job_object(name=alias)
         peer.send(tag, encode_status(peer.buffer_type, statuses.SUCCESS) + data)
 
-    def _get_rank(self, peer: Peer, tag: int, asked: Asked, target: Process, more: list[bytes] | None = None) -> None:
-        kind, key = peer.buffer_type, asked.key
+    def _get_rank(
+        self, peer: Peer, tag: int, request: GetRequest, target: Process, more: list[bytes] | None = None
+    ) -> None:
+        kind, key = peer.buffer_type, request.key
         pack = target.namespace.pack(kind, peer.release, peer.rule)
         if more is None:
-            more = self._told(target, key, peer) if key else target.kvals(kind, asked.seen(target), peer.rule)
+            more = (
+                self._reserved_values(target, key, peer)
+                if key
+                else target.kvals(kind, request.scope_of(target), peer.rule)
+            )
         data = pack.rank_object(target.proc, key, more)
         if not data:
             raise NotFound(f"{target.proc} has no {key or 'data'}")
         parts = [encode_status(kind, statuses.SUCCESS)]
         if target.namespace is not peer.process.namespace:
             parts.append(pack.job_object())
-        if asked.alias is not None:
-            parts.append(pack.rank_object(target.proc, key, more, asked.alias))
+        if request.alias is not None:
+            parts.append(pack.rank_object(target.proc, key, more, request.alias))
         peer.send(tag, b"".join((*parts, data)))
 
-    def _get_groups(self, peer: Peer, tag: int, asked: Asked, target: Process) -> None:
+    def _get_groups(self, peer: Peer, tag: int, request: GetRequest, target: Process) -> None:
         """Answer a get of the groups of a proc of another server; this server knows only groups with members here."""
         self._count_wait(peer)
 
@@ -582,14 +598,14 @@ class Modex:
             if not peer.open:
                 return
             names = self._store.groups_of(target.proc)
-            told = result if error is None and isinstance(result, tuple | list) else ()
-            for info in told:
+            infos = result if error is None and isinstance(result, tuple | list) else ()
+            for info in infos:
                 data = info.value.data if isinstance(info, Info) and info.key == keys.QUERY_GROUP_NAMES else None
                 if isinstance(data, DataArray) and data.type == codes.STRING:
                     names += data.items
-            found = _group_names(dict.fromkeys(names), peer.buffer_type, peer.rule)
+            kvals = _group_names(dict.fromkeys(names), peer.buffer_type, peer.rule)
             try:
-                self._get_rank(peer, tag, asked, target, found)
+                self._get_rank(peer, tag, request, target, kvals)
             except PMIxError as problem:
                 peer.status(tag, problem.code)
 
@@ -597,7 +613,7 @@ class Modex:
         whose = Info(keys.EVENT_CUSTOM_RANGE, Value(codes.PROC, target.proc))
         self._host.upcall(QueryInfo((Query((keys.QUERY_GROUP_NAMES,), (range, whose)),)), answer, peer.process)
 
-    def _told(self, target: Process, key: str, peer: Peer) -> list[bytes]:
+    def _reserved_values(self, target: Process, key: str, peer: Peer) -> list[bytes]:
         """Return the values of a proc under a reserved key that are not in the job info, such as its groups."""
         kind, rule = peer.buffer_type, peer.rule
         if key == keys.GROUP_NAMES:
@@ -613,12 +629,12 @@ class Modex:
         unpacker = Unpacker(payload, peer.buffer_type, peer.release)
         unpacker.skip(codes.COMMAND)
         target = self._store.process(Proc.unchecked(unpacker.one(codes.STRING) or "", unpacker.one(codes.PROC_RANK)))
-        asked = Asked(target.proc.nspace, target.proc.rank, (), None)
+        request = GetRequest(target.proc.nspace, target.proc.rank, (), None)
         if target.local:
-            self._send_all(peer, tag, asked, target)
+            self._send_all(peer, tag, request, target)
         else:
-            self._wait(peer, tag, asked, target, self._send_all)
+            self._wait(peer, tag, request, target, self._send_all)
 
-    def _send_all(self, peer: Peer, tag: int, asked: Asked, target: Process) -> None:
-        kvals = target.kvals(peer.buffer_type, asked.seen(target), peer.rule)
+    def _send_all(self, peer: Peer, tag: int, request: GetRequest, target: Process) -> None:
+        kvals = target.kvals(peer.buffer_type, request.scope_of(target), peer.rule)
         peer.send(tag, b"".join((encode_status(peer.buffer_type, statuses.SUCCESS), *kvals)))

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         def drained(self) -> None:
             """Handle that a full connection has sent its waiting data."""
 
-        def lost(self, reason: str = "") -> None:
+        def handle_disconnect(self, reason: str = "") -> None:
             """Handle the end of the connection, closed by the other side or for a fault; no further call follows."""
 
     class Link(Protocol):
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         def send_now(self, data: bytes) -> None:
             """Send at once if nothing is before it, or like `send`; must not call the machine either."""
 
-        def hold(self, held: bool) -> None:
+        def hold(self, paused: bool) -> None:
             """Deliver no further data of the other side, nor its end, or continue to deliver."""
 
         def full(self) -> bool:
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
             None is returned for all connections if the kernel does not report users at all.
             """
 
-        def ended(self) -> bool:
+        def is_closed(self) -> bool:
             """Return True if the other end has closed it: the kernel does not report its user then."""
 
     class Host(Protocol):
@@ -100,8 +100,8 @@ if TYPE_CHECKING:
         def notify(self, notification: Notification) -> None:
             """Deliver an event to this server's clients in its range."""
 
-        def forget(self, over: Callable[[Notification], bool]) -> None:
-            """Drop the kept events for which `over` returns True."""
+        def forget(self, condition: Callable[[Notification], bool]) -> None:
+            """Drop the kept events for which `condition` returns True."""
 
     class ModexPort(Protocol):
         """Committed values, as collectives see them."""
@@ -124,7 +124,7 @@ if TYPE_CHECKING:
         def is_ft(self, key: str) -> bool:
             """Return True if a group was formed to continue without members that end."""
 
-        def heard(self, event: Notification, process: Process) -> bool:
+        def handle_event(self, event: Notification, process: Process) -> bool:
             """Handle an event of a client that is for this server alone; return True if it was such an event."""
 
         def swallowed(self, event: Notification) -> bool:
@@ -189,20 +189,20 @@ class Plan:
         membership: The participants.
         collect: Whether it asks for the others' data.
         timeout: Its time limit in seconds, 0 for none.
-        said: The procs and the directives, if the host is asked; None otherwise.
+        contribution: The procs and the directives, if the host is asked; None otherwise.
         valid: Whether the decoded request is still correct.
     """
 
-    __slots__ = ("collect", "membership", "payload", "said", "timeout", "valid")
+    __slots__ = ("collect", "contribution", "membership", "payload", "timeout", "valid")
 
     def __init__(
-        self, payload: bytes, membership: Membership[Process, Call], collect: bool, timeout: float, said: Said
+        self, payload: bytes, membership: Membership[Process, Call], collect: bool, timeout: float, contribution: Said
     ) -> None:
         self.payload = payload
         self.membership = membership
         self.collect = collect
         self.timeout = timeout
-        self.said = said if membership.asks else None
+        self.contribution = contribution if membership.asks else None
         self.valid = True
 
     def forgotten(self) -> None:
@@ -359,15 +359,17 @@ class Peer:
         # Most of a job's messages repeat its last fence byte by byte.
         server = self.server
         try:
-            server.collectives.join(plan.membership, self.process, (self, tag), plan.collect, plan.timeout, plan.said)
+            server.collectives.join(
+                plan.membership, self.process, (self, tag), plan.collect, plan.timeout, plan.contribution
+            )
         except PMIxError as error:
             self.status(tag, error.code)
         except Exception as error:
             server.failed(self, "its fence", error)
             self.status(tag, statuses.ERROR)
 
-    def lost(self, reason: str = "") -> None:
-        self.server.lost(self, reason)
+    def handle_disconnect(self, reason: str = "") -> None:
+        self.server.handle_disconnect(self, reason)
 
     def send(self, tag: int, payload: bytes) -> None:
         if self.open:
@@ -451,9 +453,9 @@ class Node:
         form = buffer_type, release
         return self._forms.setdefault(form, form)
 
-    def log(self, who: object, text: str, more: str = "") -> None:
+    def log(self, subject: object, text: str, more: str = "") -> None:
         """Log a message to the host, unless it was logged just now; all but its first word may come from a peer."""
-        line = printable(f"{who} {text}")
+        line = printable(f"{subject} {text}")
         note = self._lines.take(text.partition(" ")[0], line)
         if note is not None:
             self.host.log(line + note + more)
@@ -476,7 +478,7 @@ class Node:
         """End a connection whose bytes can no longer be parsed, as if it had been lost."""
         raise NotImplementedError
 
-    def lost(self, peer: Peer, reason: str = "") -> None:
+    def handle_disconnect(self, peer: Peer, reason: str = "") -> None:
         """Handle the end of a connection; `reason` is given if this side has ended it."""
         raise NotImplementedError
 
@@ -533,7 +535,7 @@ class Topic:
     def disconnected(self, peer: Peer) -> None:
         """Handle the end of a connection; nothing can be sent to it any longer."""
 
-    def departed(self, process: Process, lost: bool) -> None:
+    def handle_departure(self, process: Process, failed: bool) -> None:
         """Handle the departure of a proc, which has finalized or was lost: it no longer takes part in anything."""
 
     def deregistered(self, namespace: Namespace) -> None:

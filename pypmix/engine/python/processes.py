@@ -184,7 +184,7 @@ class Process:
         """Return how many bytes some of the committed values have."""
         return sum([len(self.data[name][1]) for name in names])
 
-    def some(self, names: Iterable[Name], buffer_type: int, scope: int, rule: int) -> list[bytes]:
+    def pack_values(self, names: Iterable[Name], buffer_type: int, scope: int, rule: int) -> list[bytes]:
         """Return the packed KVALs of the given committed values that a reader of this scope may see."""
         left_out = mark_of(rule) | IS_UNKNOWN
         data = self.data
@@ -197,7 +197,7 @@ class Process:
     def kvals(self, buffer_type: int, scope: int, rule: int, key: str = "") -> list[bytes]:
         """Return the packed KVALs of `object`, and last that of `key` if it is of an unknown type."""
         left_out = mark_of(rule) | IS_UNKNOWN
-        found = self.some(self.data, buffer_type, scope, rule)
+        found = self.pack_values(self.data, buffer_type, scope, rule)
         for name, value in self.internal.items():
             if not name.startswith(RESERVED_PREFIX) and not marks_of(*value) & left_out:
                 found.append(encode_kval(buffer_type, name, value, rule))

@@ -46,7 +46,7 @@ from threading import get_ident
 from pypmix.engine.alarms import Heap
 from pypmix.engine.common import LONGEST_SLEEP
 from pypmix.engine.faults import fault, traced
-from pypmix.engine.peeruid import UNKNOWN_USER, Owners, has_ended
+from pypmix.engine.peeruid import UNKNOWN_USER, Owners, has_closed
 from pypmix.engine.times import ACCEPT_PAUSE, ATTACHED_SECONDS
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.limits import DEFAULTS
@@ -93,9 +93,9 @@ class Link:
         "_asked",
         "_backlog",
         "_closing",
-        "_held",
         "_lazy",
         "_out",
+        "_paused",
         "_queued",
         "_reactor",
         "known",
@@ -110,7 +110,7 @@ class Link:
         self._out: list[bytes] = []
         self._backlog: deque[memoryview] | None = None
         self._queued = 0
-        self._held = self._asked = self._lazy = False
+        self._paused = self._asked = self._lazy = False
         self.known = False
         self.watched = 0
         self.owner: Owner | None = None
@@ -152,9 +152,9 @@ class Link:
             return None
         return owners.uid(self.socket)
 
-    def ended(self) -> bool:
+    def is_closed(self) -> bool:
         """See `pypmix.engine.python.node.Link`."""
-        return self.socket is None or has_ended(self.socket)
+        return self.socket is None or has_closed(self.socket)
 
     def close(self) -> None:
         """Close after the queued data is sent, as far as the socket accepts it at once. May be called twice."""
@@ -163,9 +163,9 @@ class Link:
             if not self._out:
                 self._reactor.dirty.append(self)
 
-    def hold(self, held: bool) -> None:
+    def hold(self, paused: bool) -> None:
         """Stop or continue to read from it."""
-        self._held = held
+        self._paused = paused
         self._watch()
 
     def full(self) -> bool:
@@ -176,7 +176,7 @@ class Link:
     @property
     def reading(self) -> bool:
         """Whether it is read from."""
-        return not self._held and self._queued <= FULL
+        return not self._paused and self._queued <= FULL
 
     def _watch(self) -> None:
         events = (_READ if self.reading else 0) | (0 if self._backlog is None else _WRITE)
@@ -502,7 +502,7 @@ class Reactor:
         owner, link.owner = link.owner, None
         self.discard(link)
         if owner is not None:
-            owner.lost(reason)
+            owner.handle_disconnect(reason)
 
     def _run(self) -> None:
         try:

@@ -65,14 +65,14 @@ class Rehearsal:
         self._dialer = session.dialer
 
     def __enter__(self) -> Self:
-        session.dialer = self._answered
+        session.dialer = self._make_dial
         return self
 
     def __exit__(self, *_: object) -> None:
         session.dialer = self._dialer
         self._other.close()
 
-    def _answered(self, env: Mapping[str, str], name: str, address: str) -> Dial:
+    def _make_dial(self, env: Mapping[str, str], name: str, address: str) -> Dial:
         self._dialer(env, name, address)
         # This fails, and uses the same functions as a connection to a server.
         transport.connect_local("/")

@@ -12,7 +12,7 @@ import socket
 import stat
 import time
 
-from pypmix.engine.peeruid import is_own
+from pypmix.engine.peeruid import is_current_user
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.record import Record
@@ -153,7 +153,7 @@ class Post:
         files, self._files = self._files, []
         for path, place in files:
             with contextlib.suppress(OSError):
-                if _place(os.lstat(path)) == place:
+                if _file_identity(os.lstat(path)) == place:
                     os.unlink(path)
             _OWN.discard(path)
 
@@ -173,7 +173,7 @@ class Post:
             with open(fd, "wb") as file:
                 file.write(_text(self._contact).encode("utf-8", "surrogateescape"))
                 file.flush()
-                place = _place(os.fstat(file.fileno()))
+                place = _file_identity(os.fstat(file.fileno()))
             if not _publish(fresh, path):
                 return False
         finally:
@@ -188,9 +188,9 @@ _OWN: set[str] = set()
 """The files of the servers in this process, since the pid does not distinguish them from an earlier server's files."""
 
 
-def _place(found: os.stat_result) -> tuple[int, int, int]:
+def _file_identity(status: os.stat_result) -> tuple[int, int, int]:
     """Return the identity of a file; the inode number alone may be used again after the file is removed."""
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 def _text(contact: Contact) -> str:
@@ -214,14 +214,14 @@ def _publish(fresh: str, path: str) -> bool:
             os.link(fresh, path)
             return True
         except FileExistsError:
-            if os.path.abspath(path) in _OWN or _taken(path):
+            if os.path.abspath(path) in _OWN or _is_in_use(path):
                 return False
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
     return False
 
 
-def _taken(path: str) -> bool:
+def _is_in_use(path: str) -> bool:
     """Return True if a file belongs to a running server, and is not left over from a dead server."""
     try:
         contact = read(path)
@@ -311,7 +311,7 @@ def believed(uid: int) -> bool:
     Any user can put files into the searched folders, and a tool sends its identity and its requests to the server that
     such a file names.
     """
-    return uid == 0 or os.geteuid() == 0 or is_own(uid)
+    return uid == 0 or os.geteuid() == 0 or is_current_user(uid)
 
 
 def search(folders: Iterable[str], names: Iterable[str], prefix: bool = False) -> list[Contact]:

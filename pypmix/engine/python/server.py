@@ -126,7 +126,7 @@ class Server(Node):
 
     # Topics
 
-    def _begun(self, topic: T) -> T:
+    def _add_topic(self, topic: T) -> T:
         self.topics.append(topic)
         self._handlers.update(topic.handlers)
         return topic
@@ -136,56 +136,56 @@ class Server(Node):
         """The topic of requests that the host answers, and of queries."""
         from pypmix.engine.python.serverside.asking import Asking
 
-        return self._begun(Asking(self))
+        return self._add_topic(Asking(self))
 
     @cached_property
     def connecting(self) -> Connecting:
         """The topic of connects and disconnects."""
         from pypmix.engine.python.serverside.connecting import Connecting
 
-        return self._begun(Connecting(self, lambda: self.groups.records))
+        return self._add_topic(Connecting(self, lambda: self.groups.records))
 
     @cached_property
     def events(self) -> Events:
         """The topic of events."""
         from pypmix.engine.python.serverside.events import Events
 
-        return self._begun(Events(self))
+        return self._add_topic(Events(self))
 
     @cached_property
     def forwarding(self) -> Forwarding:
         """The topic of output and input."""
         from pypmix.engine.python.serverside.forwarding import Forwarding
 
-        return self._begun(Forwarding(self))
+        return self._add_topic(Forwarding(self))
 
     @cached_property
     def groups(self) -> Groups:
         """The topic of groups."""
         from pypmix.engine.python.serverside.groups import Groups
 
-        return self._begun(Groups(self))
+        return self._add_topic(Groups(self))
 
     @cached_property
     def psets(self) -> Psets:
         """The topic of process sets."""
         from pypmix.engine.python.serverside.psets import Psets
 
-        return self._begun(Psets(self))
+        return self._add_topic(Psets(self))
 
     @cached_property
     def spawning(self) -> Spawning:
         """The topic of spawns."""
         from pypmix.engine.python.serverside.spawning import Spawning
 
-        return self._begun(Spawning(self))
+        return self._add_topic(Spawning(self))
 
     @cached_property
     def tools(self) -> Tools:
         """The topic of tools."""
         from pypmix.engine.python.serverside.tools import Tools
 
-        return self._begun(Tools(self, self.handshakes))
+        return self._add_topic(Tools(self, self.handshakes))
 
     # Registrations of the host.
 
@@ -215,7 +215,7 @@ class Server(Node):
             for peer in self._peers.get(process, [])[:]:
                 self._disconnect(peer)
             if not process.left:
-                self._depart(process, lost=True)
+                self._depart(process, failed=True)
             else:
                 self.collectives.stop_expecting(process)
             self.collectives.readmit(process)
@@ -250,14 +250,14 @@ class Server(Node):
         peers = self._peers.get(process)
         if not peers:
             if not process.left:
-                self._depart(process, lost=True)
+                self._depart(process, failed=True)
             return
 
         # The process has ended, but its earlier messages may still arrive, such as its own finalize.
         def linger() -> None:
             if not process.registered:
                 for peer in self._peers.get(process, [])[:]:
-                    peer.lost()
+                    peer.handle_disconnect()
 
         self.clock.call_later(LINGER_SECONDS, linger)
 
@@ -340,9 +340,9 @@ class Server(Node):
     def drop(self, peer: Peer, reason: str) -> None:
         """End a connection whose bytes can no longer be parsed, as if it had been lost."""
         peer.link.close()
-        self.lost(peer, reason)
+        self.handle_disconnect(peer, reason)
 
-    def lost(self, peer: Peer, reason: str = "") -> None:
+    def handle_disconnect(self, peer: Peer, reason: str = "") -> None:
         """Handle the end of a connection; `reason` is given if this side has ended it."""
         if reason:
             self.log(peer.process.proc, f"dropped: {reason}")
@@ -353,7 +353,7 @@ class Server(Node):
         if any(not other.finalized for other in self.peers(process)):
             self.collectives.withdraw(process, lambda call: call[0] is peer)
             return
-        self._depart(process, lost=True)
+        self._depart(process, failed=True)
         self.host.upcall(ClientLost(process.proc), ignore, process)
 
     def _disconnect(self, peer: Peer) -> None:
@@ -378,15 +378,15 @@ class Server(Node):
         if self.collectives.retract(peer.process, (peer, tag)):
             peer.status(tag, statuses.ERR_TIMEOUT)
 
-    def _depart(self, process: Process, lost: bool) -> None:
+    def _depart(self, process: Process, failed: bool) -> None:
         """Remove a proc from everything that it takes part in; it will commit no further data."""
         process.left = True
         self.departing += 1
         try:
-            self.collectives.leave(process, lost)
+            self.collectives.leave(process, failed)
             self.modex.forsake(process)
             for topic in self.topics[:]:
-                topic.departed(process, lost)
+                topic.handle_departure(process, failed)
         finally:
             self.departing -= 1
 
@@ -453,7 +453,7 @@ class Server(Node):
         peer.finalized = True
         peer.plan = None
         if all(other.finalized for other in self._peers[process]):
-            self._depart(process, lost=False)
+            self._depart(process, failed=False)
             if not process.registered:
                 self.collectives.stop_expecting(process)
         op = ClientFinalized(process.proc)

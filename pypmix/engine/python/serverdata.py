@@ -65,9 +65,9 @@ class Group:
         """Return the infos that name the group in an event."""
         return (text(keys.GROUP_ID, name.partition("\0")[0]),)
 
-    def loses(self, gone: Proc) -> int | None:
+    def record_loss(self, member: Proc) -> int | None:
         """Record a member that has ended without leaving; return the event code for the others, None for no event."""
-        if gone == self.leader:
+        if member == self.leader:
             self.leader = None
             return statuses.GROUP_LEADER_FAILED
         return statuses.GROUP_MEMBER_FAILED if self.notify else None
@@ -78,23 +78,23 @@ class Connection(Group):
 
     Attributes:
         id: The id that its callers have given the connect; empty if they gave none.
-        each: Whether members want an event of each member that disconnects.
+        notify_each: Whether members want an event of each member that disconnects.
         leaving: Whether all members of this server have called the disconnect.
         withheld: Members that have ended since then: the others get an event if that was before the host's decision.
-        gone: The members that have ended; their ranks are vacant.
+        lost_members: The members that have ended; their ranks are vacant.
     """
 
-    __slots__ = ("each", "gone", "id", "leaving", "nspace", "withheld")
+    __slots__ = ("id", "leaving", "lost_members", "notify_each", "nspace", "withheld")
 
-    def __init__(self, nspace: str, id: str, ft: bool, each: bool) -> None:
+    def __init__(self, nspace: str, id: str, ft: bool, notify_each: bool) -> None:
         super().__init__()
         self.ft = ft
         self.nspace = nspace
         self.id = id
-        self.each = each
+        self.notify_each = notify_each
         self.leaving = False
         self.withheld: set[Proc] = set()
-        self.gone: set[Proc] = set()
+        self.lost_members: set[Proc] = set()
 
     def member(self, rank: int) -> Proc:
         """Return the proc that has a rank.
@@ -102,7 +102,7 @@ class Connection(Group):
         Raises:
             NotFound: No proc has the rank, or the proc has ended.
         """
-        if rank < len(self.formed) and self.formed[rank] not in self.gone:
+        if rank < len(self.formed) and self.formed[rank] not in self.lost_members:
             return self.formed[rank]
         named = Proc.unchecked(self.nspace, rank)
         raise NotFound(f"no proc has rank {rank} of the connection {self.nspace!r}", procs=(named,))
@@ -111,10 +111,10 @@ class Connection(Group):
         id = (text(CONNECT_ID, self.id),) if self.id else ()
         return (text(CONNECT_NAME, self.nspace), *id)
 
-    def loses(self, gone: Proc) -> int | None:
-        self.gone.add(gone)
+    def record_loss(self, member: Proc) -> int | None:
+        self.lost_members.add(member)
         if self.leaving:
-            self.withheld.add(gone)
+            self.withheld.add(member)
         return None if self.ft or self.leaving else statuses.ERR_PROC_TERM_WO_SYNC
 
 
@@ -311,7 +311,7 @@ class Store:
             if not keys:
                 del self.namesakes[name]
 
-    def own(self, procs: Iterable[Proc], caller: Proc) -> tuple[Proc, ...]:
+    def resolve(self, procs: Iterable[Proc], caller: Proc) -> tuple[Proc, ...]:
         """Return procs as known here: the caller may be in one of several groups of a name, or name its cluster."""
         if self.aliases:
             procs = self.plain(procs)
@@ -394,9 +394,9 @@ class Store:
             self._addresses.put(name, known)
         return known[1]
 
-    def knows(self, name: str, members: frozenset[Process], others: frozenset[Proc]) -> None:
+    def remember_members(self, name: str, members: frozenset[Process], remote: frozenset[Proc]) -> None:
         """Remember the processes of a group's members, if they have been found already."""
-        self._addresses.put(name, (self.groups[name], (members, others)))
+        self._addresses.put(name, (self.groups[name], (members, remote)))
 
     def ungrouped(self, procs: Iterable[Proc]) -> Iterator[Proc]:
         """Yield the procs, with procs that are named by a group under their own names."""

@@ -13,7 +13,7 @@ from threading import get_ident
 from pypmix._version import __version__
 from pypmix.engine.common import MUNGE, UNCHECKED, EngineInfo, security_modules
 from pypmix.engine.faults import fault, traced
-from pypmix.engine.peeruid import is_own, listen_on_loopback
+from pypmix.engine.peeruid import is_current_user, listen_on_loopback
 from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Guest, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
@@ -77,7 +77,7 @@ def _modules(names: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def _beside(folder: str, port: int) -> tuple[socket.socket | None, str]:
+def _open_local_listener(folder: str, port: int) -> tuple[socket.socket | None, str]:
     """Return a Unix-domain socket for clients of this engine, and its path; None and "" if it cannot be made.
 
     A folder that only this user can enter keeps other users away, and the kernel reports the user of a connection.
@@ -89,8 +89,8 @@ def _beside(folder: str, port: int) -> tuple[socket.socket | None, str]:
         # A sandbox may allow no such sockets.
         return None, ""
     try:
-        found = os.stat(folder)
-        if is_own(found.st_uid) and not found.st_mode & 0o077:
+        status = os.stat(folder)
+        if is_current_user(status.st_uid) and not status.st_mode & 0o077:
             # The path may be too long.
             listener.bind(path)
             listener.listen(BACKLOG)
@@ -142,7 +142,7 @@ class HostUpcall:
             # Of several threads, one has it.
             answer = self._answers.pop()
         except IndexError:
-            self._again()
+            self._log_repeated_reply()
             return
         if self.asking == get_ident():
             # The host's function has not returned yet, and must not run the consequences of its answer.
@@ -170,7 +170,7 @@ class HostUpcall:
             if error is None:
                 self.conclude(answer, None, PMIxError("the answer of the host failed", operation=self.op.name))
 
-    def _again(self) -> None:
+    def _log_repeated_reply(self) -> None:
         whose = f" of {self.requestor}" if self.requestor else ""
         self._log(f"the host replied twice to {self.op.name}{whose}: only the first reply counts")
 
@@ -235,7 +235,7 @@ class ServerSession:
             undo.callback(own.stop)
             self._server = Server(own, self, self.proc, self.security, limits)
             own.listen(listener, self._server.opened)
-            beside, self._path = _beside(self.tmpdir, self.port)
+            beside, self._path = _open_local_listener(self.tmpdir, self.port)
             if beside is not None:
                 undo.enter_context(beside)
                 undo.callback(os.unlink, self._path)

@@ -35,7 +35,7 @@ class DataRequest:
         self.timer: Timer | None = None
 
 
-class Sharing:
+class ModexRequests:
     """The requests of other servers.
 
     Args:
@@ -94,7 +94,7 @@ class Sharing:
     def registered(self, namespace: Namespace) -> None:
         """Process the requests of other servers that arrived before their nspace was registered."""
         for proc in [proc for proc in self._requests if proc.nspace == namespace.name]:
-            for request in self._taken(proc):
+            for request in self._take_requests(proc):
                 self._take(proc, request)
 
     def committed(self, process: Process) -> None:
@@ -105,19 +105,19 @@ class Sharing:
         ready = [request for request in requests if _has(process, request.key)]
         if ready:
             data = data_of((process,))
-            for request in self._taken(process.proc, ready):
+            for request in self._take_requests(process.proc, ready):
                 request.done(data, None)
 
-    def gone(self, process: Process) -> None:
+    def answer_departed(self, process: Process) -> None:
         """Answer all requests for a proc that has departed: it will commit no further data."""
         if not process.committed:
             self._refuse(process.proc, f"{process.proc} has gone without a commit")
         elif process.proc in self._requests:
             data = data_of((process,))
-            for request in self._taken(process.proc):
+            for request in self._take_requests(process.proc):
                 request.done(data, None)
 
-    def over(self, namespace: Namespace) -> None:
+    def refuse_job(self, namespace: Namespace) -> None:
         """Refuse the requests for procs of a job that has ended."""
         for proc in [proc for proc in self._requests if proc.nspace == namespace.name]:
             self._refuse(proc, f"the job {namespace.name} is over")
@@ -128,26 +128,26 @@ class Sharing:
             self._refuse(proc, "the server is closed")
 
     def _expire(self, proc: Proc, request: DataRequest, error: PMIxError) -> None:
-        self._taken(proc, [request])
+        self._take_requests(proc, [request])
         request.done(None, error)
 
     def _refuse(self, proc: Proc, why: str) -> None:
-        for request in self._taken(proc):
+        for request in self._take_requests(proc):
             request.done(None, NotFound(why, procs=(proc,)))
 
-    def _taken(self, proc: Proc, which: list[DataRequest] | None = None) -> list[DataRequest]:
+    def _take_requests(self, proc: Proc, chosen: list[DataRequest] | None = None) -> list[DataRequest]:
         """Remove the requests for a proc, or some of them, and return them to be answered."""
         requests = self._requests.pop(proc, [])
-        if which is None:
-            which = requests
-        elif len(which) < len(requests):
-            self._requests[proc] = [request for request in requests if request not in which]
-        self._number -= len(which)
-        for request in which:
+        if chosen is None:
+            chosen = requests
+        elif len(chosen) < len(requests):
+            self._requests[proc] = [request for request in requests if request not in chosen]
+        self._number -= len(chosen)
+        for request in chosen:
             if request.timer is not None:
                 request.timer.cancel()
                 request.timer = None
-        return which
+        return chosen
 
 
 def _has(process: Process, key: str) -> bool:

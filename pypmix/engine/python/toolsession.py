@@ -183,9 +183,9 @@ class ToolSession:
             if self._closed:
                 raise _closed(op)
             if kind is ToolGetServers:
-                self._settle(lambda: self._own(op), done)
+                self._settle(lambda: self._run_own(op), done)
             else:
-                self._elsewhere(lambda: self._own(op), done)
+                self._elsewhere(lambda: self._run_own(op), done)
         elif kind is Finalize:
             self._elsewhere(lambda: self._finalize(op), done)
         elif kind in _MINTED:
@@ -205,7 +205,7 @@ class ToolSession:
         if kind in self._OWN:
             if self._closed:
                 raise _closed(op)
-            return self._own(op)  # type: ignore[no-any-return]
+            return self._run_own(op)  # type: ignore[no-any-return]
         if kind is Finalize:
             return self._finalize(op)  # type: ignore[no-any-return]
         if kind in _MINTED:
@@ -294,37 +294,37 @@ class ToolSession:
         with self._lock:
             self._lead(self._join(Session(machine, None), machine, self.proc, None))
 
-    def connect(self, wanted: Aim) -> Proc:
+    def connect(self, target: Aim) -> Proc:
         """Connect to the server that is wanted; see `open_tool`."""
-        tries = wanted.retries
+        tries = target.retries
         while True:
-            error = self._try(wanted)
+            error = self._try(target)
             if error is None:
                 assert self._newest is not None
                 return self._newest.server
             if not tries:
                 raise error
             tries -= 1
-            sleep(sleep_for(wanted.delay))
+            sleep(sleep_for(target.delay))
 
-    def _try(self, wanted: Aim) -> PMIxError | None:
+    def _try(self, target: Aim) -> PMIxError | None:
         """Connect to the first server that accepts the tool; return an error if no server does."""
         try:
-            servers = candidates(wanted, self._env)
+            servers = candidates(target, self._env)
         except Unreachable as error:
             return error
         refused: list[PMIxError] = []
         # Silent servers are tried last: each takes its whole time limit.
         for contact in sorted(servers, key=lambda each: each.uri in self._silent):
-            known = self._by_uri(contact.uri)
-            if known is not None:
+            joined = self._by_uri(contact.uri)
+            if joined is not None:
                 # A search looks for a server that is not a member yet.
-                if not wanted.explicit:
+                if not target.explicit:
                     continue
-                member = known
+                member = joined
             else:
                 try:
-                    member = self._greet(contact, wanted)
+                    member = self._greet(contact, target)
                 except (Unreachable, NotSupported, LostConnection, RemoteProtocolError) as error:
                     refused.append(error)
                     if error.status == statuses.ERR_TIMEOUT:
@@ -332,7 +332,7 @@ class ToolSession:
                     continue
             with self._lock:
                 self._newest = member
-                if wanted.primary or not self.connected:
+                if target.primary or not self.connected:
                     self._lead(member)
             return None
         if len(refused) == 1:
@@ -351,7 +351,7 @@ class ToolSession:
                 engine=ENGINE,
             )
         return Unreachable(
-            f"there is no {str(wanted).removeprefix('a ')} on this node" + _others(wanted, self._env),
+            f"there is no {str(target).removeprefix('a ')} on this node" + _list_other_servers(target, self._env),
             operation="open",
             engine=ENGINE,
             hint="does it run, is it of this user, and does it write its files into the folder that "
@@ -360,7 +360,7 @@ class ToolSession:
 
     _newest: Member | None = None
 
-    def _greet(self, contact: Contact, wanted: Aim) -> Member:
+    def _greet(self, contact: Contact, target: Aim) -> Member:
         """Introduce the tool to a server.
 
         Raises:
@@ -381,8 +381,8 @@ class ToolSession:
         infos = [Info(keys.PROC_PID, Value(codes.PID, os.getpid())), Info(keys.CMD_LINE, _command_line())]
         if contact.pypmix:
             infos.append(greeting(__version__))
-        hello = hello.replace(flag=flag, uid=os.geteuid(), gid=os.getegid(), infos=(*wanted.others, *infos))
-        deadline = monotonic() + (wanted.timeout or OPEN_WAIT)
+        hello = hello.replace(flag=flag, uid=os.geteuid(), gid=os.getegid(), infos=(*target.others, *infos))
+        deadline = monotonic() + (target.timeout or OPEN_WAIT)
         sock = connect(contact.address, contact.local, (contact.owner,), self._env.get(OWNER, ""), contact.alive)
         try:
             reply, rest = _exchange(sock, encode_hello(hello), ToolReplyReader(flag), contact, deadline)
@@ -457,16 +457,16 @@ class ToolSession:
 
     # The operations of a tool
 
-    def _own(self, op: Op[Any]) -> Any:
+    def _run_own(self, op: Op[Any]) -> Any:
         return self._OWN[type(op)](self, op)
 
     def _attach_to_server(self, op: ToolAttachToServer) -> Proc:
         try:
-            wanted = aim(op.directives)
+            target = aim(op.directives)
         except (TypeError, ValueError) as error:
             raise PMIxError(str(error), status=statuses.ERR_BAD_PARAM, operation=op.name, engine=ENGINE) from None
         try:
-            return self.connect(wanted)
+            return self.connect(target)
         except PMIxError as error:
             error.operation = op.name
             raise
@@ -606,17 +606,17 @@ def open_tool(env: Mapping[str, str] | None = None, directives: tuple[Info, ...]
         ValueError, TypeError: The directives are not valid.
     """
     env = os.environ if env is None else env
-    wanted = aim(directives)
-    proc = Proc(wanted.tool_nspace, wanted.tool_rank) if wanted.tool_nspace else None
-    session = ToolSession(env, proc, wanted.launcher)
+    target = aim(directives)
+    proc = Proc(target.tool_nspace, target.tool_rank) if target.tool_nspace else None
+    session = ToolSession(env, proc, target.launcher)
     try:
-        if wanted.apart:
+        if target.apart:
             session.alone()
         else:
             try:
-                session.connect(wanted)
+                session.connect(target)
             except Unreachable:
-                if not wanted.optional:
+                if not target.optional:
                     raise
                 session.alone()
     except BaseException:
@@ -662,15 +662,15 @@ def _exchange(
     return answer, reader.rest
 
 
-def _others(wanted: Aim, env: Mapping[str, str]) -> str:
+def _list_other_servers(target: Aim, env: Mapping[str, str]) -> str:
     """Return a phrase that lists the other servers of the node, for the error of a server that was not found."""
-    if not (wanted.pid or wanted.nspace):
+    if not (target.pid or target.nspace):
         return ""
-    there = [contact for contact in candidates(Aim(host=wanted.host, tmpdir=wanted.tmpdir), env) if contact.alive]
-    told = [_called(contact) for contact in there[:MAX_TOLD]]
+    there = [contact for contact in candidates(Aim(host=target.host, tmpdir=target.tmpdir), env) if contact.alive]
+    names = [_called(contact) for contact in there[:MAX_TOLD]]
     if len(there) > MAX_TOLD:
-        told.append(f"{len(there) - MAX_TOLD} more")
-    return f", but there are {', '.join(told)}" if told else ""
+        names.append(f"{len(there) - MAX_TOLD} more")
+    return f", but there are {', '.join(names)}" if names else ""
 
 
 def _called(contact: Contact) -> str:

@@ -66,14 +66,14 @@ class TracedLink:
         tracer: The tracer that records them.
     """
 
-    __slots__ = ("_link", "ended", "full", "hold", "send", "send_now", "uid")
+    __slots__ = ("_link", "full", "hold", "is_closed", "send", "send_now", "uid")
 
     def __init__(self, link: Link, peer: TracedPeer, tracer: Tracer) -> None:
         self._link = link
         self.full = link.full
         self.hold = link.hold
         self.uid = link.uid
-        self.ended = link.ended
+        self.is_closed = link.is_closed
         self.send = _sending(link.send, peer, tracer)
         self.send_now = _sending(link.send_now, peer, tracer)
 

@@ -80,7 +80,7 @@ _TRY_AGAIN = {EAGAIN: 10, EINTR: 10, ECONNABORTED: 10, ETIMEDOUT: 2, ECONNREFUSE
 
 
 def connect(
-    uri: str, local: str = "", owners: Collection[int] = (), allowed: str = "", again: bool = True
+    uri: str, local: str = "", owners: Collection[int] = (), allowed: str = "", retry: bool = True
 ) -> _socket.socket:
     """Connect to a server, and check which user it belongs to.
 
@@ -89,7 +89,7 @@ def connect(
         local: Its Unix-domain socket, which has precedence if it can be reached.
         owners: Users whose server it may be, besides this one and root.
         allowed: More such users, in the form of `PYPMIX_SERVER_OWNER`.
-        again: Whether to try a few times if a connection is refused, for a server that is likely to exist.
+        retry: Whether to try a few times if a connection is refused, for a server that is likely to exist.
 
     Raises:
         Unreachable: The server does not answer, the address is not valid, or the server belongs to another user.
@@ -97,7 +97,7 @@ def connect(
     sock = connect_local(local) if local else None
     where = local
     if sock is None:
-        sock, where = _connect_tcp(uri, again), uri
+        sock, where = _connect_tcp(uri, retry), uri
     try:
         check_server(sock, where, owners, allowed)
     except BaseException:
@@ -126,7 +126,7 @@ def connect_local(path: str) -> _socket.socket | None:
     return sock
 
 
-def _connect_tcp(uri: str, again: bool) -> _socket.socket:
+def _connect_tcp(uri: str, retry: bool) -> _socket.socket:
     family, host, port = parse_address(uri)
     tries = 0
     while True:
@@ -141,7 +141,7 @@ def _connect_tcp(uri: str, again: bool) -> _socket.socket:
         except OSError as error:
             sock.close()
             tries += 1
-            if tries >= (1 if error.errno == ECONNREFUSED and not again else _TRY_AGAIN.get(error.errno or 0, 1)):
+            if tries >= (1 if error.errno == ECONNREFUSED and not retry else _TRY_AGAIN.get(error.errno or 0, 1)):
                 raise Unreachable(
                     f"no server at {uri}: {error.strerror or error}",
                     operation="open",
@@ -633,7 +633,7 @@ class Connection:
 
     def _fail(self, error: OSError) -> None:
         with self.lock:
-            self._machine.lost(f"the connection to the server broke: {error.strerror or error}")
+            self._machine.handle_disconnect(f"the connection to the server broke: {error.strerror or error}")
             self._settle()
 
     def _settle(self) -> None:
@@ -677,7 +677,7 @@ class Connection:
         """
         if len(_KEPT) < MOST_KEPT and not self._machine.adapts and has_libpmix():
             self._keeps = True
-            self._machine.lost("the client was finalized")
+            self._machine.handle_disconnect("the client was finalized")
         else:
             self._shut(_socket.SHUT_WR)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from pypmix.engine.peeruid import described, is_own
+from pypmix.engine.peeruid import described, is_current_user
 from pypmix.host.naming import check_name
 from pypmix.standard.errors import PermissionDenied
 
@@ -94,7 +94,7 @@ def _write(path: str, data: bytes) -> None:
 
 
 def _check(path: str, found: os.stat_result, mask: int, what: str) -> None:
-    if not is_own(found.st_uid):
+    if not is_current_user(found.st_uid):
         raise PermissionDenied(f"{path} belongs to {described(found.st_uid)}", operation="exchange")
     if stat.S_ISLNK(found.st_mode) or found.st_mode & mask:
         text = f"{path} may be {what} by others (mode {stat.S_IMODE(found.st_mode):o})"

@@ -19,7 +19,7 @@ import threading
 
 from pypmix._version import __version__
 from pypmix.engine.faults import fault
-from pypmix.engine.peeruid import is_own
+from pypmix.engine.peeruid import is_current_user
 from pypmix.host.addresses import connections, hang_up
 from pypmix.host.exchange.switch import SocketStream
 from pypmix.host.rosters.reach import Probe, unreached
@@ -368,7 +368,7 @@ class Calls:
                 connection.close()
 
     def _accepted(self, connection: socket.socket) -> None:
-        if not is_own(peer_uid(connection)):
+        if not is_current_user(peer_uid(connection)):
             connection.close()
             return
         with self._gate:

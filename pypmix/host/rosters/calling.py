@@ -16,7 +16,7 @@ from functools import cache
 from typing import NamedTuple
 
 from pypmix.client import Client
-from pypmix.engine.peeruid import is_own
+from pypmix.engine.peeruid import is_current_user
 from pypmix.host.rosters.agent import CALL, peer_uid, receive, send
 from pypmix.standard.errors import PMIxError
 
@@ -57,7 +57,7 @@ def main() -> int:
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect("\0" + os.environ[CALL])
-        if not is_own(peer_uid(connection)):
+        if not is_current_user(peer_uid(connection)):
             print("pypmix: what hands out functions here belongs to another user", file=sys.stderr)
             return 1
         while True:

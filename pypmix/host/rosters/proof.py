@@ -13,7 +13,7 @@ import time
 from typing import Protocol
 
 from pypmix.engine import munge
-from pypmix.engine.peeruid import described, is_own
+from pypmix.engine.peeruid import described, is_current_user
 from pypmix.host.rosters.base import RosterError
 from pypmix.standard.errors import NotSupported, PMIxError
 
@@ -77,7 +77,7 @@ class Secret:
         if not stat.S_ISREG(found.st_mode):
             raise RosterError(f"the secret {path} is not a file")
         # A Kubernetes Secret is a file owned by root that the pod's group may read.
-        if found.st_uid and not is_own(found.st_uid):
+        if found.st_uid and not is_current_user(found.st_uid):
             raise RosterError(f"the secret {path} belongs to {described(found.st_uid)}, not to this user: chown it")
         if found.st_mode & (stat.S_IWGRP | stat.S_IRWXO) or (found.st_uid and found.st_mode & stat.S_IRGRP):
             raise RosterError(f"others than its owner can read or write the secret {path}: chmod 600 {path}")
@@ -135,7 +135,7 @@ class Munge:
         except PMIxError:
             return False
         expected = _code(key, statement).hex().encode()
-        return is_own(uid) and len(key) == KEY_BYTES and hmac.compare_digest(expected, code)
+        return is_current_user(uid) and len(key) == KEY_BYTES and hmac.compare_digest(expected, code)
 
 
 def _code(key: bytes, statement: bytes) -> bytes:

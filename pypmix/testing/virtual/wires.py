@@ -80,11 +80,11 @@ class End:
         uid: The user of the client.
     """
 
-    __slots__ = ("_arrived", "_held", "_send", "_uid", "_world", "known", "owner")
+    __slots__ = ("_arrived", "_paused", "_send", "_uid", "_world", "known", "owner")
 
     def __init__(self, world: Paces, send: Callable[[bytes], None], uid: int | None = None) -> None:
         self._world = world
-        self._held = False
+        self._paused = False
         self._arrived: list[bytes] = []
         self._send = send
         self._uid = os.geteuid() if uid is None else uid
@@ -95,7 +95,7 @@ class End:
         """Return the user of the client."""
         return self._uid
 
-    def ended(self) -> bool:
+    def is_closed(self) -> bool:
         """Return False: the end of the connection arrives as data."""
         return False
 
@@ -107,10 +107,10 @@ class End:
         """Send to the client."""
         self._send(data)
 
-    def hold(self, held: bool) -> None:
+    def hold(self, paused: bool) -> None:
         """Stop receiving data, or continue."""
-        self._held = held
-        if not held and self._arrived:
+        self._paused = paused
+        if not paused and self._arrived:
             self._world.later(0.0, self._deliver)
 
     def full(self) -> bool:
@@ -127,7 +127,7 @@ class End:
         self._deliver()
 
     def _deliver(self) -> None:
-        while self._arrived and not self._held:
+        while self._arrived and not self._paused:
             data = self._arrived.pop(0)
             owner = self.owner
             if owner is None:
@@ -137,4 +137,4 @@ class End:
             else:
                 # As with a reactor, no data follows the end.
                 self.owner = None
-                owner.lost()
+                owner.handle_disconnect()

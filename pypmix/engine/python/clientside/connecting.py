@@ -85,9 +85,9 @@ def _connected(client: Client, call: Call, op: Connect, reply: tuple[Ended, Made
     client.end(call, (made or Connected("", op.procs)).replace(foreign=foreign))
 
 
-def _disconnected(client: Client, call: Call, op: Disconnect, ended: Ended) -> None:
-    if ended[0] not in SUCCESSES:
-        client.miss(call, ended, _FAILURES.get(ended[0], ""))
+def _finish_disconnect(client: Client, call: Call, op: Disconnect, outcome: Ended) -> None:
+    if outcome[0] not in SUCCESSES:
+        client.miss(call, outcome, _FAILURES.get(outcome[0], ""))
         return
     if client.groups is not None:
         client.groups.disconnected(op.procs, id_of(op.directives))
@@ -96,5 +96,5 @@ def _disconnected(client: Client, call: Call, op: Disconnect, ended: Ended) -> N
 
 OPERATIONS = {
     Connect: Operation(_start, _read_connected, _connected),
-    Disconnect: Operation(_start, Client.read_missing, _disconnected),
+    Disconnect: Operation(_start, Client.read_missing, _finish_disconnect),
 }

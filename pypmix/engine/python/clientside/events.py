@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.engine.chain import Handler, Handlers
 from pypmix.engine.groups import TAKEN_IN
 from pypmix.engine.python.client import Operation
-from pypmix.engine.raised import Raised
+from pypmix.engine.raised import RaisedEvents
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import (
     SUCCESSES,
@@ -78,8 +78,8 @@ class ClientEvents:
         host = self._server[0]
         # The transport sets `enter` after the machine was made.
         self.handlers = Handlers(client.proc, host, lambda step: client.enter(step), client.tell, self._release)
-        self._raised = Raised()
-        client.at_loss.append(self._lost)
+        self._raised = RaisedEvents()
+        client.at_loss.append(self._handle_disconnect)
         client.at_resume.append(self.handlers.recover)
 
     # Registration
@@ -88,7 +88,7 @@ class ClientEvents:
         """Begin a registration."""
         handler = self.handlers.add(op)
         self._registering[call] = handler
-        for code in self._told(handler):
+        for code in self._registration_codes(handler):
             self._interests.setdefault(code, _Interest()).handlers += 1
         try:
             self._advance(call)
@@ -129,7 +129,7 @@ class ClientEvents:
         if self._client.server is not None:
             self._forget((code,))
 
-    def _told(self, handler: Handler) -> tuple[int, ...]:
+    def _registration_codes(self, handler: Handler) -> tuple[int, ...]:
         """Return the codes of which the server must know for a handler."""
         if self._client.server is None or handler.range == RANGE_PROC_LOCAL:
             return ()
@@ -138,7 +138,7 @@ class ClientEvents:
     def _advance(self, call: Call) -> None:
         """Take a registration as far as it can go now."""
         client, handler = self._client, self._registering[call]
-        interests = {code: self._interests[code] for code in self._told(handler)}
+        interests = {code: self._interests[code] for code in self._registration_codes(handler)}
         new = [code for code, interest in interests.items() if not interest.known and interest.leader is None]
         op = call.op
         assert isinstance(op, RegisterEventHandler)
@@ -162,23 +162,23 @@ class ClientEvents:
         self.handlers.activate(handler)
 
     def _release(self, handler: Handler) -> None:
-        self._forget(self._told(handler))
+        self._forget(self._registration_codes(handler))
 
-    def _forget(self, told: tuple[int, ...]) -> None:
+    def _forget(self, event_codes: tuple[int, ...]) -> None:
         """Count one handler less for these codes; deregister the codes that have no handler left."""
         client = self._client
-        over = []
-        for code in told:
+        unused = []
+        for code in event_codes:
             interest = self._interests[code]
             interest.handlers -= 1
             if not interest.handlers:
                 del self._interests[code]
                 if interest.known or interest.leader is not None:
-                    over.append(code)
+                    unused.append(code)
         if client.closed is not None:
             return
-        if over:
-            client.send(client.encode(Command.DEREGEVENTS, codes=over))
+        if unused:
+            client.send(client.encode(Command.DEREGEVENTS, codes=unused))
         if not self._interests:
             client.listeners.pop(TAG_NOTIFY, None)
 
@@ -194,8 +194,8 @@ class ClientEvents:
             if not keep:
                 self._raised.add(op)
             notification = Notification(int(op.code), client.proc, int(op.range), op.infos)
-            if self.handlers.raised(notification, keep) and not keep:
-                self._raised.heard(op.code, op.infos)
+            if self.handlers.start_chain(notification, keep) and not keep:
+                self._raised.match_delivery(op.code, op.infos)
 
     def _arrived(self, payload: bytes) -> None:
         client = self._client
@@ -207,19 +207,19 @@ class ClientEvents:
             return
         if targets is None or is_among(client.proc, targets):
             infos = tuple([info for info in event["infos"] if info.key != keys.INTERNAL_NOTIFY])
-            if event["source"] == client.proc and not self._raised.heard(event["code"], infos)[0]:
+            if event["source"] == client.proc and not self._raised.match_delivery(event["code"], infos)[0]:
                 return
             notification = Notification(event["code"], event["source"], event["range"], infos)
-            self.handlers.raised(notification, True, effect=client.effect)
+            self.handlers.start_chain(notification, True, effect=client.effect)
 
-    def _lost(self) -> None:
+    def _handle_disconnect(self) -> None:
         client = self._client
         self._registering.clear()
         error = client.closed() if client.closed is not None and not client.finalizing else None
         if error is not None and not isinstance(error, NotInitialized):
             server = Value.unchecked(codes.PROC, self._server)
             infos = (Info.unchecked(keys.EVENT_AFFECTED_PROC, server, 0),)
-            self.handlers.raised(
+            self.handlers.start_chain(
                 Notification(statuses.ERR_LOST_CONNECTION, self._server, RANGE_PROC_LOCAL, infos), False
             )
             self.handlers.end(error)
@@ -241,10 +241,10 @@ def _server_of(client: Client) -> Proc:
     return Proc.unchecked(nspace, RANK_UNDEF if (number := decimal(rank)) is None else number)
 
 
-def _request(client: Client, told: list[int] | tuple[int, ...], directives: tuple[Info, ...]) -> bytes:
-    if client.release >= NO_CODES_FROM and DEFAULT in told:
-        told = ()
-    return client.encode(Command.REGEVENTS, codes=told, infos=directives)
+def _request(client: Client, event_codes: list[int] | tuple[int, ...], directives: tuple[Info, ...]) -> bytes:
+    if client.release >= NO_CODES_FROM and DEFAULT in event_codes:
+        event_codes = ()
+    return client.encode(Command.REGEVENTS, codes=event_codes, infos=directives)
 
 
 def _complain(error: Exception) -> None:

@@ -53,7 +53,7 @@ class _Readers:
         self._leaving = 0
         self.showing = False
         client.listeners[TAG_IOF] = self
-        client.at_loss.append(self._ended)
+        client.at_loss.append(self._end_pulls)
 
     def __call__(self, payload: bytes) -> None:
         if not payload:
@@ -80,19 +80,19 @@ class _Readers:
         return self._pulls.get(number)
 
     def leave(self, number: int) -> None:
-        """Deliver no further output to a pull; output that still arrives for it is dropped until `left`."""
+        """Deliver no further output to a pull; output that still arrives for it is dropped until `record_pull_end`."""
         if self._pulls.pop(number, None) is not None:
             self._leaving += 1
 
-    def left(self) -> None:
+    def record_pull_end(self) -> None:
         """Note that the server has ended a pull."""
         self._leaving -= 1
         if not self._pulls and not self._leaving and not self.showing:
             self._client.listeners.pop(TAG_IOF, None)
-            if self._ended in self._client.at_loss:
-                self._client.at_loss.remove(self._ended)
+            if self._end_pulls in self._client.at_loss:
+                self._client.at_loss.remove(self._end_pulls)
 
-    def _ended(self) -> None:
+    def _end_pulls(self) -> None:
         assert self._client.closed is not None
         error = self._client.closed()
         pulls, self._pulls = self._pulls, {}
@@ -109,7 +109,7 @@ class _Gate:
         self.shut = False
         self._held: list[tuple[Call, bytes]] = []
         client.listeners[TAG_IOF_CONTROL] = self
-        client.at_loss.append(self._lost)
+        client.at_loss.append(self._fail_held_calls)
 
     def __call__(self, payload: bytes) -> None:
         client = self._client
@@ -130,10 +130,10 @@ class _Gate:
         else:
             self._client.request(call, message)
 
-    def _lost(self) -> None:
+    def _fail_held_calls(self) -> None:
         assert self._client.closed is not None
-        held, self._held = self._held, []
-        for call, _ in held:
+        calls, self._held = self._held, []
+        for call, _ in calls:
             if call.outcome is None:
                 self._client.fail(call, self._client.closed())
 
@@ -176,7 +176,7 @@ def _pull(client: Client, call: Call, op: IOFPull) -> None:
         client.request(call, client.encode(Command.IOF_PULL, **fields))
     except BaseException:
         readers.leave(number)
-        readers.left()
+        readers.record_pull_end()
         raise
 
 
@@ -190,7 +190,7 @@ def _pulled(client: Client, call: Call, op: IOFPull, reply: dict[str, Any]) -> N
     pull = readers.find(number)
     if reply["status"] not in SUCCESSES or pull is None:
         readers.leave(number)
-        readers.left()
+        readers.record_pull_end()
         client.refuse(call, reply["status"], _FAILURES.get(reply["status"], ""))
     elif call.outcome is not None:
         # The caller has given up, and only it knew the id.
@@ -216,7 +216,7 @@ def _deregister(client: Client, call: Call, op: IOFDeregister) -> None:
 def _deregistered(client: Client, call: Call, op: IOFDeregister, status: int) -> None:
     readers = client.listeners.get(TAG_IOF)
     if isinstance(readers, _Readers):
-        readers.left()
+        readers.record_pull_end()
     # It has ended in any case, and native servers answer with an uninitialized status.
     client.end(call)
 

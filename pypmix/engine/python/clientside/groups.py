@@ -89,14 +89,14 @@ class GroupPort:
         self.addresses: Addresses = self.agent.addresses
         self.names = self.addresses.rules
         self.handlers.failed = self._steps.failed
-        client.at_loss.append(self._lost)
+        client.at_loss.append(self._handle_disconnect)
 
     # Calls of the machine; see `pypmix.engine.python.client.Groups`
 
     def begin(self, call: Call, group: str = "") -> None:
         client, op = self._client, call.op
 
-        def ended(result: Any, error: BaseException | None) -> None:
+        def finish(result: Any, error: BaseException | None) -> None:
             self._outside.discard(call)
             if isinstance(error, PMIxError):
                 client.named(error, op)
@@ -105,9 +105,9 @@ class GroupPort:
         call.guided = True
         self._outside.add(call)
         if group:
-            self._steps.begin(call, self.agent.fencing.fence, group, op, ended)
+            self._steps.begin(call, self.agent.fencing.fence, group, op, finish)
         else:
-            self._steps.begin(call, self.agent.start, op, ended)
+            self._steps.begin(call, self.agent.start, op, finish)
 
     def outside(self) -> Iterable[Call]:
         return list(self._outside)
@@ -141,7 +141,7 @@ class GroupPort:
         found: GroupState | None = self.agent.standing.state(name)
         return found
 
-    def knows(self, name: str) -> bool:
+    def is_member(self, name: str) -> bool:
         return bool(self.addresses.members(name))
 
     def expect(self, codes: Iterable[int]) -> None:
@@ -153,7 +153,7 @@ class GroupPort:
     def disconnected(self, procs: tuple[Proc, ...], id: str) -> None:
         self.addresses.disconnected(procs, id)
 
-    def _lost(self) -> None:
+    def _handle_disconnect(self) -> None:
         client = self._client
         client.timers.clear()
         self.agent.lost(None if client.closed is None else client.closed())
@@ -184,7 +184,7 @@ class GroupPort:
             start = self._construct
         elif isinstance(op, GroupDestruct):
             start = self._destruct
-        self._client.begin_inside(op, self._steps.ended(done), start)
+        self._client.begin_inside(op, self._steps.make_callback(done), start)
 
     def give_up(self, op: Op[Any]) -> None:
         self._client.give_up_inside(op)

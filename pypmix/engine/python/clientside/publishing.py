@@ -46,7 +46,7 @@ def _unpublish(client: Client, call: Call, op: Unpublish) -> None:
     client.ask(call, Command.UNPUBLISHNB, uid=os.geteuid(), keys=op.keys, infos=op.directives)
 
 
-def _answered(client: Client, call: Call, op: Publish | Unpublish, status: int) -> None:
+def _finish_publish(client: Client, call: Call, op: Publish | Unpublish, status: int) -> None:
     client.settle(call, status, failures=_FAILURES)
 
 
@@ -54,7 +54,7 @@ def _read(client: Client, call: Call, payload: bytes) -> dict[str, Any]:
     return client.decode(Command.LOOKUPNB, payload)
 
 
-def _found(client: Client, call: Call, op: Lookup, reply: dict[str, Any]) -> None:
+def _finish_lookup(client: Client, call: Call, op: Lookup, reply: dict[str, Any]) -> None:
     status = reply["status"]
     # Some servers answer success with undefined values for keys that are not published.
     data = tuple([item for item in reply["data"] if item.key in op.keys and item.value.type != codes.UNDEF])
@@ -68,7 +68,7 @@ def _found(client: Client, call: Call, op: Lookup, reply: dict[str, Any]) -> Non
 
 
 OPERATIONS = {
-    Publish: Operation(_publish, act=_answered),
-    Lookup: Operation(_lookup, _read, _found),
-    Unpublish: Operation(_unpublish, act=_answered),
+    Publish: Operation(_publish, act=_finish_publish),
+    Lookup: Operation(_lookup, _read, _finish_lookup),
+    Unpublish: Operation(_unpublish, act=_finish_publish),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine.answers import OPEN, completed
 from pypmix.engine.python.client import UNOFFERED, Operation
-from pypmix.engine.python.datastore import Wanted, is_true
+from pypmix.engine.python.datastore import GetDirectives, is_true
 from pypmix.standard import codes, keys, statuses, types
 from pypmix.standard.errors import (
     SUCCESSES,
@@ -64,7 +64,7 @@ def _query(client: Client, call: Call, op: QueryInfo) -> None:
                 if client.release >= TELLING:
                     rest += [Query((key,), qualifiers) for qualifiers in others]
             else:
-                value = _known(client, key, query.qualifiers)
+                value = _local_value(client, key, query.qualifiers)
                 if value is None:
                     asked.append(key)
             answers.append(Info.unchecked(key, value or OPEN, 0))
@@ -87,7 +87,7 @@ def _query(client: Client, call: Call, op: QueryInfo) -> None:
         client.refuse(call, statuses.ERR_NOT_SUPPORTED, "this server does not tell what it supports")
 
 
-def _known(client: Client, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
+def _local_value(client: Client, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
     """Return the value that this process has already, None if it has none."""
     nspace, rank = client.proc[0], types.RANK_WILDCARD
     directives = []
@@ -107,9 +107,9 @@ def _known(client: Client, key: str, qualifiers: tuple[Info, ...]) -> Value | No
             directives.append(Info.unchecked(info.key, info.value, 0))
     if not key.startswith(RESERVED_PREFIX):
         return None
-    wanted = Wanted(tuple(directives))
-    value = client.store.find(Proc.unchecked(nspace or client.proc[0], rank), key, wanted)
-    return value if value is not None or qualifiers else client.store.find(client.proc, key, wanted)
+    get_directives = GetDirectives(tuple(directives))
+    value = client.store.find(Proc.unchecked(nspace or client.proc[0], rank), key, get_directives)
+    return value if value is not None or qualifiers else client.store.find(client.proc, key, get_directives)
 
 
 def _support(qualifiers: tuple[Info, ...]) -> tuple[Value | None, list[tuple[Info, ...]]]:
@@ -128,11 +128,11 @@ def _read_query(client: Client, call: Call, payload: bytes) -> tuple[int, tuple[
     return fields["status"], completed(call.infos, fields["infos"])
 
 
-def _answered(client: Client, call: Call, op: QueryInfo, reply: tuple[int, tuple[Info, ...]]) -> None:
-    status, found = reply
+def _finish_query(client: Client, call: Call, op: QueryInfo, reply: tuple[int, tuple[Info, ...]]) -> None:
+    status, answers = reply
     names = ", ".join([repr(key) for query in op.queries for key in query.keys])
-    if found:
-        client.end(call, found)
+    if answers:
+        client.end(call, answers)
     elif status in SUCCESSES or status == statuses.ERR_NOT_FOUND:
         client.fail(call, NotFound(f"there is no answer to {names}" + call.because))
     elif status == statuses.ERR_NOT_SUPPORTED:
@@ -180,11 +180,11 @@ def _end_with(client: Client, call: Call, op: ResolvePeers | ResolveNodes, nspac
 
 def _peers(client: Client, nspace: str, node: str | None) -> list[Proc]:
     name = client.store.hostname if node is None else node
-    wanted = Wanted((_NODE_INFO, Info.unchecked(keys.HOSTNAME, Value.unchecked(codes.STRING, name), 0)))
+    wanted = GetDirectives((_NODE_INFO, Info.unchecked(keys.HOSTNAME, Value.unchecked(codes.STRING, name), 0)))
     job = Proc.unchecked(nspace, types.RANK_WILDCARD)
     value = client.store.find(job, keys.LOCAL_PEERS, wanted)
     if value is None and name == client.store.hostname:
-        value = client.store.find(job, keys.LOCAL_PEERS, Wanted())
+        value = client.store.find(job, keys.LOCAL_PEERS, GetDirectives())
     ranks = str(value.data).split(",") if value is not None and value.data else []
     return Proc.unchecked_ranks(nspace, sorted([each for each in map(decimal, ranks) if each is not None]))
 
@@ -226,7 +226,7 @@ def _resolved(client: Client, call: Call, op: ResolvePeers | ResolveNodes, reply
 
 
 OPERATIONS = {
-    QueryInfo: Operation(_query, _read_query, _answered),
+    QueryInfo: Operation(_query, _read_query, _finish_query),
     ResolvePeers: Operation(_resolve, _read_resolved, _resolved),
     ResolveNodes: Operation(_resolve, _read_resolved, _resolved),
 }

@@ -77,11 +77,11 @@ def _infos(_op: Op[Any], result: object, _peer: Peer) -> Fields:
     return {"infos": returned(result, Info)}
 
 
-def _found(op: Lookup, result: object, peer: Peer) -> Fields:
-    found = returned(result, Pdata)
-    data = tuple([item for item in found if not marks_of(*item.value) & peer.unfit])
+def _lookup_fields(op: Lookup, result: object, peer: Peer) -> Fields:
+    published = returned(result, Pdata)
+    data = tuple([item for item in published if not marks_of(*item.value) & peer.unfit])
     if not data:
-        return {"status": statuses.ERR_UNKNOWN_DATA_TYPE if found else statuses.ERR_NOT_FOUND}
+        return {"status": statuses.ERR_UNKNOWN_DATA_TYPE if published else statuses.ERR_NOT_FOUND}
     partial = len(data) < len(op.keys) and peer.release >= PARTIAL_LOOKUP
     return {"status": statuses.ERR_PARTIAL_SUCCESS if partial else statuses.SUCCESS, "data": data}
 
@@ -114,7 +114,7 @@ def _publish(fields: Fields) -> Publish:
 QUESTIONS: tuple[tuple[int, Callable[[Fields], Op[Any]], Reply], ...] = (
     # The user that these three name is ignored: the upcall carries the user that the server has admitted.
     (Command.PUBLISHNB, _publish, _nothing),
-    (Command.LOOKUPNB, lambda got: Lookup(tuple(dict.fromkeys(got["keys"])), got["infos"]), _found),
+    (Command.LOOKUPNB, lambda got: Lookup(tuple(dict.fromkeys(got["keys"])), got["infos"]), _lookup_fields),
     (Command.UNPUBLISHNB, lambda got: Unpublish(tuple(dict.fromkeys(got["keys"])), got["infos"]), _nothing),
     (Command.LOG, lambda got: Log(got["data"], got["directives"], max(0, got["timestamp"])), _nothing),
     (Command.ALLOC, lambda got: AllocationRequest(got["directive"], got["infos"]), _infos),
@@ -154,7 +154,7 @@ def _participants(peer: Peer, qualifiers: tuple[Info, ...]) -> tuple[Info, ...]:
     return (procs(FENCE_PARTICIPANTS, participants),)
 
 
-class _Asked:
+class _PendingRequest:
     """A request that the host has before it."""
 
     __slots__ = ("op", "since")
@@ -170,7 +170,7 @@ class Asking(Topic):
     def __init__(self, server: Node) -> None:
         super().__init__(server)
         self.knowledge = Knowledge(server)
-        self._asked: dict[Peer, set[_Asked]] = {}
+        self._asked: dict[Peer, set[_PendingRequest]] = {}
         self._beats: dict[Peer, float] = {}
         """The time until which further heartbeats are not reported to the host."""
         self.handlers = {command: self._handler(command, make, reply) for command, make, reply in QUESTIONS}
@@ -215,7 +215,7 @@ class Asking(Topic):
         """Replace procs that are named by a group with the group's members: no host knows groups by name."""
         store = self.server.store
         if "procs" in fields:
-            fields["procs"] = tuple(store.ungrouped(store.own(fields["procs"], peer.process.proc)))
+            fields["procs"] = tuple(store.ungrouped(store.resolve(fields["procs"], peer.process.proc)))
         if "infos" in fields:
             fields["infos"] = store.native(fields["infos"], keys.EVENT_CUSTOM_RANGE)
 
@@ -224,7 +224,7 @@ class Asking(Topic):
         requests = self._asked.setdefault(peer, set())
         if len(requests) >= self.server.limits.requests:
             raise self.server.limits.reached("requests", f"the host has {len(requests)} requests already")
-        asked = _Asked(op, self.server.clock.now())
+        asked = _PendingRequest(op, self.server.clock.now())
         requests.add(asked)
 
         def done(result: object, error: BaseException | None) -> None:
@@ -254,10 +254,10 @@ class Asking(Topic):
         # A heartbeat before the host has got the last one adds nothing.
         self._beats[peer] = now + HEARTBEAT_SECONDS
 
-        def heard(_result: object, _error: BaseException | None) -> None:
+        def end_beat(_result: object, _error: BaseException | None) -> None:
             self._beats.pop(peer, None)
 
-        self.server.host.upcall(Heartbeat(), heard, peer.process)
+        self.server.host.upcall(Heartbeat(), end_beat, peer.process)
 
     # Queries: the host is asked first, since its values are newer than the values registered here.
 
@@ -303,7 +303,7 @@ class Asking(Topic):
         The answer to the request is a timeout.
         """
         store, process = self.server.store, peer.process
-        named = store.own(listed(qualifiers, WITHDRAWAL_PROCS), process.proc)
+        named = store.resolve(listed(qualifiers, WITHDRAWAL_PROCS), process.proc)
         members, others = store.expand(named)
         kind = found(qualifiers, WITHDRAWAL_KIND, str) or ""
         meant = self.server.collectives.calls_of(process, kind, members, others)

@@ -112,18 +112,18 @@ class Connecting(Topic):
         fields = fields_of(peer, Command.DISCONNECTNB, payload)
         procs, infos = self._addressed(fields["procs"], fields["infos"], peer.process)
         store, timeout = self.server.store, timeout_of(infos)
-        connection = self._meant(procs, infos, peer.process)
+        connection = self._find_connection(procs, infos, peer.process)
         if connection is not None:
             procs = (Proc.unchecked(connection.nspace, RANK_WILDCARD),)
         group, membership = self._meeting(self._disconnects, procs, peer.process)
         if connection is not None:
             if any(peer.process in each.arrived for each in (*membership.running, *membership.asking)):
                 raise PMIxError("it has called this disconnect already", status=statuses.ERR_EXISTS)
-            if connection.each or is_set(infos, CONNECT_NOTIFY_EACH):
+            if connection.notify_each or is_set(infos, CONNECT_NOTIFY_EACH):
                 members = store.groups[connection.nspace]
                 others = [each for each in members if not self.server.store.here(each)]
                 titles = connection.titles(connection.nspace)
-                self._tell_of(statuses.PROC_HAS_DISCONNECTED, peer.process, members, others, titles)
+                self._report_proc(statuses.PROC_HAS_DISCONNECTED, peer.process, members, others, titles)
         self._join(membership, group, procs, infos, (peer, tag), timeout)
 
     def _addressed(
@@ -151,7 +151,7 @@ class Connecting(Topic):
             PMIxError: The caller is not among the procs (`ERR_BAD_PARAM`).
         """
         store, collectives = self.server.store, self.server.collectives
-        procs = store.own(procs, caller.proc)
+        procs = store.resolve(procs, caller.proc)
         members, others = store.expand(procs, remote=True)
         if caller not in members:
             for each in procs:
@@ -169,7 +169,7 @@ class Connecting(Topic):
                     return group, other
         return group, collectives.find_membership(membership, group, caller)
 
-    def _meant(self, procs: tuple[Proc, ...], infos: tuple[Info, ...], caller: Process) -> Connection | None:
+    def _find_connection(self, procs: tuple[Proc, ...], infos: tuple[Info, ...], caller: Process) -> Connection | None:
         """Return the connection that a disconnect ends, None if its procs have no connection.
 
         Other libraries do not know the name of a connection, so it is also found by its procs and its id.
@@ -180,7 +180,7 @@ class Connecting(Topic):
         named = store.connections.get(address_of(self.server, procs))
         if named is not None:
             return named
-        members, others = store.expand(store.own(procs, caller.proc), remote=True)
+        members, others = store.expand(store.resolve(procs, caller.proc), remote=True)
         everyone = {process.proc for process in members} | others
         id = id_of(infos)
         alike = [
@@ -204,19 +204,23 @@ class Connecting(Topic):
         store, process = self.server.store, call[0].process
         infos = with_ft(self.server, group, infos)
         # Each member of a group names all of it: no copy for each.
-        said = store.groups[group] if group else tuple(store.ungrouped(store.own(procs, process.proc))), infos
+        said = store.groups[group] if group else tuple(store.ungrouped(store.resolve(procs, process.proc))), infos
         ft = is_ft(membership.kind.name, infos)
         return self.server.collectives.join(membership, process, call, timeout=timeout, said=said, ft=ft)
 
     # Events
 
     def _request(
-        self, membership: Membership[Process, Call], came: Iterable[Process], caller: Process, titles: tuple[Info, ...]
+        self,
+        membership: Membership[Process, Call],
+        arrived: Iterable[Process],
+        caller: Process,
+        titles: tuple[Info, ...],
     ) -> None:
         """Raise `CONNECT_REQUESTED` for all participants that have not joined."""
         _note(self._requested, _title(membership))
-        away = [each.proc for each in membership.members.difference(came)]
-        self._tell(statuses.CONNECT_REQUESTED, caller, away, membership.others, (*titles, _everyone(membership)))
+        away = [each.proc for each in membership.members.difference(arrived)]
+        self._raise_event(statuses.CONNECT_REQUESTED, caller, away, membership.others, (*titles, _everyone(membership)))
 
     def reported(self, event: Notification) -> Notification:
         """Handle the event that a caller elsewhere has joined a connect; return the event for procs of this server.
@@ -252,7 +256,7 @@ class Connecting(Topic):
         infos = tuple([info for info in event.infos if info.key != keys.EVENT_CUSTOM_RANGE])
         return event.replace(infos=(listing(keys.EVENT_CUSTOM_RANGE, away), *infos))
 
-    def over(self, membership: Membership[Process, Call]) -> bool:
+    def forget_requests(self, membership: Membership[Process, Call]) -> bool:
         """Forget the requests for a connect that has ended, and their kept events.
 
         Returns:
@@ -262,12 +266,12 @@ class Connecting(Topic):
             return False
         title = _title(membership)
 
-        def is_over(event: Notification) -> bool:
-            asked = self._membership_in(event) if event.code == statuses.CONNECT_REQUESTED else None
-            return asked is not None and _title(asked) == title
+        def is_obsolete(event: Notification) -> bool:
+            requested = self._membership_in(event) if event.code == statuses.CONNECT_REQUESTED else None
+            return requested is not None and _title(requested) == title
 
         if self._requested.pop(title, self) is None:
-            self.server.events.forget(is_over)
+            self.server.events.forget(is_obsolete)
         return self._awaited.pop(title, self) is None
 
     def _membership_in(self, event: Notification) -> Membership[Process, Call] | None:
@@ -287,39 +291,39 @@ class Connecting(Topic):
     ) -> None:
         """Report to the participants of a connect that a proc has joined it."""
         members = [each.proc for each in membership.members]
-        self._tell_of(statuses.PROC_HAS_CONNECTED, about, members, membership.others, infos, beyond)
+        self._report_proc(statuses.PROC_HAS_CONNECTED, about, members, membership.others, infos, beyond)
 
-    def _tell_of(
+    def _report_proc(
         self,
         code: int,
         about: Process,
         to: Iterable[Proc],
-        others: Iterable[Proc],
+        remote: Iterable[Proc],
         infos: tuple[Info, ...],
         beyond: tuple[Info, ...] = (),
     ) -> None:
         """Report a proc to participants."""
         rest = [each for each in to if each != about.proc]
-        self._tell(code, about, rest, others, (*infos, proc(keys.EVENT_AFFECTED_PROC, about.proc)), beyond)
+        self._raise_event(code, about, rest, remote, (*infos, proc(keys.EVENT_AFFECTED_PROC, about.proc)), beyond)
 
-    def _tell(
+    def _raise_event(
         self,
         code: int,
         source: Process,
         to: Iterable[Proc],
-        others: Iterable[Proc],
+        remote: Iterable[Proc],
         infos: tuple[Info, ...],
         beyond: tuple[Info, ...] = (),
     ) -> None:
         """Raise an event of a proc for participants of this server, and of others; `beyond` is added for the others."""
         here = [each for each in to if self.server.store.here(each)]
         if here:
-            said = (listing(keys.EVENT_CUSTOM_RANGE, here), flag(keys.EVENT_NON_DEFAULT), *infos)
-            self.server.events.notify(Notification(code, source.proc, RANGE_CUSTOM, said))
-        there = tuple(others)
+            details = (listing(keys.EVENT_CUSTOM_RANGE, here), flag(keys.EVENT_NON_DEFAULT), *infos)
+            self.server.events.notify(Notification(code, source.proc, RANGE_CUSTOM, details))
+        there = tuple(remote)
         if there:
-            said = (listing(keys.EVENT_CUSTOM_RANGE, there), flag(keys.EVENT_NON_DEFAULT), *infos, *beyond)
-            self.server.host.upcall(NotifyEvent(code, RANGE_CUSTOM, said), ignore, source)
+            details = (listing(keys.EVENT_CUSTOM_RANGE, there), flag(keys.EVENT_NON_DEFAULT), *infos, *beyond)
+            self.server.host.upcall(NotifyEvent(code, RANGE_CUSTOM, details), ignore, source)
 
     # Names of connections that a client's library does not return
 
@@ -347,7 +351,7 @@ class Connecting(Topic):
         infos = text(CONNECT_NAME, made.nspace), listing(CONNECT_PROCS, made.procs)
         return (Info(CONNECT_MADE, Value(codes.DATA_ARRAY, DataArray(codes.INFO, infos))),)
 
-    def departed(self, process: Process, lost: bool) -> None:
+    def handle_departure(self, process: Process, failed: bool) -> None:
         self._tokens.pop(process, None)
 
     def deregistered(self, namespace: Namespace) -> None:
@@ -364,7 +368,7 @@ class _Joint(NodeMeaning):
         super().__init__(connecting.server, collective)
         self.connecting = connecting
 
-    def lacks(self) -> bool:
+    def finish_incomplete(self) -> bool:
         """End an operation of this server alone if procs are missing; return True if it was ended."""
         collective = self.collective
         if collective.status == statuses.SUCCESS or collective.membership.others:
@@ -397,7 +401,7 @@ class _Connect(_Joint):
 
     def ask(self) -> None:
         """Ask the host, now that all procs have joined."""
-        if not self.lacks():
+        if not self.finish_incomplete():
             procs, directives = self.submitted()
             data = self.committed() if self.collective.membership.others else b""
             self.submit(Connect(procs, (*directives, *committed_infos(data))))
@@ -465,7 +469,7 @@ class _Connect(_Joint):
         made, store, collective = self.made, self.server.store, self.collective
         membership = collective.membership
         given = [*made.directives, *[info for _, infos in collective.said.values() for info in infos]]
-        known = self.connecting.over(membership)
+        known = self.connecting.forget_requests(membership)
         known = known or any(is_set(infos, CONNECT_NOTIFY_EACH) for _, infos in collective.said.values())
         if not known and is_set(made.directives, CONNECT_NOTIFY_EACH):
             # Only the end has shown that a caller elsewhere wants an event of each participant.
@@ -497,22 +501,22 @@ class _Connect(_Joint):
             records.review(made.nspace)
 
     def _answer(
-        self, callers: dict[Process, Call], said: dict[Process, Said], spaces: dict[str, Namespace | None]
+        self, callers: dict[Process, Call], contributions: dict[Process, Said], spaces: dict[str, Namespace | None]
     ) -> None:
         """Send each caller the job info of the others' nspaces, and the names that it has asked for."""
         made = self.made
         packed: dict[tuple[object, ...], bytes] = {}
         for process, (peer, tag) in callers.items():
-            infos = said[process][1]
-            told = made.nspace and is_set(infos, CONNECT_ASSIGN)
-            if told and not peer.pypmix:
+            infos = contributions[process][1]
+            named = made.nspace and is_set(infos, CONNECT_ASSIGN)
+            if named and not peer.pypmix:
                 self.connecting.keep(process, infos, made)
-                told = False
-            form = peer.buffer_type, peer.release, peer.rule, told, process.namespace
+                named = False
+            form = peer.buffer_type, peer.release, peer.rule, named, process.namespace
             payload = packed.get(form)
             if payload is None:
                 packer = Packer(peer.buffer_type)
-                if told:
+                if named:
                     packer.pack(codes.BYTE_OBJECT, encode_connected(peer.buffer_type, made.nspace, made.procs))
                 for name, namespace in spaces.items():
                     if namespace is not None and name != process.namespace.name:
@@ -528,7 +532,7 @@ class _Disconnect(_Joint):
 
     def ask(self) -> None:
         """Ask the host, now that all procs have joined."""
-        if self.lacks():
+        if self.finish_incomplete():
             return
         for connection in self._connections():
             self.connecting.records().report_ended(connection.nspace)

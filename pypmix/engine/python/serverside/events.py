@@ -183,10 +183,10 @@ class _Kept:
             while events and events[0].time < oldest:
                 self._bytes -= events.popleft().size
 
-    def drop(self, over: Callable[[_Event], bool]) -> None:
+    def drop(self, condition: Callable[[_Event], bool]) -> None:
         """Keep some no longer."""
         self._ends, self._rest = (
-            deque([event for event in events if not over(event)]) for events in (self._ends, self._rest)
+            deque([event for event in events if not condition(event)]) for events in (self._ends, self._rest)
         )
         self._bytes = sum([event.size for event in self])
 
@@ -197,17 +197,17 @@ class _Registration:
     Attributes:
         peer: Its connection.
         tag: The tag of the answer.
-        wanted: The codes, without codes that were deregistered since.
+        codes: The codes, without codes that were deregistered since.
         infos: Its directives.
         granted: The codes that the host has granted, while it considers others.
     """
 
-    __slots__ = ("granted", "infos", "peer", "tag", "wanted")
+    __slots__ = ("codes", "granted", "infos", "peer", "tag")
 
-    def __init__(self, peer: Peer, tag: int, wanted: dict[int, None], infos: tuple[Info, ...]) -> None:
+    def __init__(self, peer: Peer, tag: int, codes: dict[int, None], infos: tuple[Info, ...]) -> None:
         self.peer = peer
         self.tag = tag
-        self.wanted = wanted
+        self.codes = codes
         self.infos = infos
         self.granted: set[int] = set()
 
@@ -236,7 +236,7 @@ class Events(Topic):
         """Registrations that the host considers, or will."""
         self._considered: dict[int, list[_Registration]] = {}
         """The codes that it considers, and which other registrations wait for that."""
-        self._heard: dict[Process, dict[int, int]] = {}
+        self._delivered: dict[Process, dict[int, int]] = {}
         self._facts = 0
         self._much = MUCH
         self.recent = _Kept()
@@ -249,7 +249,7 @@ class Events(Topic):
         wanted: dict[int, None] = dict.fromkeys(fields["codes"] or (DEFAULT,))
         mine = self._codes.get(peer, {})
         asking = self._asking.get(peer, [])
-        if len(mine.keys() | wanted.keys()) + sum([len(other.wanted) for other in asking]) > self.server.limits.codes:
+        if len(mine.keys() | wanted.keys()) + sum([len(other.codes) for other in asking]) > self.server.limits.codes:
             raise self.server.limits.reached("codes", "these are too many event codes")
         registration = _Registration(peer, tag, wanted, fields["infos"])
         if is_set(fields["infos"], OWN_CLIENTS):
@@ -263,7 +263,7 @@ class Events(Topic):
         A code that the host considers for another registration is waited for: if it refuses that one, it is asked
         again.
         """
-        peer, wanted, granted = registration.peer, registration.wanted, registration.granted
+        peer, wanted, granted = registration.peer, registration.codes, registration.granted
         if not peer.open:
             return
         for code in wanted:
@@ -288,7 +288,7 @@ class Events(Topic):
                 waiting.insert(0, registration)
             for other in waiting:
                 if not refused:
-                    other.granted.update(other.wanted.keys() & set(unheard))
+                    other.granted.update(other.codes.keys() & set(unheard))
                 self._consider(other)
             if not refused:
                 # Their clients may have deregistered them, or disconnected.
@@ -308,31 +308,31 @@ class Events(Topic):
             del self._asking[peer]
         refuse(peer, registration.tag, error)
         if error is None:
-            self._interested(peer, registration.wanted)
+            self._complete_registration(peer, registration.codes)
         else:
             self._abandoned(registration.granted, peer.process)
 
-    def _interested(self, peer: Peer, wanted: Iterable[int]) -> None:
+    def _complete_registration(self, peer: Peer, codes: Iterable[int]) -> None:
         """Complete a registration: deliver the kept events of its codes."""
         process = peer.process
         others = self._registered(process)
         mine = self._codes.setdefault(peer, {})
-        new = {code for code in wanted if code not in mine}
+        new = {code for code in codes if code not in mine}
         for code in new:
             mine[code] = None
             self._peers.setdefault(code, {})[peer] = None
-        heard = self._heard.get(process, {})
+        delivered = self._delivered.get(process, {})
         self._expire()
         every = DEFAULT in new
         # The last event of any code that the proc has got; the newest, if it has another registration for all codes.
-        heard_all = self._number if DEFAULT in others else heard.get(DEFAULT, 0)
+        delivered_all = self._number if DEFAULT in others else delivered.get(DEFAULT, 0)
         for event in self.recent:
             code = event.notification.code
             if code not in new and (event.nondefault or not every):
                 continue
-            if code in others or heard.get(code, 0) >= event.number:
+            if code in others or delivered.get(code, 0) >= event.number:
                 continue
-            if event.number <= heard_all and not event.nondefault:
+            if event.number <= delivered_all and not event.nondefault:
                 continue
             if event.sender is process and peer.release < KEEPING_OWN:
                 continue
@@ -348,7 +348,7 @@ class Events(Topic):
         granted = []
         for registration in self._asking.get(peer, ()):
             for code in codes:
-                registration.wanted.pop(code, None)
+                registration.codes.pop(code, None)
                 if code in registration.granted:
                     registration.granted.discard(code)
                     granted.append(code)
@@ -368,22 +368,24 @@ class Events(Topic):
                 del self._peers[code]
                 over.append(code)
             if self.recent:
-                heard = self._heard.setdefault(peer.process, {})
+                heard = self._delivered.setdefault(peer.process, {})
                 self._facts += code not in heard
                 heard[code] = self._number
         if not mine:
             self._codes.pop(peer, None)
         self._trim()
-        self._over(over, peer.process)
+        self._report_uninteresting(over, peer.process)
 
     def _abandoned(self, granted: Collection[int], process: Process) -> None:
         """Report to the host the granted codes that no client has registered or is registering."""
         if granted:
             awaited = {code for asked in self._asking.values() for other in asked for code in other.granted}
             left = dict.fromkeys(granted)
-            self._over([code for code in left if code not in self._peers and code not in awaited], process)
+            self._report_uninteresting(
+                [code for code in left if code not in self._peers and code not in awaited], process
+            )
 
-    def _over(self, codes: list[int], process: Process) -> None:
+    def _report_uninteresting(self, codes: list[int], process: Process) -> None:
         """Report to the host that no client is interested in some codes any longer."""
         if DEFAULT in codes:
             self.server.host.upcall(DeregisterEvents(), ignore, process)
@@ -398,13 +400,13 @@ class Events(Topic):
             return
         oldest = next((event.number for event in self.recent), self._number + 1)
         there = {event.notification.code for event in self.recent} | {DEFAULT}
-        for process, heard in list(self._heard.items()):
+        for process, heard in list(self._delivered.items()):
             kept = {code: number for code, number in heard.items() if number >= oldest and code in there}
             if kept:
-                self._heard[process] = kept
+                self._delivered[process] = kept
             else:
-                del self._heard[process]
-        self._facts = sum(map(len, self._heard.values()))
+                del self._delivered[process]
+        self._facts = sum(map(len, self._delivered.values()))
         self._much = max(MUCH, 2 * self._facts)
 
     # Events
@@ -424,7 +426,7 @@ class Events(Topic):
             return
         op = made(NotifyEvent, fields["code"], fields["range"] or RANGE_SESSION, infos)
         event = Notification(op.code, peer.process.proc, op.range, op.infos)
-        if op.code in ABOUT_GROUPS and self.server.groups.heard(event, peer.process):
+        if op.code in ABOUT_GROUPS and self.server.groups.handle_event(event, peer.process):
             peer.status(tag, statuses.SUCCESS)
             return
         local = op.range in (RANGE_LOCAL, RANGE_PROC_LOCAL) or is_set(infos, keys.EVENT_STAYS_LOCAL)
@@ -487,10 +489,10 @@ class Events(Topic):
             return notification
         return notification if infos is notification.infos else notification.replace(infos=infos)
 
-    def forget(self, over: Callable[[Notification], bool]) -> None:
-        """Drop the kept events for which `over` returns True."""
+    def forget(self, condition: Callable[[Notification], bool]) -> None:
+        """Drop the kept events for which `condition` returns True."""
         if self.recent:
-            self.recent.drop(lambda event: over(event.notification))
+            self.recent.drop(lambda event: condition(event.notification))
 
     def _raise(self, notification: Notification, sender: Peer | None) -> None:
         try:
@@ -519,7 +521,7 @@ class Events(Topic):
     def _expire(self) -> None:
         self.recent.expire(self.server.clock.now() - EVENT_SECONDS)
         if not self.recent:
-            self._heard.clear()
+            self._delivered.clear()
             self._facts = 0
 
     # Calls of the server
@@ -533,7 +535,7 @@ class Events(Topic):
     def deregistered(self, namespace: Namespace) -> None:
         """See `Topic.deregistered`."""
         for process in namespace.processes.values():
-            self._facts -= len(self._heard.pop(process, ()))
+            self._facts -= len(self._delivered.pop(process, ()))
         self.recent.drop(lambda event: event.only_for(namespace.name))
         for event in self.recent:
             if event.sender is not None and event.sender.namespace is namespace:

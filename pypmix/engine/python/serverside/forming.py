@@ -284,7 +284,7 @@ class Forming(Topic):
             if peer.open:
                 peer.link.send_now(data)
         self.records.form(name, outcome.members, group)
-        store.knows(name, plan.members, plan.others)
+        store.remember_members(name, plan.members, plan.others)
         if plan.question is not None and len(plan.question[0]) == len(outcome.members):
             # It will be taken apart by the same procs.
             self._listed = plan.members, plan.others, plan.question[0]

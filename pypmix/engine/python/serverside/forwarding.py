@@ -129,12 +129,12 @@ class _Cache:
         self.pieces.append(output)
         self.size += cost
 
-    def take(self, wanted: Callable[[Output], bool]) -> list[Output]:
-        found = [piece for piece in self.pieces if wanted(piece)]
-        if found:
-            self.pieces = deque([piece for piece in self.pieces if not wanted(piece)])
+    def take(self, condition: Callable[[Output], bool]) -> list[Output]:
+        matches = [piece for piece in self.pieces if condition(piece)]
+        if matches:
+            self.pieces = deque([piece for piece in self.pieces if not condition(piece)])
             self.size = sum(map(_cost, self.pieces))
-        return found
+        return matches
 
 
 def _cost(output: Output) -> int:
@@ -226,7 +226,7 @@ class Forwarding(Topic):
         if sum([len(pull.procs) for pull in pulls.values()], len(op.procs)) > MAX_NAMED:
             raise OutOfResources(f"the pulls name more than {MAX_NAMED} procs")
         pull = self._add(peer, fields["local_id"], op.procs, op.channels)
-        pull.form = OutputForm.wanted(op.directives)
+        pull.form = OutputForm.from_directives(op.directives)
         pull.early = []
 
         def answer(error: BaseException | None) -> None:
@@ -260,7 +260,7 @@ class Forwarding(Topic):
         feed.users.add(pull)
         feed.waiting.append(answer)
 
-        def answered(number: int | None, error: BaseException | None) -> None:
+        def record_answer(number: int | None, error: BaseException | None) -> None:
             feed.answered = True
             feed.id = number if isinstance(number, int) and not isinstance(number, bool) else None
             if error is not None:
@@ -272,7 +272,7 @@ class Forwarding(Topic):
                 # All pulls have ended meanwhile.
                 self._release(feed, ())
 
-        self.server.host.upcall(op, answered, process)
+        self.server.host.upcall(op, record_answer, process)
 
     def _deregister(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.IOF_DEREG, payload)
@@ -310,7 +310,7 @@ class Forwarding(Topic):
             found.limit, found.keep_newest = cache.limit, cache.keep_newest
         if channels and peer.open and not peer.finalized and len(self._pulls.get(peer, ())) < self.server.limits.pulls:
             pull = self._add(peer, UNASKED, (Proc.unchecked(nspace, RANK_WILDCARD),), channels)
-            pull.form = OutputForm.wanted(directives)
+            pull.form = OutputForm.from_directives(directives)
             self._catch_up(pull)
 
     # Keeping count.
@@ -346,7 +346,7 @@ class Forwarding(Topic):
         self._forget(peer)
         self._inputs.pop(peer, None)
 
-    def departed(self, process: Process, lost: bool) -> None:
+    def handle_departure(self, process: Process, failed: bool) -> None:
         for peer in self.server.peers(process):
             self._forget(peer)
 

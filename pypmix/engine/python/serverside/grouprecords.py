@@ -162,7 +162,7 @@ class Records:
 
     def _tell_lost(self, name: str, group: Group, gone: Proc) -> None:
         """Raise the event of a member that has ended, if the group's members get such events."""
-        code, rest = group.loses(gone), self._server.store.groups.get(name, ())
+        code, rest = group.record_loss(gone), self._server.store.groups.get(name, ())
         if code is not None and rest:
             self._raise(code, rest, (*group.titles(name), proc(keys.EVENT_AFFECTED_PROC, gone)))
 

@@ -175,7 +175,7 @@ class Groups(Constructing):
         if len(store.groups) >= MAX_GROUPS:
             raise OutOfResources(f"there are {len(store.groups)} groups")
         if store.groups and not store.groups.keys().isdisjoint(plan.nspaces):
-            plan = Plan(tuple(store.ungrouped(store.own(plan.named, process.proc))), plan.infos)
+            plan = Plan(tuple(store.ungrouped(store.resolve(plan.named, process.proc))), plan.infos)
         peer.own = peer.own or REACTS in plan.given
         if plan.offers:
             if store.key_of(name, process.proc) is not None:
@@ -290,7 +290,7 @@ class Groups(Constructing):
 
     # Events
 
-    def heard(self, event: Notification, process: Process) -> bool:
+    def handle_event(self, event: Notification, process: Process) -> bool:
         """Handle an event that a client sends to this server alone; return True if it was such an event."""
         if event.code != statuses.TALK:
             return False
@@ -323,7 +323,7 @@ class Groups(Constructing):
 
     # Departures
 
-    def departed(self, process: Process, lost: bool) -> None:
+    def handle_departure(self, process: Process, lost: bool) -> None:
         for construct in [each for made in self.under_way.values() for each in made]:
             collective = construct.collective
             if not collective.is_running:

@@ -91,7 +91,7 @@ class Handshake:
     def drained(self) -> None:
         """Do nothing: no data waits here."""
 
-    def lost(self, reason: str = "") -> None:
+    def handle_disconnect(self, reason: str = "") -> None:
         self._handshakes.incomplete.pop(self, None)
         self.link.owner = None
 
@@ -129,7 +129,7 @@ class Handshakes:
         """Begin the handshake of a new connection, or refuse it."""
         uid = link.uid()
         if not self.admission.welcome(uid):
-            if self._has_ended(link, uid):
+            if self._is_closed(link, uid):
                 link.close()
                 return
             if uid is None or uid == UNKNOWN_USER:
@@ -152,9 +152,9 @@ class Handshakes:
             self._timer = self._server.clock.call_later(HANDSHAKE_SECONDS, self._expire)
 
     @staticmethod
-    def _has_ended(link: Link, uid: int | None) -> bool:
+    def _is_closed(link: Link, uid: int | None) -> bool:
         """Return True if the other end has closed already, like a rank whose job was aborted meanwhile."""
-        return uid == UNKNOWN_USER and link.ended()
+        return uid == UNKNOWN_USER and link.is_closed()
 
     def _expire(self) -> None:
         self._timer = None
@@ -176,21 +176,21 @@ class Handshakes:
         handshake.link.owner = None
         handshake.link.close()
 
-    def refuse(self, handshake: Handshake, reason: str, who: object = "a connection", status: int = 0) -> None:
+    def refuse(self, handshake: Handshake, reason: str, subject: object = "a connection", status: int = 0) -> None:
         """Refuse a connection, with a status if there is one."""
-        self._server.log(who, f"refused: {reason}")
+        self._server.log(subject, f"refused: {reason}")
         self.admission.refused(handshake.uid)
         if status:
             handshake.link.send(encode_reply(status, None))
         self._dismiss(handshake)
 
-    def refuse_because(self, handshake: Handshake, error: BaseException, who: object, release: Release) -> None:
+    def refuse_because(self, handshake: Handshake, error: BaseException, subject: object, release: Release) -> None:
         """Refuse a connection, in the way that its release understands."""
-        if self._has_ended(handshake.link, handshake.link.uid()):
+        if self._is_closed(handshake.link, handshake.link.uid()):
             self._dismiss(handshake)
             return
         reason = error.detail if isinstance(error, PMIxError) else str(error)
-        self.refuse(handshake, reason, who, _refusal_status(error, release))
+        self.refuse(handshake, reason, subject, _refusal_status(error, release))
 
     def greeted(self, handshake: Handshake, hello: Hello) -> None:
         """Handle the hello of a connection, after its credential was checked by munge's daemon if necessary."""

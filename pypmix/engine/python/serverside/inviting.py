@@ -71,7 +71,7 @@ class Inviting:
             raise PMIxError(f"there is a group or an nspace {name!r} already", status=statuses.ERR_EXISTS)
         if len(self._under_way) >= MAX_INVITATIONS:
             raise OutOfResources(f"there are {MAX_INVITATIONS} invitations")
-        order = self._groups.flat(tuple(store.ungrouped(store.own(fields["procs"], leader))))
+        order = self._groups.flat(tuple(store.ungrouped(store.resolve(fields["procs"], leader))))
         if leader not in order:
             # The members are the named procs. The caller's library refuses this, too.
             raise PMIxError("the inviting proc is not among the invited", status=statuses.ERR_NOT_A_MEMBER)

@@ -30,7 +30,7 @@ STATE_CONNECTED = 6
 STATE_TERMINATED = 20
 
 
-class _Asked:
+class _Subject:
     """The subject of a query, as its qualifiers name it."""
 
     __slots__ = ("appnum", "hostname", "nodeid", "nspace", "process", "qualifiers", "rank", "session")
@@ -38,17 +38,17 @@ class _Asked:
     def __init__(self, process: Process, qualifiers: tuple[Info, ...]) -> None:
         self.process = process
         self.qualifiers = qualifiers
-        given = {info.key: info.value.data for info in qualifiers}
-        proc = given.get(keys.PROCID)
+        values = {info.key: info.value.data for info in qualifiers}
+        proc = values.get(keys.PROCID)
         if not isinstance(proc, Proc):
             proc = Proc.unchecked("", RANK_WILDCARD)
-        nspace, rank = given.get(keys.NSPACE, proc.nspace), given.get(keys.RANK, proc.rank)
+        nspace, rank = values.get(keys.NSPACE, proc.nspace), values.get(keys.RANK, proc.rank)
         self.nspace: str | None = nspace if isinstance(nspace, str) and nspace else None
         self.rank: int | None = rank if isinstance(rank, int) and rank != RANK_WILDCARD else None
-        self.hostname = given.get(keys.HOSTNAME)
-        self.nodeid = given.get(keys.NODEID)
-        self.appnum = given.get(keys.APPNUM)
-        self.session = given.get(keys.SESSION_ID)
+        self.hostname = values.get(keys.HOSTNAME)
+        self.nodeid = values.get(keys.NODEID)
+        self.appnum = values.get(keys.APPNUM)
+        self.session = values.get(keys.SESSION_ID)
 
 
 class Knowledge:
@@ -60,7 +60,7 @@ class Knowledge:
 
     def __init__(self, server: Node) -> None:
         self._server = server
-        self._answers: dict[str, Callable[[_Asked], Value | None]] = {
+        self._answers: dict[str, Callable[[_Subject], Value | None]] = {
             keys.QUERY_NAMESPACES: self._nspaces,
             keys.QUERY_NAMESPACE_INFO: self._nspace_info,
             keys.QUERY_PROC_TABLE: self._table,
@@ -74,7 +74,7 @@ class Knowledge:
             keys.QUERY_GROUP_NAMES: self._group_names,
             keys.QUERY_GROUP_MEMBERSHIP: self._group_members,
             keys.QUERY_SUPPORTED_KEYS: self._keys,
-            keys.SERVER_PIDINFO: lambda asked: Value.unchecked(codes.PID, os.getpid()),
+            keys.SERVER_PIDINFO: lambda subject: Value.unchecked(codes.PID, os.getpid()),
             keys.QUERY_ATTRIBUTE_SUPPORT: self._support,
         }
 
@@ -86,9 +86,9 @@ class Knowledge:
             key: The key of the query.
             qualifiers: The qualifiers of the query; they name the asking proc's own job by default.
         """
-        asked = _Asked(process, qualifiers)
+        subject = _Subject(process, qualifiers)
         known = self._answers.get(key)
-        return known(asked) if known is not None else self._registered(asked, key)
+        return known(subject) if known is not None else self._registered(subject, key)
 
     def combined(self, process: Process, key: str, qualifiers: tuple[Info, ...], theirs: Value) -> Value:
         """Return the host's answer, joined with the server's own for queries of supported keys and attributes."""
@@ -147,31 +147,31 @@ class Knowledge:
             raise NotFound(f"no nspace {nspace!r} is registered here", status=statuses.ERR_INVALID_NAMESPACE)
         return [namespace]
 
-    def _namespace(self, asked: _Asked) -> Namespace | None:
-        return self._server.store.get(asked.nspace) if asked.nspace else asked.process.namespace
+    def _namespace(self, subject: _Subject) -> Namespace | None:
+        return self._server.store.get(subject.nspace) if subject.nspace else subject.process.namespace
 
     # The answers to keys that need a function each.
 
-    def _nspaces(self, asked: _Asked) -> Value:
+    def _nspaces(self, subject: _Subject) -> Value:
         return Value.unchecked(codes.STRING, ",".join([namespace.name for namespace in self._jobs()]))
 
-    def _nspace_info(self, asked: _Asked) -> Value | None:
-        spaces = [self._namespace(asked)] if asked.nspace else self._jobs()
-        found = []
+    def _nspace_info(self, subject: _Subject) -> Value | None:
+        spaces = [self._namespace(subject)] if subject.nspace else self._jobs()
+        arrays = []
         for namespace in spaces:
             if namespace is None:
                 return None
             name = Info(keys.NSPACE, Value.unchecked(codes.STRING, namespace.name))
             values = [info for info in namespace.job.job if info.key != keys.NSPACE]
-            found.append(Info(keys.JOB_INFO_ARRAY, _array(codes.INFO, [name, *values])))
-        return _array(codes.INFO, found)
+            arrays.append(Info(keys.JOB_INFO_ARRAY, _array(codes.INFO, [name, *values])))
+        return _array(codes.INFO, arrays)
 
-    def _table(self, asked: _Asked) -> Value | None:
-        namespace = self._namespace(asked)
+    def _table(self, subject: _Subject) -> Value | None:
+        namespace = self._namespace(subject)
         return None if namespace is None else self._rows(namespace, namespace.processes.values())
 
-    def _local_table(self, asked: _Asked) -> Value | None:
-        namespace = self._namespace(asked)
+    def _local_table(self, subject: _Subject) -> Value | None:
+        namespace = self._namespace(subject)
         if namespace is None:
             return None
         return self._rows(namespace, [process for process in namespace.processes.values() if process.uid >= 0])
@@ -188,29 +188,29 @@ class Knowledge:
             return STATE_CONNECTED
         return STATE_PREPPED if process.registered else STATE_UNDEF
 
-    def _resolved_peers(self, asked: _Asked) -> Value | None:
-        node = asked.hostname if isinstance(asked.hostname, str) else None
+    def _resolved_peers(self, subject: _Subject) -> Value | None:
+        node = subject.hostname if isinstance(subject.hostname, str) else None
         try:
-            return _array(codes.PROC, self.peers(asked.process, node, asked.nspace))
+            return _array(codes.PROC, self.peers(subject.process, node, subject.nspace))
         except NotFound:
             return None
 
-    def _resolved_nodes(self, asked: _Asked) -> Value | None:
+    def _resolved_nodes(self, subject: _Subject) -> Value | None:
         try:
-            return Value.unchecked(codes.STRING, ",".join(self.nodes(asked.nspace)))
+            return Value.unchecked(codes.STRING, ",".join(self.nodes(subject.nspace)))
         except NotFound:
             return None
 
-    def _groups(self, asked: _Asked) -> dict[str, tuple[Proc, ...]]:
+    def _groups(self, subject: _Subject) -> dict[str, tuple[Proc, ...]]:
         """Return the groups in the range of a query, by default all groups of the session."""
-        given = {info.key: info.value.data for info in asked.qualifiers}
-        range = given.get(keys.RANGE, RANGE_SESSION)
-        own = asked.process.proc
+        values = {info.key: info.value.data for info in subject.qualifiers}
+        range = values.get(keys.RANGE, RANGE_SESSION)
+        own = subject.process.proc
         try:
-            custom = procs_in(asked.qualifiers, keys.EVENT_CUSTOM_RANGE) or ()
+            custom = procs_in(subject.qualifiers, keys.EVENT_CUSTOM_RANGE) or ()
         except TypeError:
             custom = ()
-        found: dict[str, tuple[Proc, ...]] = {}
+        groups: dict[str, tuple[Proc, ...]] = {}
         for key, members in self._server.store.proper_groups():
             if range == RANGE_LOCAL:
                 there = any((process := self._server.store.find(each)) and process.local for each in members)
@@ -225,65 +225,65 @@ class Knowledge:
             if there:
                 # If several groups have one name, the asking proc's own group has precedence.
                 name = key.partition("\0")[0]
-                found[name] = members if name not in found or own in members else found[name]
-        return found
+                groups[name] = members if name not in groups or own in members else groups[name]
+        return groups
 
-    def _group_count(self, asked: _Asked) -> Value:
-        return Value.unchecked(codes.SIZE, len(self._groups(asked)))
+    def _group_count(self, subject: _Subject) -> Value:
+        return Value.unchecked(codes.SIZE, len(self._groups(subject)))
 
-    def _group_names(self, asked: _Asked) -> Value:
-        return _array(codes.STRING, self._groups(asked))
+    def _group_names(self, subject: _Subject) -> Value:
+        return _array(codes.STRING, self._groups(subject))
 
-    def _group_members(self, asked: _Asked) -> Value | None:
-        name = next((info.value.data for info in asked.qualifiers if info.key == keys.GROUP_ID), None)
-        members = self._groups(asked).get(name) if isinstance(name, str) else None
+    def _group_members(self, subject: _Subject) -> Value | None:
+        name = next((info.value.data for info in subject.qualifiers if info.key == keys.GROUP_ID), None)
+        members = self._groups(subject).get(name) if isinstance(name, str) else None
         if members is None:
             return None
-        if any(info.key == GROUP_ORDER for info in asked.qualifiers):
+        if any(info.key == GROUP_ORDER for info in subject.qualifiers):
             # Its library has not returned the members of the construct; some may have left since.
-            key = self._server.store.key_of(str(name), asked.process.proc)
+            key = self._server.store.key_of(str(name), subject.process.proc)
             members = (self._server.groups.formed(key) if key is not None else ()) or members
         return _array(codes.PROC, members)
 
-    def _pset_count(self, _asked: _Asked) -> Value:
+    def _pset_count(self, _subject: _Subject) -> Value:
         return Value.unchecked(codes.SIZE, len(self._server.store.psets))
 
-    def _pset_names(self, _asked: _Asked) -> Value:
+    def _pset_names(self, _subject: _Subject) -> Value:
         return Value.unchecked(codes.STRING, ",".join(self._server.store.psets))
 
-    def _pset_members(self, asked: _Asked) -> Value | None:
-        name = next((info.value.data for info in asked.qualifiers if info.key == keys.PSET_NAME), None)
+    def _pset_members(self, subject: _Subject) -> Value | None:
+        name = next((info.value.data for info in subject.qualifiers if info.key == keys.PSET_NAME), None)
         members = self._server.store.psets.get(name) if isinstance(name, str) else None
         return None if members is None else _array(codes.PROC, members)
 
-    def _keys(self, asked: _Asked) -> Value:
+    def _keys(self, subject: _Subject) -> Value:
         return Value.unchecked(codes.STRING, ",".join(self._answers))
 
-    def _support(self, asked: _Asked) -> Value | None:
-        found = supported(SERVER, asked.qualifiers)
-        return _array(codes.INFO, found) if found else None
+    def _support(self, subject: _Subject) -> Value | None:
+        attributes = supported(SERVER, subject.qualifiers)
+        return _array(codes.INFO, attributes) if attributes else None
 
     # Values of the job info under the key of a query.
 
-    def _registered(self, asked: _Asked, key: str) -> Value | None:
-        namespace = self._namespace(asked)
+    def _registered(self, subject: _Subject, key: str) -> Value | None:
+        namespace = self._namespace(subject)
         if namespace is None:
             return None
         job = namespace.job
-        if asked.rank is not None:
-            return next((_find(infos, key) for rank, infos in job.procs if rank == asked.rank), None)
+        if subject.rank is not None:
+            return next((_find(infos, key) for rank, infos in job.procs if rank == subject.rank), None)
         level = LEVEL_OF.get(key, "")
-        if level == "node" or asked.hostname is not None or asked.nodeid is not None:
-            name = asked.hostname
-            if name is None and asked.nodeid is None:
-                name = self._home(asked.process)
-            node = _node(namespace, name, asked.nodeid)
+        if level == "node" or subject.hostname is not None or subject.nodeid is not None:
+            name = subject.hostname
+            if name is None and subject.nodeid is None:
+                name = self._home(subject.process)
+            node = _node(namespace, name, subject.nodeid)
             return None if node is None else _find(node, key)
-        if level == "app" or asked.appnum is not None:
-            appnum = asked.appnum or 0
+        if level == "app" or subject.appnum is not None:
+            appnum = subject.appnum or 0
             return next((_find(app, key) for app in job.apps if _data(app, keys.APPNUM) in (None, appnum)), None)
         for session in job.sessions:
-            if asked.session in (None, _data(session, keys.SESSION_ID)):
+            if subject.session in (None, _data(session, keys.SESSION_ID)):
                 value = _find(session, key)
                 if value is not None:
                     return value

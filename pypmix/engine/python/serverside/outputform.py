@@ -57,7 +57,7 @@ class OutputForm:
         self._held: dict[tuple[Proc, int], bytes] = {}
 
     @classmethod
-    def wanted(cls, directives: Iterable[Info]) -> OutputForm | None:
+    def from_directives(cls, directives: Iterable[Info]) -> OutputForm | None:
         """Return the form that directives ask for, None if they ask for none."""
         keys = {info.key for info in directives if is_true(info)}
         tag = next((tag for key, tag in TAGS.items() if key in keys), "")
