@@ -57,22 +57,28 @@ LAZY = (
 NOTE = "# Made from pypmix/{} by native/blocking.py: change it there.\n"
 
 
+RAW = "operations/raw.py"
+"""Generated in its async form, too, by `native/raw.py`."""
+
+
 def sources() -> list[str]:
-    """Return the paths below `pypmix/aio` of all that has a blocking form."""
-    return [
-        *MODULES,
-        *(path.relative_to(SOURCE).as_posix() for name in FOLDERS for path in (SOURCE / name).glob("*.py")),
-    ]
+    """Return the paths below `pypmix/aio` of all that has a blocking form by hand."""
+    found = [path.relative_to(SOURCE).as_posix() for name in FOLDERS for path in (SOURCE / name).glob("*.py")]
+    return [*MODULES, *[name for name in found if name != RAW]]
 
 
 def made() -> dict[str, str]:
     """Return the text of each generated module by its path below `pypmix`."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        rule = unasync.Rule(f"{SOURCE}/", f"{folder}/", {"asynchronous": "blocking"})
-        unasync.unasync_files([str(SOURCE / name) for name in sources()], [rule])
-        for name in sorted(sources()):
-            text = (Path(folder) / name).read_text().replace("pypmix.aio", "pypmix")
+        before, after = Path(folder, "aio"), Path(folder, "blocking")
+        raw = found[f"aio/{RAW}"] = _tidy(importlib.import_module("raw").make_text(), str(SOURCE / RAW))
+        before.joinpath(RAW).parent.mkdir(parents=True)
+        before.joinpath(RAW).write_text(raw)
+        rules = [unasync.Rule(f"{each}/", f"{after}/", {"asynchronous": "blocking"}) for each in (SOURCE, before)]
+        unasync.unasync_files([*[str(SOURCE / name) for name in sources()], str(before / RAW)], rules)
+        for name in sorted([*sources(), RAW]):
+            text = (after / name).read_text().replace("pypmix.aio", "pypmix")
             text = re.sub(r".*# async only\n", "", text)
             text = re.sub(r"\b(?:call|apart)\(\s*([\w.]+)(?:,\s*)?", r"\1(", text)
             text = re.sub(r"\b(?:Later|Awaitable)\[(\w+)\]", r"\1", text)

@@ -36,7 +36,7 @@ def seconds(timeout: float) -> Info:
 
     Raises:
         TypeError: It is not a number.
-        ValueError: It is 0, negative, infinite, not a number, or 2**31 or more; without a limit it is None.
+        ValueError: It is 0, negative, infinite, not a number, or 2**31 or more.
     """
     if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
         raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pypmix.operations.psets import Psets
     from pypmix.operations.publishing import Publishing
     from pypmix.operations.queries import Queries
+    from pypmix.operations.raw import Raw
     from pypmix.operations.spawning import Spawning
     from pypmix.psets import ProcSets
     from pypmix.standard.attr import Attr
@@ -47,6 +48,19 @@ _EXCHANGE = Fence(collect=True)
 
 CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
 """The keys whose values change by themselves, process sets' and groups' names: they are asked for anew each time."""
+
+
+def _get_infos(wait: float | bool | None, optional: bool, scope: int | None) -> tuple[Info, ...]:
+    found: tuple[Info, ...] = ()
+    if wait is False or wait == 0 and wait is not None:
+        found += (flag(keys.IMMEDIATE),)
+    elif wait is not None and wait is not True:
+        found += (seconds(wait),)
+    if optional:
+        found += (flag(keys.OPTIONAL),)
+    if scope is not None:
+        found += (Info(keys.DATA_SCOPE, Value(codes.SCOPE, scope_number(scope))),)
+    return found
 
 
 if TYPE_CHECKING:
@@ -103,23 +117,15 @@ class Client(ClientBase, Operations):
         self._port.attach()
         return self
 
-    def close(self) -> None:
-        """Finalize if the client is open; calling it again does nothing."""
-        if self.is_open:
-            self.finalize()
-
-    def finalize(self, *, info: Infos = None) -> None:
-        """`PMIx_Finalize`: tell the server that this process is done, and disconnect.
+    def close(self, *, info: Infos = None) -> None:
+        """`PMIx_Finalize`: report to the server that this process is done, and disconnect; may be called twice.
 
         Args:
-            info: Understood: `attrs.EMBED_BARRIER`, a fence of the job before.
-
-        Raises:
-            NotInitialized: The client is not open.
+            info: Infos or a mapping for the server, such as `attrs.EMBED_BARRIER`, a fence of the job before.
         """
         op = Finalize(infos(info))
         port = self._port
-        if isinstance(port.session, Forked):
+        if not self.is_open or isinstance(port.session, Forked):
             return
         runner = port.runner
         port.end()
@@ -234,7 +240,7 @@ class Client(ClientBase, Operations):
             self.commit()
         self._port.run(op)
 
-    def get_value(
+    def _get_value(
         self,
         key: Key,
         proc: Target = None,
@@ -246,7 +252,6 @@ class Client(ClientBase, Operations):
         scope: int | None = None,
         info: Infos = None,
     ) -> Value:
-        """`PMIx_Get`, returning the value with its PMIx type; see `get`."""
         return self._asked(key, proc, waited(wait, timeout), optional, refresh, scope, info)
 
     def _asked(
@@ -272,14 +277,7 @@ class Client(ClientBase, Operations):
                     hint="use a new key for each value, or PYPMIX_ENGINE=python; see `supports('get.refresh')`",
                 )
             directives += (flag(keys.GET_REFRESH_CACHE),)
-        if wait is False or wait == 0 and wait is not None:
-            directives += (flag(keys.IMMEDIATE),)
-        elif wait is not None and wait is not True:
-            directives += (seconds(wait),)
-        if optional:
-            directives += (flag(keys.OPTIONAL),)
-        if scope is not None:
-            directives += (Info(keys.DATA_SCOPE, Value(codes.SCOPE, scope_number(scope))),)
+        directives += _get_infos(wait, optional, scope)
         op = Get(whose, key.key if isinstance(key, TypedKey) else key, directives)
         try:
             if op.key in CHANGING:
@@ -383,7 +381,7 @@ class Client(ClientBase, Operations):
             info: Further infos or a mapping.
 
         Returns:
-            The value as a plain Python object; `get_value` keeps its PMIx type.
+            The value as a plain Python object; `raw.get` keeps its PMIx type.
 
         Raises:
             NotFound: There is no such value, and no default was given.
@@ -403,6 +401,13 @@ class Client(ClientBase, Operations):
             if default is MISSING:
                 raise
             return default
+
+    @property
+    def raw(self) -> Raw:
+        """The functions of the Standard as C has them: `me.raw.fence()` is `PMIx_Fence`, and nothing else."""
+        from pypmix.operations.raw import Raw
+
+        return Raw(self._port)
 
     @property
     def psets(self) -> ProcSets:

@@ -266,6 +266,14 @@ class ClientBase:
         self._dirty = None
         self._port.begin(session)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            """Return what a former name stands for."""
+            from pypmix.renames import find_alias
+
+            return find_alias("Client", name, self)
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"a {type(self).__name__} cannot be pickled: it is the connection of one process; send `me.proc` or "

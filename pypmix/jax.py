@@ -142,7 +142,7 @@ class PMIxCluster(ClusterEnv):  # type: ignore[misc]
         finally:
             if offer is not None:
                 offer.close()
-        me.barrier(timeout=seconds_left(deadline))
+        me.fence(timeout=seconds_left(deadline))
         if offer is not None:
             cls._held = offer.held
         else:

@@ -93,22 +93,18 @@ def late(package: str, topics: Mapping[str, str]) -> Callable[[type[T]], type[T]
 
 
 TOPICS = {
-    "connecting": "connect disconnect",
-    "control": (
-        "log job_control _control _control_named signal kill terminate pause resume register_cleanup "
-        "allocation_request allocate process_monitor monitor_heartbeat monitor_file cancel_monitor heartbeat "
-        "get_credential validate_credential"
-    ),
+    "connecting": "connect _disconnect",
+    "control": "log control allocate monitors credentials",
     "events": "events on notify",
-    "exchanging": "bcast allgather gather scatter barrier",
-    "fabric": "fabric_register fabric_update compute_distances",
-    "forwarding": "output input push_input iof_pull iof_deregister iof_push",
-    "groups": "group group_construct group_destruct group_enter group_leave _group_names",
-    "invitations": "invite group_invite group_join invitations",
+    "exchanging": "bcast allgather gather scatter",
+    "fabric": "fabric",
+    "forwarding": "output input _push_input _iof_deregister",
+    "groups": "group _group_destruct _group_leave _group_names",
+    "invitations": "invite _group_join invitations",
     "psets": "_psets _pset_names watch_psets",
-    "publishing": "publish lookup lookup_all unpublish",
-    "queries": "query query_all query_info resolve_peers resolve_nodes",
-    "spawning": "spawn spawned parent _job_ends _known",
+    "publishing": "publish lookup _lookup_one _lookup_each unpublish",
+    "queries": "query _query_each _resolve_peers",
+    "spawning": "spawn parent _spawned _job_ends _known",
 }
 """The operations of clients and tools, by topic; the same for the sync and the async form."""
 

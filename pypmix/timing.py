@@ -50,8 +50,8 @@ def exchange(me: Client, turn: int) -> None:
 def group(me: Client, turn: int) -> None:
     """Construct a group of all with a context id, and destruct it."""
     name = f"bench.{turn}"
-    me.group_construct(name, me.job.procs, context_id=True, timeout=WAIT)
-    me.group_destruct(name, timeout=WAIT)
+    me.group(name, me.job.procs, context_id=True, timeout=WAIT).form()
+    me.raw.group_destruct(name, timeout=WAIT)
 
 
 def publish(me: Client, turn: int) -> None:

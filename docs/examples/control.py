@@ -15,6 +15,6 @@ with Client() as me:
     signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
     me.fence(timeout=30)
     if me.rank == 0 and me.job.size > 1:
-        me.signal(me.job.procs[1:], signal.SIGUSR1)
+        me.control(me.job.procs[1:]).signal(signal.SIGUSR1)
     me.fence(timeout=30)  # by now it has been sent
     print(f"rank {me.rank} is done")

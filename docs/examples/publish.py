@@ -11,7 +11,7 @@ with Client() as me:
 
     print("port:", me.lookup("acme.port", timeout=20))  # waits until somebody has published it
 
-    found = me.lookup_all(["acme.port", "acme.gone"])
+    found = me.lookup(["acme.port", "acme.gone"])
     for key, published in found.items():
         print(key, "is", published.value, "by rank", published.by.rank)
     print("missing:", sorted(found.missing))

@@ -3,11 +3,11 @@
 from pypmix import Client, attrs
 
 with Client() as me:
-    here = me.resolve_peers(nspace=me.nspace)
+    here = me.raw.resolve_peers(nspace=me.nspace)
     print(f"rank {me.rank}: {me.query(attrs.JOB_SIZE)} procs, {len(here)} of them here")
 
     if me.rank == 0:
-        found = me.query_all([attrs.JOB_SIZE, attrs.QUERY_NAMESPACES, "acme.what"])
+        found = me.query([attrs.JOB_SIZE, attrs.QUERY_NAMESPACES, "acme.what"])
         print("jobs:", found.get(attrs.QUERY_NAMESPACES))
         print("no answer to:", sorted(found.missing))
 

@@ -17,6 +17,6 @@ with pypmix.Client() as me:
     # Rank 0 has a value for each.
     mine = me.scatter([f"part {rank}" for rank in range(me.job.size)] if me.rank == 0 else None, timeout=20)
 
-    me.barrier(timeout=20)
+    me.fence(timeout=20)
     reports = "" if found is None else f" and {len(found)} reports"
     print(f"rank {me.rank} knows {seed.decode()}, {len(ranks)} ranks, {mine}{reports}")

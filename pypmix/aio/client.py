@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pypmix.aio.operations.psets import Psets
     from pypmix.aio.operations.publishing import Publishing
     from pypmix.aio.operations.queries import Queries
+    from pypmix.aio.operations.raw import Raw
     from pypmix.aio.operations.spawning import Spawning
     from pypmix.aio.waits import Later
     from pypmix.arguments import Infos, Key, Procs, Target
@@ -47,6 +48,19 @@ _EXCHANGE = Fence(collect=True)
 
 CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
 """The keys whose values change by themselves, process sets' and groups' names: they are asked for anew each time."""
+
+
+def _get_infos(wait: float | bool | None, optional: bool, scope: int | None) -> tuple[Info, ...]:
+    found: tuple[Info, ...] = ()
+    if wait is False or wait == 0 and wait is not None:
+        found += (flag(keys.IMMEDIATE),)
+    elif wait is not None and wait is not True:
+        found += (seconds(wait),)
+    if optional:
+        found += (flag(keys.OPTIONAL),)
+    if scope is not None:
+        found += (Info(keys.DATA_SCOPE, Value(codes.SCOPE, scope_number(scope))),)
+    return found
 
 
 if TYPE_CHECKING:
@@ -103,23 +117,15 @@ class Client(ClientBase, Operations):
         self._port.attach()
         return self
 
-    async def close(self) -> None:
-        """Finalize if the client is open; calling it again does nothing."""
-        if self.is_open:
-            await self.finalize()
-
-    async def finalize(self, *, info: Infos = None) -> None:
-        """`PMIx_Finalize`: tell the server that this process is done, and disconnect.
+    async def close(self, *, info: Infos = None) -> None:
+        """`PMIx_Finalize`: report to the server that this process is done, and disconnect; may be called twice.
 
         Args:
-            info: Understood: `attrs.EMBED_BARRIER`, a fence of the job before.
-
-        Raises:
-            NotInitialized: The client is not open.
+            info: Infos or a mapping for the server, such as `attrs.EMBED_BARRIER`, a fence of the job before.
         """
         op = Finalize(infos(info))
         port = self._port
-        if isinstance(port.session, Forked):
+        if not self.is_open or isinstance(port.session, Forked):
             return
         runner = port.runner
         port.end()
@@ -241,7 +247,7 @@ class Client(ClientBase, Operations):
             await self.commit()
         await self._port.run(op)
 
-    async def get_value(
+    async def _get_value(
         self,
         key: Key,
         proc: Target = None,
@@ -253,7 +259,6 @@ class Client(ClientBase, Operations):
         scope: int | None = None,
         info: Infos = None,
     ) -> Value:
-        """`PMIx_Get`, returning the value with its PMIx type; see `get`."""
         return await self._asked(key, proc, waited(wait, timeout), optional, refresh, scope, info)
 
     async def _asked(
@@ -279,14 +284,7 @@ class Client(ClientBase, Operations):
                     hint="use a new key for each value, or PYPMIX_ENGINE=python; see `supports('get.refresh')`",
                 )
             directives += (flag(keys.GET_REFRESH_CACHE),)
-        if wait is False or wait == 0 and wait is not None:
-            directives += (flag(keys.IMMEDIATE),)
-        elif wait is not None and wait is not True:
-            directives += (seconds(wait),)
-        if optional:
-            directives += (flag(keys.OPTIONAL),)
-        if scope is not None:
-            directives += (Info(keys.DATA_SCOPE, Value(codes.SCOPE, scope_number(scope))),)
+        directives += _get_infos(wait, optional, scope)
         op = Get(whose, key.key if isinstance(key, TypedKey) else key, directives)
         try:
             if op.key in CHANGING:
@@ -390,7 +388,7 @@ class Client(ClientBase, Operations):
             info: Further infos or a mapping.
 
         Returns:
-            The value as a plain Python object; `get_value` keeps its PMIx type.
+            The value as a plain Python object; `raw.get` keeps its PMIx type.
 
         Raises:
             NotFound: There is no such value, and no default was given.
@@ -410,6 +408,13 @@ class Client(ClientBase, Operations):
             if default is MISSING:
                 raise
             return default
+
+    @property
+    def raw(self) -> Raw:
+        """The functions of the Standard as C has them: `me.raw.fence()` is `PMIx_Fence`, and nothing else."""
+        from pypmix.aio.operations.raw import Raw
+
+        return Raw(self._port)
 
     @property
     def psets(self) -> Later[ProcSets]:

@@ -32,7 +32,7 @@ def query(
         infos = [_qualifier(text) for text in qualifiers]
         proc = None if job is None or rank is None else Proc(job, rank)
     with reach.failures(), reach.one() as tool:
-        found = tool.query_all(wanted, nspace=None if proc is not None else job, proc=proc, node=node, info=infos)
+        found = tool.query(wanted, nspace=None if proc is not None else job, proc=proc, node=node, info=infos)
     by_key = {str(each): _name(each) for each in wanted}
     if json:
         print(as_json({by_key.get(key, key): value for key, value in found.items()}))

@@ -51,8 +51,8 @@ class Peer(Client):
     def carry_out(self, op: Op[Any]) -> Any:
         """Carry out an operation, and return its result."""
         if isinstance(op, Get):
-            # `get_value` handles keys whose value changes while libpmix caches the first value.
-            return self.get_value(op.key, op.proc, info=op.directives)
+            # It handles keys whose value changes while libpmix caches the first value.
+            return self._get_value(op.key, op.proc, info=op.directives)
         return self._run(op)
 
     def begin(self, op: Op[Any], done: Done[Any]) -> None:
@@ -93,7 +93,7 @@ class Shared:
             if self._users == 0:
                 facade, self.facade = self.facade, None
                 self.own.clear()
-                facade.finalize(info=directives)
+                facade.close(info=directives)
 
 
 _shared = Shared()

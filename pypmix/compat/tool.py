@@ -94,7 +94,7 @@ class PMIxTool(PMIxServer):
                 self._facade = None
                 PMIxServer.finalize(self)
                 self._own.clear()
-                tool.finalize(info=to_infos(dicts))
+                tool.close(info=to_infos(dicts))
 
         return attempt(leave)[0]
 

@@ -28,8 +28,8 @@ async def within(me: Client) -> Any:
     for _ in range(2):
         if me.rank == me.job.size - 1:
             await sleep(MEANWHILE)
-        await me.connect(procs, timeout=WAIT)
-        await me.disconnect(procs, timeout=WAIT)
+        made = await me.connect(procs, timeout=WAIT)
+        await made.disconnect(timeout=WAIT)
     await me.fence(timeout=WAIT)
     return "connected"
 
@@ -84,7 +84,7 @@ def _(results: list[Any]) -> list[Any]:
 
 @promised("disconnect: unknown", DISCONNECT, "an nspace that is not known, or no more, is an error", needs=CONNECTED)
 async def unknown(me: Client) -> Any:
-    seen = await outcome(lambda: me.disconnect("acme.none", timeout=5))
+    seen = await outcome(lambda: me.raw.disconnect(Proc("acme.none", Rank.WILDCARD), timeout=5))
     await me.fence(timeout=WAIT)
     return seen
 
@@ -127,7 +127,7 @@ async def fenced(me: Client) -> Any:
     await me.fence([Proc(both.nspace, rank) for rank in range(me.job.size)], timeout=WAIT)
     values = [await me.get("acme.rank", Proc(both.nspace, rank)) for rank in range(me.job.size)]
     await both.disconnect(timeout=WAIT)
-    gone = await outcome(lambda: me.disconnect(both.nspace, timeout=WAIT))
+    gone = await outcome(lambda: me.raw.disconnect(both.address, timeout=WAIT))
     await me.fence(timeout=WAIT)
     return [values, gone]
 

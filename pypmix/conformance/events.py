@@ -56,7 +56,7 @@ async def order(me: Client) -> Any:
 
 async def _is_near(me: Client) -> bool:
     """Return True if this rank is on the node of rank 0, which alone gets what that raises for its node."""
-    return me.job[0] in await me.resolve_peers(nspace=me.nspace)
+    return me.job[0] in await me.raw.resolve_peers(nspace=me.nspace)
 
 
 def _near(results: list[Any], expected: Any, nothing: Any) -> list[Any]:

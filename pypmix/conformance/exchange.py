@@ -124,7 +124,7 @@ async def _scopes(me: Client) -> dict[str, Any]:
     own = [await me.get(f"acme.{scope.name}", default=None, wait=False) for scope in kinds]
     await me.fence(timeout=WAIT)
     complete = own == [f"{scope.name} of {me.rank}" for scope in kinds]
-    return {**seen, "own": complete, "here": peer in await me.resolve_peers(nspace=me.nspace)}
+    return {**seen, "own": complete, "here": peer in await me.raw.resolve_peers(nspace=me.nspace)}
 
 
 @promised("scopes", PUT, "GLOBAL data reaches all, LOCAL data those of the node, INTERNAL data none; one's own stays")

@@ -32,10 +32,10 @@ GROUP = ("construct",)
 async def construct_twice(me: Client) -> Any:
     found = []
     for procs in (tuple(reversed(me.job.procs)), me.job.procs):
-        results = await me.group_construct("acme.again", procs, timeout=WAIT)
+        results = await me.group("acme.again", procs, timeout=WAIT).form()
         await me.fence(Proc("acme.again", Rank.WILDCARD), timeout=WAIT)
         found.append([ranks(results.members), results.context_id, results.partial])
-        await me.group_destruct("acme.again", timeout=WAIT)
+        await me.raw.group_destruct("acme.again", timeout=WAIT)
     await me.fence(timeout=WAIT)
     return found
 
@@ -48,9 +48,9 @@ def _(results: list[Any]) -> list[Any]:
 
 @promised("destruct: twice", DESTRUCT, "a group that was destructed is not found", needs=GROUP)
 async def destruct_twice(me: Client) -> Any:
-    await me.group_construct("acme.ended", me.job.procs, timeout=WAIT)
-    await me.group_destruct("acme.ended", timeout=WAIT)
-    second = await outcome(lambda: me.group_destruct("acme.ended", timeout=3))
+    await me.group("acme.ended", me.job.procs, timeout=WAIT).form()
+    await me.raw.group_destruct("acme.ended", timeout=WAIT)
+    second = await outcome(lambda: me.raw.group_destruct("acme.ended", timeout=3))
     address = await outcome(lambda: me.fence(Proc("acme.ended", Rank.WILDCARD), timeout=3))
     await me.fence(timeout=WAIT)
     return [second, address]
@@ -67,7 +67,7 @@ async def _construct_at_once(me: Client, groups: dict[str, Any], fence: bool = F
 
     def constructing(name: str) -> Callable[[], Any]:
         async def construct() -> None:
-            results = await me.group_construct(name, groups[name], context_id=True, timeout=WAIT)
+            results = await me.group(name, groups[name], context_id=True, timeout=WAIT).form()
             made[name] = [ranks(results.members), results.context_id]
 
         return construct
@@ -78,7 +78,7 @@ async def _construct_at_once(me: Client, groups: dict[str, Any], fence: bool = F
     turn = me.rank % len(calls)
     await all_of(*calls[turn:], *calls[:turn])
     for name in groups:
-        await me.group_destruct(name, timeout=WAIT)
+        await me.raw.group_destruct(name, timeout=WAIT)
     await me.fence(timeout=WAIT)
     return [made[name] for name in groups]
 
@@ -139,15 +139,15 @@ async def named(me: Client) -> Any:
     refused = []
     for name in ("", "g" * 256, "a\0b"):
         try:
-            await me.group_construct(name, me.job.procs, timeout=5)
+            await me.group(name, me.job.procs, timeout=5).form()
             refused.append("accepted")
         except ValueError:
             refused.append("refused")
     longest = "g" * 255
-    results = await me.group_construct(longest, me.job.procs, timeout=WAIT)
-    refused.append(await outcome(lambda: me.group_construct(longest, me.job.procs, timeout=5)))
-    refused.append(await outcome(lambda: me.group_construct(me.nspace, me.job.procs, timeout=5)))
-    await me.group_destruct(longest, timeout=WAIT)
+    results = await me.group(longest, me.job.procs, timeout=WAIT).form()
+    refused.append(await outcome(lambda: me.group(longest, me.job.procs, timeout=5).form()))
+    refused.append(await outcome(lambda: me.group(me.nspace, me.job.procs, timeout=5).form()))
+    await me.raw.group_destruct(longest, timeout=WAIT)
     await me.fence(timeout=WAIT)
     return [ranks(results.members), refused]
 
@@ -204,11 +204,11 @@ def _(results: list[Any]) -> list[Any] | str:
 @promised("construct: group info", OPENPMIX, "each member reads what the others gave as GROUP_INFO", needs=GROUP)
 async def shared(me: Client) -> Any:
     said = attrs.GROUP_INFO({"acme.port": f"port {me.rank}"})
-    results = await me.group_construct("acme.shared", me.job.procs, context_id=True, timeout=WAIT, info=[said])
+    results = await me.group("acme.shared", me.job.procs, context_id=True, timeout=WAIT, info=[said]).form()
     number = attrs.GROUP_CONTEXT_ID(results.context_id or 0)
     by = Info(number.key, number.value, QUALIFIER)
     asked = [await me.get("acme.port", member, default=None, wait=2, info=[by]) for member in results.members]
-    await me.group_destruct("acme.shared", timeout=WAIT)
+    await me.raw.group_destruct("acme.shared", timeout=WAIT)
     await me.fence(timeout=WAIT)
     return asked
 
@@ -237,7 +237,7 @@ def _(results: list[Any]) -> list[Any]:
 async def construct_timeout(me: Client) -> Any:
     seen = None
     if me.rank != me.job.size - 1:
-        seen = await outcome(lambda: me.group_construct("acme.late", me.job.procs, timeout=1))
+        seen = await outcome(lambda: me.group("acme.late", me.job.procs, timeout=1).form())
     await me.fence(timeout=WAIT)
     return seen
 
@@ -252,7 +252,7 @@ async def outside(me: Client) -> Any:
     procs = me.job.procs[:-1]
     if me.proc not in procs:
         try:
-            await me.group_construct("acme.outside", procs, timeout=5)
+            await me.group("acme.outside", procs, timeout=5).form()
             found: Any = "made"
         except PMIxError as error:
             found = error.status.name
@@ -421,7 +421,7 @@ async def formed(me: Client) -> Any:
         told = None
         if me.rank == 1:
             procs = [proc for proc in reversed(me.job.procs) if proc != me.proc]
-            team = await me.group_invite("acme.team", procs, timeout=WAIT)
+            team = await me.invite("acme.team", procs, timeout=WAIT).form()
         else:
             invitation = await invitations.get(timeout=WAIT)
             told = [invitation.group, int(invitation.leader.rank), ranks(invitation.members)]
@@ -449,13 +449,13 @@ async def _form_declined(me: Client, optional: bool) -> Any:
     found = None
     if me.rank == 0:
         others = me.job.procs[1:]
-        found = await _members(lambda: me.group_invite("acme.some", others, timeout=WAIT, optional=optional))
+        found = await _members(lambda: me.invite("acme.some", others, timeout=WAIT, optional=optional).form())
     elif me.rank == 1:
         await (await invitations.get(timeout=WAIT)).decline()
     else:
         found = await _members(_make_acceptance(await invitations.get(timeout=WAIT)))
     if isinstance(found, list):
-        await me.group_destruct("acme.some", timeout=WAIT)
+        await me.raw.group_destruct("acme.some", timeout=WAIT)
     await me.fence(timeout=WAIT)
     return found
 
@@ -493,7 +493,7 @@ async def overdue(me: Client) -> Any:
     found = None
     last = me.job.size - 1
     if me.rank == 0:
-        found = await _members(lambda: me.group_invite("acme.overdue", me.job.procs[1:], timeout=1))
+        found = await _members(lambda: me.invite("acme.overdue", me.job.procs[1:], timeout=1).form())
     elif me.rank != last:
         found = await _members(_make_acceptance(await invitations.get(timeout=WAIT)))
     await me.fence(timeout=WAIT)
@@ -511,12 +511,12 @@ async def invited_numbers(me: Client) -> Any:
     found = []
     for name in ("acme.first", "acme.second"):
         if me.rank == 0:
-            team = await me.group_invite(name, me.job.procs, context_id=True, timeout=WAIT)
+            team = await me.invite(name, me.job.procs, context_id=True, timeout=WAIT).form()
         else:
             team = await (await invitations.get(timeout=WAIT)).accept(timeout=WAIT)
         found.append(team.context_id)
     for name in ("acme.first", "acme.second"):
-        await me.group_destruct(name, timeout=WAIT)
+        await me.raw.group_destruct(name, timeout=WAIT)
     return found
 
 

@@ -36,7 +36,7 @@ async def query_namespaces(me: Client) -> Any:
     spaces = (await me.query(attrs.QUERY_NAMESPACES)).split(",")
     whole = Proc(me.nspace, Rank.WILDCARD)
     sizes = [await me.query(attrs.JOB_SIZE, nspace=me.nspace), await me.query(attrs.JOB_SIZE, proc=whole)]
-    found = await me.query_all([attrs.JOB_SIZE, "acme.gone", attrs.QUERY_NAMESPACES])
+    found = await me.query([attrs.JOB_SIZE, "acme.gone", attrs.QUERY_NAMESPACES])
     await me.fence(timeout=WAIT)
     return [me.nspace in spaces, sizes, found[attrs.JOB_SIZE], sorted(found.missing), unknown]
 
@@ -66,10 +66,10 @@ def _(results: list[Any]) -> list[Any]:
 
 @promised("peers and nodes", RESOLVE, "the procs of a node, and the nodes of a job")
 async def resolved(me: Client) -> Any:
-    peers = await me.resolve_peers(nspace=me.nspace)
-    named = await me.resolve_peers(me.node.hostname, me.nspace)
-    nodes = await me.resolve_nodes(me.nspace)
-    elsewhere = await me.resolve_peers("acme.no.such.node", me.nspace)
+    peers = await me.raw.resolve_peers(nspace=me.nspace)
+    named = await me.raw.resolve_peers(me.node.hostname, me.nspace)
+    nodes = await me.raw.resolve_nodes(me.nspace)
+    elsewhere = await me.raw.resolve_peers("acme.no.such.node", me.nspace)
     await me.fence(timeout=WAIT)
     return [me.proc in peers, ranks(named) == ranks(peers), me.node.hostname in nodes, ranks(elsewhere)]
 
@@ -220,7 +220,7 @@ async def _send_signal(me: Client, one: bool) -> list[str]:
     before = signal.signal(signal.SIGUSR1, lambda number, _: seen.append(number))
     await me.fence(timeout=WAIT)
     if me.rank == 0:
-        await me.signal(me.job[1] if one else me.job, signal.SIGUSR1)
+        await me.control(me.job[1] if one else me.job).signal(signal.SIGUSR1)
     deadline = time.monotonic() + 5
     while not seen and (me.rank == 1 or not one) and time.monotonic() < deadline:
         await sleep(0.01)
@@ -255,14 +255,14 @@ def _(results: list[Any]) -> list[Any]:
 @promised("credentials", SECURITY, "a credential names its owner to another rank, and a forged one is refused")
 async def credentials(me: Client) -> Any:
     if me.rank == 0:
-        await me.put("acme.credential", bytes(await me.get_credential()))
+        await me.put("acme.credential", bytes(await me.credentials.get()))
     await me.fence(collect=True, timeout=WAIT)
     data = await me.get("acme.credential", me.job[0])
-    found = await me.validate_credential(data)
+    found = await me.credentials.validate(data)
     seen: list[Any] = [found[attrs.USERID] == os.getuid(), found[attrs.GRPID] == os.getgid()]
     for other in (data[:-1] + bytes([data[-1] ^ 1]), b"nonsense"):
         try:
-            await me.validate_credential(other)
+            await me.credentials.validate(other)
             seen.append("accepted")
         except PMIxError:
             seen.append("refused")

@@ -177,12 +177,12 @@ async def unmade(me: Client) -> Any:
             await _await_calls(me, *ranks(first))
             _die()
         await _announce_call(me)
-        found = [await outcome(lambda: me.group_construct("acme.first", [*first, last], timeout=WAIT))]
+        found = [await outcome(lambda: me.group("acme.first", [*first, last], timeout=WAIT).form())]
         await me.put("acme.second", True)
         await me.commit()
         # The second loss happens before any rank calls.
         await sleep(2 * CALLED)
-        found.append(await outcome(lambda: me.group_construct("acme.second", [*first, me.job[2]], timeout=WAIT)))
+        found.append(await outcome(lambda: me.group("acme.second", [*first, me.job[2]], timeout=WAIT).form()))
         return [*[each if isinstance(each, str) else "a group" for each in found], await _collect_events(events)]
 
 
@@ -208,12 +208,12 @@ async def _construct_with_losses(me: Client, **directives: Any) -> Any:
             _die()
         await sleep(CALLED)
         await _announce_call(me)
-        made = await outcome(lambda: me.group_construct("acme.shrunk", me.job.procs, timeout=WAIT, **directives))
+        made = await outcome(lambda: me.group("acme.shrunk", me.job.procs, timeout=WAIT, **directives).form())
         said = sorted(await _collect_events(events))
         if isinstance(made, str):
             return [made, said]
         used = await outcome(lambda: me.fence(Proc("acme.shrunk", Rank.WILDCARD), timeout=WAIT))
-        taken = await outcome(lambda: me.group_destruct("acme.shrunk", timeout=WAIT))
+        taken = await outcome(lambda: me.raw.group_destruct("acme.shrunk", timeout=WAIT))
         return [ranks(made.members), made.partial, used, taken, said]
 
 
@@ -292,11 +292,11 @@ async def leader_notified(me: Client) -> Any:
             _die()
         await _announce_call(me)
         leads: dict[str, Any] = {"leader": me.rank == 1, "notify_termination": True}
-        made = await outcome(lambda: me.group_construct("acme.told", me.job.procs, timeout=WAIT, **leads))
+        made = await outcome(lambda: me.group("acme.told", me.job.procs, timeout=WAIT, **leads).form())
         said = await _collect_events(events)
         if isinstance(made, str):
             return [made, said]
-        await me.group_destruct("acme.told", timeout=WAIT)
+        await me.raw.group_destruct("acme.told", timeout=WAIT)
         return [ranks(made.members), said]
 
 
@@ -330,9 +330,7 @@ async def given_up(me: Client) -> Any:
             await _await_calls(me, *range(last))
             _die()
         await _announce_call(me)
-        made = await outcome(
-            lambda: me.group_construct("acme.given", me.job.procs, notify_termination=True, timeout=WAIT)
-        )
+        made = await outcome(lambda: me.group("acme.given", me.job.procs, notify_termination=True, timeout=WAIT).form())
         aborts = [name for name, group, _ in await _collect_events(events) if group == "acme.given"]
     return [made if isinstance(made, str) else "a group", calls, aborts]
 
@@ -418,12 +416,12 @@ async def _destruct_with_loss(me: Client, **directives: Any) -> Any:
     """Destruct a group whose last rank dies while the others wait."""
     last = me.job.size - 1
     async with me.events(MEMBER) as events:
-        await me.group_construct("acme.apart", me.job.procs, timeout=WAIT, **directives)
+        await me.group("acme.apart", me.job.procs, timeout=WAIT, **directives).form()
         if me.rank == last:
             await _await_calls(me, *range(last))
             _die()
         await _announce_call(me)
-        ended = await outcome(lambda: me.group_destruct("acme.apart", timeout=WAIT))
+        ended = await outcome(lambda: me.raw.group_destruct("acme.apart", timeout=WAIT))
         return [ended, await _collect_events(events)]
 
 

@@ -40,7 +40,7 @@ async def several(me: Client) -> Any:
         await me.publish({"acme.more": 1, "acme.too": 2})
     await me.fence(timeout=WAIT)
     keys = [f"acme.port.{rank}" for rank in range(me.job.size)]
-    seen = await me.lookup_all([*keys, "acme.gone", "acme.more", "acme.too"])
+    seen = await me.lookup([*keys, "acme.gone", "acme.more", "acme.too"])
     await me.fence(timeout=WAIT)
     ports = [[seen[key].value, seen[key].by.rank, seen[key].by.nspace == me.nspace] for key in keys]
     return [ports, seen["acme.more"].value, seen["acme.too"].value, sorted(seen.missing)]
@@ -95,7 +95,7 @@ async def lookup_waits_for_each(me: Client) -> Any:
     seen = None
     keys = ["acme.one", "acme.two", "acme.three"]
     if me.rank == 0:
-        found = await me.lookup_all(keys, wait=10)
+        found = await me.lookup(keys, wait=10)
         seen = {key: item.value for key, item in found.items()}
     elif me.rank == 1:
         for number, key in enumerate(keys):
@@ -167,7 +167,7 @@ async def ranges(me: Client) -> Any:
     await me.fence(timeout=WAIT)
     seen = [await me.lookup(f"acme.{kind.name}", default=None) for kind in kinds]
     await me.fence(timeout=WAIT)
-    return [me.job[0] in await me.resolve_peers(nspace=me.nspace), *seen]
+    return [me.job[0] in await me.raw.resolve_peers(nspace=me.nspace), *seen]
 
 
 @ranges.rule

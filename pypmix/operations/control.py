@@ -9,6 +9,7 @@ from itertools import count
 from pypmix.answers import Answers, Credential
 from pypmix.arguments import proc_tuple, timed
 from pypmix.operations.base import Asks
+from pypmix.renames import renamed
 from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.attr import Attr
 from pypmix.standard.types import Info, Value
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.arguments import Infos, Procs
+    from pypmix.standard.types import Proc
+    from pypmix.waits import Port
 
     Channel = str | Attr[Any]
     Path = str | os.PathLike[str]
@@ -64,6 +67,340 @@ def _period(seconds: int) -> int:
     if seconds <= 0:
         raise ValueError(f"a monitor checks after one second or more, not {seconds}")
     return seconds
+
+
+class ProcControl:
+    """The control of some procs; `control` of a client makes one."""
+
+    def __init__(self, port: Port, procs: tuple[Proc, ...]) -> None:
+        self._port = port
+        self._procs = procs
+
+    def _run(self, directives: tuple[Info, ...]) -> tuple[Info, ...]:
+        return self._port.run(ops.JobControl(self._procs, directives))
+
+    def _send(self, directive: Info, info: Infos) -> None:
+        if not self._procs:
+            raise TypeError("name the procs, as in `me.control(me.job)`")
+        self._run((directive, *infos(info)))
+
+    def __repr__(self) -> str:
+        return f"<ProcControl of {' '.join(map(str, self._procs)) or 'the whole job'}>"
+
+    def request(self, *, timeout: float | None = None, info: Infos = None) -> Answers:
+        """`PMIx_Job_control`: request anything of the host for these procs.
+
+        Args:
+            timeout: Seconds to wait for the server's answer; no limit by default.
+            info: What to do, as infos or a mapping, such as `{attrs.JOB_CTRL_CHECKPOINT: "name"}`.
+
+        Returns:
+            What the host tells of it, mostly nothing.
+
+        Raises:
+            NotSupported: The host does not do this.
+            NotFound: The host does not know all of the targets.
+            PermissionDenied: The caller may not do this to them.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        return Answers(self._run(timed(infos(info), timeout)))
+
+    def signal(self, signum: int, *, info: Infos = None) -> None:
+        """`PMIx_Job_control` with `PMIX_JOB_CTRL_SIGNAL`: send procs a signal.
+
+        Args:
+            signum: Its number, such as `signal.SIGUSR1`.
+            info: Further directives as infos or a mapping.
+
+        Raises:
+            PMIxError: As for `request`.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        if isinstance(signum, bool) or not isinstance(signum, int):
+            raise TypeError(f"a signal is an int or a signal.Signals, not {type(signum).__name__}")
+        if not 0 < signum < 65:
+            raise ValueError(f"{signum} is not a signal")
+        self._send(attrs.JOB_CTRL_SIGNAL(int(signum)), info)
+
+    def kill(self, *, info: Infos = None) -> None:
+        """`PMIx_Job_control` with `PMIX_JOB_CTRL_KILL`: end procs at once, with SIGKILL.
+
+        Args:
+            info: Further directives as infos or a mapping.
+
+        Raises:
+            PMIxError: As for `request`.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        self._send(attrs.JOB_CTRL_KILL(True), info)
+
+    def terminate(self, *, info: Infos = None) -> None:
+        """`PMIx_Job_control` with `PMIX_JOB_CTRL_TERMINATE`: ask procs to end, with SIGTERM.
+
+        Args:
+            info: Further directives as infos or a mapping.
+
+        Raises:
+            PMIxError: As for `request`.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        self._send(attrs.JOB_CTRL_TERMINATE(True), info)
+
+    def pause(self, *, info: Infos = None) -> None:
+        """`PMIx_Job_control` with `PMIX_JOB_CTRL_PAUSE`: stop procs until they are resumed.
+
+        Args:
+            info: Further directives as infos or a mapping.
+
+        Raises:
+            PMIxError: As for `request`.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        self._send(attrs.JOB_CTRL_PAUSE(True), info)
+
+    def resume(self, *, info: Infos = None) -> None:
+        """`PMIx_Job_control` with `PMIX_JOB_CTRL_RESUME`: let paused procs go on.
+
+        Args:
+            info: Further directives as infos or a mapping.
+
+        Raises:
+            PMIxError: As for `request`.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        self._send(attrs.JOB_CTRL_RESUME(True), info)
+
+    def register_cleanup(
+        self,
+        path: Path,
+        *,
+        directory: bool = False,
+        recursive: bool = False,
+        keep_top: bool = False,
+        ignore: Iterable[Path] = (),
+        info: Infos = None,
+    ) -> None:
+        """`PMIx_Job_control` with `PMIX_REGISTER_CLEANUP`: have a file or folder removed when procs have ended.
+
+        Args:
+            path: The file, or the folder.
+            directory: It is a folder; only its own files are removed.
+            recursive: It is a folder, and those in it are emptied too.
+            keep_top: It is a folder, and stays itself.
+            ignore: Files to leave alone.
+            info: Further directives as infos or a mapping.
+
+        Raises:
+            PMIxError: As for `request`.
+
+        PMIx Standard: Job Management and Reporting, "Job Control".
+        """
+        if isinstance(ignore, str):
+            raise TypeError(f"paths to ignore are a collection of strings, not the string {ignore!r}")
+        attribute = attrs.REGISTER_CLEANUP_DIR if directory or recursive or keep_top else attrs.REGISTER_CLEANUP
+        directives = (
+            attribute(os.fspath(path)),
+            *[attrs.CLEANUP_IGNORE(os.fspath(each)) for each in ignore],
+            *_given(recursive=(attrs.CLEANUP_RECURSIVE, recursive), keep_top=(attrs.CLEANUP_LEAVE_TOPDIR, keep_top)),
+        )
+        self._run(directives + infos(info))
+
+
+class Monitors:
+    """The monitors of the caller at its server: `monitors` of a client."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+
+    def watch(self, monitor: Info, error: int, *, info: Infos = None) -> Answers:
+        """`PMIx_Process_monitor`: have the server watch something.
+
+        Args:
+            monitor: What to watch: `attrs.MONITOR_HEARTBEAT(True)`, `attrs.MONITOR_FILE(path)`, or
+                `attrs.MONITOR_CANCEL(id)`.
+            error: The code of the event to raise.
+            info: Directives as infos or a mapping, such as `attrs.MONITOR_ID`.
+
+        Returns:
+            What the server tells of it, mostly nothing.
+
+        Raises:
+            NotSupported: The server watches nothing like that.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
+        """
+        return Answers(self._port.run(ops.ProcessMonitor(monitor, int(error), infos(info))))
+
+    @renamed
+    def watch_heartbeat(
+        self, seconds: int, *, drops: int = 0, error: int | None = None, name: str | None = None, info: Infos = None
+    ) -> str:
+        """`PMIx_Process_monitor` with `PMIX_MONITOR_HEARTBEAT`: raise an event when the caller's heart stops.
+
+        From now on the caller has to call `send_heartbeat` at least once in each period.
+
+        Args:
+            seconds: The period, whole seconds.
+            drops: How many periods may pass without a heartbeat before the event.
+            error: The event, `EventCode.MONITOR_HEARTBEAT_ALERT` by default. Native servers raise that in any case.
+            name: A name for the monitor; made up by default.
+            info: Further directives as infos or a mapping, such as `attrs.RANGE`: the procs that get the event.
+
+        Returns:
+            The monitor's name, for `cancel`.
+
+        Raises:
+            PMIxError: As for `watch`.
+
+        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
+        """
+        chosen = f"heartbeat.{next(_numbers)}" if name is None else name
+        terms = (
+            attrs.MONITOR_ID(chosen),
+            attrs.MONITOR_HEARTBEAT_TIME(_period(seconds)),
+            attrs.MONITOR_HEARTBEAT_DROPS(drops),
+        )
+        code = statuses.MONITOR_HEARTBEAT_ALERT if error is None else int(error)
+        self._port.run(ops.ProcessMonitor(attrs.MONITOR_HEARTBEAT(True), code, terms + infos(info)))
+        return chosen
+
+    @renamed
+    def watch_file(
+        self,
+        path: Path,
+        seconds: int,
+        *,
+        size: bool = False,
+        access: bool = False,
+        modify: bool = False,
+        drops: int = 0,
+        error: int | None = None,
+        name: str | None = None,
+        info: Infos = None,
+    ) -> str:
+        """`PMIx_Process_monitor` with `PMIX_MONITOR_FILE`: raise an event when a file shows no more sign of life.
+
+        Args:
+            path: The file.
+            seconds: How often to look, whole seconds.
+            size: Whether its size has to change.
+            access: Whether the time of its last access has to change.
+            modify: Whether the time of its last modification has to change.
+            drops: How many looks in a row may find nothing new before the event.
+            error: The event, `EventCode.MONITOR_FILE_ALERT` by default. Native servers raise that in any case.
+            name: A name for the monitor; made up by default.
+            info: Further directives as infos or a mapping, such as `attrs.RANGE`: the procs that get the event.
+
+        Returns:
+            The monitor's name, for `cancel`.
+
+        Raises:
+            PMIxError: As for `watch`.
+
+        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
+        """
+        if not (size or access or modify):
+            raise ValueError("nothing of the file is to be watched: size, access or modify")
+        chosen = f"file.{next(_numbers)}" if name is None else name
+        terms = (
+            attrs.MONITOR_ID(chosen),
+            *_given(
+                size=(attrs.MONITOR_FILE_SIZE, size),
+                access=(attrs.MONITOR_FILE_ACCESS, access),
+                modify=(attrs.MONITOR_FILE_MODIFY, modify),
+            ),
+            attrs.MONITOR_FILE_CHECK_TIME(_period(seconds)),
+            attrs.MONITOR_FILE_DROPS(drops),
+        )
+        code = statuses.MONITOR_FILE_ALERT if error is None else int(error)
+        self._port.run(ops.ProcessMonitor(attrs.MONITOR_FILE(os.fspath(path)), code, terms + infos(info)))
+        return chosen
+
+    @renamed
+    def cancel(self, name: str | None = None) -> None:
+        """`PMIx_Process_monitor` with `PMIX_MONITOR_CANCEL`: end what `watch_heartbeat` and others have started.
+
+        Args:
+            name: The monitor's name; all monitors of the caller by default.
+
+        Raises:
+            PMIxError: As for `watch`.
+
+        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
+        """
+        every = Info(keys.MONITOR_CANCEL, Value.unchecked(codes.STRING, None))
+        self._port.run(ops.ProcessMonitor(every if name is None else attrs.MONITOR_CANCEL(name), 0))
+
+    def send_heartbeat(self) -> None:
+        """`PMIx_Heartbeat`: tell the server that the caller lives. Nothing comes back.
+
+        Raises:
+            LostConnection: The server is gone.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
+        """
+        self._port.run(ops.Heartbeat())
+
+
+class Credentials:
+    """The credentials of processes: `credentials` of a client."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+
+    @renamed
+    def get(self, *, kinds: str | None = None, timeout: float | None = None, info: Infos = None) -> Credential:
+        """`PMIx_Get_credential`: a credential that tells others who the caller is.
+
+        Args:
+            kinds: The kinds that will do, in the order of preference, separated by commas; any by default.
+            timeout: Seconds to wait for the server's answer; no limit by default.
+            info: Further directives as infos or a mapping.
+
+        Returns:
+            The credential, with its `data`, opaque bytes to be handed on, and the `info` that came with it.
+
+        Raises:
+            NotSupported: The host gives none.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: Security, "Obtaining Credentials".
+        """
+        directives = _given(kinds=(attrs.CRED_TYPE, kinds)) + timed(infos(info), timeout)
+        found = self._port.run(ops.GetCredential(directives))
+        return Credential(found.data, found.infos)
+
+    def validate(self, credential: bytes | Credential, *, timeout: float | None = None, info: Infos = None) -> Answers:
+        """`PMIx_Validate_credential`: have the host say whose credential this is.
+
+        Args:
+            credential: What another process got by `get`.
+            timeout: Seconds to wait for the server's answer; no limit by default.
+            info: Further directives as infos or a mapping.
+
+        Returns:
+            Whose it is, such as `attrs.USERID` and `attrs.GRPID`.
+
+        Raises:
+            PermissionDenied: It is not valid, or not any more.
+            NotSupported: The host validates none.
+            Unreachable: The caller is a singleton.
+
+        PMIx Standard: Security, "Validating Credentials".
+        """
+        data = credential.data if isinstance(credential, ops.Credential) else credential
+        if isinstance(data, bytearray | memoryview):
+            data = bytes(data)
+        return Answers(self._port.run(ops.ValidateCredential(data, timed(infos(info), timeout))))
 
 
 class Control(Asks):
@@ -119,154 +456,45 @@ class Control(Asks):
             directives += (attrs.LOG_TIMESTAMP_OUTPUT(True),)
         self._run(ops.Log(entries, directives + timed(infos(info), timeout)))
 
-    def job_control(self, procs: Procs = None, *, timeout: float | None = None, info: Infos = None) -> Answers:
-        """`PMIx_Job_control`: have the host do something to procs; `signal`, `kill` and others say it shorter.
+    def control(self, procs: Procs = None) -> ProcControl:
+        """`PMIx_Job_control`: control procs: `me.control(procs).kill()`, and signals, pauses and more.
 
         Args:
-            procs: The targets; all of the caller's job by default.
-            timeout: Seconds to wait for the server's answer; no limit by default.
-            info: What to do, as infos or a mapping, such as `{attrs.JOB_CTRL_CHECKPOINT: "name"}`.
-
-        Returns:
-            What the host tells of it, mostly nothing.
-
-        Raises:
-            NotSupported: The host does not do this.
-            NotFound: The host does not know all of the targets.
-            PermissionDenied: The caller may not do this to them.
-            Unreachable: The caller is a singleton.
+            procs: One proc, several, or a job: `me.job`. Without any, `request` and `register_cleanup` are for all of
+                the caller's job, and the others refuse.
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        return Answers(self._control(self._procs(procs), timed(infos(info), timeout)))
+        return ProcControl(self._port, proc_tuple(self._procs(procs)))
 
-    def _control(self, procs: Procs, directives: tuple[Info, ...]) -> tuple[Info, ...]:
-        return self._run(ops.JobControl(proc_tuple(procs), directives))
-
-    def _control_named(self, procs: Procs, directive: Info, info: Infos) -> None:
-        if procs is None:
-            raise TypeError("name the procs: `me.job` is all of your job")
-        self._control(self._procs(procs), (directive, *infos(info)))
-
-    def signal(self, procs: Procs, signum: int, *, info: Infos = None) -> None:
-        """`PMIx_Job_control` with `PMIX_JOB_CTRL_SIGNAL`: send procs a signal.
-
-        Args:
-            procs: One proc, several, or a job: `me.job`.
-            signum: Its number, such as `signal.SIGUSR1`.
-            info: Further directives as infos or a mapping.
-
-        Raises:
-            PMIxError: As for `job_control`.
-
-        PMIx Standard: Job Management and Reporting, "Job Control".
-        """
-        if isinstance(signum, bool) or not isinstance(signum, int):
-            raise TypeError(f"a signal is an int or a signal.Signals, not {type(signum).__name__}")
-        if not 0 < signum < 65:
-            raise ValueError(f"{signum} is not a signal")
-        self._control_named(procs, attrs.JOB_CTRL_SIGNAL(int(signum)), info)
-
-    def kill(self, procs: Procs, *, info: Infos = None) -> None:
-        """`PMIx_Job_control` with `PMIX_JOB_CTRL_KILL`: end procs at once, with SIGKILL.
-
-        Args:
-            procs: One proc, several, or a job: `me.job`.
-            info: Further directives as infos or a mapping.
-
-        Raises:
-            PMIxError: As for `job_control`.
-
-        PMIx Standard: Job Management and Reporting, "Job Control".
-        """
-        self._control_named(procs, attrs.JOB_CTRL_KILL(True), info)
-
-    def terminate(self, procs: Procs, *, info: Infos = None) -> None:
-        """`PMIx_Job_control` with `PMIX_JOB_CTRL_TERMINATE`: ask procs to end, with SIGTERM.
-
-        Args:
-            procs: One proc, several, or a job: `me.job`.
-            info: Further directives as infos or a mapping.
-
-        Raises:
-            PMIxError: As for `job_control`.
-
-        PMIx Standard: Job Management and Reporting, "Job Control".
-        """
-        self._control_named(procs, attrs.JOB_CTRL_TERMINATE(True), info)
-
-    def pause(self, procs: Procs, *, info: Infos = None) -> None:
-        """`PMIx_Job_control` with `PMIX_JOB_CTRL_PAUSE`: stop procs until they are resumed.
-
-        Args:
-            procs: One proc, several, or a job: `me.job`.
-            info: Further directives as infos or a mapping.
-
-        Raises:
-            PMIxError: As for `job_control`.
-
-        PMIx Standard: Job Management and Reporting, "Job Control".
-        """
-        self._control_named(procs, attrs.JOB_CTRL_PAUSE(True), info)
-
-    def resume(self, procs: Procs, *, info: Infos = None) -> None:
-        """`PMIx_Job_control` with `PMIX_JOB_CTRL_RESUME`: let paused procs go on.
-
-        Args:
-            procs: One proc, several, or a job: `me.job`.
-            info: Further directives as infos or a mapping.
-
-        Raises:
-            PMIxError: As for `job_control`.
-
-        PMIx Standard: Job Management and Reporting, "Job Control".
-        """
-        self._control_named(procs, attrs.JOB_CTRL_RESUME(True), info)
-
-    def register_cleanup(
+    @renamed
+    def allocate(
         self,
-        path: Path,
+        directive: int = 1,
         *,
-        directory: bool = False,
-        recursive: bool = False,
-        keep_top: bool = False,
-        ignore: Iterable[Path] = (),
-        procs: Procs = None,
+        nodes: int | None = None,
+        cpus: int | None = None,
+        memory: float | None = None,
+        time: str | int | None = None,
+        queue: str | None = None,
+        allocation_id: str | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
         info: Infos = None,
-    ) -> None:
-        """`PMIx_Job_control` with `PMIX_REGISTER_CLEANUP`: have a file or folder removed when procs have ended.
+    ) -> Answers:
+        """`PMIx_Allocation_request`: ask for resources, for more or fewer of them.
 
         Args:
-            path: The file, or the folder.
-            directory: It is a folder; only its own files are removed.
-            recursive: It is a folder, and those in it are emptied too.
-            keep_top: It is a folder, and stays itself.
-            ignore: Files to leave alone.
-            procs: When these have ended; all of the caller's job by default.
-            info: Further directives as infos or a mapping.
-
-        Raises:
-            PMIxError: As for `job_control`.
-
-        PMIx Standard: Job Management and Reporting, "Job Control".
-        """
-        if isinstance(ignore, str):
-            raise TypeError(f"paths to ignore are a collection of strings, not the string {ignore!r}")
-        attribute = attrs.REGISTER_CLEANUP_DIR if directory or recursive or keep_top else attrs.REGISTER_CLEANUP
-        directives = (
-            attribute(os.fspath(path)),
-            *[attrs.CLEANUP_IGNORE(os.fspath(each)) for each in ignore],
-            *_given(recursive=(attrs.CLEANUP_RECURSIVE, recursive), keep_top=(attrs.CLEANUP_LEAVE_TOPDIR, keep_top)),
-        )
-        self._control(self._procs(procs), directives + infos(info))
-
-    def allocation_request(self, directive: int, *, timeout: float | None = None, info: Infos = None) -> Answers:
-        """`PMIx_Allocation_request`: ask for resources, for more or fewer of them; `allocate` says it shorter.
-
-        Args:
-            directive: `AllocDirective.NEW`, `EXTEND`, `RELEASE`, `REAQUIRE` or `REQ_CANCEL`.
+            directive: `AllocDirective.NEW` by default, `EXTEND`, `RELEASE`, `REAQUIRE` or `REQ_CANCEL`.
+            nodes: How many nodes.
+            cpus: How many cores.
+            memory: Megabytes for each process.
+            time: For how long: seconds, or a string such as `1:30:00`.
+            queue: The queue to ask in.
+            allocation_id: The allocation that it is about, unless it is a new one.
+            request_id: A name for this request, by which it can be withdrawn.
             timeout: Seconds to wait for the server's answer; no limit by default.
-            info: What is wanted, as infos or a mapping, such as `{attrs.ALLOC_NUM_NODES: 2}`.
+            info: Further terms as infos or a mapping, such as `{attrs.ALLOC_NODE_LIST: "n1,n2"}`.
 
         Returns:
             What was granted, such as `attrs.ALLOC_ID`.
@@ -278,46 +506,8 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Allocation Requests".
         """
-        return Answers(self._run(ops.AllocationRequest(int(directive), timed(infos(info), timeout))))
-
-    def allocate(
-        self,
-        directive: int = 1,
-        *,
-        nodes: int | None = None,
-        cpus: int | None = None,
-        memory: float | None = None,
-        time: str | int | None = None,
-        queue: str | None = None,
-        id: str | None = None,
-        request_id: str | None = None,
-        timeout: float | None = None,
-        info: Infos = None,
-    ) -> Answers:
-        """`PMIx_Allocation_request` with the usual terms as arguments.
-
-        Args:
-            directive: `AllocDirective.NEW` by default.
-            nodes: How many nodes.
-            cpus: How many cores.
-            memory: Megabytes for each process.
-            time: For how long: seconds, or a string such as `1:30:00`.
-            queue: The queue to ask in.
-            id: The allocation that it is about, unless it is a new one.
-            request_id: A name for this request, by which it can be withdrawn.
-            timeout: Seconds to wait for the server's answer; no limit by default.
-            info: Further terms as infos or a mapping.
-
-        Returns:
-            What was granted, such as `attrs.ALLOC_ID`.
-
-        Raises:
-            PMIxError: As for `allocation_request`.
-
-        PMIx Standard: Job Management and Reporting, "Allocation Requests".
-        """
         terms = _given(
-            id=(attrs.ALLOC_ID, id),
+            allocation_id=(attrs.ALLOC_ID, allocation_id),
             request_id=(attrs.ALLOC_REQ_ID, request_id),
             nodes=(attrs.ALLOC_NUM_NODES, nodes),
             cpus=(attrs.ALLOC_NUM_CPUS, cpus),
@@ -327,178 +517,12 @@ class Control(Asks):
         )
         return Answers(self._run(ops.AllocationRequest(int(directive), terms + timed(infos(info), timeout))))
 
-    def process_monitor(self, monitor: Info, error: int, *, info: Infos = None) -> Answers:
-        """`PMIx_Process_monitor`: have the server watch something; `monitor_heartbeat` and others say it shorter.
+    @property
+    def monitors(self) -> Monitors:
+        """The monitors of the caller at its server, of its heartbeat or of files."""
+        return Monitors(self._port)
 
-        Args:
-            monitor: What to watch: `attrs.MONITOR_HEARTBEAT(True)`, `attrs.MONITOR_FILE(path)`, or
-                `attrs.MONITOR_CANCEL(id)`.
-            error: The code of the event to raise.
-            info: Directives as infos or a mapping, such as `attrs.MONITOR_ID`.
-
-        Returns:
-            What the server tells of it, mostly nothing.
-
-        Raises:
-            NotSupported: The server watches nothing like that.
-            Unreachable: The caller is a singleton.
-
-        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
-        """
-        return Answers(self._run(ops.ProcessMonitor(monitor, int(error), infos(info))))
-
-    def monitor_heartbeat(
-        self, seconds: int, *, drops: int = 0, error: int | None = None, id: str | None = None, info: Infos = None
-    ) -> str:
-        """`PMIx_Process_monitor` with `PMIX_MONITOR_HEARTBEAT`: raise an event when the caller's heart stops.
-
-        From now on the caller has to call `heartbeat` at least once in each period.
-
-        Args:
-            seconds: The period, whole seconds.
-            drops: How many periods may pass without a heartbeat before the event.
-            error: The event, `EventCode.MONITOR_HEARTBEAT_ALERT` by default. Native servers raise that in any case.
-            id: A name for the monitor; made up by default.
-            info: Further directives as infos or a mapping, such as `attrs.RANGE`: the procs that get the event.
-
-        Returns:
-            The monitor's name, for `cancel_monitor`.
-
-        Raises:
-            PMIxError: As for `process_monitor`.
-
-        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
-        """
-        name = f"heartbeat.{next(_numbers)}" if id is None else id
-        terms = (
-            attrs.MONITOR_ID(name),
-            attrs.MONITOR_HEARTBEAT_TIME(_period(seconds)),
-            attrs.MONITOR_HEARTBEAT_DROPS(drops),
-        )
-        code = statuses.MONITOR_HEARTBEAT_ALERT if error is None else int(error)
-        self._run(ops.ProcessMonitor(attrs.MONITOR_HEARTBEAT(True), code, terms + infos(info)))
-        return name
-
-    def monitor_file(
-        self,
-        path: Path,
-        seconds: int,
-        *,
-        size: bool = False,
-        access: bool = False,
-        modify: bool = False,
-        drops: int = 0,
-        error: int | None = None,
-        id: str | None = None,
-        info: Infos = None,
-    ) -> str:
-        """`PMIx_Process_monitor` with `PMIX_MONITOR_FILE`: raise an event when a file shows no more sign of life.
-
-        Args:
-            path: The file.
-            seconds: How often to look, whole seconds.
-            size: Whether its size has to change.
-            access: Whether the time of its last access has to change.
-            modify: Whether the time of its last modification has to change.
-            drops: How many looks in a row may find nothing new before the event.
-            error: The event, `EventCode.MONITOR_FILE_ALERT` by default. Native servers raise that in any case.
-            id: A name for the monitor; made up by default.
-            info: Further directives as infos or a mapping, such as `attrs.RANGE`: the procs that get the event.
-
-        Returns:
-            The monitor's name, for `cancel_monitor`.
-
-        Raises:
-            PMIxError: As for `process_monitor`.
-
-        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
-        """
-        if not (size or access or modify):
-            raise ValueError("nothing of the file is to be watched: size, access or modify")
-        name = f"file.{next(_numbers)}" if id is None else id
-        terms = (
-            attrs.MONITOR_ID(name),
-            *_given(
-                size=(attrs.MONITOR_FILE_SIZE, size),
-                access=(attrs.MONITOR_FILE_ACCESS, access),
-                modify=(attrs.MONITOR_FILE_MODIFY, modify),
-            ),
-            attrs.MONITOR_FILE_CHECK_TIME(_period(seconds)),
-            attrs.MONITOR_FILE_DROPS(drops),
-        )
-        code = statuses.MONITOR_FILE_ALERT if error is None else int(error)
-        self._run(ops.ProcessMonitor(attrs.MONITOR_FILE(os.fspath(path)), code, terms + infos(info)))
-        return name
-
-    def cancel_monitor(self, id: str | None = None) -> None:
-        """`PMIx_Process_monitor` with `PMIX_MONITOR_CANCEL`: end what `monitor_heartbeat` and others have begun.
-
-        Args:
-            id: The monitor's name; all monitors of the caller by default.
-
-        Raises:
-            PMIxError: As for `process_monitor`.
-
-        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
-        """
-        every = Info(keys.MONITOR_CANCEL, Value.unchecked(codes.STRING, None))
-        self._run(ops.ProcessMonitor(every if id is None else attrs.MONITOR_CANCEL(id), 0))
-
-    def heartbeat(self) -> None:
-        """`PMIx_Heartbeat`: tell the server that the caller lives. Nothing comes back.
-
-        Raises:
-            LostConnection: The server is gone.
-            Unreachable: The caller is a singleton.
-
-        PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
-        """
-        self._run(ops.Heartbeat())
-
-    def get_credential(
-        self, *, type: str | None = None, timeout: float | None = None, info: Infos = None
-    ) -> Credential:
-        """`PMIx_Get_credential`: a credential that tells others who the caller is.
-
-        Args:
-            type: The kinds that will do, in the order of preference, separated by commas; any by default.
-            timeout: Seconds to wait for the server's answer; no limit by default.
-            info: Further directives as infos or a mapping.
-
-        Returns:
-            The credential, with its `data`, opaque bytes to be handed on, and the `info` that came with it.
-
-        Raises:
-            NotSupported: The host gives none.
-            Unreachable: The caller is a singleton.
-
-        PMIx Standard: Security, "Obtaining Credentials".
-        """
-        directives = _given(type=(attrs.CRED_TYPE, type)) + timed(infos(info), timeout)
-        found = self._run(ops.GetCredential(directives))
-        return Credential(found.data, found.infos)
-
-    def validate_credential(
-        self, credential: bytes | Credential, *, timeout: float | None = None, info: Infos = None
-    ) -> Answers:
-        """`PMIx_Validate_credential`: have the host say whose credential this is.
-
-        Args:
-            credential: What another process got by `get_credential`.
-            timeout: Seconds to wait for the server's answer; no limit by default.
-            info: Further directives as infos or a mapping.
-
-        Returns:
-            Whose it is, such as `attrs.USERID` and `attrs.GRPID`.
-
-        Raises:
-            PermissionDenied: It is not valid, or not any more.
-            NotSupported: The host validates none.
-            Unreachable: The caller is a singleton.
-
-        PMIx Standard: Security, "Validating Credentials".
-        """
-        data = credential.data if isinstance(credential, ops.Credential) else credential
-        if isinstance(data, bytearray | memoryview):
-            data = bytes(data)
-        return Answers(self._run(ops.ValidateCredential(data, timed(infos(info), timeout))))
+    @property
+    def credentials(self) -> Credentials:
+        """Credentials of the caller for others, and of others."""
+        return Credentials(self._port)

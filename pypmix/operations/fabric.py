@@ -14,12 +14,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.arguments import Infos
     from pypmix.standard.types import DeviceDistance
+    from pypmix.waits import Port
 
 
-class Fabric(Asks):
-    """Fabrics, and how far devices are."""
+class Fabrics:
+    """Fabrics, and how far devices are: `fabric` of a client."""
 
-    def fabric_register(self, *, info: Infos = None) -> answers.Fabric:
+    def __init__(self, port: Port) -> None:
+        self._port = port
+
+    def register(self, *, info: Infos = None) -> answers.Fabric:
         """`PMIx_Fabric_register`: ask for the information of a fabric.
 
         Args:
@@ -35,9 +39,9 @@ class Fabric(Asks):
 
         PMIx Standard: Fabric Support Definitions, "Fabric Support Functions".
         """
-        return answers.read_fabric(self._run(FabricRegister(infos(info))))
+        return answers.read_fabric(self._port.run(FabricRegister(infos(info))))
 
-    def fabric_update(self, fabric: answers.Fabric | int) -> answers.Fabric:
+    def update(self, fabric: answers.Fabric | int) -> answers.Fabric:
         """`PMIx_Fabric_update`: ask for the information of a fabric again.
 
         Args:
@@ -54,7 +58,7 @@ class Fabric(Asks):
         PMIx Standard: Fabric Support Definitions, "Fabric Support Functions".
         """
         index = fabric.index if isinstance(fabric, answers.Fabric) else fabric
-        return answers.read_fabric(self._run(FabricUpdate(index)), index)
+        return answers.read_fabric(self._port.run(FabricUpdate(index)), index)
 
     def compute_distances(
         self,
@@ -87,7 +91,16 @@ class Fabric(Asks):
         if devices is not None:
             directives += (attrs.DEVICE_TYPE(int(devices)),)
         whole = Topology(None) if topology is None else topology
-        return self._run(ComputeDistances(whole, Cpuset(cores) if isinstance(cores, str) else cores, directives))
+        return self._port.run(ComputeDistances(whole, Cpuset(cores) if isinstance(cores, str) else cores, directives))
+
+
+class Fabric(Asks):
+    """Fabrics, and how far devices are."""
+
+    @property
+    def fabric(self) -> Fabrics:
+        """The fabrics that the host knows, and the distances of devices."""
+        return Fabrics(self._port)
 
 
 def _own_binding() -> str:

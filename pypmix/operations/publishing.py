@@ -15,7 +15,7 @@ from pypmix.standard.values import infos, to_python
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any
+    from typing import Any, overload
 
     from pypmix.arguments import Infos
     from pypmix.standard.types import Pdata
@@ -54,87 +54,79 @@ class Publishing(Asks):
         """
         self._run(Publish(infos(values), int(range), int(persist), timed(infos(info), timeout)))
 
+    if TYPE_CHECKING:
+
+        @overload
+        def lookup(
+            self,
+            key: str,
+            *,
+            default: Any = MISSING,
+            timeout: float | None = None,
+            wait: float | bool | None = None,
+            range: int | None = None,
+            info: Infos = None,
+        ) -> Any: ...
+
+        @overload
+        def lookup(
+            self,
+            key: Iterable[str],
+            *,
+            timeout: float | None = None,
+            wait: float | bool | None = None,
+            count: int | None = None,
+            range: int | None = None,
+            info: Infos = None,
+        ) -> PublishedData: ...
+
     def lookup(
         self,
-        key: str,
+        key: str | Iterable[str],
         *,
         default: Any = MISSING,
-        timeout: float | None = None,
-        wait: float | bool | None = None,
-        range: int | None = None,
-        info: Infos = None,
-    ) -> Any:
-        """`PMIx_Lookup` of one key: the value that somebody has published under it.
-
-        Args:
-            key: The key.
-            default: Returned instead of raising `NotFound`.
-            timeout: Seconds to wait until somebody publishes it; by default it is not waited for.
-            wait: True to wait for as long as it takes; a number is the same as `timeout`.
-            range: Take only what was published by procs in this range of the caller, such as `Range.NAMESPACE`.
-            info: Further infos or a mapping.
-
-        Returns:
-            The value as a plain Python object; `lookup_all` also tells who published it.
-
-        Raises:
-            NotFound: It is not published where the caller may look it up, and no default was given.
-            OperationTimeout: It did not come in time.
-
-        PMIx Standard: "Publish/Lookup Operations".
-        """
-        op = Lookup((key,), infos(info) + _wait(waited(wait, timeout), 0) + _within(range))
-        try:
-            found = self._run(op)
-            if not any(item.key == key for item in found):
-                raise NotFound(f"the host's answer does not have {key!r}", operation=op.name)
-            return next(to_python(item.value) for item in found if item.key == key)
-        except NotFound:
-            if default is MISSING:
-                raise
-            return default
-
-    def lookup_all(
-        self,
-        keys: Iterable[str],
-        *,
         timeout: float | None = None,
         wait: float | bool | None = None,
         count: int | None = None,
         range: int | None = None,
         info: Infos = None,
-    ) -> PublishedData:
-        """`PMIx_Lookup` of several keys: as many of them as there are.
+    ) -> Any:
+        """`PMIx_Lookup`: the value that somebody has published under a key, or the values of several keys.
 
         Args:
-            keys: The keys.
-            timeout: Seconds to wait until they are all there; by default they are not waited for.
-            wait: True to wait for as long as it takes; a number is the same as `timeout`.
-            count: With `timeout` or `wait`, how many of them suffice.
-            range: Take only what was published by procs in this range of the caller.
+            key: The key, or a collection of keys.
+            default: Returned instead of raising `NotFound`, for a single key.
+            timeout: Seconds to wait until all of them are published; by default the call does not wait.
+            wait: True to wait without a limit; a number is the same as `timeout`.
+            count: With `timeout` or `wait`, and several keys: how many of them suffice.
+            range: Take only what was published by procs in this range of the caller, such as `Range.NAMESPACE`.
             info: Further infos or a mapping.
 
         Returns:
-            A dict of keys and `Published` values; its `missing` holds the keys that were not found.
+            For a single key the value as a plain Python object. For several a dict of keys and `Published` values,
+            which have the publisher as well; its `missing` holds the keys that were not found.
 
         Raises:
-            OperationTimeout: Not one of them came in time.
+            NotFound: The single key is not published where the caller may look it up, and no default was given.
+            OperationTimeout: Nothing was published in time.
 
         PMIx Standard: "Publish/Lookup Operations".
         """
-        if isinstance(keys, str):
-            raise TypeError(f"keys are a collection of strings, not the string {keys!r}: lookup() takes a single key")
-        names = tuple(keys)
-        given = waited(wait, timeout)
+        given, within, directives = waited(wait, timeout), _within(range), infos(info)
+        if isinstance(key, str):
+            if count is not None:
+                raise TypeError("a count is for several keys: lookup([...], count=1)")
+            return self._lookup_one(Lookup((key,), directives + _wait(given, 0) + within), default)
+        if default is not MISSING:
+            raise TypeError("a default is for a single key: the result for several has `missing`")
+        names = tuple(key)
         if count is not None:
-            if isinstance(count, bool) or not isinstance(count, int):
-                raise TypeError(f"a count is an int, not {type(count).__name__}")
-            if not 0 < count <= len(names):
-                raise ValueError(f"of {len(names)} keys, {count} cannot be waited for")
-            if given is None or given is False:
-                raise ValueError("a count says how many keys to wait for, so it needs timeout=SECONDS or wait=True")
-        directives = infos(info)
-        op = Lookup(names, directives + _wait(given, count or 0) + _within(range))
+            _check_count(count, len(names), given)
+        op = Lookup(names, directives + _wait(given, count or 0) + within)
+        return self._lookup_each(op, Lookup(names, directives + within))
+
+    def _lookup_each(self, op: Lookup, without_wait: Lookup) -> PublishedData:
+        names = op.keys
         try:
             return _published(names, self._run(op))
         except NotFound:
@@ -145,7 +137,7 @@ class Publishing(Asks):
             found: list[Pdata] = []
             # Some servers and libraries do not return the data of a partial success. Others ignore a timeout, so that
             # the engine gives up.
-            for single in [Lookup((key,), directives + _within(range)) for key in names]:
+            for single in [Lookup((name,), without_wait.directives) for name in names]:
                 try:
                     found += self._run(single)
                 except NotFound:
@@ -153,6 +145,17 @@ class Publishing(Asks):
             if not found:
                 raise
             return _published(names, found)
+
+    def _lookup_one(self, op: Lookup, default: Any) -> Any:
+        try:
+            for item in self._run(op):
+                if item.key == op.keys[0]:
+                    return to_python(item.value)
+            raise NotFound(f"the host's answer does not have {op.keys[0]!r}", operation=op.name)
+        except NotFound:
+            if default is MISSING:
+                raise
+            return default
 
     def unpublish(self, *keys: str, range: int | None = None, info: Infos = None) -> None:
         """`PMIx_Unpublish`: take back what the caller has published.
@@ -168,6 +171,15 @@ class Publishing(Asks):
         PMIx Standard: "Publish/Lookup Operations".
         """
         self._run(Unpublish(keys, infos(info) + _within(range)))
+
+
+def _check_count(count: int, keys: int, wait: float | bool | None) -> None:
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"a count is an int, not {type(count).__name__}")
+    if not 0 < count <= keys:
+        raise ValueError(f"of {keys} keys, {count} cannot be waited for")
+    if wait is None or wait is False:
+        raise ValueError("a count is the number of keys to wait for, so it needs timeout=SECONDS or wait=True")
 
 
 def _within(range: int | None) -> tuple[Info, ...]:

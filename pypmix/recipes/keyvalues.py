@@ -35,7 +35,7 @@ from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMI
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Protocol
+    from typing import Protocol, overload
 
     from pypmix.published import PublishedData
     from pypmix.standard.types import Proc
@@ -48,9 +48,11 @@ if TYPE_CHECKING:
 
         def publish(self, values: Mapping[str, object], *, range: int, persist: int) -> None: ...
 
+        @overload
         def lookup(self, key: str, *, wait: float, range: int) -> object: ...
 
-        def lookup_all(self, keys: Iterable[str], *, range: int) -> PublishedData: ...
+        @overload
+        def lookup(self, key: Iterable[str], *, range: int) -> PublishedData: ...
 
 
 SLICE = 1.0
@@ -286,7 +288,7 @@ class KeyValues:
                 for chain, window in windows.items()
                 for number in range_of(starts[chain], window)
             }
-            found = self._client.lookup_all(names, range=self._range)
+            found = self._client.lookup(names, range=self._range)
             for chain, window in list(windows.items()):
                 changes = []
                 for number in range_of(starts[chain], window):

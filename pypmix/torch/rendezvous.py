@@ -190,7 +190,7 @@ def _is_one_node(me: Client) -> bool:
 def _collect_problems(me: Client, problem: str, deadline: float) -> list[str]:
     """Return for each rank why it cannot reach the store; empty if it can."""
     if _is_one_node(me):
-        me.barrier(timeout=seconds_left(deadline))
+        me.fence(timeout=seconds_left(deadline))
         return [problem if rank == me.rank else "" for rank in range(me.job.size)]
     return me.allgather(problem, timeout=seconds_left(deadline))
 

@@ -36,9 +36,9 @@ def collective(me: Client, procs: list[Proc], count: int) -> dict[str, object]:
             before = server_cpu()
         name = f"bench.{number}"
         begin = clock()
-        me.group_construct(name, procs, context_id=True)
+        me.group(name, procs, context_id=True).form()
         between = clock()
-        me.group_destruct(name)
+        me.raw.group_destruct(name)
         construct.append(between - begin)
         destruct.append(clock() - between)
     cpu = (server_cpu() - before) / count / len(procs)
@@ -58,7 +58,7 @@ def invite(me: Client, procs: list[Proc], count: int) -> dict[str, object]:
                 group = invitations.get().accept()
             else:
                 begun.append(clock())
-                group = me.group_invite(f"bench.{number}", procs[1:], context_id=True)
+                group = me.invite(f"bench.{number}", procs[1:], context_id=True).form()
             done.append(clock())
             me.fence()
             group.destruct()

@@ -356,13 +356,13 @@ job.wait(20)
 
 
 def test_a_child_whose_parent_is_gone_reads_the_end_of_its_input(command: Command) -> None:
-    ended = spawner(command, "job = sh('cat; echo end', stdin=True)\nme.push_input(job[0], 'word ')")
+    ended = spawner(command, "job = sh('cat; echo end', stdin=True)\nme.input(job[0]).write('word ')")
     assert (ended.code, ended.lines) == (0, ["word end"])
 
 
 def test_a_push_to_procs_that_read_nothing_is_refused_with_a_hint(command: Command) -> None:
-    text = "job = sh('sleep 0.5')\ntry: me.push_input(job[0], 'x')\nexcept pypmix.NotSupported: print('no')\n"
-    text += "try: me.push_input(pypmix.Proc(me.proc.nspace, 5), 'x')\nexcept pypmix.NotFound: print('none')"
+    text = "job = sh('sleep 0.5')\ntry: me.input(job[0]).write('x')\nexcept pypmix.NotSupported: print('no')\n"
+    text += "try: me.input(pypmix.Proc(me.proc.nspace, 5)).write('x')\nexcept pypmix.NotFound: print('none')"
     assert spawner(command, text).lines == ["no", "none"]
 
 

@@ -95,7 +95,7 @@ def test_a_block_is_a_group(me: Client, session: Groups) -> None:
 
 
 def test_every_directive(me: Client, session: Groups) -> None:
-    me.group_construct(
+    me.group(
         "g",
         [PEER, ME],
         leader=ME,
@@ -106,7 +106,7 @@ def test_every_directive(me: Client, session: Groups) -> None:
         bootstrap=2,
         add=THIRD,
         info=[attrs.GROUP_FINAL_MEMBERSHIP_ORDER([ME, PEER])],
-    )
+    ).form()
     (op,) = session.asked(GroupConstruct)
     told = {info.key: info.value.data for info in op.directives}
     assert told.pop("pmix.grp.add").items == (THIRD,)
@@ -123,7 +123,7 @@ def test_every_directive(me: Client, session: Groups) -> None:
 
 
 def test_who_is_not_the_leader_does_not_say_that_it_is(me: Client, session: Groups) -> None:
-    me.group_construct("g", [PEER, ME], leader=PEER)
+    me.group("g", [PEER, ME], leader=PEER).form()
     (op,) = session.asked(GroupConstruct)
     assert [info.key for info in op.directives] == ["pypmix.grp.leader"]
 
@@ -443,7 +443,7 @@ async def test_plain_invite(session: Groups) -> None:
                 session.end(GroupInvite, session.form("g", ME, PEER))
 
             tasks.start_soon(form)
-            group = await me.group_invite("g", [PEER], optional=True)
+            group = await me.invite("g", [PEER], optional=True).form()
         assert session.asked(GroupInvite)[0].answers is None
         await group.leave()
         assert session.asked(GroupLeave) == [GroupLeave("g")]
@@ -570,6 +570,7 @@ def test_a_function_answers_by_itself_where_calls_block(me: Client, session: Gro
     assert thread != [threading.current_thread()]
 
 
+@pytest.mark.filterwarnings("ignore:.group_join. is:DeprecationWarning")
 def test_join_by_hand(me: Client, session: Groups) -> None:
     assert me.group_join("g", PEER, False, reason="no") is None
     session.end_once_asked(GroupJoin, PEER, ME)
@@ -580,8 +581,8 @@ def test_join_by_hand(me: Client, session: Groups) -> None:
 
 def test_a_request_to_join(me: Client, session: Groups) -> None:
     session.end_once_asked(GroupEnter, PEER, ME)
-    assert me.group_enter("g", PEER, timeout=5).members == (PEER, ME)
-    me.group_leave("g", info=[attrs.GROUP_INFO([attrs.HOSTNAME("n0")])])
+    assert me.group("g").enter(PEER, timeout=5).members == (PEER, ME)
+    me.raw.group_leave("g", info=[attrs.GROUP_INFO([attrs.HOSTNAME("n0")])])
     assert session.asked(GroupLeave) == [GroupLeave("g", (attrs.GROUP_INFO([attrs.HOSTNAME("n0")]),))]
 
 
@@ -828,7 +829,7 @@ def test_the_names_of_groups_are_asked_for_afresh(monkeypatch: pytest.MonkeyPatc
     assert list(me.get("pmix.pgrp.nm")) == ["g", "k"]
     me, _ = opened()
     with pytest.raises(NotFound, match="in no group"):
-        me.get_value("pmix.pgrp.nm", PEER)
+        me.get("pmix.pgrp.nm", PEER)
     assert me.get("pmix.pgrp.nm", PEER, default=None) is None
     assert list(me.get("pmix.pgrp.nm", PEER, optional=True)) == ["old"]
     me, session = opened(fresh=True)

@@ -166,7 +166,7 @@ def elastic(me: pypmix.Client) -> None:
             me.fence(timeout=30)
             job = ""
             if me.rank == 0:
-                me.job_control([me.proc], info={attrs.JOB_CTRL_DEFINE_PSET: "early"})
+                me.control([me.proc]).request(info={attrs.JOB_CTRL_DEFINE_PSET: "early"})
                 answer = me.allocate(pypmix.AllocDirective.EXTEND, timeout=60, info={attrs.ALLOC_NODE_LIST: "n2:2"})
                 say("granted", answer[attrs.ALLOC_NODE_LIST])
                 program = [sys.executable, __file__, "elastic"]

@@ -66,7 +66,7 @@ def connections() -> None:
         assert_type(both.fence(), None)
         me.fence(both)
         me.on(ConnectEvent.TERMINATED)
-        me.disconnect(both.nspace or both)
+        me.raw.disconnect(both.address or both)
 
 
 async def connections_in_a_loop(me: aio.Client) -> None:
@@ -132,7 +132,7 @@ def data(me: Client) -> None:
     me.put("key", [1, 2, 3])
     me.put(attrs.TIMEOUT, 5)
     assert_type(me.get("key"), Any)
-    assert_type(me.get_value("key", me.job[0]), Value)
+    assert_type(me.raw.get(me.job[0], "key"), Value)
     me.get(attrs.JOB_SIZE, Proc(me.nspace, Rank.WILDCARD))
     me.get("key", default=None, wait=2.5, scope=Scope.LOCAL)
     me.fence()
@@ -150,7 +150,7 @@ def answers_of_attributes_have_their_type(me: Client) -> None:
     me.fence([0, 1])
     me.fence(0)
     me.group("acme.some", range(2))
-    me.kill(1)
+    me.control(1).kill()
     me.query(attrs.PROC_PID, proc=1)
     assert_type(me.lookup("key", timeout=5), Any)
 
@@ -164,7 +164,7 @@ def values() -> None:
 
 def published(me: Client) -> None:
     assert_type(me.publish({"port": 1}, persist=Persist.PROC), None)
-    found = me.lookup_all(["port"], wait=True, count=1)
+    found = me.lookup(["port"], wait=True, count=1)
     assert_type(found, PublishedData)
     assert_type(found["port"], Published)
     assert_type(found["port"].by, Proc)
@@ -173,8 +173,8 @@ def published(me: Client) -> None:
 
 
 def grouped(me: Client) -> None:
-    assert_type(me.group_construct("g", me.job, context_id=True, timeout=5), GroupResults)
-    assert_type(me.group_destruct("g"), None)
+    assert_type(me.group("g", me.job, context_id=True, timeout=5).form(), GroupResults)
+    assert_type(me.raw.group_destruct("g"), None)
     with me.group("g", [me.proc]) as group:
         assert_type(group, Group)
         assert_type(group.context_id, int | None)
@@ -189,7 +189,6 @@ def spawned(me: Client) -> None:
     assert_type(job[0], Proc)
     assert_type(me.spawn([pypmix.app(["a"], n=2), pypmix.app(["b"])]).size, int)
     assert_type(me.parent, Proc | None)
-    assert_type(me.spawned, bool)
     with me.output(job, IOFChannel.STDOUT) as output:
         assert_type(output, OutputStream)
         assert_type(output.get(timeout=1).text, str)
@@ -198,43 +197,43 @@ def spawned(me: Client) -> None:
     with me.input(job) as stdin:
         assert_type(stdin, InputWriter)
         assert_type(stdin.write("text"), int)
-    assert_type(me.push_input(job[0], b"bytes"), None)
+    assert_type(me.input(job[0]).write(b"bytes"), int)
 
 
 def queried(me: Client) -> None:
     assert_type(me.query(attrs.QUERY_NAMESPACES, default=None), Any)
-    found = me.query_all([attrs.JOB_SIZE, "key"], nspace=me.nspace, refresh=True)
+    found = me.query([attrs.JOB_SIZE, "key"], nspace=me.nspace, refresh=True)
     assert_type(found, Answers)
     assert_type(found[attrs.JOB_SIZE], Any)
     found.get(attrs.JOB_SIZE, 0)
     assert_type(list(found), list[str])
     assert_type(found.missing, frozenset[str])
     assert_type(found.infos, tuple[Info, ...])
-    assert_type(me.query_info(Query(("key",))), tuple[Info, ...])
-    assert_type(me.resolve_peers(nspace=me.nspace), ProcSet)
-    assert_type(me.resolve_nodes(), tuple[str, ...])
+    assert_type(me.raw.query_info(Query(("key",))), tuple[Info, ...])
+    assert_type(me.raw.resolve_peers(nspace=me.nspace), tuple[Proc, ...])
+    assert_type(me.raw.resolve_nodes(), tuple[str, ...])
 
 
 def controlled(me: Client) -> None:
     assert_type(me.log("text", to=["stderr", attrs.LOG_SYSLOG], tag=True), None)
     me.log({attrs.LOG_STDOUT: "text"})
-    assert_type(me.job_control(info={attrs.JOB_CTRL_ID: "x"}), Answers)
-    assert_type(me.signal(me.job, 10), None)
-    me.kill(me.job[1])
-    me.register_cleanup(Path("x"), ignore=["y"])
+    assert_type(me.control().request(info={attrs.JOB_CTRL_ID: "x"}), Answers)
+    assert_type(me.control(me.job).signal(10), None)
+    me.control(me.job[1]).kill()
+    me.control().register_cleanup(Path("x"), ignore=["y"])
     assert_type(me.allocate(nodes=2), Answers)
-    assert_type(me.allocation_request(AllocDirective.RELEASE), Answers)
-    assert_type(me.process_monitor(attrs.MONITOR_HEARTBEAT(True), -109), Answers)
-    assert_type(me.monitor_heartbeat(5), str)
-    assert_type(me.monitor_file(Path("x"), 5, size=True), str)
-    assert_type(me.heartbeat(), None)
-    credential = me.get_credential()
+    assert_type(me.allocate(AllocDirective.RELEASE), Answers)
+    assert_type(me.monitors.watch(attrs.MONITOR_HEARTBEAT(True), -109), Answers)
+    assert_type(me.monitors.watch_heartbeat(5), str)
+    assert_type(me.monitors.watch_file(Path("x"), 5, size=True), str)
+    assert_type(me.monitors.send_heartbeat(), None)
+    credential = me.credentials.get()
     assert_type(credential, Credential)
     assert_type(credential.data, bytes)
     assert_type(credential.info, Answers)
-    assert_type(me.validate_credential(credential), Answers)
-    assert_type(me.fabric_update(me.fabric_register()), Fabric)
-    assert_type(me.compute_distances("0-3"), tuple[DeviceDistance, ...])
+    assert_type(me.credentials.validate(credential), Answers)
+    assert_type(me.fabric.update(me.fabric.register()), Fabric)
+    assert_type(me.fabric.compute_distances("0-3"), tuple[DeviceDistance, ...])
 
 
 def features(me: Client) -> None:
@@ -257,16 +256,16 @@ async def in_an_event_loop() -> None:
     async with aio.Client() as me:
         assert_type(me, aio.Client)
         assert_type(await me.get("key"), Any)
-        assert_type(await me.get_value("key"), Value)
+        assert_type(await me.raw.get(me.proc, "key"), Value)
         assert_type(await me.fence(timeout=5), None)
         assert_type(await me.publish({"port": 1}), None)
         assert_type(await me.lookup("port", wait=5), Any)
-        assert_type(await me.lookup_all(["port"]), PublishedData)
+        assert_type(await me.lookup(["port"]), PublishedData)
         assert_type(me.rank, int)
-        assert_type(await me.query_all(["key"]), Answers)
-        assert_type(await me.resolve_nodes(), tuple[str, ...])
-        assert_type(await me.get_credential(), Credential)
-        assert_type(await me.heartbeat(), None)
+        assert_type(await me.query(["key"]), Answers)
+        assert_type(await me.raw.resolve_nodes(), tuple[str, ...])
+        assert_type(await me.credentials.get(), Credential)
+        assert_type(await me.monitors.send_heartbeat(), None)
         job = await me.spawn(["./worker"])
         assert_type(await job.wait(), int)
         async with me.output(job) as output, me.input(job) as stdin:
@@ -280,14 +279,14 @@ def mistakes(me: Client) -> None:
     me.put(5, "value")  # type: ignore[arg-type]
     me.fence(timeout="soon")  # type: ignore[arg-type]
     me.get("key", "nspace")  # type: ignore[call-overload]
-    me.lookup(["key"])  # type: ignore[arg-type]
+    me.lookup(5)  # type: ignore[call-overload]
     me.unpublish(5)  # type: ignore[arg-type]
-    me.resolve_peers(5)  # type: ignore[arg-type]
-    me.signal(me.job, "TERM")  # type: ignore[arg-type]
-    me.validate_credential("text")  # type: ignore[arg-type]
+    me.raw.resolve_peers(5)  # type: ignore[arg-type]
+    me.control(me.job).signal("TERM")  # type: ignore[arg-type]
+    me.credentials.validate("text")  # type: ignore[arg-type]
     me.spawn("./worker", n="2")  # type: ignore[arg-type]
     me.output(me.job, "stdout")  # type: ignore[arg-type]
-    me.push_input(me.job, 5)  # type: ignore[arg-type]
+    me.input(me.job).write(5)  # type: ignore[arg-type]
     attrs.TIMEOUT("soon")  # type: ignore[arg-type]
     me.rank = 3  # type: ignore[misc]
     Proc("nspace")  # type: ignore[call-arg]
@@ -345,7 +344,7 @@ def given(me: Client) -> None:
     assert_type(me.allgather({"a": 1}, codec=json), Values)
     assert_type(me.gather(1, codec=pickle), Values | None)
     assert_type(me.scatter([b"a", b"b"], codec=Doubled()), Any)
-    assert_type(me.barrier(timeout=1), None)
+    assert_type(me.fence(timeout=1), None)
     assert_type(me.get("key", 0, refresh=True), Any)
     me.bcast(1, codec="json")  # type: ignore[arg-type]
     me.bcast(1, codec=Path)  # type: ignore[arg-type]
@@ -353,4 +352,4 @@ def given(me: Client) -> None:
 
 async def given_awaited(me: aio.Client) -> None:
     assert_type(await me.allgather(1, codec=marshal), Values)
-    assert_type(await me.barrier(), None)
+    assert_type(await me.fence(), None)

@@ -27,6 +27,7 @@ from pypmix.groups import (
 from pypmix.recipes import Leadership
 from pypmix.recipes.admission import Admission, request
 from pypmix.recipes.mpi import Communicator
+from pypmix.standard import ops
 from pypmix.steps import Values
 
 
@@ -47,7 +48,7 @@ def used(me: Client) -> None:
                         assert_type(proc, Proc | None)
     me.group("g", me.proc, leader="me")  # type: ignore[arg-type]
     assert_type(request(me, "g"), Group)
-    assert_type(me.group_enter("g", me.job), Group)
+    assert_type(me.group("g").enter(me.job), Group)
     with Admission(me.group("g"), lambda event: event.refuse("no")):
         me.group("g").admit(1)
 
@@ -64,9 +65,9 @@ def invited(me: Client) -> None:
                 case Accepted() | Failed():
                     invite.drop(answer.proc)
         assert_type(invite.complete(), Group)
-    assert_type(me.group_invite("g", me.job), Group)
-    assert_type(me.group_join("g", me.job[0]), Group)
-    assert_type(me.group_join("g", me.job[0], False, reason="no"), None)
+    assert_type(me.invite("g", me.job).form(), Group)
+    assert_type(me.raw.group_join("g", me.job[0]), ops.GroupResults)
+    assert_type(me.raw.group_join("g", me.job[0], False, reason="no"), ops.GroupResults)
     for invitation in me.invitations(auto=lambda invitation: invitation.leader.rank == 0):
         assert_type(invitation, Invitation)
         assert_type(invitation.accept(timeout=5), Group)

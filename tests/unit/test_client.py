@@ -122,8 +122,8 @@ def test_get_takes_a_rank_or_a_job_as_well(me: Client, session: FakeSession) -> 
     assert me.get("k", 0) == 5
     assert me.get(attrs.JOB_SIZE, me.job) == 3
     assert session.ops == []
-    assert me.get_value("k", 0, wait=False) == uint32(5)
-    assert me.get_value(attrs.JOB_SIZE, me.job, wait=False) == uint32(3)
+    assert me.raw.get(Proc("job", 0), "k") == uint32(5)
+    assert me.raw.get(ALL, attrs.JOB_SIZE.key) == uint32(3)
     assert [op.proc for op in session.ops] == [Proc("job", 0), ALL]
 
 
@@ -193,10 +193,9 @@ def test_bad_arguments_fail_at_the_call_and_nothing_is_asked(me: Client, session
 
 def test_leaving_finalizes_once(session: FakeSession) -> None:
     with Client() as me:
-        me.finalize()
-        with pytest.raises(NotInitialized):
-            me.finalize()
-    assert (session.ops, session.closed) == ([Finalize()], 1)
+        me.close(info={attrs.EMBED_BARRIER: True})
+        me.close()
+    assert (session.ops, session.closed) == ([Finalize((attrs.EMBED_BARRIER(True),))], 1)
     me.close()
     assert session.closed == 1
     for use in (lambda: me.put("k", 1), lambda: me.get("k"), lambda: me.fence(), lambda: me.rank):
@@ -265,7 +264,7 @@ async def test_the_async_client_does_the_same(session: FakeSession) -> None:
             await me.get("k", wait=1)
     assert [type(op) for op in session.ops] == [Put, Commit, Fence, Get, Get, Get, Finalize]
     assert (session.closed, session.watched) == (1, 0)
-    for call in (me.fence, me.finalize, me.commit, me.abort):
+    for call in (me.fence, me.commit, me.abort):
         with pytest.raises(NotInitialized):
             await call()
 
@@ -346,7 +345,7 @@ def test_ranks_stand_for_procs_of_the_job(me: Client, session: FakeSession) -> N
     assert session.ops[-1].procs == (peers[1],)
     me.abort(1, "", [2])
     assert session.ops[-1].procs == (peers[1],)
-    me.kill([0, 2])
+    me.control([0, 2]).kill()
     assert session.ops[-1].targets == peers
     with pytest.raises(TypeError):
         me.fence([True])

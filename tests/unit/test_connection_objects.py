@@ -118,7 +118,7 @@ def test_a_disconnect_names_the_connection(me: Client, session: Session, what: s
     elif what == "method":
         both.disconnect()
     else:
-        me.disconnect({"connection": both, "nspace": "c1", "procs": WHOLE}[what])
+        me._disconnect({"connection": both, "nspace": "c1", "procs": WHOLE}[what])
     assert [op.procs for op in session.asked(Disconnect)] == [(WHOLE,)]
     if what in ("block", "method", "connection"):
         assert not both.is_open and "closed" in repr(both)
@@ -217,7 +217,7 @@ def test_mistakes_are_errors_at_the_call(
 @pytest.mark.parametrize("what", [None, [], "", "x" * 256, 3.5])
 def test_nothing_is_disconnected_from_nothing(me: Client, session: Session, what: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
-        me.disconnect(what)
+        me._disconnect(what)
     assert not session.asked(Disconnect)
 
 
@@ -252,14 +252,14 @@ async def test_a_connect_that_is_cancelled_is_undone(session: Session, exchange:
 
 def test_a_disconnect_by_name_or_procs_closes_the_connection(me: Client) -> None:
     by_name = me.connect(ALL)
-    me.disconnect("c1")
+    me._disconnect("c1")
     assert not by_name.is_open
     by_procs = me.connect(ALL)
-    me.disconnect(tuple(reversed(ALL)))
+    me._disconnect(tuple(reversed(ALL)))
     assert not by_procs.is_open
 
 
 def test_a_disconnect_of_others_closes_nothing(me: Client) -> None:
     both = me.connect(ALL)
-    me.disconnect([ME, PEER])
+    me._disconnect([ME, PEER])
     assert both.is_open

@@ -557,7 +557,7 @@ async def test_a_request_that_is_given_up_in_an_event_loop(session: Groups) -> N
 async def test_a_wait_that_is_given_up_in_an_event_loop(session: Groups) -> None:
     async with aio.Client() as me:
         with anyio.move_on_after(0.05):
-            await me.group_enter("g", by=PEER)
+            await me.group("g").enter(by=PEER)
     assert session.asked(GroupLeave) == [GroupLeave("g")]
 
 
@@ -566,9 +566,9 @@ def test_whom_a_wait_names(me: Client, session: Groups) -> None:
     job = me.job
     for by in (PEER, 0, [PEER], job):
         with pytest.raises(PMIxError, match="no"):
-            me.group_enter("g", by=by)
+            me.group("g").enter(by=by)
         op = session.asked(GroupEnter)[-1]
         assert op.by(PEER) and op.by(THIRD) is (by is job) and not op.by(Proc("other", 0))
     with pytest.raises(ValueError):
-        me.group_enter("g", by=[])
+        me.group("g").enter(by=[])
     assert not session.asked(GroupLeave)

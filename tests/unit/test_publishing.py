@@ -61,7 +61,7 @@ def test_what_is_published_has_the_standards_defaults(me, session):
 )
 def test_how_a_lookup_says_that_it_waits(me, session, arguments, expected):
     session.answers[Lookup] = (Pdata(OTHER, "b", text("x")),)
-    found = me.lookup_all(["a", "b"], **arguments)
+    found = me.lookup(["a", "b"], **arguments)
     (op,) = [op for op in session.ops if isinstance(op, Lookup)]
     assert [(item.key, item.value.data) for item in op.directives] == [(i.key, i.value.data) for i in expected]
     assert found == {"b": Published("x", OTHER)}
@@ -73,7 +73,7 @@ def test_what_is_not_found(me, session):
     assert me.lookup("a", default=3) == 3
     with pytest.raises(NotFound):
         me.lookup("a")
-    found = me.lookup_all(iter(["a", "b"]))
+    found = me.lookup(iter(["a", "b"]))
     assert (dict(found), found.missing) == ({}, {"a", "b"})
 
 
@@ -90,12 +90,12 @@ def test_keys_are_asked_for_one_by_one_where_a_partial_result_got_lost(me, sessi
         return (Pdata(OTHER, op.keys[0], text("x")),)
 
     monkeypatch.setattr(session, "run", run)
-    found = me.lookup_all(["a", "gone", "b"], wait=1, range=Range.LOCAL)
+    found = me.lookup(["a", "gone", "b"], wait=1, range=Range.LOCAL)
     assert (list(found), found.missing) == (["a", "b"], {"gone"})
     assert [op.keys for op in asked[1:]] == [("a",), ("gone",), ("b",)]
     assert all(op.directives == (attrs.RANGE(Range.LOCAL),) for op in asked[1:])
     with pytest.raises(kind):
-        me.lookup_all(["gone", "gone.too"])
+        me.lookup(["gone", "gone.too"])
     monkeypatch.undo()
 
 
@@ -108,11 +108,12 @@ def test_unpublish_names_keys_or_means_all(me, session):
 @pytest.mark.parametrize(
     "mistake",
     [
-        lambda me: me.lookup_all(["a", "a"]),
-        lambda me: me.lookup_all(["a"], count=1),
-        lambda me: me.lookup_all(["a"], wait=True, count=2),
-        lambda me: me.lookup_all(["a"], wait=True, count="1"),
-        lambda me: me.lookup_all("a"),
+        lambda me: me.lookup(["a", "a"]),
+        lambda me: me.lookup(["a"], count=1),
+        lambda me: me.lookup(["a"], wait=True, count=2),
+        lambda me: me.lookup(["a"], wait=True, count="1"),
+        lambda me: me.lookup("a", count=1),
+        lambda me: me.lookup(["a"], default=None),
         lambda me: me.publish({}),
         lambda me: me.publish({"a": 1}, range=Range.INVALID),
         lambda me: me.unpublish("pmix.a"),

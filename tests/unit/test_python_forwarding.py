@@ -65,14 +65,14 @@ def test_a_stream_pulls_while_it_is_open(me, session):
 
 def test_a_stream_ends_when_all_channels_have_ended(me, session):
     session.data[ALL, "pmix.job.size"] = Value(codes.UINT32, 2)
-    stream = me.iof_pull(ALL, STDOUT | STDERR)
+    stream = me.output(ALL, STDOUT | STDERR).open()
     handler = pull(session).handler
     for rank in (0, 1):
         for channel in (STDOUT, STDERR):
             handler(Output(Proc("other", rank), channel, b"x"))
             handler(Output(Proc("other", rank), channel, b""))
     assert len(list(stream)) == 8
-    me.iof_deregister(stream)
+    stream.close()
     assert session.ops[-1] == ops.IOFDeregister(5)
 
 
@@ -98,7 +98,7 @@ def test_a_whole_job_is_pulled_by_its_wildcard_and_pushed_to_one_by_one(me, sess
     session.data[Proc("job", Rank.WILDCARD), "pmix.job.size"] = Value(codes.UINT32, 2)
     me.output(me.job).open()
     assert pull(session).procs == (Proc("job", Rank.WILDCARD),)
-    me.push_input(me.job, b"x")
+    me.input(me.job).write(b"x")
     assert session.ops[-1].procs == (Proc("job", 0), Proc("job", 1))
 
 
@@ -116,15 +116,15 @@ def test_input_is_written_in_pieces_and_ended(me, session):
     assert pushed(session) == ["ü".encode(), b"x" * 4096, b"x" * 904, b""]
     with pytest.raises(NotInitialized):
         file.write(b"more")
-    me.push_input(OTHER, b"")
+    me.input(OTHER).close()
     assert pushed(session)[-1] == b""
 
 
 def test_the_end_of_input_may_be_answered_by_its_completion(me, session):
     session.answers[ops.IOFPush] = PMIxError("done", status=COMPLETE)
-    me.push_input(OTHER, b"")
+    me.input(OTHER).close()
     with pytest.raises(PMIxError):
-        me.iof_push(OTHER, b"x")
+        me.input(OTHER).write(b"x")
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_the_end_of_input_may_be_answered_by_its_completion(me, session):
         (lambda me: me.output(OTHER, buffer=0), ValueError),
         (lambda me: me.input(None), TypeError),
         (lambda me: me.input([]), ValueError),
-        (lambda me: me.push_input(OTHER, 3), TypeError),
-        (lambda me: me.push_input(OTHER, ["x"]), TypeError),
+        (lambda me: me.input(OTHER).write(3), TypeError),
+        (lambda me: me.input(OTHER).write(["x"]), TypeError),
     ],
 )
 def test_mistakes_are_errors_at_the_call_and_nothing_is_asked(me, session, mistake, kind):

@@ -110,13 +110,13 @@ def test_a_default_hides_no_other_error(me, session):
     with pytest.raises(PermissionDenied):
         me.query("acme.what", default=None)
     with pytest.raises(PermissionDenied):
-        me.query_all(["acme.what", "acme.else"])
+        me.query(["acme.what", "acme.else"])
     assert len(session.ops) == 2
 
 
 def test_a_query_of_several_keys(me, session):
     session.answers[ops.QueryInfo] = (attrs.JOB_SIZE(4), WHAT)
-    found = me.query_all([attrs.JOB_SIZE, "acme.what", attrs.JOB_SIZE, "acme.gone"])
+    found = me.query([attrs.JOB_SIZE, "acme.what", attrs.JOB_SIZE, "acme.gone"])
     assert found == {"pmix.job.size": 4, "acme.what": "x"}
     assert (found[attrs.JOB_SIZE], found.missing, found.infos) == (4, {"acme.gone"}, (attrs.JOB_SIZE(4), WHAT))
     assert asked(session, ops.QueryInfo).queries[0].keys == ("pmix.job.size", "acme.what", "acme.gone")
@@ -158,7 +158,7 @@ def test_keys_behind_an_unknown_one_are_found_all_the_same(monkeypatch, failure)
             session.failure = None
             return original(op)
 
-    found = me.query_all(["a", "gone.1", "b", "gone.2"])
+    found = me.query(["a", "gone.1", "b", "gone.2"])
     assert found == {"a": "a", "b": "b"}
     assert found.missing == {"gone.1", "gone.2"}
 
@@ -166,20 +166,20 @@ def test_keys_behind_an_unknown_one_are_found_all_the_same(monkeypatch, failure)
 def test_queries_one_to_one(me, session):
     queries = Query(("a", "b"), (attrs.NSPACE("x"),)), Query(("a",))
     session.answers[ops.QueryInfo] = (WHAT,)
-    assert me.query_info(queries) == (WHAT,)
+    assert me.raw.query_info(queries) == (WHAT,)
     assert asked(session, ops.QueryInfo) == ops.QueryInfo(queries)
-    me.query_info(queries[1])
+    me.raw.query_info(queries[1])
     assert asked(session, ops.QueryInfo) == ops.QueryInfo(queries[1:])
 
 
 def test_resolutions(me, session):
     session.answers[ops.ResolvePeers] = (OTHER,)
-    assert me.resolve_peers() == (OTHER,)
+    assert me.raw.resolve_peers() == (OTHER,)
     assert asked(session, ops.ResolvePeers) == ops.ResolvePeers(None, None)
-    me.resolve_peers("n0", "job")
+    me.raw.resolve_peers("n0", "job")
     assert asked(session, ops.ResolvePeers) == ops.ResolvePeers("n0", "job")
     session.answers[ops.ResolveNodes] = ("n0",)
-    assert me.resolve_nodes("job") == ("n0",)
+    assert me.raw.resolve_nodes("job") == ("n0",)
     assert asked(session, ops.ResolveNodes) == ops.ResolveNodes("job")
 
 
@@ -218,23 +218,25 @@ def test_directives_of_a_log(me, session):
 
 def test_job_control(me, session):
     session.answers[ops.JobControl] = (WHAT,)
-    assert me.job_control(info={attrs.JOB_CTRL_ID: "x"}) == {"acme.what": "x"}
+    assert me.control().request(info={attrs.JOB_CTRL_ID: "x"}) == {"acme.what": "x"}
     assert asked(session, ops.JobControl) == ops.JobControl((), (attrs.JOB_CTRL_ID("x"),))
     for call, directive in (
-        (lambda: me.signal(OTHER, signal.SIGUSR1), attrs.JOB_CTRL_SIGNAL(10)),
-        (lambda: me.kill(OTHER), attrs.JOB_CTRL_KILL(True)),
-        (lambda: me.terminate([OTHER]), attrs.JOB_CTRL_TERMINATE(True)),
-        (lambda: me.pause(OTHER), attrs.JOB_CTRL_PAUSE(True)),
-        (lambda: me.resume(OTHER), attrs.JOB_CTRL_RESUME(True)),
+        (lambda: me.control(OTHER).signal(signal.SIGUSR1), attrs.JOB_CTRL_SIGNAL(10)),
+        (lambda: me.control(OTHER).kill(), attrs.JOB_CTRL_KILL(True)),
+        (lambda: me.control([OTHER]).terminate(), attrs.JOB_CTRL_TERMINATE(True)),
+        (lambda: me.control(OTHER).pause(), attrs.JOB_CTRL_PAUSE(True)),
+        (lambda: me.control(OTHER).resume(), attrs.JOB_CTRL_RESUME(True)),
     ):
         assert call() is None
         assert asked(session, ops.JobControl) == ops.JobControl((OTHER,), (directive,))
 
 
 def test_cleanup(me, session):
-    me.register_cleanup(Path("/acme/x"))
+    me.control().register_cleanup(Path("/acme/x"))
     assert asked(session, ops.JobControl) == ops.JobControl((), (attrs.REGISTER_CLEANUP("/acme/x"),))
-    me.register_cleanup("/acme/d", recursive=True, keep_top=True, ignore=["/acme/d/a", Path("/acme/d/b")], procs=OTHER)
+    me.control(OTHER).register_cleanup(
+        "/acme/d", recursive=True, keep_top=True, ignore=["/acme/d/a", Path("/acme/d/b")]
+    )
     assert asked(session, ops.JobControl) == ops.JobControl(
         (OTHER,),
         (
@@ -262,17 +264,17 @@ def test_allocations(me, session):
         attrs.ALLOC_QUEUE("fast"),
         attrs.TIMEOUT(3),
     )
-    me.allocate(AllocDirective.EXTEND, id="a1", time=60)
+    me.allocate(AllocDirective.EXTEND, allocation_id="a1", time=60)
     assert asked(session, ops.AllocationRequest).directives == (attrs.ALLOC_ID("a1"), attrs.ALLOC_TIME(60))
-    me.allocation_request(AllocDirective.RELEASE, info={attrs.ALLOC_ID: "a1"})
+    me.allocate(AllocDirective.RELEASE, info={attrs.ALLOC_ID: "a1"})
     assert asked(session, ops.AllocationRequest) == ops.AllocationRequest(3, (attrs.ALLOC_ID("a1"),))
 
 
 def test_monitors(me, session):
     session.answers[ops.ProcessMonitor] = ()
-    first, second = me.monitor_heartbeat(5), me.monitor_heartbeat(5)
+    first, second = me.monitors.watch_heartbeat(5), me.monitors.watch_heartbeat(5)
     assert first != second
-    name = me.monitor_heartbeat(5, drops=2, error=-300, id="mine", info={attrs.MONITOR_APP_CONTROL: True})
+    name = me.monitors.watch_heartbeat(5, drops=2, error=-300, name="mine", info={attrs.MONITOR_APP_CONTROL: True})
     assert name == "mine"
     assert asked(session, ops.ProcessMonitor) == ops.ProcessMonitor(
         attrs.MONITOR_HEARTBEAT(True),
@@ -284,7 +286,7 @@ def test_monitors(me, session):
             attrs.MONITOR_APP_CONTROL(True),
         ),
     )
-    name = me.monitor_file(Path("/acme/x"), 3, size=True, modify=True)
+    name = me.monitors.watch_file(Path("/acme/x"), 3, size=True, modify=True)
     op = asked(session, ops.ProcessMonitor)
     assert (op.monitor, op.error) == (attrs.MONITOR_FILE("/acme/x"), EventCode.MONITOR_FILE_ALERT)
     assert op.directives == (
@@ -294,43 +296,43 @@ def test_monitors(me, session):
         attrs.MONITOR_FILE_CHECK_TIME(3),
         attrs.MONITOR_FILE_DROPS(0),
     )
-    me.cancel_monitor(name)
+    me.monitors.cancel(name)
     assert asked(session, ops.ProcessMonitor) == ops.ProcessMonitor(attrs.MONITOR_CANCEL(name), 0)
-    me.cancel_monitor()
+    me.monitors.cancel()
     assert asked(session, ops.ProcessMonitor).monitor == Info("pmix.monitor.cancel", Value(codes.STRING, None))
-    assert me.process_monitor(attrs.MONITOR_HEARTBEAT(True), -300, info=[WHAT]) == {}
-    me.heartbeat()
+    assert me.monitors.watch(attrs.MONITOR_HEARTBEAT(True), -300, info=[WHAT]) == {}
+    me.monitors.send_heartbeat()
     asked(session, ops.Heartbeat)
 
 
 def test_credentials(me, session):
     session.answers[ops.GetCredential] = ops.Credential(b"secret", (attrs.CRED_TYPE("token"),))
-    found = me.get_credential(type="munge,token", timeout=2)
+    found = me.credentials.get(kinds="munge,token", timeout=2)
     assert asked(session, ops.GetCredential).directives == (attrs.CRED_TYPE("munge,token"), attrs.TIMEOUT(2))
     assert isinstance(found, Credential)
     assert (found.data, bytes(found), found.info) == (b"secret", b"secret", {"pmix.sec.ctype": "token"})
     session.answers[ops.ValidateCredential] = (attrs.USERID(1000),)
     for credential in (found, b"secret", bytearray(b"secret"), memoryview(b"secret")):
-        assert me.validate_credential(credential)[attrs.USERID] == 1000
+        assert me.credentials.validate(credential)[attrs.USERID] == 1000
         assert asked(session, ops.ValidateCredential) == ops.ValidateCredential(b"secret")
 
 
 def test_fabrics(me, session):
     session.answers[ops.FabricRegister] = (attrs.FABRIC_INDEX(3), attrs.FABRIC_VENDOR("acme"))
-    fabric = me.fabric_register(info={attrs.FABRIC_PLANE: "blue"})
+    fabric = me.fabric.register(info={attrs.FABRIC_PLANE: "blue"})
     assert (fabric.index, fabric.info[attrs.FABRIC_VENDOR]) == (3, "acme")
     session.answers[ops.FabricUpdate] = (attrs.FABRIC_VENDOR("other"),)
-    assert me.fabric_update(fabric) == Fabric(3, (attrs.FABRIC_VENDOR("other"),))
+    assert me.fabric.update(fabric) == Fabric(3, (attrs.FABRIC_VENDOR("other"),))
     assert asked(session, ops.FabricUpdate) == ops.FabricUpdate(3)
-    assert me.fabric_update(4).index == 4
+    assert me.fabric.update(4).index == 4
 
 
 def test_distances(me, session, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {9, 0, 1, 2, 5})
     session.answers[ops.ComputeDistances] = (DeviceDistance("u", "eth0", 4, 1, 2),)
-    assert me.compute_distances() == (DeviceDistance("u", "eth0", 4, 1, 2),)
+    assert me.fabric.compute_distances() == (DeviceDistance("u", "eth0", 4, 1, 2),)
     assert asked(session, ops.ComputeDistances) == ops.ComputeDistances(Topology(None), Cpuset("0-2,5,9"))
-    me.compute_distances("3", topology=Topology("<x/>", b"1"), devices=DeviceType.NETWORK)
+    me.fabric.compute_distances("3", topology=Topology("<x/>", b"1"), devices=DeviceType.NETWORK)
     assert asked(session, ops.ComputeDistances) == ops.ComputeDistances(
         Topology("<x/>", b"1"), Cpuset("3"), (attrs.DEVICE_TYPE(4),)
     )
@@ -344,16 +346,14 @@ def test_distances(me, session, monkeypatch):
         lambda me: me.query("k" * 600),
         lambda me: me.query("a", nspace=5),
         lambda me: me.query("a", proc="job"),
-        lambda me: me.query_all("abc"),
-        lambda me: me.query_all(attrs.JOB_SIZE),
-        lambda me: me.query_all([]),
-        lambda me: me.query_info([]),
-        lambda me: me.query_info(["a"]),
-        lambda me: me.query_info(Query(())),
-        lambda me: me.query_info(Query(("a",), ("b",))),
-        lambda me: me.resolve_peers(5),
-        lambda me: me.resolve_peers(nspace="n" * 256),
-        lambda me: me.resolve_nodes(5),
+        lambda me: me.query([]),
+        lambda me: me.raw.query_info([]),
+        lambda me: me.raw.query_info(["a"]),
+        lambda me: me.raw.query_info(Query(())),
+        lambda me: me.raw.query_info(Query(("a",), ("b",))),
+        lambda me: me.raw.resolve_peers(5),
+        lambda me: me.raw.resolve_peers(nspace="n" * 256),
+        lambda me: me.raw.resolve_nodes(5),
         lambda me: me.log(5),
         lambda me: me.log({}),
         lambda me: me.log("x", to="nowhere"),
@@ -362,38 +362,38 @@ def test_distances(me, session, monkeypatch):
         lambda me: me.log("a\0b"),
         lambda me: me.log({attrs.LOG_STDERR: "x"}, to="stderr"),
         lambda me: me.log({attrs.LOG_STDERR: 5}),
-        lambda me: me.job_control("job"),
-        lambda me: me.job_control([]),
-        lambda me: me.job_control(info=5),
-        lambda me: me.signal(None, 15),
-        lambda me: me.signal(OTHER, "TERM"),
-        lambda me: me.signal(OTHER, 0),
-        lambda me: me.signal(OTHER, True),
-        lambda me: me.signal(OTHER, 200),
-        lambda me: me.kill(None),
-        lambda me: me.terminate([]),
-        lambda me: me.register_cleanup(5),
-        lambda me: me.register_cleanup("a", ignore="b"),
-        lambda me: me.allocation_request(300),
-        lambda me: me.allocation_request("new"),
+        lambda me: me.control("job").request(),
+        lambda me: me.control([]).request(),
+        lambda me: me.control().request(info=5),
+        lambda me: me.control(None).signal(15),
+        lambda me: me.control(OTHER).signal("TERM"),
+        lambda me: me.control(OTHER).signal(0),
+        lambda me: me.control(OTHER).signal(True),
+        lambda me: me.control(OTHER).signal(200),
+        lambda me: me.control(None).kill(),
+        lambda me: me.control([]).terminate(),
+        lambda me: me.control().register_cleanup(5),
+        lambda me: me.control().register_cleanup("a", ignore="b"),
+        lambda me: me.allocate(300),
+        lambda me: me.allocate("new"),
         lambda me: me.allocate(nodes=-1),
         lambda me: me.allocate(nodes="two"),
-        lambda me: me.process_monitor("pmix.monitor.mbeat", -109),
-        lambda me: me.process_monitor(attrs.MONITOR_HEARTBEAT(True), 2**31),
-        lambda me: me.monitor_heartbeat(0),
-        lambda me: me.monitor_heartbeat(0.5),
-        lambda me: me.monitor_heartbeat(5, drops=-1),
-        lambda me: me.monitor_file("x", 5),
-        lambda me: me.monitor_file(5, 5, size=True),
-        lambda me: me.cancel_monitor(5),
-        lambda me: me.get_credential(type=5),
-        lambda me: me.get_credential(timeout=0),
-        lambda me: me.validate_credential("text"),
-        lambda me: me.validate_credential(None),
-        lambda me: me.fabric_update(-1),
-        lambda me: me.fabric_update("blue"),
-        lambda me: me.compute_distances(5),
-        lambda me: me.compute_distances("0", topology="<xml/>"),
+        lambda me: me.monitors.watch("pmix.monitor.mbeat", -109),
+        lambda me: me.monitors.watch(attrs.MONITOR_HEARTBEAT(True), 2**31),
+        lambda me: me.monitors.watch_heartbeat(0),
+        lambda me: me.monitors.watch_heartbeat(0.5),
+        lambda me: me.monitors.watch_heartbeat(5, drops=-1),
+        lambda me: me.monitors.watch_file("x", 5),
+        lambda me: me.monitors.watch_file(5, 5, size=True),
+        lambda me: me.monitors.cancel(5),
+        lambda me: me.credentials.get(kinds=5),
+        lambda me: me.credentials.get(timeout=0),
+        lambda me: me.credentials.validate("text"),
+        lambda me: me.credentials.validate(None),
+        lambda me: me.fabric.update(-1),
+        lambda me: me.fabric.update("blue"),
+        lambda me: me.fabric.compute_distances(5),
+        lambda me: me.fabric.compute_distances("0", topology="<xml/>"),
     ],
 )
 def test_mistakes_are_errors_at_the_call(me, session, mistake):

@@ -18,7 +18,7 @@ async def main() -> None:
         await asyncio.gather(endpoint.send(np.array([me.rank]), tag=0, force_tag=True), ucxx.recv(got, tag=0))
         print(f"rank {me.rank} got {got[0]}")
 
-        await me.barrier(timeout=60)
+        await me.fence(timeout=60)
         await endpoint.close()
 
 

@@ -59,12 +59,21 @@ class Connection(ConnectionView, Exchanging):
         self._steps = Steps(made.nspace, made.procs)
 
     async def disconnect(self, *, notify_each: bool = False, timeout: float | None = None, info: Infos = None) -> None:
-        """`PMIx_Disconnect`: see `disconnect` of a client; does nothing where the caller has disconnected.
+        """`PMIx_Disconnect`: end the connection; all participants have to call it, and leave together.
+
+        It does nothing if the caller has disconnected already. `raw.disconnect` of a client takes procs or an nspace.
 
         Args:
-            notify_each: Let the others hear `ConnectEvent.HAS_DISCONNECTED`.
-            timeout: Seconds to wait for all to come; no limit by default.
+            notify_each: The others receive `ConnectEvent.HAS_DISCONNECTED`.
+            timeout: Seconds to wait for all participants; no limit by default.
             info: Further infos or a mapping.
+
+        Raises:
+            OperationTimeout: Not all called it in time.
+            PartialSuccess: A participant ended before it called; servers of the Python engine do not wait for procs
+                that have ended, and never raise it.
+
+        PMIx Standard: "Process Management", "Connecting and Disconnecting Processes"; RFC 0003.
         """
         address = self.address
         op = _disconnect_op(self._asked if address is None else address, notify_each, timeout, info)
@@ -243,7 +252,7 @@ class Connecting(Asks):
         self._port.keep(Connections()).add(connection)
         return connection
 
-    async def disconnect(
+    async def _disconnect(
         self,
         connection: Connection | str | Procs,
         *,
@@ -251,22 +260,6 @@ class Connecting(Asks):
         timeout: float | None = None,
         info: Infos = None,
     ) -> None:
-        """`PMIx_Disconnect`: take a connect back; all who take part in it have to call it, and leave together.
-
-        Args:
-            connection: The connection, its nspace, or the procs that were connected.
-            notify_each: The others hear `ConnectEvent.HAS_DISCONNECTED`.
-            timeout: Seconds to wait for all to come; no limit by default.
-            info: Further infos or a mapping.
-
-        Raises:
-            NotFound: There is no such connection, or no more.
-            OperationTimeout: Not all had come in time.
-            PartialSuccess: A participant ended without coming; servers of the Python engine do not wait for procs
-                that have ended, and never raise it.
-
-        PMIx Standard: "Process Management", "Connecting and Disconnecting Processes"; RFC 0003.
-        """
         if isinstance(connection, Connection):
             await connection.disconnect(notify_each=notify_each, timeout=timeout, info=info)
             return

@@ -46,6 +46,16 @@ def _texts(**given: str | None) -> tuple[Info, ...]:
     return tuple([Info(names[key], Value(codes.STRING, text)) for key, text in given.items() if text is not None])
 
 
+def _place(order: str | None, before: str | None, after: str | None) -> tuple[Info, ...]:
+    if sum(item is not None for item in (order, before, after)) > 1:
+        raise ValueError("of order, before and after only one can be given")
+    if order is None:
+        return _texts(before=before, after=after)
+    if order not in ORDERS:
+        raise ValueError(f"{order!r} is not an order of handlers, which is one of {', '.join(ORDERS)}")
+    return (flag(ORDERS[order]),)
+
+
 def _affected(procs: Procs) -> tuple[Info, ...]:
     if procs is None:
         return ()
@@ -170,14 +180,8 @@ class Events(Asks):
                 advice = "as in `@me.on()` or `@me.on(EventCode.EVENT_JOB_END)`"
                 raise TypeError(f"`on` is called before it decorates, {advice}")
         numbers = tuple([event_code(code) for code in codes])
-        if sum(item is not None for item in (order, before, after)) > 1:
-            raise ValueError("of order, before and after only one can be given")
-        directives = infos(info)
-        if order is not None:
-            if order not in ORDERS:
-                raise ValueError(f"{order!r} is not an order of handlers, which is one of {', '.join(ORDERS)}")
-            directives += (flag(ORDERS[order]),)
-        directives += _texts(name=name, before=before, after=after) + _affected(self._procs(affected))
+        directives = infos(info) + _place(order, before, after) + _texts(name=name)
+        directives += _affected(self._procs(affected))
         if once:
             directives += (flag(keys.EVENT_ONESHOT),)
 

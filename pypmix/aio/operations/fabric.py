@@ -11,14 +11,18 @@ from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pypmix.aio.waits import Port
     from pypmix.arguments import Infos
     from pypmix.standard.types import DeviceDistance
 
 
-class Fabric(Asks):
-    """Fabrics, and how far devices are."""
+class Fabrics:
+    """Fabrics, and how far devices are: `fabric` of a client."""
 
-    async def fabric_register(self, *, info: Infos = None) -> answers.Fabric:
+    def __init__(self, port: Port) -> None:
+        self._port = port
+
+    async def register(self, *, info: Infos = None) -> answers.Fabric:
         """`PMIx_Fabric_register`: ask for the information of a fabric.
 
         Args:
@@ -34,9 +38,9 @@ class Fabric(Asks):
 
         PMIx Standard: Fabric Support Definitions, "Fabric Support Functions".
         """
-        return answers.read_fabric(await self._run(FabricRegister(infos(info))))
+        return answers.read_fabric(await self._port.run(FabricRegister(infos(info))))
 
-    async def fabric_update(self, fabric: answers.Fabric | int) -> answers.Fabric:
+    async def update(self, fabric: answers.Fabric | int) -> answers.Fabric:
         """`PMIx_Fabric_update`: ask for the information of a fabric again.
 
         Args:
@@ -53,7 +57,7 @@ class Fabric(Asks):
         PMIx Standard: Fabric Support Definitions, "Fabric Support Functions".
         """
         index = fabric.index if isinstance(fabric, answers.Fabric) else fabric
-        return answers.read_fabric(await self._run(FabricUpdate(index)), index)
+        return answers.read_fabric(await self._port.run(FabricUpdate(index)), index)
 
     async def compute_distances(
         self,
@@ -86,7 +90,18 @@ class Fabric(Asks):
         if devices is not None:
             directives += (attrs.DEVICE_TYPE(int(devices)),)
         whole = Topology(None) if topology is None else topology
-        return await self._run(ComputeDistances(whole, Cpuset(cores) if isinstance(cores, str) else cores, directives))
+        return await self._port.run(
+            ComputeDistances(whole, Cpuset(cores) if isinstance(cores, str) else cores, directives)
+        )
+
+
+class Fabric(Asks):
+    """Fabrics, and how far devices are."""
+
+    @property
+    def fabric(self) -> Fabrics:
+        """The fabrics that the host knows, and the distances of devices."""
+        return Fabrics(self._port)
 
 
 def _own_binding() -> str:

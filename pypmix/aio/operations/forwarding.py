@@ -259,32 +259,13 @@ class Forwarding(Asks):
         """
         return InputWriter(self._port, _named(self._procs(procs)), info)
 
-    async def push_input(self, procs: Procs, data: bytes | bytearray | memoryview | str, *, info: Infos = None) -> None:
-        """`PMIx_IOF_push`: give bytes, or a string as UTF-8, to the standard input of procs.
-
-        Args:
-            procs: A proc, a job, or several procs.
-            data: What they are to read; no bytes at all end the input.
-            info: Infos or a mapping.
-
-        Raises:
-            NotSupported: The server's host takes no input.
-            Unreachable: The caller is a singleton.
-
-        PMIx Standard: "Tools and Debuggers", `PMIx_IOF_push`.
-        """
+    async def _push_input(
+        self, procs: Procs, data: bytes | bytearray | memoryview | str = b"", *, info: Infos = None
+    ) -> None:
+        """Give bytes, or a string as UTF-8, to the standard input of procs; no bytes at all end it."""
         found, directives = _named(self._procs(procs)), infos(info)
         for op in _push_ops(found, data, directives) or [IOFPush(found, b"", directives)]:
             await _push(self._port, op)
 
-    async def iof_pull(self, procs: Procs, channels: int, *, buffer: int = 1024, info: Infos = None) -> OutputStream:
-        """`PMIx_IOF_pull`: `output`, opened already; what comes is read from the stream that is returned."""
-        return await self.output(procs, channels, buffer=buffer, info=info).open()
-
-    async def iof_deregister(self, stream: OutputStream) -> None:
-        """`PMIx_IOF_deregister`: close a stream of output; the same as its `close`."""
+    async def _iof_deregister(self, stream: OutputStream) -> None:
         await stream.close()
-
-    async def iof_push(self, procs: Procs, data: bytes = b"", *, info: Infos = None) -> None:
-        """`PMIx_IOF_push`: the same as `push_input`."""
-        await self.push_input(procs, data, info=info)

@@ -9,7 +9,7 @@ from pypmix.aio.operations.exchanging import Addressed, Among, Exchanging
 from pypmix.aio.operations.streams import Stream
 from pypmix.aio.waits import shielded
 from pypmix.answers import UNANSWERED
-from pypmix.arguments import MISSING, flag, flags, proc_tuple, target, timed
+from pypmix.arguments import MISSING, flag, flags, proc_tuple, ranked, target, timed
 from pypmix.engine.common import ignore
 from pypmix.group import Change, GroupView, automatic_name, change_of, expand, group_members_op, group_names_op
 from pypmix.psets import members_in, names_in, names_value, optional
@@ -137,7 +137,11 @@ class Group(GroupView, Exchanging):
         self._steps: Steps | None = None
 
     async def construct(self) -> Self:
-        """`PMIx_Group_construct`: see `group_construct`; returns the group itself."""
+        """`PMIx_Group_construct`: construct the group; all of its members call it. Returns the group itself.
+
+        Raises:
+            PMIxError: As for entering it; see `group` of a client.
+        """
         await self.form()
         return self
 
@@ -154,11 +158,16 @@ class Group(GroupView, Exchanging):
         return results
 
     async def destruct(self, *, timeout: float | None = None, info: Infos = None) -> None:
-        """`PMIx_Group_destruct`: see `group_destruct`; does nothing where the group does not stand.
+        """`PMIx_Group_destruct`: destruct the group; all of its members call it. Does nothing if it is not open.
+
+        Its name is free afterwards.
 
         Args:
             timeout: Seconds to wait for all members; by default as long as for the construct.
             info: Further infos or a mapping.
+
+        Raises:
+            OperationTimeout: Not all called it in time; the group is open as before.
         """
         op = _destruct_op(self._name, self._timeout if timeout is None else timeout, info, self._ft)
         if not self.is_open:
@@ -174,14 +183,55 @@ class Group(GroupView, Exchanging):
         self._results = None
 
     async def leave(self, *, info: Infos = None) -> None:
-        """`PMIx_Group_leave`: see `group_leave`; afterwards the caller is not a member."""
+        """`PMIx_Group_leave`: leave the group; the others continue without the caller.
+
+        They receive `EventCode.GROUP_LEFT`. The call waits for none of them. Fences of the group in progress end with
+        `PartialSuccess` unless they were called with `ft`.
+
+        Args:
+            info: Further infos or a mapping, for the others.
+        """
         op = GroupLeave(self._name, infos(info))
         self.state()
         await self.port.run(op)
         self._results = None
 
+    async def enter(self, by: Procs, *, timeout: float | None = None, info: Infos = None) -> Self:
+        """Wait until the first member of an open group of this name admits the caller, by `admit`.
+
+        Opt-in behaviour of pypmix, between its own processes; no C function does it. To ask the members of a group for
+        it, use `pypmix.recipes.admission`.
+
+        Args:
+            by: The members that may admit the caller: the first one, and those that may be the first when it has ended.
+            timeout: Seconds to wait; no limit by default.
+            info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
+
+        Returns:
+            The group itself.
+
+        Raises:
+            OperationTimeout: No member has admitted the caller in time.
+            PMIxError: There is a group or a job of this name that the caller knows already (`ERR_EXISTS`).
+        """
+        session = self.port.session
+        named = frozenset(expand(session, proc_tuple(ranked(by, session.proc))))
+        wild = frozenset([proc.nspace for proc in named if proc.rank == RANK_WILDCARD])
+        op = GroupEnter(self._name, lambda proc: proc in named or proc.nspace in wild, timed(infos(info), timeout))
+        try:
+            self._results = await self.port.run(op, lambda _: GroupLeave(self._name))
+        except PMIxError:
+            raise
+        except BaseException:
+            with suppress(PMIxError):
+                session.submit(GroupLeave(self._name), ignore)
+            raise
+        self._op, self._steps = None, None
+        self._ft = any(item.key == keys.GROUP_FT_COLLECTIVE for item in op.directives)
+        return self
+
     async def admit(self, proc: Target, *, timeout: float | None = None) -> None:
-        """Take a proc in as the last member, as the first one; it waits for that by `group_enter`, before or after.
+        """Take a proc in as the last member, as the first one; it waits for that by `enter`, before or after.
 
         The others see `Joined`. Opt-in behaviour of pypmix, between its own processes; no C function does it.
 
@@ -425,90 +475,13 @@ class Groups(Asks):
             directives += (Info(keys.GROUP_ADD_MEMBERS, Value(codes.DATA_ARRAY, DataArray(codes.PROC, added))),)
         return Group(self, self._port, name, GroupConstruct(name, proc_tuple(procs), directives), timeout)
 
-    async def group_construct(self, name: str, procs: Procs = None, **options: Any) -> GroupResults:
-        """`PMIx_Group_construct`: make a group of procs; `group` with its arguments, constructed at once.
-
-        Args:
-            name: The group's name.
-            procs: All members, the caller among them.
-            options: The further arguments of `group`.
-
-        Returns:
-            The members by group rank, and the context id if the caller has asked for one.
-
-        Raises:
-            PMIxError: As for `group`.
-
-        PMIx Standard: "Process Sets and Groups", `PMIx_Group_construct`.
-        """
-        return await self.group(name, procs, **options).form()
-
-    async def group_destruct(
+    async def _group_destruct(
         self, name: str, *, ft: bool = False, timeout: float | None = None, info: Infos = None
     ) -> None:
-        """`PMIx_Group_destruct`: take a group apart; all of its members have to call it. Its name is free afterwards.
-
-        Args:
-            name: The group's name.
-            ft: Go on without members that end before they come (`attrs.GROUP_FT_COLLECTIVE`).
-            timeout: Seconds to wait for all to come; no limit by default.
-            info: Further infos or a mapping.
-
-        Raises:
-            NotFound: The caller is in no group of this name.
-            OperationTimeout: Not all had come in time; the group stands as before.
-
-        PMIx Standard: "Process Sets and Groups", `PMIx_Group_destruct`.
-        """
         await self._run(_destruct_op(name, timeout, info, ft))
 
-    async def group_leave(self, name: str, *, info: Infos = None) -> None:
-        """`PMIx_Group_leave`: leave a group that stands; the others go on without the caller.
-
-        They are told by `EventCode.GROUP_LEFT`. The call waits for none of them. Fences of the group that are under way
-        end with `PartialSuccess` unless they were called with `ft`.
-
-        Args:
-            name: The group's name.
-            info: Further infos or a mapping.
-
-        Raises:
-            NotFound: The caller is in no group of this name.
-            PMIxError: The group is still being constructed.
-
-        PMIx Standard: "Process Sets and Groups", `PMIx_Group_leave`.
-        """
+    async def _group_leave(self, name: str, *, info: Infos = None) -> None:
         await self._run(GroupLeave(name, infos(info)))
-
-    async def group_enter(self, name: str, by: Procs, *, timeout: float | None = None, info: Infos = None) -> Group:
-        """Wait until the first member of a group that stands takes the caller in, by `admit` of the group.
-
-        Opt-in behaviour of pypmix, between its own processes; no C function does it. To ask the members of a group for
-        it, use `pypmix.recipes.admission`.
-
-        Args:
-            name: The group's name.
-            by: The members that may do so: the first one, and those that may be the first when it has ended.
-            timeout: Seconds to wait; no limit by default.
-            info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
-
-        Raises:
-            OperationTimeout: No member has done so in time.
-            PMIxError: There is a group or a job of this name that the caller knows already (`ERR_EXISTS`).
-        """
-        session = self._session
-        named = frozenset(expand(session, proc_tuple(self._procs(by))))
-        wild = frozenset([proc.nspace for proc in named if proc.rank == RANK_WILDCARD])
-        op = GroupEnter(name, lambda proc: proc in named or proc.nspace in wild, timed(infos(info), timeout))
-        try:
-            results = await self._run(op, lambda _: GroupLeave(name))
-        except PMIxError:
-            raise
-        except BaseException:
-            with suppress(PMIxError):
-                session.submit(GroupLeave(name), ignore)
-            raise
-        return Group(self, self._port, name, None, None, results, op.directives)
 
     async def _group_names(self, op: Get) -> Value:
         """Carry out a get of `PMIX_GROUP_NAMES`, whose value changes when groups come and go."""

@@ -27,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from types import TracebackType
-    from typing import Any, Literal, Self, overload
+    from typing import Any, Self
 
     from pypmix.aio.waits import Port
     from pypmix.arguments import Infos, Procs
@@ -534,51 +534,7 @@ class Invitations(Asks):
         )
         return Invite(self, self._port, name, invited, timed(directives, timeout), timeout)
 
-    async def group_invite(self, name: str, procs: Procs, **options: Any) -> Group:
-        """`PMIx_Group_invite`: invite procs to a group by the Standard's own rules; `form` of an `invite`.
-
-        Args:
-            name: The name of the group.
-            procs: The procs to invite.
-            options: The further arguments of `invite`.
-
-        Returns:
-            The group, with the caller as its leader.
-
-        Raises:
-            ConstructAborted: A proc has declined or failed, or somebody has aborted the group.
-
-        PMIx Standard: "Process Sets and Groups", `PMIx_Group_invite`.
-        """
-        return await self.invite(name, procs, **options).form()
-
-    if TYPE_CHECKING:
-
-        @overload
-        async def group_join(
-            self,
-            name: str,
-            leader: Proc,
-            accept: Literal[True] = True,
-            *,
-            timeout: float | None = None,
-            info: Infos = None,
-            reason: str = "",
-        ) -> Group: ...
-
-        @overload
-        async def group_join(
-            self,
-            name: str,
-            leader: Proc,
-            accept: Literal[False],
-            *,
-            timeout: float | None = None,
-            info: Infos = None,
-            reason: str = "",
-        ) -> None: ...
-
-    async def group_join(
+    async def _group_join(
         self,
         name: str,
         leader: Proc,
@@ -588,26 +544,6 @@ class Invitations(Asks):
         info: Infos = None,
         reason: str = "",
     ) -> Group | None:
-        """`PMIx_Group_join`: answer an invitation; who accepts waits until the group stands.
-
-        Args:
-            name: The group's name.
-            leader: The proc that has invited the caller, the source of the event.
-            accept: Whether to join.
-            timeout: Seconds to wait; no limit by default.
-            info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
-            reason: Why not, in words, for the leader.
-
-        Returns:
-            The group, None if the caller has declined.
-
-        Raises:
-            ConstructAborted: The group was given up.
-            OperationTimeout: It took too long.
-            PMIxError: The leader has failed and no proc has taken its place (`EventCode.GROUP_LEADER_FAILED`).
-
-        PMIx Standard: "Process Sets and Groups", `PMIx_Group_join`.
-        """
         _check_reason(accept, reason)
         op = GroupJoin(name, leader, bool(accept), timed(infos(info), timeout), reason)
         if not accept:

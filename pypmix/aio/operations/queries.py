@@ -10,14 +10,14 @@ from pypmix.standard import codes, statuses
 from pypmix.standard.attr import Attr
 from pypmix.standard.errors import PartialSuccess, PMIxError, Unreachable
 from pypmix.standard.keys import HOSTNAME, NSPACE, PROCID, QUERY_REFRESH_CACHE
-from pypmix.standard.ops import QueryInfo, ResolveNodes, ResolvePeers
+from pypmix.standard.ops import QueryInfo, ResolvePeers
 from pypmix.standard.types import Info, Query, Value
 from pypmix.standard.values import infos, to_answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
+    from typing import Any, overload
 
     from pypmix.arguments import Infos, Key, Target
     from pypmix.standard.types import Proc
@@ -26,9 +26,36 @@ if TYPE_CHECKING:
 class Queries(Asks):
     """Queries, and the procs of a node and the nodes of a job."""
 
+    if TYPE_CHECKING:
+
+        @overload
+        async def query(
+            self,
+            key: Key,
+            *,
+            default: Any = MISSING,
+            nspace: str | None = None,
+            proc: Target = None,
+            node: str | None = None,
+            refresh: bool = False,
+            info: Infos = None,
+        ) -> Any: ...
+
+        @overload
+        async def query(
+            self,
+            key: Iterable[Key],
+            *,
+            nspace: str | None = None,
+            proc: Target = None,
+            node: str | None = None,
+            refresh: bool = False,
+            info: Infos = None,
+        ) -> Answers: ...
+
     async def query(
         self,
-        key: Key,
+        key: Key | Iterable[Key],
         *,
         default: Any = MISSING,
         nspace: str | None = None,
@@ -37,11 +64,12 @@ class Queries(Asks):
         refresh: bool = False,
         info: Infos = None,
     ) -> Any:
-        """`PMIx_Query_info` of one key: what the server, or this process itself, knows under it.
+        """`PMIx_Query_info`: what the server, or this process itself, knows under a key, or under several keys.
 
         Args:
-            key: What to ask, such as `attrs.QUERY_NAMESPACES`, `attrs.QUERY_PROC_TABLE` or `attrs.JOB_SIZE`.
-            default: Returned instead of raising `NotFound` or `NotSupported`.
+            key: What to ask, such as `attrs.QUERY_NAMESPACES`, `attrs.QUERY_PROC_TABLE` or `attrs.JOB_SIZE`; or a
+                collection of keys, which are asked with the same qualifiers.
+            default: Returned instead of raising `NotFound` or `NotSupported`, for a single key.
             nspace: The job that is asked about; the caller's own by default.
             proc: The proc that is asked about, or its rank in the caller's job.
             node: The node that is asked about.
@@ -49,16 +77,21 @@ class Queries(Asks):
             info: Further qualifiers as infos or a mapping.
 
         Returns:
-            The value as a plain Python object, with arrays as lists, a table of procs as a list of `ProcInfo`.
+            For a single key the value as a plain Python object, with arrays as lists, a table of procs as a list of
+            `ProcInfo`. For several a dict of keys and such values; its `missing` holds the keys without an answer.
 
         Raises:
-            NotFound: There is no answer, and no default was given.
+            NotFound: There is no answer to the single key, and no default was given.
             NotSupported: The server's host does not answer such a question, and no default was given.
             Unreachable: The caller is a singleton and does not know it itself.
 
         PMIx Standard: "Query".
         """
         qualifiers = _qualifiers(nspace, self._target(proc), node, refresh, info)
+        if not isinstance(key, str | Attr) and hasattr(key, "__iter__"):
+            if default is not MISSING:
+                raise TypeError("a default is for a single key: the result for several has `missing`")
+            return await self._query_each(tuple(dict.fromkeys([_name(each) for each in key])), qualifiers)
         try:
             return to_answer((await self._run(QueryInfo((Query((_name(key),), qualifiers),))))[0].value)
         except UNANSWERED:
@@ -66,38 +99,7 @@ class Queries(Asks):
                 raise
             return default
 
-    async def query_all(
-        self,
-        keys: Iterable[Key],
-        *,
-        nspace: str | None = None,
-        proc: Target = None,
-        node: str | None = None,
-        refresh: bool = False,
-        info: Infos = None,
-    ) -> Answers:
-        """`PMIx_Query_info` of several keys under the same qualifiers: as many answers as there are.
-
-        Args:
-            keys: What to ask.
-            nspace: The job that is asked about; the caller's own by default.
-            proc: The proc that is asked about, or its rank in the caller's job.
-            node: The node that is asked about.
-            refresh: Ask the server even for what this process knows (`PMIX_QUERY_REFRESH_CACHE`).
-            info: Further qualifiers as infos or a mapping.
-
-        Returns:
-            A dict of keys and plain values; its `missing` holds the keys without an answer.
-
-        Raises:
-            Unreachable: The caller is a singleton and knows none of it itself.
-
-        PMIx Standard: "Query".
-        """
-        if isinstance(keys, str | Attr):
-            raise TypeError(f"keys are a collection of keys, not the single key {str(keys)!r}: query() takes that")
-        names = tuple(dict.fromkeys([_name(key) for key in keys]))
-        qualifiers = _qualifiers(nspace, self._target(proc), node, refresh, info)
+    async def _query_each(self, names: tuple[str, ...], qualifiers: tuple[Info, ...]) -> Answers:
         found: list[Info] = []
         failure = None
         try:
@@ -108,9 +110,9 @@ class Queries(Asks):
         missing = {*names} - {info.key for info in found}
         if len(missing) > 1 and (failure is None or _is_partial(failure, alone)):
             # Some servers stop at the first key that they do not know; some libraries return no partial answer.
-            for key in [name for name in names if name in missing]:
+            for name in [name for name in names if name in missing]:
                 try:
-                    found += await self._run(QueryInfo((Query((key,), qualifiers),)))
+                    found += await self._run(QueryInfo((Query((name,), qualifiers),)))
                 except PMIxError as error:
                     if not _is_partial(error, alone):
                         raise
@@ -118,60 +120,12 @@ class Queries(Asks):
             raise failure
         return Answers(found, names)
 
-    async def query_info(self, queries: Query | Iterable[Query]) -> tuple[Info, ...]:
-        """`PMIx_Query_info`, with queries that have qualifiers of their own, and values with their PMIx types.
-
-        Args:
-            queries: One `Query` or several: keys, and qualifiers that hold for all of them.
-
-        Returns:
-            The answers in the order of the questions, one info for each key; those without an answer are left out.
-
-        Raises:
-            NotFound: There is no answer to any of them.
-            NotSupported: The server's host does not answer such questions.
-            Unreachable: The caller is a singleton and knows none of it itself.
-
-        PMIx Standard: "Query".
-        """
-        return await self._run(QueryInfo((queries,) if isinstance(queries, Query) else tuple(queries)))
-
-    async def resolve_peers(self, node: str | None = None, nspace: str | None = None) -> ProcSet:
-        """`PMIx_Resolve_peers`: the procs that run on a node.
-
-        Args:
-            node: The node's name; the caller's own node by default.
-            nspace: Only the procs of this job; those of all jobs that are known by default.
-
-        Returns:
-            The procs by nspace and rank, none where the node has none of them.
-
-        Raises:
-            NotFound: There is no such nspace.
-
-        PMIx Standard: Process-Related Reserved Keys, "Resolve".
-        """
+    async def _resolve_peers(self, node: str | None = None, nspace: str | None = None) -> ProcSet:
         # Servers name them in any order.
         return ProcSet(sorted(await self._run(ResolvePeers(node, nspace))))
 
-    async def resolve_nodes(self, nspace: str | None = None) -> tuple[str, ...]:
-        """`PMIx_Resolve_nodes`: the nodes on which the procs of a job run.
 
-        Args:
-            nspace: The job; all jobs that are known by default.
-
-        Returns:
-            The names of the nodes.
-
-        Raises:
-            NotFound: There is no such nspace.
-
-        PMIx Standard: Process-Related Reserved Keys, "Resolve".
-        """
-        return await self._run(ResolveNodes(nspace))
-
-
-def _name(key: Key) -> str:
+def _name(key: Any) -> str:
     return key.key if isinstance(key, Attr) else key
 
 

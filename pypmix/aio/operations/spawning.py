@@ -226,8 +226,7 @@ class Spawning(Asks):
         return ends
 
     @property
-    def spawned(self) -> bool:
-        """Whether a spawn started this process's job (`PMIX_SPAWNED`, `PMIX_PARENT_ID`)."""
+    def _spawned(self) -> bool:
         return bool(self._known(keys.SPAWNED)) or self.parent is not None
 
     @property

@@ -75,7 +75,10 @@ class Connect(Op[Connected]):
 
 
 class Disconnect(Op[None]):
-    """`PMIx_Disconnect`: end a connection, by its procs or its nspace; all call it. Also an upcall."""
+    """`PMIx_Disconnect`: end a connection, by its procs or its nspace; all call it. Also an upcall.
+
+    Understood directive: `attrs.TIMEOUT`.
+    """
 
     procs: tuple[Proc, ...]
     directives: tuple[Info, ...] = ()

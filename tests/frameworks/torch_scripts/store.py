@@ -73,7 +73,7 @@ def main():
         for _ in range(2):
             next(dist.rendezvous("pmix://?store=pmix", timeout=limit))
     sums = [store.add("sum", 1) for _ in range(20)]
-    me.barrier(timeout=150)
+    me.fence(timeout=150)
     assert sums == sorted({*sums}) and store.get("sum") == b"%d" % (20 * size)
 
     dist.init_process_group("gloo", init_method="pmix://?store=pmix", timeout=limit)

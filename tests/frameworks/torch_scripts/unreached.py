@@ -22,7 +22,7 @@ for connected in (refused if me.rank == 1 else reach, reach):
     try:
         store, rank, size = next(rendezvous("pmix://", timeout=timedelta(seconds=150)))
         store.add("sum", 1)
-        me.barrier(timeout=150)
+        me.fence(timeout=150)
         print(f"{rank} of {size}: {store.get('sum').decode()}", flush=True)
     except pypmix.PMIxError as error:
         print(f"{me.rank} is told of {[proc.rank for proc in error.procs]}: {error}", flush=True)

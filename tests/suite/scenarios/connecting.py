@@ -7,15 +7,8 @@ import signal
 import sys
 
 from lib.aio import hear, sleep, tell, together
-from pypmix import (
-    ConnectEvent,
-    EventCode,
-    OperationTimeout,
-    PMIxError,
-    Proc,
-    Rank,
-    attrs,
-)
+from pypmix import ConnectEvent, EventCode, OperationTimeout, PMIxError, Proc, Rank, attrs
+from pypmix.standard.ops.connecting import CONNECT_NOTIFY_EACH
 from pypmix.types import ProcState
 
 LOAD = EventCode.custom(-4242)
@@ -60,7 +53,7 @@ async def within(me):
         await me.connect(procs, timeout=20)
         await came(me, f"connect.{turn}")
         await come(me, f"disconnect.{turn}")
-        await me.disconnect(procs, timeout=20)
+        await me.raw.disconnect(procs, timeout=20)
         await came(me, f"disconnect.{turn}")
     await me.connect(Proc(me.nspace, Rank.WILDCARD), timeout=20)
     await me.fence(timeout=20)
@@ -114,17 +107,17 @@ async def identity(me):
     found["heard"] = heard
     if some:
         await some.disconnect(timeout=20)
-    found["outside"] = await outcome(lambda: me.disconnect("acme.nobody", timeout=20))
+    found["outside"] = await outcome(lambda: me.raw.disconnect(Proc("acme.nobody", Rank.WILDCARD), timeout=20))
     if me.rank == 0:
-        found["alone"] = await outcome(lambda: me.disconnect(both.nspace, timeout=1))
+        found["alone"] = await outcome(lambda: me.raw.disconnect(both.address, timeout=1))
     await me.fence(timeout=20)
     await come(me, "leave")
     if me.rank % 2:
         await both.disconnect(timeout=20)
     else:
-        await me.disconnect(both.nspace, timeout=20)
+        await me.raw.disconnect(both.address, timeout=20)
     await came(me, "leave")
-    found["gone"] = [await outcome(lambda: me.disconnect(both.nspace, timeout=20))]
+    found["gone"] = [await outcome(lambda: me.raw.disconnect(both.address, timeout=20))]
     found["gone"].append(await outcome(lambda: me.fence(whole, timeout=20)))
     await me.fence(timeout=20)
     return found
@@ -163,8 +156,8 @@ async def plain(me):
     for directive in ("connect_id", "optional", "early_termination", "notify_each", "notify_request"):
         given = "acme" if directive == "connect_id" else True
         refused[directive] = await outcome(lambda given={directive: given}: me.connect(me.job.procs, **given))
-    refused["unknown"] = await outcome(lambda: me.disconnect("acme.nobody"))
-    refused["disconnect"] = await outcome(lambda: me.disconnect(me.job.procs, notify_each=True))
+    refused["unknown"] = await outcome(lambda: me.raw.disconnect(Proc("acme.nobody", Rank.WILDCARD)))
+    refused["disconnect"] = await outcome(lambda: me.raw.disconnect(me.job.procs, {CONNECT_NOTIFY_EACH: True}))
     async with await me.connect(me.job.procs, timeout=20) as connection:
         refused["fence"] = await outcome(connection.fence)
         found = connection.nspace, connection.rank, connection.proc, ranks(connection)
@@ -176,7 +169,7 @@ async def pair(me):
     """Two of three connect; the third goes on by itself."""
     if me.rank < 2:
         await me.connect(me.job.procs[:2], timeout=20)
-        await me.disconnect(me.job.procs[:2], timeout=20)
+        await me.raw.disconnect(me.job.procs[:2], timeout=20)
     await me.fence(timeout=20)
     return me.rank
 
@@ -208,7 +201,7 @@ with Client() as me:
     value = me.get("acme.parent", Proc(parent.nspace, 0), wait=10)
     assert (size, value) == (int(sys.argv[1]), "from the parent"), (size, value)
     me.fence(all, timeout=20)
-    me.disconnect(all, timeout=20)
+    me.raw.disconnect(all, timeout=20)
 """
 
 
@@ -234,7 +227,7 @@ async def across(me, engine=""):
         assert len(both) == len({*both}) == me.job.size + size, both
     values = [await me.get("acme.child", Proc(child, rank), wait=10) for rank in range(2)]
     await me.fence(everyone, timeout=20)
-    await me.disconnect(everyone, timeout=20)
+    await me.raw.disconnect(everyone, timeout=20)
     await me.fence(timeout=20)
     return size, values
 

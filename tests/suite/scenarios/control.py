@@ -50,7 +50,7 @@ async def terminated(me):
     signal.signal(signal.SIGTERM, lambda number, _: seen.append(number))
     await me.fence(timeout=20)
     if me.rank == 0:
-        await me.terminate(me.job[1])
+        await me.control(me.job[1]).terminate()
         await hear("ending")
         return None
     arrived = await until(lambda: seen)
@@ -74,7 +74,7 @@ async def killed(me):
         await sleep(25)
         return "alive"
     pid = int(await hear("pid"))
-    await me.kill(me.job[1])
+    await me.control(me.job[1]).kill()
     return await until(lambda: state(pid) in "XZ", 5)
 
 
@@ -85,16 +85,16 @@ async def paused(me):
         await me.fence(timeout=20)
         return "went on"
     pid = int(await hear("pid"))
-    await me.pause(me.job[1])
+    await me.control(me.job[1]).pause()
     stopped = await until(lambda: state(pid) == "T", 5)
-    await me.resume(me.job[1])
+    await me.control(me.job[1]).resume()
     resumed = await until(lambda: state(pid) != "T", 5)
     await me.fence(timeout=20)
     return stopped, resumed
 
 
 async def unknown_targets(me):
-    error = await attempt(lambda: me.signal(type(me.proc)("no.such.nspace", 0), signal.SIGUSR1))
+    error = await attempt(lambda: me.control(type(me.proc)("no.such.nspace", 0)).signal(signal.SIGUSR1))
     await me.fence(timeout=20)
     return error
 
@@ -107,8 +107,8 @@ async def cleaned(me):
         for name in ("one", "kept", "many/two", "many/deep/three"):
             with open(f"{folder}/{name}", "w"):
                 pass
-        await me.register_cleanup(f"{folder}/one")
-        await me.register_cleanup(f"{folder}/many", recursive=True)
+        await me.control().register_cleanup(f"{folder}/one")
+        await me.control().register_cleanup(f"{folder}/many", recursive=True)
     await me.fence(timeout=20)
     return os.path.exists(f"{folder}/one")
 
@@ -127,9 +127,9 @@ async def alarmed(me):
     async with me.events(EventCode.MONITOR_HEARTBEAT_ALERT) as events:
         await me.fence(timeout=20)
         if me.rank == 0:
-            await me.monitor_heartbeat(1, id="mine")
+            await me.monitors.watch_heartbeat(1, id="mine")
             for _ in range(8):
-                await me.heartbeat()
+                await me.monitors.send_heartbeat()
                 await sleep(0.3)
             await tell("stopping")
         else:
@@ -138,7 +138,7 @@ async def alarmed(me):
         event = await heard(events, 6)
         await me.fence(timeout=20)
         if me.rank == 0:
-            await me.cancel_monitor("mine")
+            await me.monitors.cancel("mine")
         arrived = event and (event.code.name, event.source)
     await me.fence(timeout=20)
     return quiet, arrived, me.job[0]
@@ -150,7 +150,7 @@ async def watched(me, path):
         await me.fence(timeout=20)
         if me.rank == 0:
             with open(path, "w") as file:
-                name = await me.monitor_file(path, 1, size=True, drops=2)
+                name = await me.monitors.watch_file(path, 1, size=True, drops=2)
                 for _ in range(8):
                     file.write("x")
                     file.flush()
@@ -162,7 +162,7 @@ async def watched(me, path):
         event = await heard(events, 8)
         await me.fence(timeout=20)
         if me.rank == 0:
-            await me.cancel_monitor(name)
+            await me.monitors.cancel(name)
     await me.fence(timeout=20)
     return quiet, event and event.code.name
 
@@ -173,10 +173,10 @@ async def cancelled(me, path):
     if me.rank == 0:
         async with me.events(EventCode.MONITOR_FILE_ALERT, EventCode.MONITOR_HEARTBEAT_ALERT) as events:
             with open(path, "w"):
-                first = await me.monitor_file(path, 1, size=True)
-            second = await me.monitor_heartbeat(1)
-            await me.cancel_monitor(first)
-            await me.cancel_monitor(second)
+                first = await me.monitors.watch_file(path, 1, size=True)
+            second = await me.monitors.watch_heartbeat(1)
+            await me.monitors.cancel(first)
+            await me.monitors.cancel(second)
             event = await heard(events, 3)
     await me.fence(timeout=20)
     return event and event.code.name
@@ -186,15 +186,15 @@ async def credentials(me):
     """What rank 0 got, rank 1 has validated."""
     result = None
     if me.rank == 0:
-        credential = await me.get_credential()
-        me_too = await me.validate_credential(credential)
+        credential = await me.credentials.get()
+        me_too = await me.credentials.validate(credential)
         await tell("credential", credential.data.hex())
         result = me_too[attrs.USERID], me_too[attrs.GRPID]
     else:
         data = bytes.fromhex(await hear("credential"))
-        found = await me.validate_credential(data)
-        forged = await attempt(lambda: me.validate_credential(data[:-1] + bytes([data[-1] ^ 1])))
-        nonsense = await attempt(lambda: me.validate_credential(b"nonsense"))
+        found = await me.credentials.validate(data)
+        forged = await attempt(lambda: me.credentials.validate(data[:-1] + bytes([data[-1] ^ 1])))
+        nonsense = await attempt(lambda: me.credentials.validate(b"nonsense"))
         result = found[attrs.USERID], found[attrs.GRPID], forged, nonsense
     await me.fence(timeout=20)
     return result, (os.getuid(), os.getgid())
@@ -204,15 +204,15 @@ async def not_offered(me):
     """What a host of one node has nothing to say to."""
     found = {
         "allocation": await attempt(lambda: me.allocate(AllocDirective.NEW, nodes=2)),
-        "fabric": await attempt(lambda: me.fabric_register()),
-        "update": await attempt(lambda: me.fabric_update(0)),
+        "fabric": await attempt(lambda: me.fabric.register()),
+        "update": await attempt(lambda: me.fabric.update(0)),
     }
     await me.fence(timeout=20)
     return found
 
 
 async def distances(me):
-    found = await attempt(lambda: me.compute_distances())
+    found = await attempt(lambda: me.fabric.compute_distances())
     await me.fence(timeout=20)
     return found
 
@@ -224,13 +224,13 @@ async def refused(me):
         "nothing to log": lambda: me.log({}),
         "no channel": lambda: me.log("x", to="nowhere"),
         "text with NUL": lambda: me.log("a\0b"),
-        "no signal": lambda: me.signal(me.job, 0),
-        "nobody": lambda: me.kill(None),
-        "nspace for procs": lambda: me.terminate("job"),
-        "no period": lambda: me.monitor_heartbeat(0),
-        "nothing to watch": lambda: me.monitor_file("x", 5),
-        "no directive": lambda: me.allocation_request(300),
-        "no credential": lambda: me.validate_credential("text"),
+        "no signal": lambda: me.control(me.job).signal(0),
+        "nobody": lambda: me.control(None).kill(),
+        "nspace for procs": lambda: me.control("job").terminate(),
+        "no period": lambda: me.monitors.watch_heartbeat(0),
+        "nothing to watch": lambda: me.monitors.watch_file("x", 5),
+        "no directive": lambda: me.allocate(300),
+        "no credential": lambda: me.credentials.validate("text"),
     }
     for name, mistake in mistakes.items():
         try:
@@ -244,10 +244,10 @@ async def refused(me):
 async def lonely(me):
     calls = {
         "log": lambda: me.log("x"),
-        "signal": lambda: me.signal(me.proc, signal.SIGUSR1),
+        "signal": lambda: me.control(me.proc).signal(signal.SIGUSR1),
         "allocate": lambda: me.allocate(nodes=1),
-        "monitor": lambda: me.monitor_heartbeat(1),
-        "heartbeat": lambda: me.heartbeat(),
-        "fabric": lambda: me.fabric_register(),
+        "monitor": lambda: me.monitors.watch_heartbeat(1),
+        "heartbeat": lambda: me.monitors.send_heartbeat(),
+        "fabric": lambda: me.fabric.register(),
     }
     return {name: await attempt(call) for name, call in calls.items()}

@@ -150,7 +150,7 @@ async def side_by_side(me):
             wrong += await again(me, 2, everybody)
             wrong += await again(me, 2, team)
     # The name of a group is free when its last member has destructed it, which the others cannot know.
-    await me.barrier(timeout=40)
+    await me.fence(timeout=40)
     async with (
         me.group("acme.low", me.job.procs[1:], timeout=40)
         if me.rank
@@ -165,15 +165,15 @@ async def left(me):
     await team.construct()
     before = await team.allgather(me.rank, timeout=40)
     # All have got it: one that hears of a departure before it has read the values does without that one's.
-    await me.barrier(timeout=40)
+    await me.fence(timeout=40)
     if me.rank == 1:
         await team.leave()
-        await me.barrier(timeout=40)
+        await me.fence(timeout=40)
         return before, None
     async with team.changes() as changes:
         await changes.get(timeout=40)
     after = await team.allgather(me.rank, timeout=40), await again(me, 2, team)
-    await me.barrier(timeout=40)
+    await me.fence(timeout=40)
     return before, after
 
 
@@ -203,14 +203,14 @@ async def joined(me):
         wrong = await again(me, 1, team)
         await team.barrier(timeout=40)
         async with Admission(team), team.changes() as changes:
-            await me.barrier(timeout=40)
+            await me.fence(timeout=40)
             await changes.get(timeout=40)
     else:
         wrong = []
-        await me.barrier(timeout=40)
+        await me.fence(timeout=40)
         team = await request(me, "acme.club", timeout=40)
     wrong += await again(me, 2, team)
-    await me.barrier(timeout=40)
+    await me.fence(timeout=40)
     return wrong
 
 
@@ -242,7 +242,7 @@ async def kept(me, rounds):
     for step in range(rounds):
         value = await me.get(f"pypmix.values..{step}", peer, default=b"", wait=False)
         found.append(len(value) > 1000)
-    await me.barrier(timeout=40)
+    await me.fence(timeout=40)
     return found
 
 

@@ -163,7 +163,7 @@ async def echoed(me):
                 await stdin.write("first\n")
                 while b"got first\n" not in joined(pieces).get((0, "STDOUT"), b""):
                     pieces.append(await output.get(timeout=10))
-                await me.push_input(job, b"x" * 9_999 + b"\n")
+                await me.input(job).write(b"x" * 9_999 + b"\n")
             pieces += await rest(output)
         result = joined(pieces)
     await me.fence(timeout=20)
@@ -177,7 +177,7 @@ async def pushed(me):
         job = await me.spawn(
             command("import sys; from lib.sync import tell; tell('read', sys.stdin.readline())"), stdin=True
         )
-        await me.push_input(job[0], "a line\n")
+        await me.input(job[0]).write("a line\n")
         result = await hear("read", 20)
     await me.fence(timeout=20)
     return result
@@ -208,7 +208,7 @@ async def refused(me):
     found = {}
     if me.rank == 0:
         nobody = Proc("no.such.nspace", 0)
-        found["push"] = await attempt(lambda: me.push_input(nobody, b"x"))
+        found["push"] = await attempt(lambda: me.input(nobody).write(b"x"))
         found["pull"] = await attempt(lambda: me.output(nobody).open())
     await me.fence(timeout=20)
     return found
@@ -218,7 +218,7 @@ async def lonely(me):
     stream = me.output(me.proc)
     return (
         await attempt(lambda: stream.open()),
-        await attempt(lambda: me.push_input(me.proc, b"x")),
+        await attempt(lambda: me.input(me.proc).write(b"x")),
         me.supports("output"),
         me.supports("input"),
     )

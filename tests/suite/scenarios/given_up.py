@@ -25,7 +25,7 @@ def collective(me, kind, limit):
         "fence": lambda: me.fence(procs, timeout=limit),
         "job fence": lambda: me.fence(timeout=limit),
         "connect": lambda: me.connect(procs, timeout=limit),
-        "disconnect": lambda: me.disconnect(procs, timeout=limit),
+        "disconnect": lambda: me.raw.disconnect(procs, timeout=limit),
         "group fence": lambda: me.fence([Proc("acme.up", Rank.WILDCARD)], timeout=limit),
     }[kind]()
 
@@ -50,7 +50,7 @@ async def cancelled(me, kind, again):
     if kind == "disconnect":
         await collective(me, "connect", 40)
     if kind == "group fence":
-        await me.group_construct("acme.up", me.job.procs, timeout=40)
+        await me.group("acme.up", me.job.procs, timeout=40).form()
     await me.fence(timeout=40)
     if me.rank == 0:
         task = await asked(collective(me, kind, 60))

@@ -14,9 +14,9 @@ def collective(me, kind, connection):
     return {
         "fence": lambda limit: me.fence(procs, timeout=limit),
         "connect": lambda limit: me.connect(procs, timeout=limit),
-        "disconnect": lambda limit: me.disconnect(connection, timeout=limit),
-        "construct": lambda limit: me.group_construct("acme.up", procs, timeout=limit),
-        "destruct": lambda limit: me.group_destruct("acme.up", timeout=limit),
+        "disconnect": lambda limit: connection.disconnect(timeout=limit),
+        "construct": lambda limit: me.group("acme.up", procs, timeout=limit).form(),
+        "destruct": lambda limit: me.raw.group_destruct("acme.up", timeout=limit),
     }[kind]
 
 
@@ -32,7 +32,7 @@ async def limits(me, kind, first, order):
     role = order.index(me.rank)
     connection = await me.connect(me.job.procs, timeout=40) if kind == "disconnect" else None
     if kind == "destruct":
-        await me.group_construct("acme.up", me.job.procs, timeout=40)
+        await me.group("acme.up", me.job.procs, timeout=40).form()
     call = collective(me, kind, connection)
     await me.fence(timeout=40)
     outcome = None
@@ -50,7 +50,7 @@ async def limits(me, kind, first, order):
             await hear(f"over-{other}", seconds=40)
     if kind == "construct":
         # A library may not get over the failure of the first one.
-        await me.group_construct("acme.again", me.job.procs, timeout=40)
+        await me.group("acme.again", me.job.procs, timeout=40).form()
     else:
         await call(40)
     await me.fence(timeout=40)
@@ -61,7 +61,7 @@ async def cancelled(me, kind):
     """A task of rank 0 is cancelled while it waits; the others wait for its next call."""
     connection = await me.connect(me.job.procs, timeout=40) if kind == "disconnect" else None
     if kind == "destruct":
-        await me.group_construct("acme.up", me.job.procs, timeout=40)
+        await me.group("acme.up", me.job.procs, timeout=40).form()
     call = collective(me, kind, connection)
     await me.fence(timeout=40)
     found = []
@@ -93,11 +93,11 @@ async def cancelled(me, kind):
 
 async def address(me, fences):
     """A member leaves a group that the others fence by its address: before either of them calls, between, or after."""
-    await me.group_construct("acme.address", me.job.procs, ft=True, timeout=40)
+    await me.group("acme.address", me.job.procs, ft=True, timeout=40).form()
     if me.rank == 2:
         for rank in range(fences):
             await hear(f"fences-{rank}", seconds=40)
-        await me.group_leave("acme.address")
+        await me.raw.group_leave("acme.address")
         await tell("left")
     else:
         if me.rank < fences:

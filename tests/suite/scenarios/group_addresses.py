@@ -46,9 +46,9 @@ async def connected(me):
     if me.rank:
         async with group_of(me) as group:
             await me.connect(group.address, timeout=20)
-            await me.disconnect(group.address, timeout=20)
+            await me.raw.disconnect(group.address, timeout=20)
             await me.connect([Proc(NAME, rank) for rank in range(3)], timeout=20)
-            await me.disconnect(group, timeout=20)
+            await me.raw.disconnect(group, timeout=20)
     await me.fence(timeout=20)
     return "connected"
 

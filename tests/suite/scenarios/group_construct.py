@@ -25,7 +25,7 @@ async def outcome(call):
 async def shared(me):
     """Each member gives something for the others, which they find with the results, or ask for by the context id."""
     said = attrs.GROUP_ENDPT_DATA(f"port {me.rank}".encode())
-    results = await me.group_construct("acme.shared", me.job.procs, context_id=True, timeout=20, info=[said])
+    results = await me.group("acme.shared", me.job.procs, context_id=True, timeout=20, info=[said]).form()
     told = {}
     for info in results.infos:
         if info.key == attrs.GROUP_INFO.key:
@@ -36,7 +36,7 @@ async def shared(me):
     asked = []
     for member in results.members:
         asked.append(await me.get(said.key, member, default=None, wait=2, info=[by]))
-    await me.group_destruct("acme.shared", timeout=20)
+    await me.raw.group_destruct("acme.shared", timeout=20)
     await me.fence(timeout=20)
     return told, asked
 
@@ -80,7 +80,7 @@ async def families(me):
 
 async def on_one_node(me):
     """The ranks of each node have a group, which is said to be local."""
-    here = [proc for proc in await me.resolve_peers() if proc.nspace == me.nspace]
+    here = [proc for proc in await me.raw.resolve_peers() if proc.nspace == me.nspace]
     async with me.group(f"acme.local{here[0].rank}", here, local_only=True, context_id=True, timeout=20) as group:
         await group.fence(timeout=20)
         found = names(group) == names(here), group.context_id
@@ -93,7 +93,7 @@ async def on_one_node(me):
 async def disagreeing(me):
     """Rank 0 names fewer procs than the others; where they all agree there is a group."""
     procs = me.job.procs if me.rank else me.job.procs[:2]
-    found = await outcome(lambda: me.group_construct("acme.differ", procs, timeout=2))
+    found = await outcome(lambda: me.group("acme.differ", procs, timeout=2).form())
     await me.fence(timeout=20)
     async with me.group("acme.agree", me.job.procs, timeout=10):
         pass

@@ -79,7 +79,7 @@ async def leader_and_member(me):
             # It is lost while it waits.
             threading.Timer(3 * CALLED, os.kill, (os.getpid(), signal.SIGKILL)).start()
         leads = True if me.rank == 3 else None
-        found = await me.group_construct("acme.led", me.job.procs, leader=leads, notify_termination=True, timeout=60)
+        found = await me.group("acme.led", me.job.procs, leader=leads, notify_termination=True, timeout=60).form()
         told = sorted([each[::2] for each in await heard(events)])
         # No rank ends before all have heard.
         await me.fence(found.members, timeout=60)
@@ -92,12 +92,12 @@ async def tardy(me):
     await me.fence(timeout=60)
     if me.rank == 2:
         await me.fence(timeout=60)
-        found = await outcome(lambda: me.group_construct("acme.tardy", me.job.procs, optional=True, timeout=1))
+        found = await outcome(lambda: me.group("acme.tardy", me.job.procs, optional=True, timeout=1).form())
         found = kind(found) if isinstance(found, PMIxError) else names(found.members)
     else:
-        results = await me.group_construct("acme.tardy", me.job.procs, optional=True, timeout=3)
+        results = await me.group("acme.tardy", me.job.procs, optional=True, timeout=3).form()
         await me.fence(Proc("acme.tardy", Rank.WILDCARD), timeout=20)
-        await me.group_destruct("acme.tardy", timeout=20)
+        await me.raw.group_destruct("acme.tardy", timeout=20)
         await me.fence(timeout=60)
         found = names(results.members), results.partial
     await me.fence(timeout=20)
@@ -115,17 +115,17 @@ async def impatient(me):
             # Its call may not have begun.
             while isinstance(refused, NotFound) and time.monotonic() < end:
                 await sleep(0.01)
-                refused = await outcome(lambda: me.group_leave("acme.early"))
+                refused = await outcome(lambda: me.raw.group_leave("acme.early"))
             await tell("refused")
             return refused
 
-        made, refused = await together(lambda: me.group_construct("acme.early", me.job.procs, timeout=20), leave)
+        made, refused = await together(lambda: me.group("acme.early", me.job.procs, timeout=20).form(), leave)
         found = names(made.members), refused
     else:
         await hear("refused", 15)
-        await me.group_construct("acme.early", me.job.procs, timeout=20)
+        await me.group("acme.early", me.job.procs, timeout=20).form()
     await me.fence(Proc("acme.early", Rank.WILDCARD), timeout=20)
-    await me.group_destruct("acme.early", timeout=20)
+    await me.raw.group_destruct("acme.early", timeout=20)
     await me.fence(timeout=20)
     return found
 
@@ -138,7 +138,7 @@ async def left(me):
         await me.fence(timeout=20)
         if me.rank == 1:
             await group.leave()
-            found = group.is_open, type(await outcome(lambda: me.group_destruct("acme.left", timeout=3))).__name__
+            found = group.is_open, type(await outcome(lambda: me.raw.group_destruct("acme.left", timeout=3))).__name__
         else:
             event = await events.get(timeout=10)
             change = await changes.get(timeout=10)

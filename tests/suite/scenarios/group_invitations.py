@@ -70,7 +70,7 @@ async def by_hand(me):
     """Ranks join by what the event says; rank 2 leaves the answer to a function."""
     if me.rank == 0:
         await me.fence(timeout=20)
-        team = await me.group_invite("acme.hand", me.job.procs, timeout=20)
+        team = await me.invite("acme.hand", me.job.procs, timeout=20).form()
     elif me.rank == 1:
         async with me.events(INVITED) as events:
             await me.fence(timeout=20)
@@ -94,7 +94,7 @@ async def several(me):
 
     def inviting(name):
         others = [proc for proc in me.job.procs if proc != me.proc]
-        return lambda: outcome(lambda: me.group_invite(name, others, timeout=20))
+        return lambda: outcome(lambda: me.invite(name, others, timeout=20).form())
 
     calls = {0: [inviting("acme.a"), inviting("acme.b"), join], 1: [inviting("acme.c"), join, join], 2: [join] * 3}
     found = await together(*calls[me.rank])
@@ -178,13 +178,13 @@ async def declined(me, verdict=None, **directives):
     invitations = await listening(me)
     found = None
     if me.rank == 0:
-        found = await outcome(lambda: me.group_invite("acme.judged", me.job.procs[1:3], timeout=20, **directives))
+        found = await outcome(lambda: me.invite("acme.judged", me.job.procs[1:3], timeout=20, **directives).form())
     elif me.rank == 1:
         await (await invitations.get(timeout=20)).decline()
     elif me.rank == 2 or verdict == "replace":
         found = await outcome(partial_accept(await invitations.get(timeout=20)))
     if isinstance(found, list):
-        await me.group_destruct("acme.judged", timeout=20)
+        await me.raw.group_destruct("acme.judged", timeout=20)
     await me.fence(timeout=20)
     return found, calls
 
@@ -319,7 +319,7 @@ async def given_up(me, how):
         await me.fence(timeout=20)
     # Nothing is left of it: the name is free.
     if me.rank == 0:
-        team = await me.group_invite("acme.vain", me.job.procs, timeout=20)
+        team = await me.invite("acme.vain", me.job.procs, timeout=20).form()
     else:
         team = await (await invitations.get(timeout=20)).accept(timeout=20)
     await end(me, team)
@@ -351,7 +351,7 @@ async def shared(me, endpoint):
         said = attrs.GROUP_INFO({"acme.port": f"port {me.rank}"})
     invitations = await listening(me)
     if me.rank == 0:
-        team = await me.group_invite("acme.ports", me.job.procs, timeout=20, info=[said])
+        team = await me.invite("acme.ports", me.job.procs, timeout=20, info=[said]).form()
     else:
         team = await (await invitations.get(timeout=20)).accept(timeout=20, info=[said])
     told = {}

@@ -157,7 +157,7 @@ async def automatic(me):
     async with me.invitations(auto=lambda invitation: me.rank != 1) as invitations:
         await me.fence(timeout=20)
         if me.rank == 0:
-            group = await me.group_invite("acme.auto", me.job.procs, optional=True, timeout=20)
+            group = await me.invite("acme.auto", me.job.procs, optional=True, timeout=20).form()
         elif me.rank == 2:
             invitation = await invitations.get(timeout=20)
             group = await invitation.accept()
@@ -251,7 +251,7 @@ async def aborting(me):
     await give_up.ready()
     await tell("begun")
     try:
-        await me.group_construct("acme.given", me.job.procs, notify_termination=True, timeout=20)
+        await me.group("acme.given", me.job.procs, notify_termination=True, timeout=20).form()
     except PMIxError as error:
         return type(error).__name__
     return None

@@ -85,7 +85,7 @@ async def invited(me):
     invitations = await me.invitations().open()
     await me.fence(timeout=20)
     if me.rank == 0:
-        team = await me.group_invite("acme.guests", [me.job[1]], timeout=20)
+        team = await me.invite("acme.guests", [me.job[1]], timeout=20).form()
     elif me.rank == 1:
         team = await (await invitations.get(timeout=20)).accept(timeout=20)
     if me.rank == 2:
@@ -248,7 +248,7 @@ async def grown(me, first):
     else:
         await me.fence(timeout=20)
         await sleep(0 if first == "enter" else 0.5)
-        team = await me.group_enter("acme.grown", by=me.job[0], timeout=20)
+        team = await me.group("acme.grown").enter(by=me.job[0], timeout=20)
         found = [], names(team)
     await team.fence(timeout=20)
     await team.destruct(timeout=20)
@@ -266,7 +266,7 @@ async def waited(me):
         if me.rank == 0:
             await team.admit(2, timeout=1)
         elif me.rank == 2:
-            await me.group_enter("acme.waited", by=me.job[1], timeout=1)
+            await me.group("acme.waited").enter(by=me.job[1], timeout=1)
     except OperationTimeout as error:
         found = type(error).__name__, names(team) if me.rank < 2 else []
     await me.fence(timeout=20)

@@ -17,12 +17,12 @@ async def scopes(me):
         await sleep(0.3)
         if me.rank == 0:
             os._exit(0)
-        await me.group_destruct("acme.control", timeout=20)
+        await me.raw.group_destruct("acme.control", timeout=20)
 
     async def obey(leader):
         log.append(f"obey {term.epoch}")
         if term.epoch == 2:
-            await me.group_destruct("acme.control", timeout=20)
+            await me.raw.group_destruct("acme.control", timeout=20)
         await sleep(60)
 
     async with me.group("acme.control", me.job.procs, leader=me.job[0], ft=True, notify_termination=True) as g:  # noqa: SIM117

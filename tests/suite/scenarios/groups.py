@@ -16,11 +16,11 @@ def names(procs):
 async def everyone(me):
     """All of a job construct a group, use it, and destruct it; the group ranks are the places of the procs."""
     procs = tuple(reversed(me.job.procs))
-    results = await me.group_construct("acme.all", procs, context_id=True, timeout=20)
+    results = await me.group("acme.all", procs, context_id=True, timeout=20).form()
     await me.put("acme.word", f"of {me.rank}")
     await me.fence(Proc("acme.all", Rank.WILDCARD), collect=True, timeout=20)
     words = [await me.get("acme.word", proc) for proc in results.members]
-    await me.group_destruct("acme.all", timeout=20)
+    await me.raw.group_destruct("acme.all", timeout=20)
     await me.fence(timeout=20)
     return names(results.members), results.context_id, words
 
@@ -28,24 +28,24 @@ async def everyone(me):
 async def disagreeing(me):
     """The members name the procs in different orders, and yet have the same group ranks."""
     procs = me.job.procs if me.rank % 2 else tuple(reversed(me.job.procs))
-    results = await me.group_construct("acme.orders", procs, context_id=True, timeout=20)
-    await me.group_destruct("acme.orders", timeout=20)
+    results = await me.group("acme.orders", procs, context_id=True, timeout=20).form()
+    await me.raw.group_destruct("acme.orders", timeout=20)
     await me.fence(timeout=20)
     return names(results.members)
 
 
 async def plain(me):
     """A group that nobody wants a context id of, named by its job."""
-    results = await me.group_construct("acme.plain", Proc(me.nspace, Rank.WILDCARD), timeout=20)
-    await me.group_destruct("acme.plain", timeout=20)
+    results = await me.group("acme.plain", Proc(me.nspace, Rank.WILDCARD), timeout=20).form()
+    await me.raw.group_destruct("acme.plain", timeout=20)
     await me.fence(timeout=20)
     return names(results.members), results.context_id
 
 
 async def mixed(me):
     """One member asks for a context id and the others do not; who has not asked is told of none."""
-    results = await me.group_construct("acme.mixed", me.job.procs, context_id=me.rank == 0, timeout=20)
-    await me.group_destruct("acme.mixed", timeout=20)
+    results = await me.group("acme.mixed", me.job.procs, context_id=me.rank == 0, timeout=20).form()
+    await me.raw.group_destruct("acme.mixed", timeout=20)
     await me.fence(timeout=20)
     return results.context_id
 
@@ -54,9 +54,9 @@ async def again(me, rounds):
     """A name is free once its group is destructed, and each group has a number of its own."""
     found = []
     for _ in range(rounds):
-        results = await me.group_construct("acme.again", me.job.procs, context_id=True, timeout=20)
+        results = await me.group("acme.again", me.job.procs, context_id=True, timeout=20).form()
         found.append(results.context_id)
-        await me.group_destruct("acme.again", timeout=20)
+        await me.raw.group_destruct("acme.again", timeout=20)
     await me.fence(timeout=20)
     return found
 
@@ -102,7 +102,7 @@ async def late(me):
     error = None
     if me.rank == 0:
         try:
-            await me.group_construct("acme.late", me.job.procs, context_id=True, timeout=1)
+            await me.group("acme.late", me.job.procs, context_id=True, timeout=1).form()
         except PMIxError as caught:
             error = caught
     await me.fence(timeout=20)
@@ -113,17 +113,17 @@ async def late(me):
 
 async def lingering(me):
     """Rank 1 comes late to the destruct; who has not waited for it may destruct again."""
-    await me.group_construct("acme.lingering", me.job.procs, context_id=True, timeout=20)
+    await me.group("acme.lingering", me.job.procs, context_id=True, timeout=20).form()
     error = None
     if me.rank == 0:
         try:
-            await me.group_destruct("acme.lingering", timeout=1)
+            await me.raw.group_destruct("acme.lingering", timeout=1)
         except PMIxError as caught:
             error = caught
         await tell("gave up")
     else:
         await hear("gave up")
-    await me.group_destruct("acme.lingering", timeout=20)
+    await me.raw.group_destruct("acme.lingering", timeout=20)
     await me.fence(timeout=20)
     return error
 
@@ -148,28 +148,28 @@ async def refused(me):
     }
     for case, (name, procs) in bad.items():
         try:
-            await me.group_construct(name, procs)
+            await me.group(name, procs).form()
         except (TypeError, ValueError) as error:
             found[case] = type(error).__name__
     others = [proc for proc in me.job.procs if proc != me.proc]
-    await me.group_construct("acme.there", me.job.procs, context_id=True, timeout=20)
+    await me.group("acme.there", me.job.procs, context_id=True, timeout=20).form()
     for case, name, procs in (
         ("others", "acme.g", others),
         ("nspace", me.nspace, me.job.procs),
         ("twice", "acme.there", me.job.procs),
     ):
         try:
-            await me.group_construct(name, procs, timeout=5)
+            await me.group(name, procs, timeout=5).form()
         except PMIxError as error:
             found[case] = error.status.name
     try:
         await me.fence(Proc("acme.there", me.job.size), timeout=5)
     except PMIxError as error:
         found["rank"] = error.status.name
-    await me.group_destruct("acme.there", timeout=20)
+    await me.raw.group_destruct("acme.there", timeout=20)
     for case, name in (("destructed", "acme.there"), ("unknown", "acme.nobody")):
         try:
-            await me.group_destruct(name, timeout=5)
+            await me.raw.group_destruct(name, timeout=5)
         except PMIxError as error:
             found[case] = error.status.name
     await me.fence(timeout=20)
@@ -196,7 +196,7 @@ async def offered(me):
     """What a construct says where the server or its host has none."""
     error = None
     try:
-        await me.group_construct("acme.offered", me.job.procs, timeout=10)
+        await me.group("acme.offered", me.job.procs, timeout=10).form()
     except PMIxError as caught:
         error = caught
     await me.fence(timeout=20)
@@ -213,7 +213,7 @@ async def lost(me):
         os._exit(0)
     await tell("begun")
     try:
-        await me.group_construct("acme.lost", me.job.procs, context_id=True, timeout=20)
+        await me.group("acme.lost", me.job.procs, context_id=True, timeout=20).form()
     except PMIxError as error:
         return error
     return None
@@ -221,7 +221,7 @@ async def lost(me):
 
 async def lonely(me):
     try:
-        await me.group_construct("acme.lonely", me.proc, timeout=1)
+        await me.group("acme.lonely", me.proc, timeout=1).form()
     except PMIxError as error:
         return error
     return None

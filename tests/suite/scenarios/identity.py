@@ -104,7 +104,7 @@ async def used_after_close():
     me = Client()
     errors = {}
     async with me:
-        await me.finalize()
+        await me.close()
         errors["open after finalize"] = me.is_open
     await me.close()
     for name, call in {"finalize": me.finalize, "fence": me.fence, "commit": me.commit}.items():

@@ -55,7 +55,7 @@ async def types(me, rank, prefix):
     seen = {}
     for name in VALUES:
         try:
-            seen[name] = await me.get_value(f"{prefix}.{name}", me.job[rank])
+            seen[name] = await me.raw.get(me.job[rank], f"{prefix}.{name}")
         except PMIxError as error:
             seen[name] = error
     await me.fence(timeout=20)

@@ -125,7 +125,7 @@ async def every_kind(me, way="put"):
                 if told is not None:
                     seen[name] = equal(next((each.value for each in told.infos if each.key == key), None), name)
                 elif way == "put":
-                    seen[name] = await same(me.get_value(key, me.job[0], timeout=5), name)
+                    seen[name] = await same(me.raw.get(me.job[0], key, timeout=5), name)
                 else:
                     seen[name] = await same(me.lookup(key), name)
         await me.fence(timeout=30)

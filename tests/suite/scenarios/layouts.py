@@ -20,15 +20,15 @@ NAME = "acme.layout"
 async def _prepared(me: Client, operation: str) -> Callable[[], Awaitable[Any]]:
     """Return a call of an operation by all ranks, after what it needs was done."""
     if operation == "destruct":
-        await me.group_construct(NAME, me.job.procs, timeout=WAIT)
-        return lambda: me.group_destruct(NAME, timeout=WAIT)
+        await me.group(NAME, me.job.procs, timeout=WAIT).form()
+        return lambda: me.raw.group_destruct(NAME, timeout=WAIT)
     if operation == "construct":
-        return lambda: me.group_construct(NAME, me.job.procs, timeout=WAIT)
+        return lambda: me.group(NAME, me.job.procs, timeout=WAIT).form()
     if operation == "connect":
         return lambda: me.connect(me.job.procs, timeout=WAIT)
     if operation == "disconnect":
         await me.connect(me.job.procs, timeout=WAIT)
-        return lambda: me.disconnect(me.job.procs, timeout=WAIT)
+        return lambda: me.raw.disconnect(me.job.procs, timeout=WAIT)
     return lambda: me.fence(timeout=WAIT)
 
 

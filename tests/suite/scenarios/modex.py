@@ -25,7 +25,7 @@ async def every_type(me):
         await me.put(name, value)
     await me.fence(collect=True, timeout=20)
     peer = me.job[(me.rank + 1) % me.job.size]
-    seen = {name: await me.get_value(name, peer) for name in values}
+    seen = {name: await me.raw.get(peer, name) for name in values}
     await me.fence(timeout=20)
     return seen
 
@@ -53,7 +53,10 @@ async def refreshed_without_a_fence(me):
     await me.fence(timeout=20)
     await me.put("changing", "after")
     await me.fence(timeout=20)
-    after = await me.get("changing", peer, refresh=True), (await me.get_value("changing", peer, refresh=True)).data
+    after = (
+        await me.get("changing", peer, refresh=True),
+        (await me.raw.get(peer, "changing", {attrs.GET_REFRESH_CACHE: True})).data,
+    )
     own = await me.get("changing", refresh=True)
     await me.fence(timeout=20)
     return before, after, own

@@ -57,8 +57,8 @@ async def node_ids(me):
 
 
 async def resolved(me):
-    nodes = await me.resolve_nodes(me.nspace)
-    found = [[proc.rank for proc in await me.resolve_peers(node, me.nspace)] for node in sorted(nodes)]
+    nodes = await me.raw.resolve_nodes(me.nspace)
+    found = [[proc.rank for proc in sorted(await me.raw.resolve_peers(node, me.nspace))] for node in sorted(nodes)]
     return sorted(nodes), found
 
 
@@ -156,8 +156,8 @@ async def groups(me):
     found = []
     for name, procs in ("all", list(me.job)), ("firsts", [half(me, 0)[0], half(me, 1)[0]]), ("own", half(me, 0)):
         if me.proc in procs:
-            results = await me.group_construct(name, procs, context_id=True, timeout=20)
-            await me.group_destruct(name, timeout=20)
+            results = await me.group(name, procs, context_id=True, timeout=20).form()
+            await me.raw.group_destruct(name, timeout=20)
             found.append((name, [proc.rank for proc in results.members], results.context_id))
     await me.fence(timeout=20)
     return found
@@ -277,7 +277,7 @@ async def finalized_early(me):
         for rank in range((last + 2) // 2):
             await hear(f"fencing-{rank}")
         await sleep(0.2)
-        await me.finalize()
+        await me.close()
         await tell("finalized")
         for rank in range(last):
             await hear(f"told-{rank}", 20)
@@ -295,7 +295,7 @@ async def finalized_early(me):
 async def cut_off(me):
     """The last rank loses its connection while the others destruct a group with it; it ends only after that."""
     last = me.job.size - 1
-    await me.group_construct("cut", me.job.procs, notify_termination=True, timeout=20)
+    await me.group("cut", me.job.procs, notify_termination=True, timeout=20).form()
     if me.rank == last:
         for rank in range(last):
             await hear(f"destructs-{rank}")
@@ -305,7 +305,7 @@ async def cut_off(me):
         os.kill(os.getpid(), signal.SIGKILL)
     async with me.events(EventCode.GROUP_MEMBER_FAILED) as events:
         await tell(f"destructs-{me.rank}")
-        await me.group_destruct("cut", timeout=20)
+        await me.raw.group_destruct("cut", timeout=20)
         return (await events.get(timeout=10)).affected[0].rank
 
 

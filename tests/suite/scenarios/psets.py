@@ -40,7 +40,7 @@ async def known(me):
             isinstance(each, ProcSet) and {proc.nspace for proc in each} == {me.nspace} for each in sets.values()
         ),
         "names": names,
-        "value": (await me.get_value(attrs.PSET_NAMES, me.job[0])).data.items,
+        "value": tuple(await me.get(attrs.PSET_NAMES, me.job[0])),
         "of": [sets.of(proc) for proc in me.job.procs],
         "number": await me.query(attrs.QUERY_NUM_PSETS),
         "asked": (await me.query(attrs.QUERY_PSET_NAMES)).split(","),
@@ -109,7 +109,7 @@ async def later(me):
         await me.fence(timeout=20)
         refused = []
         if me.rank == 0:
-            await me.job_control(me.job.procs[1:], info={attrs.JOB_CTRL_DEFINE_PSET: "late"})
+            await me.control(me.job.procs[1:]).request(info={attrs.JOB_CTRL_DEFINE_PSET: "late"})
             for procs, name in ((me.job.procs, "late"), (me.job.procs, me.nspace), (nobody, "x"), (me.job[0], "a,b")):
                 info = {attrs.JOB_CTRL_DEFINE_PSET: name}
                 refused.append(await attempt(partial(me.job_control, procs, info=info)))
@@ -166,7 +166,7 @@ async def by_tool(me):
             found = [await changes.get(timeout=10) for _ in range(2)]
             names = await tool.get(attrs.PSET_NAMES, me.proc)
             sets = await psets(tool)
-            await me.job_control(me.job.procs[1:], info={attrs.JOB_CTRL_DEFINE_PSET: "late"})
+            await me.control(me.job.procs[1:]).request(info={attrs.JOB_CTRL_DEFINE_PSET: "late"})
             found.append(await changes.get(timeout=10))
         seen = ranks(sets), names, [(each.kind, each.name) for each in found]
     await me.fence(timeout=20)

@@ -27,7 +27,7 @@ async def every_type(me):
         await tell("published")
     else:
         await hear("published")
-    seen = {key: item.value for key, item in (await me.lookup_all(values)).items()}
+    seen = {key: item.value for key, item in (await me.lookup(values)).items()}
     await me.fence(timeout=20)
     return seen
 
@@ -53,7 +53,7 @@ async def awaited_some(me):
     result = None
     if me.rank == 0:
         await tell("asking")
-        result, _ = await attempt(lambda: me.lookup_all(["one", "gone", "two"], wait=True, count=2))
+        result, _ = await attempt(lambda: me.lookup(["one", "gone", "two"], wait=True, count=2))
         result = {key: item.value for key, item in result.items()}
     else:
         await hear("asking")
@@ -68,7 +68,7 @@ async def missing(me):
     found = {
         "plain": await attempt(lambda: me.lookup("no.such.key")),
         "default": await attempt(lambda: me.lookup("no.such.key", default="fallback")),
-        "several": await attempt(lambda: me.lookup_all(["no.such.key", "nor.this"])),
+        "several": await attempt(lambda: me.lookup(["no.such.key", "nor.this"])),
         "in time": await attempt(lambda: me.lookup("no.such.key", wait=1)),
     }
     await me.fence(timeout=20)
@@ -79,7 +79,7 @@ async def partial(me, wait):
     if me.rank == 0:
         await me.publish({"here": 1, "here.too": 2})
     await me.fence(timeout=20)
-    found = await me.lookup_all(["here", "gone", "here.too"], wait=wait)
+    found = await me.lookup(["here", "gone", "here.too"], wait=wait)
     await me.fence(timeout=20)
     return {key: item.value for key, item in found.items()}, found.missing
 
@@ -143,8 +143,8 @@ async def refused(me):
         "unsupported value": lambda: me.publish({"x": object()}),
         "no range": lambda: me.publish({"x": 1}, range=99),
         "no persistence": lambda: me.publish({"x": 1}, persist=77),
-        "string for keys": lambda: me.lookup_all("abc"),
-        "no keys": lambda: me.lookup_all([]),
+        "string for keys": lambda: me.lookup("abc"),
+        "no keys": lambda: me.lookup([]),
         "empty lookup": lambda: me.lookup(""),
         "None": lambda: me.lookup(None),
         "negative wait": lambda: me.lookup("x", wait=-1),

@@ -92,10 +92,10 @@ async def refused(me):
         "unpublish": lambda: me.unpublish("acme.p"),
         "spawn": lambda: me.spawn(["true"]),
         "connect": lambda: me.connect(everybody, timeout=20),
-        "signal": lambda: me.signal(everybody, 10),
+        "signal": lambda: me.control(everybody).signal(10),
         "log": lambda: me.log("words", to="stderr"),
-        "get_credential": lambda: me.get_credential(),
-        "heartbeat": lambda: me.heartbeat(),
+        "get_credential": lambda: me.credentials.get(),
+        "heartbeat": lambda: me.monitors.send_heartbeat(),
         "output": output,
         "group": grouped,
         "request": lambda: request(me, "acme.g", timeout=20),
@@ -126,9 +126,10 @@ async def refused(me):
 
 async def answered(me):
     """Ask what can be answered, where everybody is, and raise an event for this process alone."""
-    found = await me.query_all([attrs.JOB_SIZE, attrs.QUERY_NAMESPACES, "acme.what"])
+    found = await me.query([attrs.JOB_SIZE, attrs.QUERY_NAMESPACES, "acme.what"])
     nodes = [
-        [proc.rank for proc in await me.resolve_peers(node, me.nspace)] for node in sorted(await me.resolve_nodes())
+        [proc.rank for proc in sorted(await me.raw.resolve_peers(node, me.nspace))]
+        for node in sorted(await me.raw.resolve_nodes())
     ]
     async with me.events(ALERT) as events:
         await me.notify(ALERT, range=Range.PROC_LOCAL)

@@ -8,4 +8,4 @@ with Client() as me:
     procs = me.job.procs
     session.run(1 - me.rank)
     assert both.procs == procs
-    me.disconnect(both, timeout=60)
+    both.disconnect(timeout=60)

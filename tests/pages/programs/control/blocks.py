@@ -11,6 +11,6 @@ with Client() as me:
         Path("out.log").touch()
         session.run(0)
         other = me
-        data = me.get_credential().data
+        data = me.credentials.get().data
         session.run(1)
     me.fence()
