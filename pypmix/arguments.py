@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from pypmix.job import Job
     from pypmix.standard.attr import Attr
+    from pypmix.standard.enums import AllocDirective, IOFChannel, Persist, Range, Scope
     from pypmix.standard.values import Infos as Infos
 
     Procs = Proc | Job | int | Iterable[Proc | int] | None
@@ -29,6 +30,54 @@ class Missing:
 
 
 MISSING = Missing()
+
+
+class _Member(int):
+    """A member of an enum as the default of an argument: a rank need not import `enum` for it."""
+
+    def __new__(cls, number: int, name: str) -> _Member:
+        made = int.__new__(cls, number)
+        made.name = name
+        return made
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+if TYPE_CHECKING:
+    GLOBAL = Scope.GLOBAL
+    SESSION = Range.SESSION
+    APP = Persist.APP
+    NEW = AllocDirective.NEW
+    OUTPUT = IOFChannel.STDOUT | IOFChannel.STDERR
+else:
+    GLOBAL = _Member(3, "Scope.GLOBAL")
+    SESSION = _Member(4, "Range.SESSION")
+    APP = _Member(3, "Persist.APP")
+    NEW = _Member(1, "AllocDirective.NEW")
+    OUTPUT = _Member(6, "IOFChannel.STDOUT | IOFChannel.STDERR")
+
+
+def number_of(member: object, enum: str, example: str) -> int:
+    """Return a member of an enum as a plain int, as which it may be given as well.
+
+    Args:
+        member: The argument.
+        enum: The name of the enum.
+        example: A member of it, for the error.
+
+    Raises:
+        TypeError: It is not an int, or a member of another enum.
+    """
+    kind = member.__class__
+    if kind is int or kind is _Member or kind.__name__ == enum:
+        return int(member)  # type: ignore[call-overload, no-any-return]
+    if not isinstance(member, int) or kind is bool or hasattr(kind, "__members__"):
+        article = "an" if enum[0] in "AEIO" else "a"
+        raise TypeError(f"{article} {enum} is expected, such as {enum}.{example}, not {member!r:.100}")
+    return int(member)
 
 
 def seconds(timeout: float) -> Info:
@@ -177,6 +226,4 @@ def target(proc: Target, own: Proc) -> Proc:
 
 def scope_number(scope: object) -> int:
     """Return a scope as a plain int."""
-    if not isinstance(scope, int) or isinstance(scope, bool):
-        raise TypeError(f"a scope is a member of Scope, such as Scope.LOCAL, not {scope!r:.100}")
-    return int(scope)
+    return number_of(scope, "Scope", "LOCAL")

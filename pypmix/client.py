@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from pypmix.arguments import MISSING, flag, proc_tuple, scope_number, seconds, target, timed, together, waited
+from pypmix.arguments import GLOBAL, MISSING, flag, proc_tuple, scope_number, seconds, target, timed, together, waited
 from pypmix.clientbase import ClientBase, Forked
 from pypmix.lazy import TOPICS, late
 from pypmix.standard import codes, keys, statuses
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pypmix.operations.spawning import Spawning
     from pypmix.psets import ProcSets
     from pypmix.standard.attr import Attr
+    from pypmix.standard.enums import Scope
     from pypmix.standard.ops import Op
 
     D = TypeVar("D")
@@ -50,7 +51,7 @@ CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
 """The keys whose values change by themselves, process sets' and groups' names: they are asked for anew each time."""
 
 
-def _get_infos(wait: float | bool | None, optional: bool, scope: int | None) -> tuple[Info, ...]:
+def _get_infos(wait: float | bool | None, optional: bool, scope: Scope | None) -> tuple[Info, ...]:
     found: tuple[Info, ...] = ()
     if wait is False or wait == 0 and wait is not None:
         found += (flag(keys.IMMEDIATE),)
@@ -154,7 +155,7 @@ class Client(ClientBase, Operations):
         except PMIxError:
             pass  # the exception that is on its way tells more
 
-    def put(self, key: Key, value: object, scope: int = SCOPE_GLOBAL) -> None:
+    def put(self, key: Key, value: object, scope: Scope = GLOBAL) -> None:
         """`PMIx_Put`: make a value available to other procs, from the next `commit` (or `fence`) on.
 
         A key that is put again replaces its value at the server at the next commit: a rank that asks then gets the new
@@ -177,8 +178,8 @@ class Client(ClientBase, Operations):
         """
         typed = None if key.__class__ is str or not isinstance(key, TypedKey) else key
         name: Any = key if typed is None else typed.key
-        number = scope
-        if number is not SCOPE_GLOBAL:
+        number = SCOPE_GLOBAL
+        if scope is not GLOBAL:
             number = scope_number(scope)
             check_scope(number)
         if number in DELETES:
@@ -249,7 +250,7 @@ class Client(ClientBase, Operations):
         wait: float | bool | None = None,
         optional: bool = False,
         refresh: bool = False,
-        scope: int | None = None,
+        scope: Scope | None = None,
         info: Infos = None,
     ) -> Value:
         return self._asked(key, proc, waited(wait, timeout), optional, refresh, scope, info)
@@ -261,7 +262,7 @@ class Client(ClientBase, Operations):
         wait: float | bool | None,
         optional: bool,
         refresh: bool,
-        scope: int | None,
+        scope: Scope | None,
         info: Infos,
     ) -> Value:
         session = self._session
@@ -317,7 +318,7 @@ class Client(ClientBase, Operations):
             wait: float | bool | None = None,
             optional: bool = False,
             refresh: bool = False,
-            scope: int | None = None,
+            scope: Scope | None = None,
             info: Infos = None,
         ) -> T: ...
 
@@ -332,7 +333,7 @@ class Client(ClientBase, Operations):
             wait: float | bool | None = None,
             optional: bool = False,
             refresh: bool = False,
-            scope: int | None = None,
+            scope: Scope | None = None,
             info: Infos = None,
         ) -> T | D: ...
 
@@ -347,7 +348,7 @@ class Client(ClientBase, Operations):
             wait: float | bool | None = None,
             optional: bool = False,
             refresh: bool = False,
-            scope: int | None = None,
+            scope: Scope | None = None,
             info: Infos = None,
         ) -> Any: ...
 
@@ -361,7 +362,7 @@ class Client(ClientBase, Operations):
         wait: float | bool | None = None,
         optional: bool = False,
         refresh: bool = False,
-        scope: int | None = None,
+        scope: Scope | None = None,
         info: Infos = None,
     ) -> Any:
         """`PMIx_Get`: the value that a proc put under a key, or what the job info says under a reserved one.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pypmix.job import Job, Port
+    from pypmix.standard.enums import EventCode
     from pypmix.standard.ops import Connected
 
 
@@ -25,16 +26,16 @@ class ConnectEvent:
     `TERMINATED` for other ends, too; such an event has no `ConnectEvent.NSPACE`.
     """
 
-    HAS_CONNECTED = statuses.PROC_HAS_CONNECTED
+    HAS_CONNECTED: EventCode = statuses.PROC_HAS_CONNECTED  # type: ignore[assignment]
     """The affected proc has called a connect of the caller's that has `notify_each`."""
 
-    HAS_DISCONNECTED = statuses.PROC_HAS_DISCONNECTED
+    HAS_DISCONNECTED: EventCode = statuses.PROC_HAS_DISCONNECTED  # type: ignore[assignment]
     """The affected proc has called a disconnect that has `notify_each`, or of a connection that has it."""
 
-    REQUESTED = statuses.CONNECT_REQUESTED
+    REQUESTED: EventCode = statuses.CONNECT_REQUESTED  # type: ignore[assignment]
     """The source has called a connect with `notify_request`, and the caller is one of its procs."""
 
-    TERMINATED = statuses.ERR_PROC_TERM_WO_SYNC
+    TERMINATED: EventCode = statuses.ERR_PROC_TERM_WO_SYNC  # type: ignore[assignment]
     """`PMIX_ERR_PROC_TERM_WO_SYNC`: the affected proc has ended without disconnecting from the caller's connection."""
 
     NSPACE = CONNECT_NAME

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.arguments import number_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.enums import EventCode, Range
 from pypmix.standard.errors import PMIxError
@@ -128,9 +129,7 @@ class Event:
 
 def event_code(code: object) -> int:
     """Return an event code as a plain int."""
-    if not isinstance(code, int) or isinstance(code, bool):
-        raise TypeError(f"an event code is a member of EventCode, such as EventCode.PROC_TERMINATED, not {code!r:.100}")
-    return int(code)
+    return number_of(code, "EventCode", "PROC_TERMINATED")
 
 
 def event_of(delivery: Delivery) -> Event:

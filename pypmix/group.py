@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pypmix.arguments import Procs
     from pypmix.engine.base import ClientSession
     from pypmix.job import Port
+    from pypmix.standard.enums import EventCode
     from pypmix.standard.ops import GroupChange, GroupResults, GroupState
 
 
@@ -35,16 +36,16 @@ class GroupEvent:
     They go wherever an `EventCode` goes: `me.on(GroupEvent.JOIN_REQUEST)`, `me.events(GroupEvent.HAS_JOINED)`.
     """
 
-    JOIN_REQUEST = statuses.JOIN_REQUEST
+    JOIN_REQUEST: EventCode = statuses.JOIN_REQUEST  # type: ignore[assignment]
     """The source asks to join a group of the caller's by `recipes.admission.request`; `Event.refuse` keeps it out."""
 
-    REQUESTED = statuses.REQUESTED
+    REQUESTED: EventCode = statuses.REQUESTED  # type: ignore[assignment]
     """The source begins a construct that the caller is to take part in, and has told so by `recipes.draft.announce`."""
 
-    LEAVE_REQUEST = statuses.LEAVE_REQUEST
+    LEAVE_REQUEST: EventCode = statuses.LEAVE_REQUEST  # type: ignore[assignment]
     """The source wants to leave by `recipes.draft.Consent`, and waits until all have confirmed it."""
 
-    HAS_JOINED = statuses.HAS_JOINED
+    HAS_JOINED: EventCode = statuses.HAS_JOINED  # type: ignore[assignment]
     """The source takes part in a construct that is under way, and has told so by `recipes.draft.announce`."""
 
 

@@ -99,6 +99,7 @@ ARGUMENTS = (
     RenamedArgument("Control.allocate", "id", "allocation_id"),
     RenamedArgument("Monitors.watch_heartbeat Monitors.watch_file Monitors.cancel", "id", "name"),
     RenamedArgument("Credentials.get", "type", "kinds"),
+    RenamedArgument("Events.notify Publishing.publish Publishing.lookup Publishing.unpublish", "range", "data_range"),
 )
 
 TABLE = {(row.owner, row.old): row for row in CLIENT}

@@ -13,7 +13,7 @@ with Client() as me, me.events(LOAD) as events:
 
     if me.rank == 0:
         here = me.job.size == 1 or len(me.node.local_procs) == me.job.size  # some servers know of their own node only
-        me.notify(LOAD, range=Range.LOCAL if here else Range.NAMESPACE, info={"acme.load": 0.75})
+        me.notify(LOAD, data_range=Range.LOCAL if here else Range.NAMESPACE, info={"acme.load": 0.75})
 
     event = events.get(timeout=20)
     print(f"rank {me.rank}: {event.code.name} from rank {event.source.rank}, load {event.info['acme.load']}")

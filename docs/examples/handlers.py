@@ -20,5 +20,5 @@ with Client() as me:
         seen.set()
         return event.done()  # no other handler needs to be called
 
-    me.notify(ALERT, range=Range.PROC_LOCAL)
+    me.notify(ALERT, data_range=Range.PROC_LOCAL)
     seen.wait(10)

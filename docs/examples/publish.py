@@ -7,7 +7,7 @@ with Client() as me:
         print("no server that keeps what is published")
         raise SystemExit
     if me.rank == 0:
-        me.publish({"acme.port": "tcp://10.0.0.1:7777"}, range=Range.SESSION, persist=Persist.APP)
+        me.publish({"acme.port": "tcp://10.0.0.1:7777"}, data_range=Range.SESSION, persist=Persist.APP)
 
     print("port:", me.lookup("acme.port", timeout=20))  # waits until somebody has published it
 

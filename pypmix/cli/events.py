@@ -34,7 +34,7 @@ def events(reach: Reach, patterns: list[str], count: int | None, timeout: float 
 
 
 def _print(
-    reach: Reach, tool: Tool, wanted: tuple[int, ...], count: int | None, timeout: float | None, json: bool
+    reach: Reach, tool: Tool, wanted: tuple[EventCode, ...], count: int | None, timeout: float | None, json: bool
 ) -> None:
     deadline = None if timeout is None else time.monotonic() + timeout
     seen = dropped = 0
@@ -55,15 +55,15 @@ def _print(
                 dropped = stream.dropped
 
 
-def codes(patterns: list[str]) -> tuple[int, ...]:
+def codes(patterns: list[str]) -> tuple[EventCode, ...]:
     """Return the events that patterns name: names with wildcards such as `GROUP_*`, or numbers."""
-    found: dict[int, None] = {}
+    found: dict[EventCode, None] = {}
     for pattern in patterns:
         if decimal(pattern.removeprefix("-"), 1 << 31) is not None:
-            found[int(pattern)] = None
+            found[EventCode(int(pattern))] = None
             continue
         name = pattern.upper().removeprefix("PMIX_")
-        named = [int(code) for code in EventCode if fnmatch.fnmatchcase(code.name, name)]
+        named = [code for code in EventCode if fnmatch.fnmatchcase(code.name, name)]
         if not named:
             raise UsageError(f"no event is called {pattern}")
         found.update(dict.fromkeys(named))

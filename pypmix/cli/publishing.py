@@ -55,7 +55,7 @@ def publish(reach: Reach, items: list[str], range: str, persist: str, timeout: f
     with arguments():
         Publish(infos(values), RANGES[range], PERSISTENCES[persist], timed((), timeout))
     with reach.failures(), _publishing(reach) as tool:
-        tool.publish(values, range=RANGES[range], persist=PERSISTENCES[persist], timeout=timeout)
+        tool.publish(values, data_range=RANGES[range], persist=PERSISTENCES[persist], timeout=timeout)
 
 
 def unpublish(reach: Reach, keys: list[str]) -> None:

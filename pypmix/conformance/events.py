@@ -48,7 +48,7 @@ async def order(me: Client) -> Any:
         await me.fence(timeout=WAIT)
         if me.rank == 0:
             for number in range(20):
-                await me.notify(LOAD if number % 2 else OTHER, range=Range.LOCAL, info={"acme.n": uint32(number)})
+                await me.notify(LOAD if number % 2 else OTHER, data_range=Range.LOCAL, info={"acme.n": uint32(number)})
         await me.fence(timeout=WAIT)
         seen = [[event.code.name, event.info["acme.n"]] for event in await remaining_events(events)]
         return [await _is_near(me), seen]
@@ -76,9 +76,9 @@ async def by_default(me: Client) -> Any:
     async with me.events() as rest, me.events(LOAD) as loads:
         await me.fence(timeout=WAIT)
         if me.rank == 0:
-            await me.notify(OTHER, range=Range.LOCAL, non_default=True, info={"acme.n": uint32(1)})
-            await me.notify(OTHER, range=Range.LOCAL, info={"acme.n": uint32(2)})
-            await me.notify(LOAD, range=Range.LOCAL, info={"acme.n": uint32(3)})
+            await me.notify(OTHER, data_range=Range.LOCAL, non_default=True, info={"acme.n": uint32(1)})
+            await me.notify(OTHER, data_range=Range.LOCAL, info={"acme.n": uint32(2)})
+            await me.notify(LOAD, data_range=Range.LOCAL, info={"acme.n": uint32(3)})
         await me.fence(timeout=WAIT)
         named = [event.info["acme.n"] for event in await remaining_events(loads)]
         others = [event.info["acme.n"] for event in await remaining_events(rest) if event.code in (LOAD, OTHER)]
@@ -93,8 +93,8 @@ def _(results: list[Any]) -> list[Any]:
 @promised("a kept event comes once", REGISTER, "an event that was raised before a handler was registered comes once")
 async def kept(me: Client) -> Any:
     if me.rank == 0:
-        await me.notify(LOAD, range=Range.LOCAL, cache=False, info={"acme.n": uint32(1)})
-        await me.notify(LOAD, range=Range.LOCAL, info={"acme.n": uint32(2)})
+        await me.notify(LOAD, data_range=Range.LOCAL, cache=False, info={"acme.n": uint32(1)})
+        await me.notify(LOAD, data_range=Range.LOCAL, info={"acme.n": uint32(2)})
     await me.fence(timeout=WAIT)
     seen = None
     near = await _is_near(me)

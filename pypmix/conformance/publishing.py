@@ -140,7 +140,7 @@ async def twice(me: Client) -> Any:
     if me.rank == 0:
         await me.publish({"acme.key": "first"})
         again = await outcome(lambda: me.publish({"acme.other": 0, "acme.key": "again"}))
-        await me.publish({"acme.key": "own"}, range=Range.PROC_LOCAL)
+        await me.publish({"acme.key": "own"}, data_range=Range.PROC_LOCAL)
         seen = [again, await me.lookup("acme.other", default="not published")]
     await me.fence(timeout=WAIT)
     value = await me.lookup("acme.key")
@@ -163,7 +163,7 @@ async def ranges(me: Client) -> Any:
     kinds = (Range.NAMESPACE, Range.SESSION, Range.GLOBAL, Range.LOCAL, Range.PROC_LOCAL)
     if me.rank == 0:
         for kind in kinds:
-            await me.publish({f"acme.{kind.name}": kind.name}, range=kind)
+            await me.publish({f"acme.{kind.name}": kind.name}, data_range=kind)
     await me.fence(timeout=WAIT)
     seen = [await me.lookup(f"acme.{kind.name}", default=None) for kind in kinds]
     await me.fence(timeout=WAIT)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pypmix.arguments import Infos, Key, Procs, Target
     from pypmix.engine.base import ClientSession
     from pypmix.job import Job
+    from pypmix.standard.enums import EventCode, Range, Scope
     from pypmix.standard.features import Feature
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Proc
@@ -46,7 +47,7 @@ class Asks:
         def _attend(self) -> None:
             """From now on take in what arrives also while nothing is waited for."""
 
-        def put(self, key: Key, value: object, scope: int = ...) -> None: ...
+        def put(self, key: Key, value: object, scope: Scope = ...) -> None: ...
 
         def commit(self) -> None: ...
 
@@ -70,15 +71,15 @@ class Asks:
             wait: float | bool | None = None,
             optional: bool = False,
             refresh: bool = False,
-            scope: int | None = None,
+            scope: Scope | None = None,
             info: Infos = None,
         ) -> Any: ...
 
         def notify(
             self,
-            code: int,
+            code: EventCode,
             *,
-            range: int | None = None,
+            data_range: Range | None = None,
             targets: Procs = None,
             affected: Procs = None,
             non_default: bool = False,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from pypmix.arguments import Infos, Key, Procs
+    from pypmix.standard.enums import EventCode, Scope
     from pypmix.waits import Port
 
 
@@ -116,7 +117,7 @@ class Connection(ConnectionView, Exchanging):
         wait: float | bool | None = None,
         optional: bool = False,
         refresh: bool = False,
-        scope: int | None = None,
+        scope: Scope | None = None,
         info: Infos = None,
     ) -> Any:
         """`PMIx_Get`: the value that a participant put under a key; see `get` of a client.
@@ -150,7 +151,13 @@ class Connection(ConnectionView, Exchanging):
         )
 
     def notify(
-        self, code: int, *, affected: Procs = None, non_default: bool = False, cache: bool = True, info: Infos = None
+        self,
+        code: EventCode,
+        *,
+        affected: Procs = None,
+        non_default: bool = False,
+        cache: bool = True,
+        info: Infos = None,
     ) -> None:
         """`PMIx_Notify_event`: raise an event for all participants, the caller among them; see `notify` of a client."""
         targets = self._whole("notify")

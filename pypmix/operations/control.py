@@ -7,7 +7,8 @@ import os
 from itertools import count
 
 from pypmix.answers import Answers, Credential
-from pypmix.arguments import proc_tuple, timed
+from pypmix.arguments import NEW, number_of, proc_tuple, timed
+from pypmix.events import event_code
 from pypmix.operations.base import Asks
 from pypmix.renames import renamed
 from pypmix.standard import attrs, codes, keys, ops, statuses
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.arguments import Infos, Procs
+    from pypmix.standard.enums import AllocDirective, EventCode
     from pypmix.standard.types import Proc
     from pypmix.waits import Port
 
@@ -219,7 +221,7 @@ class Monitors:
     def __init__(self, port: Port) -> None:
         self._port = port
 
-    def watch(self, monitor: Info, error: int, *, info: Infos = None) -> Answers:
+    def watch(self, monitor: Info, error: EventCode, *, info: Infos = None) -> Answers:
         """`PMIx_Process_monitor`: have the server watch something.
 
         Args:
@@ -237,11 +239,17 @@ class Monitors:
 
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
-        return Answers(self._port.run(ops.ProcessMonitor(monitor, int(error), infos(info))))
+        return Answers(self._port.run(ops.ProcessMonitor(monitor, event_code(error), infos(info))))
 
     @renamed
     def watch_heartbeat(
-        self, seconds: int, *, drops: int = 0, error: int | None = None, name: str | None = None, info: Infos = None
+        self,
+        seconds: int,
+        *,
+        drops: int = 0,
+        error: EventCode | None = None,
+        name: str | None = None,
+        info: Infos = None,
     ) -> str:
         """`PMIx_Process_monitor` with `PMIX_MONITOR_HEARTBEAT`: raise an event when the caller's heart stops.
 
@@ -268,7 +276,7 @@ class Monitors:
             attrs.MONITOR_HEARTBEAT_TIME(_period(seconds)),
             attrs.MONITOR_HEARTBEAT_DROPS(drops),
         )
-        code = statuses.MONITOR_HEARTBEAT_ALERT if error is None else int(error)
+        code = statuses.MONITOR_HEARTBEAT_ALERT if error is None else event_code(error)
         self._port.run(ops.ProcessMonitor(attrs.MONITOR_HEARTBEAT(True), code, terms + infos(info)))
         return chosen
 
@@ -282,7 +290,7 @@ class Monitors:
         access: bool = False,
         modify: bool = False,
         drops: int = 0,
-        error: int | None = None,
+        error: EventCode | None = None,
         name: str | None = None,
         info: Infos = None,
     ) -> str:
@@ -320,7 +328,7 @@ class Monitors:
             attrs.MONITOR_FILE_CHECK_TIME(_period(seconds)),
             attrs.MONITOR_FILE_DROPS(drops),
         )
-        code = statuses.MONITOR_FILE_ALERT if error is None else int(error)
+        code = statuses.MONITOR_FILE_ALERT if error is None else event_code(error)
         self._port.run(ops.ProcessMonitor(attrs.MONITOR_FILE(os.fspath(path)), code, terms + infos(info)))
         return chosen
 
@@ -470,7 +478,7 @@ class Control(Asks):
     @renamed
     def allocate(
         self,
-        directive: int = 1,
+        directive: AllocDirective = NEW,
         *,
         nodes: int | None = None,
         cpus: int | None = None,
@@ -506,6 +514,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Allocation Requests".
         """
+        number = number_of(directive, "AllocDirective", "EXTEND")
         terms = _given(
             allocation_id=(attrs.ALLOC_ID, allocation_id),
             request_id=(attrs.ALLOC_REQ_ID, request_id),
@@ -515,7 +524,7 @@ class Control(Asks):
             time=(attrs.ALLOC_TIME, time),
             queue=(attrs.ALLOC_QUEUE, queue),
         )
-        return Answers(self._run(ops.AllocationRequest(int(directive), terms + timed(infos(info), timeout))))
+        return Answers(self._run(ops.AllocationRequest(number, terms + timed(infos(info), timeout))))
 
     @property
     def monitors(self) -> Monitors:

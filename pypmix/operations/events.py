@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pypmix.arguments import flag, proc_info
+from pypmix.arguments import flag, number_of, proc_info
 from pypmix.events import Event, event_code, event_of
 from pypmix.handlers import Handler
 from pypmix.operations.base import Asks
 from pypmix.operations.streams import Stream
+from pypmix.renames import renamed
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.enums import EventCode, Range
 from pypmix.standard.ops import DeregisterEventHandler, NotifyEvent, RegisterEventHandler
@@ -115,7 +116,7 @@ class Events(Asks):
 
     def events(
         self,
-        *codes: int,
+        *codes: EventCode,
         buffer: int = 1024,
         affected: Procs = None,
         name: str | None = None,
@@ -143,7 +144,7 @@ class Events(Asks):
 
     def on(
         self,
-        *codes: int,
+        *codes: EventCode,
         order: str | None = None,
         before: str | None = None,
         after: str | None = None,
@@ -196,11 +197,12 @@ class Events(Asks):
 
         return register
 
+    @renamed
     def notify(
         self,
-        code: int,
+        code: EventCode,
         *,
-        range: int | None = None,
+        data_range: Range | None = None,
         targets: Procs = None,
         affected: Procs = None,
         non_default: bool = False,
@@ -211,7 +213,7 @@ class Events(Asks):
 
         Args:
             code: An `EventCode`; `EventCode.custom(-4242)` is one of the application's own.
-            range: The procs that get it: `Range.SESSION` by default, `NAMESPACE`, `LOCAL` (this node), `GLOBAL`,
+            data_range: The procs that get it: `Range.SESSION` by default, `NAMESPACE`, `LOCAL` (this node), `GLOBAL`,
                 `RM` (the resource manager alone), `PROC_LOCAL` (this process alone).
             targets: The procs that get it, instead of a range (`Range.CUSTOM`).
             affected: The procs that it is about.
@@ -226,15 +228,19 @@ class Events(Asks):
         """
         number, others = event_code(code), infos(info)
         if targets is not None:
-            if range not in (None, Range.CUSTOM):
-                raise ValueError(f"targets are a range of their own, so they cannot go with range {range!r}")
-            range = Range.CUSTOM
+            if data_range not in (None, Range.CUSTOM):
+                raise ValueError(f"targets are a range of their own, so they cannot go with range {data_range!r}")
+            data_range = Range.CUSTOM
             others += (proc_info(keys.EVENT_CUSTOM_RANGE, self._procs(targets)),)
-        elif range == Range.CUSTOM and not any(item.key == keys.EVENT_CUSTOM_RANGE for item in others):
+        elif data_range == Range.CUSTOM and not any(item.key == keys.EVENT_CUSTOM_RANGE for item in others):
             raise ValueError("Range.CUSTOM needs targets")
         others += _affected(self._procs(affected))
         if non_default:
             others += (flag(keys.EVENT_NON_DEFAULT),)
         if not cache:
             others += (flag(keys.EVENT_DO_NOT_CACHE),)
-        self._run(NotifyEvent(number, int(Range.SESSION if range is None else range), others))
+        self._run(
+            NotifyEvent(
+                number, number_of(Range.SESSION if data_range is None else data_range, "Range", "SESSION"), others
+            )
+        )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pypmix import answers
+from pypmix.arguments import number_of
 from pypmix.operations.base import Asks
 from pypmix.standard import attrs
 from pypmix.standard.ops import ComputeDistances, FabricRegister, FabricUpdate
@@ -13,6 +14,7 @@ from pypmix.standard.values import infos
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.arguments import Infos
+    from pypmix.standard.enums import DeviceType
     from pypmix.standard.types import DeviceDistance
     from pypmix.waits import Port
 
@@ -65,7 +67,7 @@ class Fabrics:
         cpuset: Cpuset | str | None = None,
         *,
         topology: Topology | None = None,
-        devices: int | None = None,
+        devices: DeviceType | None = None,
         info: Infos = None,
     ) -> tuple[DeviceDistance, ...]:
         """`PMIx_Compute_distances`: how far the devices of a node are from some of its cores.
@@ -89,7 +91,7 @@ class Fabrics:
         cores = _own_binding() if cpuset is None else cpuset
         directives = infos(info)
         if devices is not None:
-            directives += (attrs.DEVICE_TYPE(int(devices)),)
+            directives += (attrs.DEVICE_TYPE(number_of(devices, "DeviceType", "GPU")),)
         whole = Topology(None) if topology is None else topology
         return self._port.run(ComputeDistances(whole, Cpuset(cores) if isinstance(cores, str) else cores, directives))
 

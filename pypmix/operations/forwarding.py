@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pypmix.arguments import flag, proc_tuple
+from pypmix.arguments import OUTPUT, flag, number_of, proc_tuple
 from pypmix.job import Job, read
 from pypmix.operations.base import Asks
 from pypmix.operations.spawning import SpawnedJob
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pypmix.arguments import Infos, Procs
     from pypmix.engine.base import ClientSession
     from pypmix.mailbox import Mailbox
+    from pypmix.standard.enums import IOFChannel
     from pypmix.standard.types import Info
     from pypmix.waits import Port
 
@@ -41,17 +42,17 @@ class OutputStream(Stream[Output]):
 
     _name = "output"
 
-    def __init__(self, port: Port, procs: Procs, channels: int, buffer: int, info: Infos) -> None:
+    def __init__(self, port: Port, procs: Procs, channels: IOFChannel, buffer: int, info: Infos) -> None:
         super().__init__(port, buffer)
         # A whole job is its wildcard.
         self._procs = (Proc(procs.nspace, RANK_WILDCARD),) if isinstance(procs, Job) else _named(procs)
         self._job = procs if isinstance(procs, SpawnedJob) else None
-        self._channels = channels
+        self._channels = number_of(channels, "IOFChannel", "STDOUT")
         self._info = infos(info)
         self._id = -1
         self._open: set[tuple[Proc, int]] = set()
         # Refuses invalid arguments here, and not when the stream is opened.
-        self._op = IOFPull(self._procs, int(channels), self._info, self._put, self._stopped)
+        self._op = IOFPull(self._procs, self._channels, self._info, self._put, self._stopped)
 
     @property
     def id(self) -> int:
@@ -221,7 +222,7 @@ class Forwarding(Asks):
     def output(
         self,
         procs: Procs,
-        channels: int = STDOUT | STDERR,
+        channels: IOFChannel = OUTPUT,
         *,
         buffer: int = 1024,
         info: Infos = None,

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pypmix.arguments import Infos, Key, Procs, Target
     from pypmix.mailbox import Mailbox
     from pypmix.standard import ops
+    from pypmix.standard.enums import EventCode, Scope
     from pypmix.standard.ops import GroupResults
     from pypmix.waits import Port
 
@@ -291,7 +292,7 @@ class Group(GroupView, Exchanging):
         wait: float | bool | None = None,
         optional: bool = False,
         refresh: bool = False,
-        scope: int | None = None,
+        scope: Scope | None = None,
         info: Infos = None,
     ) -> Any:
         """`PMIx_Get`: the value that a member put under a key; see `get` of a client.
@@ -326,7 +327,7 @@ class Group(GroupView, Exchanging):
 
     def notify(
         self,
-        code: int,
+        code: EventCode,
         *,
         affected: Procs = None,
         non_default: bool = False,

@@ -46,13 +46,13 @@ if TYPE_CHECKING:
         @property
         def proc(self) -> Proc: ...
 
-        def publish(self, values: Mapping[str, object], *, range: int, persist: int) -> None: ...
+        def publish(self, values: Mapping[str, object], *, data_range: Range, persist: Persist) -> None: ...
 
         @overload
-        def lookup(self, key: str, *, wait: float, range: int) -> object: ...
+        def lookup(self, key: str, *, wait: float, data_range: Range) -> object: ...
 
         @overload
-        def lookup(self, key: Iterable[str], *, range: int) -> PublishedData: ...
+        def lookup(self, key: Iterable[str], *, data_range: Range) -> PublishedData: ...
 
 
 SLICE = 1.0
@@ -91,7 +91,7 @@ class KeyValues:
         name: str,
         members: Sequence[Proc],
         *,
-        range: int = Range.NAMESPACE,
+        range: Range = Range.NAMESPACE,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
@@ -263,7 +263,7 @@ class KeyValues:
             if listed:
                 values[self._published(own, count)] = listed.encode()
             try:
-                self._client.publish(values, range=self._range, persist=Persist.APP)
+                self._client.publish(values, data_range=self._range, persist=Persist.APP)
             except PMIxError as error:
                 if error.code != statuses.ERR_DUPLICATE_KEY:
                     raise
@@ -288,7 +288,7 @@ class KeyValues:
                 for chain, window in windows.items()
                 for number in range_of(starts[chain], window)
             }
-            found = self._client.lookup(names, range=self._range)
+            found = self._client.lookup(names, data_range=self._range)
             for chain, window in list(windows.items()):
                 changes = []
                 for number in range_of(starts[chain], window):
@@ -327,7 +327,7 @@ class KeyValues:
             return
         try:
             following = self._published(chain, len(self._chains.get(chain, ())))
-            self._client.lookup(following, wait=SLICE, range=self._range)
+            self._client.lookup(following, wait=SLICE, data_range=self._range)
         except (OperationTimeout, NotFound):
             return
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from pypmix.client import Client
-from pypmix.standard import keys, statuses
+from pypmix.standard import keys
 from pypmix.standard.errors import NotFound
 
 TYPE_CHECKING = False
@@ -43,7 +43,9 @@ def losses() -> set[Proc]:
         _losses.clear()
         _losses[me] = lost
         if me.supports("events") and not me.singleton:
-            ends = me.on(statuses.ERR_PROC_ABORTED)
+            from pypmix.standard.enums import EventCode
+
+            ends = me.on(EventCode.ERR_PROC_ABORTED)
             ends(lambda event: lost.update([proc for proc in event.affected if proc in me.job]))
     return _losses[me]
 

@@ -18,12 +18,12 @@ with Client() as me:
         for _ in range(rounds):
             begin = clock()
             if me.rank == 0:
-                me.notify(PING, range=Range.LOCAL, cache=False)
+                me.notify(PING, data_range=Range.LOCAL, cache=False)
                 events.get(timeout=20)
                 times.append((clock() - begin) / 2)
             else:
                 events.get(timeout=20)
-                me.notify(PONG, range=Range.LOCAL, cache=False)
+                me.notify(PONG, data_range=Range.LOCAL, cache=False)
         if times:
             result["event"] = median(times)
     me.fence()

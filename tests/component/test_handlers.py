@@ -21,7 +21,7 @@ def me():
 
 
 def raise_event(me):
-    me.notify(LOAD, range=Range.PROC_LOCAL)
+    me.notify(LOAD, data_range=Range.PROC_LOCAL)
 
 
 def workers():
@@ -70,7 +70,7 @@ def test_a_cancelled_coroutine_keeps_nobody_from_hearing():
                 calls.append(event)
 
             await called.ready()
-            await me.notify(LOAD, range=Range.PROC_LOCAL)
+            await me.notify(LOAD, data_range=Range.PROC_LOCAL)
             async with asyncio.timeout(5):
                 while not calls:
                     await asyncio.sleep(0.01)
@@ -176,7 +176,7 @@ def test_a_handler_of_a_client_without_a_server_is_called_and_nothing_else_is_sa
                 calls.append(event)
 
             await called.ready()
-            await me.notify(LOAD, range=Range.PROC_LOCAL)
+            await me.notify(LOAD, data_range=Range.PROC_LOCAL)
             async with asyncio.timeout(30):
                 while not calls:
                     await asyncio.sleep(0.01)

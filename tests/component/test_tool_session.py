@@ -480,13 +480,13 @@ def test_handlers_stay_with_the_server_that_they_were_registered_with(start: Cal
         with tool.events(code) as at_one:
             tool.set_server(Proc("two", 0))
             with tool.events(code) as at_two:
-                first.notify(code, range=Range.GLOBAL, info={"acme.from": "one"})
-                second.notify(code, range=Range.GLOBAL, info={"acme.from": "two"})
+                first.notify(code, data_range=Range.GLOBAL, info={"acme.from": "one"})
+                second.notify(code, data_range=Range.GLOBAL, info={"acme.from": "two"})
                 assert at_one.get(5).info["acme.from"] == "one"
                 assert at_two.get(5).info["acme.from"] == "two"
                 tool.set_server(Proc("one", 0))
             # The stream of the second server was deregistered there, although the first one is the primary now.
-            first.notify(code, range=Range.GLOBAL, info={"acme.from": "one again"})
+            first.notify(code, data_range=Range.GLOBAL, info={"acme.from": "one again"})
             assert at_one.get(5).info["acme.from"] == "one again"
 
 

@@ -37,7 +37,7 @@ def work(me: pypmix.Client) -> None:
         me.fence(timeout=30)
         if me.rank == 0:
             me.publish({"port": 4711})
-            me.notify(LOAD, range=pypmix.Range.NAMESPACE)
+            me.notify(LOAD, data_range=pypmix.Range.NAMESPACE)
         assert events.get(timeout=20).source.rank == 0
     assert me.lookup("port", wait=20) == 4711
     me.fence(timeout=30)

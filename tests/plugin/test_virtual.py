@@ -89,7 +89,7 @@ async def test_ranks_have_all_that_a_job_has(me: aio.Client, cluster: Cluster) -
     async with me.events(custom) as events:
         await me.fence()
         if me.rank == 1:
-            await me.notify(custom, range=pypmix.Range.NAMESPACE)
+            await me.notify(custom, data_range=pypmix.Range.NAMESPACE)
         assert (await events.get(timeout=20)).source == me.job[1]
 
 

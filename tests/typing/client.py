@@ -31,6 +31,7 @@ from pypmix import (
     Proc,
     ProcSet,
     Query,
+    Range,
     Rank,
     Scope,
     SpawnedJob,
@@ -223,7 +224,7 @@ def controlled(me: Client) -> None:
     me.control().register_cleanup(Path("x"), ignore=["y"])
     assert_type(me.allocate(nodes=2), Answers)
     assert_type(me.allocate(AllocDirective.RELEASE), Answers)
-    assert_type(me.monitors.watch(attrs.MONITOR_HEARTBEAT(True), -109), Answers)
+    assert_type(me.monitors.watch(attrs.MONITOR_HEARTBEAT(True), EventCode.MONITOR_HEARTBEAT_ALERT), Answers)
     assert_type(me.monitors.watch_heartbeat(5), str)
     assert_type(me.monitors.watch_file(Path("x"), 5, size=True), str)
     assert_type(me.monitors.send_heartbeat(), None)
@@ -277,6 +278,11 @@ async def in_an_event_loop() -> None:
 def mistakes(me: Client) -> None:
     """Each of these lines must be an error, or mypy reports that its `ignore` is not needed."""
     me.put(5, "value")  # type: ignore[arg-type]
+    me.put("key", "value", EventCode.PROC_TERMINATED)  # type: ignore[arg-type]
+    me.publish({"key": 1}, data_range=Scope.LOCAL)  # type: ignore[arg-type]
+    me.publish({"key": 1}, persist=Range.LOCAL)  # type: ignore[arg-type]
+    me.on(Scope.LOCAL)  # type: ignore[arg-type]
+    me.notify(3)  # type: ignore[arg-type]
     me.fence(timeout="soon")  # type: ignore[arg-type]
     me.get("key", "nspace")  # type: ignore[call-overload]
     me.lookup(5)  # type: ignore[call-overload]
@@ -293,7 +299,7 @@ def mistakes(me: Client) -> None:
 
 
 def hearing_of_events(me: Client) -> None:
-    with me.events(EventCode.PROC_TERMINATED, 4242, buffer=10) as events:
+    with me.events(EventCode.PROC_TERMINATED, EventCode.custom(-4242), buffer=10) as events:
         assert_type(events, EventStream)
         assert_type(events.get(timeout=1.5), Event)
         assert_type(events.dropped, int)
@@ -320,7 +326,7 @@ async def hearing_of_events_in_a_loop(me: aio.Client) -> None:
 
     @me.on()
     async def handler(event: Event) -> None:
-        await me.notify(-4242)
+        await me.notify(EventCode.custom(-4242))
 
     await handler.ready()
     await me.connect(me.job.procs, timeout=3)

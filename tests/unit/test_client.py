@@ -132,8 +132,8 @@ def test_get_takes_a_rank_or_a_job_as_well(me: Client, session: FakeSession) -> 
     [
         (lambda me: me.get("k", "job"), "a Proc, a rank of the caller's job, or a Job, not str"),
         (lambda me: me.get("k", True), "not bool"),
-        (lambda me: me.put("k", 1, scope="local"), "a scope is a member of Scope, such as Scope.LOCAL, not 'local'"),
-        (lambda me: me.get("k", scope="local"), "a scope is a member of Scope"),
+        (lambda me: me.put("k", 1, scope="local"), "a Scope is expected, such as Scope.LOCAL, not 'local'"),
+        (lambda me: me.get("k", scope="local"), "a Scope is expected"),
         (lambda me: me.job["x"], "a job's procs are found by rank, an int, not str"),
     ],
 )

@@ -41,7 +41,7 @@ def me(session):
 def test_what_is_published_has_the_standards_defaults(me, session):
     me.publish({"a": 1})
     assert session.ops[-1] == Publish((Info("a", Value(codes.INT64, 1)),), Range.SESSION, Persist.APP)
-    me.publish({"a": 1}, range=Range.LOCAL, persist=Persist.PROC, timeout=1.5, info={attrs.JOB_SIZE: 1})
+    me.publish({"a": 1}, data_range=Range.LOCAL, persist=Persist.PROC, timeout=1.5, info={attrs.JOB_SIZE: 1})
     op = session.ops[-1]
     assert (op.range, op.persistence) == (Range.LOCAL, Persist.PROC)
     assert op.directives == (attrs.JOB_SIZE(1), attrs.TIMEOUT(2))
@@ -56,7 +56,7 @@ def test_what_is_published_has_the_standards_defaults(me, session):
         ({"wait": True}, (attrs.WAIT(0),)),
         ({"wait": 2.5}, (attrs.WAIT(0), attrs.TIMEOUT(3))),
         ({"wait": True, "count": 1}, (attrs.WAIT(1),)),
-        ({"range": Range.LOCAL}, (attrs.RANGE(Range.LOCAL),)),
+        ({"data_range": Range.LOCAL}, (attrs.RANGE(Range.LOCAL),)),
     ],
 )
 def test_how_a_lookup_says_that_it_waits(me, session, arguments, expected):
@@ -90,7 +90,7 @@ def test_keys_are_asked_for_one_by_one_where_a_partial_result_got_lost(me, sessi
         return (Pdata(OTHER, op.keys[0], text("x")),)
 
     monkeypatch.setattr(session, "run", run)
-    found = me.lookup(["a", "gone", "b"], wait=1, range=Range.LOCAL)
+    found = me.lookup(["a", "gone", "b"], wait=1, data_range=Range.LOCAL)
     assert (list(found), found.missing) == (["a", "b"], {"gone"})
     assert [op.keys for op in asked[1:]] == [("a",), ("gone",), ("b",)]
     assert all(op.directives == (attrs.RANGE(Range.LOCAL),) for op in asked[1:])
@@ -101,7 +101,7 @@ def test_keys_are_asked_for_one_by_one_where_a_partial_result_got_lost(me, sessi
 
 def test_unpublish_names_keys_or_means_all(me, session):
     me.unpublish()
-    me.unpublish("a", "b", range=Range.LOCAL)
+    me.unpublish("a", "b", data_range=Range.LOCAL)
     assert session.ops[-2:] == [Unpublish(), Unpublish(("a", "b"), (attrs.RANGE(Range.LOCAL),))]
 
 
@@ -115,7 +115,7 @@ def test_unpublish_names_keys_or_means_all(me, session):
         lambda me: me.lookup("a", count=1),
         lambda me: me.lookup(["a"], default=None),
         lambda me: me.publish({}),
-        lambda me: me.publish({"a": 1}, range=Range.INVALID),
+        lambda me: me.publish({"a": 1}, data_range=Range.INVALID),
         lambda me: me.unpublish("pmix.a"),
         lambda me: me.unpublish(""),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -11,13 +12,14 @@ from typing import Any
 import pytest
 
 from lib.fake_session import FakeSession
-from pypmix import Client, Proc, Tool, attrs, psets
+from pypmix import Client, EventCode, Info, Persist, Proc, Range, Scope, Status, Tool, attrs, psets
 from pypmix.arguments import waited
 from pypmix.recipes import candidacy
 from pypmix.serverbase import check_upcall
 from pypmix.standard import keys
 from pypmix.standard.errors import NotFound, OperationTimeout
-from pypmix.standard.ops import Get, RegisterEventHandler
+from pypmix.standard.ops import Get, Publish, Put, RegisterEventHandler
+from pypmix.standard.values import from_python
 
 PROC = Proc("job", 1)
 
@@ -133,3 +135,44 @@ def test_a_server_that_gives_up_means_not_found_unless_a_limit_was_given(me: Cli
     session.answers[Get] = NotFound("another one")
     with pytest.raises(NotFound, match="another one"):
         me.get("k", 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda me: me.put("k", 1, EventCode.PROC_TERMINATED), "a Scope is expected, such as Scope.LOCAL, not <Event"),
+        (lambda me: me.put("k", 1, "local"), "a Scope is expected, .*not 'local'"),
+        (lambda me: me.get("k", scope=Range.LOCAL), "a Scope is expected"),
+        (lambda me: me.publish({"k": 1}, data_range=Scope.LOCAL), "a Range is expected, such as Range.SESSION"),
+        (lambda me: me.publish({"k": 1}, persist=Range.LOCAL), "a Persist is expected"),
+        (lambda me: me.lookup("k", data_range=True), "a Range is expected"),
+        (lambda me: me.unpublish(data_range=Persist.APP), "a Range is expected"),
+        (lambda me: me.notify(Range.LOCAL), "an EventCode is expected, such as EventCode.PROC_TERMINATED"),
+        (lambda me: me.notify(EventCode.PROC_TERMINATED, data_range=Scope.LOCAL), "a Range is expected"),
+        (lambda me: me.on(Status.ERR_TIMEOUT), "an EventCode is expected"),
+        (lambda me: me.events(Range.LOCAL), "an EventCode is expected"),
+        (lambda me: me.output(0, Scope.LOCAL), "an IOFChannel is expected, such as IOFChannel.STDOUT"),
+        (lambda me: me.allocate(Scope.LOCAL), "an AllocDirective is expected"),
+        (lambda me: me.monitors.watch_heartbeat(5, error=Range.LOCAL), "an EventCode is expected"),
+        (lambda me: me.fabric.compute_distances(devices=Range.LOCAL), "a DeviceType is expected"),
+    ],
+)
+def test_a_member_of_another_enum_is_an_error_at_the_call(me: Any, session: FakeSession, call: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        call(me)
+    assert session.ops == []
+
+
+def test_the_defaults_show_the_members_of_enums(me: Any, session: FakeSession) -> None:
+    assert "scope: 'Scope' = Scope.GLOBAL" in str(inspect.signature(me.put))
+    assert "data_range: 'Range' = Range.SESSION, persist: 'Persist' = Persist.APP" in str(inspect.signature(me.publish))
+    assert "IOFChannel.STDOUT | IOFChannel.STDERR" in str(inspect.signature(me.output))
+    me.put("k", 1)
+    me.publish({"k": 1})
+    assert session.ops == [
+        Put("k", from_python(1), Scope.GLOBAL),
+        Publish((Info("k", from_python(1)),), Range.SESSION, Persist.APP),
+    ]
+    # As plain numbers they are taken, too, and members of two enums that are equal are not the same.
+    me.put("k", 1, 1)
+    assert session.ops[-1].scope == Scope.LOCAL

@@ -10,7 +10,7 @@ with Client() as me:
     # What other clusters call this job: another one may have a job of the same name.
     myself = cluster_nspace(me.get(attrs.CLUSTER_ID), me.nspace)
     if me.rank == 0:
-        me.publish({mine: myself}, range=Range.GLOBAL)
+        me.publish({mine: myself}, data_range=Range.GLOBAL)
     partner = me.lookup(theirs, timeout=30)
 
     me.put("endpoint", f"{myself} {me.rank}")

@@ -7,7 +7,8 @@ from itertools import count
 
 from pypmix.aio.operations.base import Asks
 from pypmix.answers import Answers, Credential
-from pypmix.arguments import proc_tuple, timed
+from pypmix.arguments import NEW, number_of, proc_tuple, timed
+from pypmix.events import event_code
 from pypmix.renames import renamed
 from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.attr import Attr
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from pypmix.aio.waits import Port
     from pypmix.arguments import Infos, Procs
+    from pypmix.standard.enums import AllocDirective, EventCode
     from pypmix.standard.types import Proc
 
     Channel = str | Attr[Any]
@@ -218,7 +220,7 @@ class Monitors:
     def __init__(self, port: Port) -> None:
         self._port = port
 
-    async def watch(self, monitor: Info, error: int, *, info: Infos = None) -> Answers:
+    async def watch(self, monitor: Info, error: EventCode, *, info: Infos = None) -> Answers:
         """`PMIx_Process_monitor`: have the server watch something.
 
         Args:
@@ -236,11 +238,17 @@ class Monitors:
 
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
-        return Answers(await self._port.run(ops.ProcessMonitor(monitor, int(error), infos(info))))
+        return Answers(await self._port.run(ops.ProcessMonitor(monitor, event_code(error), infos(info))))
 
     @renamed
     async def watch_heartbeat(
-        self, seconds: int, *, drops: int = 0, error: int | None = None, name: str | None = None, info: Infos = None
+        self,
+        seconds: int,
+        *,
+        drops: int = 0,
+        error: EventCode | None = None,
+        name: str | None = None,
+        info: Infos = None,
     ) -> str:
         """`PMIx_Process_monitor` with `PMIX_MONITOR_HEARTBEAT`: raise an event when the caller's heart stops.
 
@@ -267,7 +275,7 @@ class Monitors:
             attrs.MONITOR_HEARTBEAT_TIME(_period(seconds)),
             attrs.MONITOR_HEARTBEAT_DROPS(drops),
         )
-        code = statuses.MONITOR_HEARTBEAT_ALERT if error is None else int(error)
+        code = statuses.MONITOR_HEARTBEAT_ALERT if error is None else event_code(error)
         await self._port.run(ops.ProcessMonitor(attrs.MONITOR_HEARTBEAT(True), code, terms + infos(info)))
         return chosen
 
@@ -281,7 +289,7 @@ class Monitors:
         access: bool = False,
         modify: bool = False,
         drops: int = 0,
-        error: int | None = None,
+        error: EventCode | None = None,
         name: str | None = None,
         info: Infos = None,
     ) -> str:
@@ -319,7 +327,7 @@ class Monitors:
             attrs.MONITOR_FILE_CHECK_TIME(_period(seconds)),
             attrs.MONITOR_FILE_DROPS(drops),
         )
-        code = statuses.MONITOR_FILE_ALERT if error is None else int(error)
+        code = statuses.MONITOR_FILE_ALERT if error is None else event_code(error)
         await self._port.run(ops.ProcessMonitor(attrs.MONITOR_FILE(os.fspath(path)), code, terms + infos(info)))
         return chosen
 
@@ -471,7 +479,7 @@ class Control(Asks):
     @renamed
     async def allocate(
         self,
-        directive: int = 1,
+        directive: AllocDirective = NEW,
         *,
         nodes: int | None = None,
         cpus: int | None = None,
@@ -507,6 +515,7 @@ class Control(Asks):
 
         PMIx Standard: Job Management and Reporting, "Allocation Requests".
         """
+        number = number_of(directive, "AllocDirective", "EXTEND")
         terms = _given(
             allocation_id=(attrs.ALLOC_ID, allocation_id),
             request_id=(attrs.ALLOC_REQ_ID, request_id),
@@ -516,7 +525,7 @@ class Control(Asks):
             time=(attrs.ALLOC_TIME, time),
             queue=(attrs.ALLOC_QUEUE, queue),
         )
-        return Answers(await self._run(ops.AllocationRequest(int(directive), terms + timed(infos(info), timeout))))
+        return Answers(await self._run(ops.AllocationRequest(number, terms + timed(infos(info), timeout))))
 
     @property
     def monitors(self) -> Monitors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pypmix import answers
 from pypmix.aio.operations.base import Asks
+from pypmix.arguments import number_of
 from pypmix.standard import attrs
 from pypmix.standard.ops import ComputeDistances, FabricRegister, FabricUpdate
 from pypmix.standard.types import Cpuset, Topology
@@ -13,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.aio.waits import Port
     from pypmix.arguments import Infos
+    from pypmix.standard.enums import DeviceType
     from pypmix.standard.types import DeviceDistance
 
 
@@ -64,7 +66,7 @@ class Fabrics:
         cpuset: Cpuset | str | None = None,
         *,
         topology: Topology | None = None,
-        devices: int | None = None,
+        devices: DeviceType | None = None,
         info: Infos = None,
     ) -> tuple[DeviceDistance, ...]:
         """`PMIx_Compute_distances`: how far the devices of a node are from some of its cores.
@@ -88,7 +90,7 @@ class Fabrics:
         cores = _own_binding() if cpuset is None else cpuset
         directives = infos(info)
         if devices is not None:
-            directives += (attrs.DEVICE_TYPE(int(devices)),)
+            directives += (attrs.DEVICE_TYPE(number_of(devices, "DeviceType", "GPU")),)
         whole = Topology(None) if topology is None else topology
         return await self._port.run(
             ComputeDistances(whole, Cpuset(cores) if isinstance(cores, str) else cores, directives)

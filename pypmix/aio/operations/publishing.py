@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pypmix.aio.operations.base import Asks
-from pypmix.arguments import MISSING, seconds, timed, waited
+from pypmix.arguments import APP, MISSING, SESSION, number_of, seconds, timed, waited
 from pypmix.published import Published, PublishedData
+from pypmix.renames import renamed
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError
-from pypmix.standard.ops import PERSIST_APP, RANGE_SESSION, Lookup, Publish, Unpublish
+from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.types import Info, Value
 from pypmix.standard.values import infos, to_python
 
@@ -17,18 +18,20 @@ if TYPE_CHECKING:
     from typing import Any, overload
 
     from pypmix.arguments import Infos
+    from pypmix.standard.enums import Persist, Range
     from pypmix.standard.types import Pdata
 
 
 class Publishing(Asks):
     """Publish, lookup and unpublish."""
 
+    @renamed
     async def publish(
         self,
         values: Mapping[Any, object] | Iterable[Info],
         *,
-        range: int = RANGE_SESSION,
-        persist: int = PERSIST_APP,
+        data_range: Range = SESSION,
+        persist: Persist = APP,
         timeout: float | None = None,
         info: Infos = None,
     ) -> None:
@@ -38,7 +41,7 @@ class Publishing(Asks):
 
         Args:
             values: A mapping of keys to values, or infos. Keys have at most 511 bytes and do not start with `pmix`.
-            range: Who may look them up: `Range.SESSION`, `NAMESPACE`, `LOCAL` (this node), `GLOBAL`, `PROC_LOCAL`
+            data_range: Who may look them up: `Range.SESSION`, `NAMESPACE`, `LOCAL` (this node), `GLOBAL`, `PROC_LOCAL`
                 (the caller alone) or `CUSTOM` (the procs in `attrs.EVENT_CUSTOM_RANGE` of `info`).
             persist: How long they stay: `Persist.APP`, `PROC`, `SESSION`, `FIRST_READ` or `INDEF`.
             timeout: Seconds to wait for the server's answer; no limit by default.
@@ -51,7 +54,8 @@ class Publishing(Asks):
 
         PMIx Standard: "Publish/Lookup Operations".
         """
-        await self._run(Publish(infos(values), int(range), int(persist), timed(infos(info), timeout)))
+        reach, lifetime = number_of(data_range, "Range", "SESSION"), number_of(persist, "Persist", "APP")
+        await self._run(Publish(infos(values), reach, lifetime, timed(infos(info), timeout)))
 
     if TYPE_CHECKING:
 
@@ -63,7 +67,7 @@ class Publishing(Asks):
             default: Any = MISSING,
             timeout: float | None = None,
             wait: float | bool | None = None,
-            range: int | None = None,
+            data_range: Range | None = None,
             info: Infos = None,
         ) -> Any: ...
 
@@ -75,10 +79,11 @@ class Publishing(Asks):
             timeout: float | None = None,
             wait: float | bool | None = None,
             count: int | None = None,
-            range: int | None = None,
+            data_range: Range | None = None,
             info: Infos = None,
         ) -> PublishedData: ...
 
+    @renamed
     async def lookup(
         self,
         key: str | Iterable[str],
@@ -87,7 +92,7 @@ class Publishing(Asks):
         timeout: float | None = None,
         wait: float | bool | None = None,
         count: int | None = None,
-        range: int | None = None,
+        data_range: Range | None = None,
         info: Infos = None,
     ) -> Any:
         """`PMIx_Lookup`: the value that somebody has published under a key, or the values of several keys.
@@ -98,7 +103,7 @@ class Publishing(Asks):
             timeout: Seconds to wait until all of them are published; by default the call does not wait.
             wait: True to wait without a limit; a number is the same as `timeout`.
             count: With `timeout` or `wait`, and several keys: how many of them suffice.
-            range: Take only what was published by procs in this range of the caller, such as `Range.NAMESPACE`.
+            data_range: Take only what was published by procs in this range of the caller, such as `Range.NAMESPACE`.
             info: Further infos or a mapping.
 
         Returns:
@@ -111,7 +116,7 @@ class Publishing(Asks):
 
         PMIx Standard: "Publish/Lookup Operations".
         """
-        given, within, directives = waited(wait, timeout), _within(range), infos(info)
+        given, within, directives = waited(wait, timeout), _within(data_range), infos(info)
         if isinstance(key, str):
             if count is not None:
                 raise TypeError("a count is for several keys: lookup([...], count=1)")
@@ -156,12 +161,13 @@ class Publishing(Asks):
                 raise
             return default
 
-    async def unpublish(self, *keys: str, range: int | None = None, info: Infos = None) -> None:
+    @renamed
+    async def unpublish(self, *keys: str, data_range: Range | None = None, info: Infos = None) -> None:
         """`PMIx_Unpublish`: take back what the caller has published.
 
         Args:
             keys: The keys; all that the caller has published if none are named.
-            range: Only what was published to this range.
+            data_range: Only what was published to this range.
             info: Further infos or a mapping.
 
         Raises:
@@ -169,7 +175,7 @@ class Publishing(Asks):
 
         PMIx Standard: "Publish/Lookup Operations".
         """
-        await self._run(Unpublish(keys, infos(info) + _within(range)))
+        await self._run(Unpublish(keys, infos(info) + _within(data_range)))
 
 
 def _check_count(count: int, keys: int, wait: float | bool | None) -> None:
@@ -181,8 +187,10 @@ def _check_count(count: int, keys: int, wait: float | bool | None) -> None:
         raise ValueError("a count is the number of keys to wait for, so it needs timeout=SECONDS or wait=True")
 
 
-def _within(range: int | None) -> tuple[Info, ...]:
-    return () if range is None else (Info(keys.RANGE, Value(codes.DATA_RANGE, int(range))),)
+def _within(data_range: Range | None) -> tuple[Info, ...]:
+    if data_range is None:
+        return ()
+    return (Info(keys.RANGE, Value(codes.DATA_RANGE, number_of(data_range, "Range", "SESSION"))),)
 
 
 def _wait(wait: float | bool | None, count: int) -> tuple[Info, ...]:

@@ -38,7 +38,7 @@ async def observed(me):
     async with me.events(LOAD) as events:
         await me.fence(timeout=20)
         if me.rank == 1:
-            await me.notify(LOAD, range=Range.LOCAL, info={"acme.load": 0.5, "acme.count": uint32(7)})
+            await me.notify(LOAD, data_range=Range.LOCAL, info={"acme.load": 0.5, "acme.count": uint32(7)})
         event = await events.get(timeout=10)
         await me.fence(timeout=20)
         more = await left(events, 0.2)
@@ -54,7 +54,7 @@ async def ranges(me):
         await me.fence(timeout=20)
         if me.rank == 0:
             for name in names:
-                await me.notify(LOAD, range=Range[name], info={"acme.range": name})
+                await me.notify(LOAD, data_range=Range[name], info={"acme.range": name})
         await me.fence(timeout=20)
         for event in await left(events):
             heard.append(event.info["acme.range"])
@@ -87,7 +87,7 @@ async def chained(me):
     ):
         made = me.on(*codes, **options)(function)
         await made.ready()
-    await me.notify(LOAD, range=Range.PROC_LOCAL)
+    await me.notify(LOAD, data_range=Range.PROC_LOCAL)
     await until(lambda: len(calls) >= 8)
     await me.fence(timeout=20)
     return calls, sorted(key for key in passed[-1] if key.startswith("acme."))
@@ -115,7 +115,7 @@ async def ended(me):
     for function in (broken, wrong, enough, never):
         made = me.on(LOAD, order="append")(function)
         await made.ready()
-    await me.notify(LOAD, range=Range.PROC_LOCAL)
+    await me.notify(LOAD, data_range=Range.PROC_LOCAL)
     await until(lambda: "enough" in calls)
     await sleep(0.3)
     await me.fence(timeout=20)
@@ -138,12 +138,12 @@ async def once(me):
     await second.ready()
     stream = me.events(LOAD)
     await stream.open()
-    await me.notify(LOAD, range=Range.PROC_LOCAL)
+    await me.notify(LOAD, data_range=Range.PROC_LOCAL)
     await stream.get(timeout=10)
     await until(lambda: len(calls) == 2)
     await second.remove()
     await stream.close()
-    await me.notify(LOAD, range=Range.PROC_LOCAL)
+    await me.notify(LOAD, data_range=Range.PROC_LOCAL)
     await sleep(0.3)
     await me.fence(timeout=20)
     return sorted(calls), len(stream)
@@ -155,12 +155,12 @@ async def anew(me):
     for _ in range(3):
         for stream in again, me.events(LOAD):
             async with stream:
-                await me.notify(LOAD, range=Range.LOCAL)
+                await me.notify(LOAD, data_range=Range.LOCAL)
                 await stream.get(timeout=10)
     found = []
     for number in range(3):
         async with me.events(LOAD) as stream:
-            await me.notify(LOAD, range=Range.LOCAL, info={"acme.n": number})
+            await me.notify(LOAD, data_range=Range.LOCAL, info={"acme.n": number})
             events = [await stream.get(timeout=10), *await left(stream, 0.3)]
             found.append([event.info["acme.n"] for event in events])
     await me.fence(timeout=20)
@@ -172,9 +172,9 @@ async def about(me):
     async with me.events(LOAD, affected=me.job[1]) as events:
         await me.fence(timeout=20)
         if me.rank == 0:
-            await me.notify(LOAD, range=Range.LOCAL, affected=me.job[0], info={"acme.n": uint32(0)})
-            await me.notify(LOAD, range=Range.LOCAL, affected=me.job[1], info={"acme.n": uint32(1)})
-            await me.notify(LOAD, range=Range.LOCAL, affected=[me.job[0], me.job[1]], info={"acme.n": uint32(2)})
+            await me.notify(LOAD, data_range=Range.LOCAL, affected=me.job[0], info={"acme.n": uint32(0)})
+            await me.notify(LOAD, data_range=Range.LOCAL, affected=me.job[1], info={"acme.n": uint32(1)})
+            await me.notify(LOAD, data_range=Range.LOCAL, affected=[me.job[0], me.job[1]], info={"acme.n": uint32(2)})
         await me.fence(timeout=20)
         found = await left(events)
     return [(event.info["acme.n"], [proc.rank for proc in event.affected]) for event in found]
@@ -184,7 +184,7 @@ async def slow(me):
     """A reader that does not keep up loses the oldest events, and is told how many."""
     async with me.events(LOAD, buffer=3) as events:
         for number in range(10):
-            await me.notify(LOAD, range=Range.PROC_LOCAL, info={"acme.n": uint32(number)})
+            await me.notify(LOAD, data_range=Range.PROC_LOCAL, info={"acme.n": uint32(number)})
         await until(lambda: events.dropped >= 7)
         dropped = events.dropped
         found = [event.info["acme.n"] for event in await left(events)]
@@ -205,7 +205,7 @@ async def asked_inside(me):
     await made.ready()
     await me.fence(timeout=20)
     if me.rank == 0:
-        await me.notify(LOAD, range=Range.LOCAL, info={"acme.n": uint32(5)})
+        await me.notify(LOAD, data_range=Range.LOCAL, info={"acme.n": uint32(5)})
     await until(lambda: seen)
     await me.fence(timeout=20)
     return seen
@@ -240,7 +240,7 @@ async def refused(me):
     except PMIxError as error:
         found["before"] = type(error).__name__
     try:
-        await me.notify(LOAD, range=Range.CUSTOM)
+        await me.notify(LOAD, data_range=Range.CUSTOM)
     except ValueError as error:
         found["custom"] = type(error).__name__
     await me.fence(timeout=20)
@@ -264,7 +264,7 @@ async def given_up(me):
             async with me.events(LOAD):
                 pass
     async with me.events(LOAD) as events:
-        await me.notify(LOAD, range=Range.PROC_LOCAL)
+        await me.notify(LOAD, data_range=Range.PROC_LOCAL)
         await events.get(timeout=10)
         more = len(await left(events, 0.2))
     await me.fence(timeout=20)

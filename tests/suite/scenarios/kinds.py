@@ -115,7 +115,7 @@ async def every_kind(me, way="put"):
             elif way == "publish":
                 await me.publish(sent, timeout=20)
             else:
-                await me.notify(CODE, range=Range.NAMESPACE, info=[Info(*pair) for pair in sent.items()])
+                await me.notify(CODE, data_range=Range.NAMESPACE, info=[Info(*pair) for pair in sent.items()])
         await me.put("kinds.own", 1)
         await me.fence(collect=True, timeout=30)
         if me.rank:

@@ -168,8 +168,8 @@ async def events(me, wide):
     async with me.events(HERE, LAST) as stream:
         await me.fence(timeout=20)
         if me.rank == me.job.size - 1:
-            await me.notify(HERE, range=Range[wide], info={"acme.n": uint32(1)})
-            await me.notify(LAST, range=Range.SESSION)
+            await me.notify(HERE, data_range=Range[wide], info={"acme.n": uint32(1)})
+            await me.notify(LAST, data_range=Range.SESSION)
         found = []
         while not found or found[-1] != LAST:
             event = await stream.get(timeout=20)
@@ -182,7 +182,7 @@ async def events(me, wide):
 async def published(me, wide):
     """The last rank publishes to a range; who finds it."""
     if me.rank == me.job.size - 1:
-        await me.publish({"acme.name": "value"}, range=Range[wide])
+        await me.publish({"acme.name": "value"}, data_range=Range[wide])
     await me.fence(timeout=20)
     try:
         found = await me.lookup("acme.name")

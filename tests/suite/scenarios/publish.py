@@ -141,7 +141,7 @@ async def refused(me):
         "key with NUL": lambda: me.publish({"a\0b": 1}),
         "reserved key": lambda: me.publish({"pmix.mine": 1}),
         "unsupported value": lambda: me.publish({"x": object()}),
-        "no range": lambda: me.publish({"x": 1}, range=99),
+        "no range": lambda: me.publish({"x": 1}, data_range=99),
         "no persistence": lambda: me.publish({"x": 1}, persist=77),
         "string for keys": lambda: me.lookup("abc"),
         "no keys": lambda: me.lookup([]),

@@ -107,7 +107,7 @@ async def refused(me):
         "refreshed": lambda: me.query("acme.what", refresh=True),
         "targets": targeted,
         **{
-            f"notify {span.name}": (lambda span=span: me.notify(ALERT, range=span))
+            f"notify {span.name}": (lambda span=span: me.notify(ALERT, data_range=span))
             for span in (Range.LOCAL, Range.SESSION, Range.NAMESPACE, Range.GLOBAL)
         },
     }
@@ -132,7 +132,7 @@ async def answered(me):
         for node in sorted(await me.raw.resolve_nodes())
     ]
     async with me.events(ALERT) as events:
-        await me.notify(ALERT, range=Range.PROC_LOCAL)
+        await me.notify(ALERT, data_range=Range.PROC_LOCAL)
         event = await events.get(timeout=20)
     return dict(found), sorted(found.missing), nodes, event.source.rank
 

@@ -74,12 +74,12 @@ async def told(me):
             await tell("listening")
             event = await events.get(10)
             seen = event.source == Proc(me.nspace, 1), event.info["acme.load"]
-            await tool.notify(answer, range=Range.GLOBAL)
+            await tool.notify(answer, data_range=Range.GLOBAL)
             await hear("answered")
         return seen
     async with me.events(answer) as events:
         await hear("listening")
-        await me.notify(code, range=Range.GLOBAL, info={"acme.load": 7})
+        await me.notify(code, data_range=Range.GLOBAL, info={"acme.load": 7})
         event = await events.get(10)
         await tell("answered")
         return event.source.nspace != me.nspace
