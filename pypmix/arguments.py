@@ -116,13 +116,24 @@ def limit(timeout: float | None) -> float | None:
     return timeout if timeout < 2**31 else None
 
 
-def waited(wait: float | bool | None, timeout: float | None) -> float | bool | None:
-    """Return the time limit of a call that takes it as `wait` or as `timeout`."""
-    if timeout is None:
-        return wait
-    if wait is None or wait is True:
-        return timeout
-    raise TypeError("`timeout` and `wait` are two names of one time limit: give one")
+INFINITE = float("inf")
+LONGEST = 2**31 - 1
+"""The most seconds that PMIX_TIMEOUT can have."""
+
+
+def wait_infos(key: str, value: Value, timeout: float | None) -> tuple[Info, ...]:
+    """Return the directives of a call that waits only if it is asked to.
+
+    Args:
+        key: The key that makes it wait.
+        value: Its value.
+        timeout: Seconds; None or 0 not to wait, infinity to wait without a limit.
+    """
+    limit(timeout)
+    if not timeout:
+        return ()
+    waits = Info(key, value)
+    return (waits,) if timeout == INFINITE else (waits, seconds(timeout))
 
 
 def flag(key: str) -> Info:

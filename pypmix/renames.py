@@ -99,6 +99,12 @@ ARGUMENTS = (
     RenamedArgument("Control.allocate", "id", "allocation_id"),
     RenamedArgument("Monitors.watch_heartbeat Monitors.watch_file Monitors.cancel", "id", "name"),
     RenamedArgument("Credentials.get", "type", "kinds"),
+    RenamedArgument(
+        "Client.get Group.get Connection.get Publishing.lookup Tool.__init__ Servers.attach_to_server "
+        "Servers.set_server",
+        "wait",
+        "timeout",
+    ),
     RenamedArgument("Events.notify Publishing.publish Publishing.lookup Publishing.unpublish", "range", "data_range"),
 )
 
@@ -193,13 +199,36 @@ def renamed(function: F) -> F:
     @wraps(function)
     def call(*given: Any, **options: Any) -> Any:
         for old in names.keys() & options.keys():
-            if names[old] in options:
-                raise TypeError(f"{function.__name__}() got both {names[old]!r} and its former name {old!r}")
-            warn(f"{old}=", f"`{names[old]}=`", 2)
-            options[names[old]] = options.pop(old)
+            new, value = names[old], options.pop(old)
+            if new in options:
+                raise TypeError(f"{function.__name__}() got both {new!r} and its former name {old!r}")
+            warn(f"{old}=", f"`{new}=`", 2)
+            options[new] = time_limit(function.__name__, value) if old == "wait" else value
         return function(*given, **options)
 
     return call  # type: ignore[return-value]
+
+
+def time_limit(method: str, wait: float | bool | None) -> float | None:
+    """Return the `timeout` that means the same as a former `wait`.
+
+    Args:
+        method: The name of the method. A get waits unless it is told not to, and other methods do not.
+        wait: True, False, or a number of seconds.
+    """
+    if wait is True:
+        return None if method == "get" else float("inf")
+    if wait is False:
+        return 0 if method == "get" else None
+    return wait
+
+
+def take_wait(method: str, wait: float | bool | None, timeout: float | None) -> float | None:
+    """Return the time limit of a call that was given a former `wait`, and warn."""
+    if timeout is not None:
+        raise TypeError(f"{method}() got both 'timeout' and its former name 'wait'")
+    warn("wait=", "`timeout=`", 3)
+    return time_limit(method, wait)
 
 
 def name_argument(method: str, old: str) -> str:
@@ -253,11 +282,24 @@ def rewrite(text: str, names: frozenset[str] = frozenset()) -> tuple[str, list[s
             for each in node.keywords:
                 new = name_argument(function.attr, each.arg or "")
                 if new != (each.arg or ""):
-                    begin = place(each.lineno, each.col_offset)
-                    edits.append((begin, begin + len((each.arg or "").encode()), new))
+                    begin, end = (
+                        place(each.lineno, each.col_offset),
+                        place(each.end_lineno or 0, each.end_col_offset or 0),
+                    )
+                    edits.append((begin, end, f"{new}={_write_value(function.attr, each, text)}"))
     for begin, end, new in sorted(edits, reverse=True):
         source = source[:begin] + new.encode() + source[end:]
     return source.decode(), left
+
+
+def _write_value(method: str, argument: ast.keyword, text: str) -> str:
+    import ast
+
+    given = argument.value
+    if argument.arg == "wait" and isinstance(given, ast.Constant) and isinstance(given.value, bool):
+        limit = time_limit(method, given.value)
+        return 'float("inf")' if limit == float("inf") else str(limit)
+    return ast.get_source_segment(text, given) or ""
 
 
 def _write_path(path: str, call: Any, text: str) -> str:
@@ -265,9 +307,10 @@ def _write_path(path: str, call: Any, text: str) -> str:
 
     given = [ast.get_source_segment(text, each) or "" for each in call.args]
     rest: dict[object, str] = dict(enumerate(given))
+    row_method = steps(path)[-1][0]
     for each in call.keywords:
-        value = ast.get_source_segment(text, each.value) or ""
-        name = name_argument(steps(path)[-1][0], each.arg or "")
+        value = _write_value(row_method, each, text)
+        name = name_argument(row_method, each.arg or "")
         rest[each.arg or "**"] = f"**{value}" if each.arg is None else f"{name}={value}"
     written = ""
     for name, taken in steps(path):

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 
-from pypmix.arguments import flag, waited
+from pypmix.arguments import flag
 from pypmix.client import Client
 from pypmix.engine.select import open_tool
 from pypmix.operations.servers import Servers, server_infos
+from pypmix.renames import renamed
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import Info, Proc, Value
@@ -44,8 +45,7 @@ class Tool(Servers, Client):
         host: The name under which the server knows its node, where that is not its host name.
         tmpdir: The folder to search for rendezvous files; `PMIX_SERVER_TMPDIR`, `PMIX_SYSTEM_TMPDIR` and `TMPDIR` by
             default. The folders below it are searched too.
-        timeout: Seconds to wait for a server that is not there yet; none by default.
-        wait: The same as `timeout`.
+        timeout: Seconds to wait for a server that is not there yet. None and 0 do not wait.
         proc: The name to connect under. By default a process of a job has the name that it was launched with, to its
             own server; other servers name the tool themselves.
         launcher: Say that the tool launches jobs itself (`PMIX_LAUNCHER`).
@@ -62,6 +62,7 @@ class Tool(Servers, Client):
     PMIx Standard: "Tools and Debuggers", Connection Mechanisms.
     """
 
+    @renamed
     def __init__(
         self,
         *,
@@ -73,7 +74,6 @@ class Tool(Servers, Client):
         host: str | None = None,
         tmpdir: str | os.PathLike[str] | None = None,
         timeout: float | None = None,
-        wait: float | None = None,
         proc: Proc | None = None,
         launcher: bool = False,
         connect: bool | str = True,
@@ -85,7 +85,7 @@ class Tool(Servers, Client):
         self._dropping = allocate_lock()
         if connect not in (True, False, "optional"):
             raise ValueError(f"connect is True, False or 'optional', not {connect!r}")
-        directives = server_infos(pid, nspace, uri, file, system, host, tmpdir, waited(wait, timeout))
+        directives = server_infos(pid, nspace, uri, file, system, host, tmpdir, timeout)
         if proc is not None:
             if not isinstance(proc, Proc):
                 raise TypeError(f"a tool's name is a Proc, not a {type(proc).__name__}")

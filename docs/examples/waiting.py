@@ -12,9 +12,9 @@ with Client() as me:
         me.commit()
     print("port:", me.get("port", first, timeout=10))  # waits until rank 0 has committed it
 
-    print("speed:", me.get("speed", first, default="unknown", wait=False))  # not found: no error
+    print("speed:", me.get("speed", first, default="unknown", timeout=0))  # not found: no error
     try:
-        me.get("speed", first, wait=False)
+        me.get("speed", first, timeout=0)
     except NotFound as error:
         print(error)
 

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from pypmix.aio.waits import Port, later, shielded
-from pypmix.arguments import GLOBAL, MISSING, flag, proc_tuple, scope_number, seconds, target, timed, together, waited
+from pypmix.arguments import (
+    GLOBAL,
+    INFINITE,
+    LONGEST,
+    MISSING,
+    flag,
+    limit,
+    proc_tuple,
+    scope_number,
+    seconds,
+    target,
+    timed,
+    together,
+)
 from pypmix.clientbase import ClientBase, Forked
 from pypmix.lazy import TOPICS, late
 from pypmix.standard import codes, keys, statuses
@@ -51,12 +64,12 @@ CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
 """The keys whose values change by themselves, process sets' and groups' names: they are asked for anew each time."""
 
 
-def _get_infos(wait: float | bool | None, optional: bool, scope: Scope | None) -> tuple[Info, ...]:
+def _get_infos(timeout: float | None, optional: bool, scope: Scope | None) -> tuple[Info, ...]:
     found: tuple[Info, ...] = ()
-    if wait is False or wait == 0 and wait is not None:
+    if limit(timeout) == 0:
         found += (flag(keys.IMMEDIATE),)
-    elif wait is not None and wait is not True:
-        found += (seconds(wait),)
+    elif timeout is not None:
+        found += (seconds(LONGEST if timeout == INFINITE else timeout),)
     if optional:
         found += (flag(keys.OPTIONAL),)
     if scope is not None:
@@ -260,13 +273,17 @@ class Client(ClientBase, Operations):
         scope: Scope | None = None,
         info: Infos = None,
     ) -> Value:
-        return await self._asked(key, proc, waited(wait, timeout), optional, refresh, scope, info)
+        if wait is not None:
+            from pypmix.renames import time_limit
+
+            timeout = time_limit("get", wait)
+        return await self._asked(key, proc, timeout, optional, refresh, scope, info)
 
     async def _asked(
         self,
         key: Key,
         proc: Target,
-        wait: float | bool | None,
+        timeout: float | None,
         optional: bool,
         refresh: bool,
         scope: Scope | None,
@@ -285,7 +302,7 @@ class Client(ClientBase, Operations):
                     hint="use a new key for each value, or PYPMIX_ENGINE=python; see `supports('get.refresh')`",
                 )
             directives += (flag(keys.GET_REFRESH_CACHE),)
-        directives += _get_infos(wait, optional, scope)
+        directives += _get_infos(timeout, optional, scope)
         op = Get(whose, key.key if isinstance(key, TypedKey) else key, directives)
         try:
             if op.key in CHANGING:
@@ -297,10 +314,10 @@ class Client(ClientBase, Operations):
                 # Most keys of the Standard are of the job, and few callers know which.
                 job = Proc.unchecked(self._session.proc[0], RANK_WILDCARD)
                 try:
-                    return await self._asked(key, job, wait, optional, refresh, scope, info)
+                    return await self._asked(key, job, timeout, optional, refresh, scope, info)
                 except NotFound:
                     pass
-            limited = wait is not None or any(item.key == keys.TIMEOUT for item in directives)
+            limited = timeout is not None or any(item.key == keys.TIMEOUT for item in directives)
             if limited or not isinstance(error, OperationTimeout):
                 raise
             # The caller has set no time limit: the key was not found, and the server's error adds nothing.
@@ -322,7 +339,6 @@ class Client(ClientBase, Operations):
             proc: Target = None,
             *,
             timeout: float | None = None,
-            wait: float | bool | None = None,
             optional: bool = False,
             refresh: bool = False,
             scope: Scope | None = None,
@@ -337,7 +353,6 @@ class Client(ClientBase, Operations):
             *,
             default: D,
             timeout: float | None = None,
-            wait: float | bool | None = None,
             optional: bool = False,
             refresh: bool = False,
             scope: Scope | None = None,
@@ -352,7 +367,6 @@ class Client(ClientBase, Operations):
             *,
             default: Any = MISSING,
             timeout: float | None = None,
-            wait: float | bool | None = None,
             optional: bool = False,
             refresh: bool = False,
             scope: Scope | None = None,
@@ -381,8 +395,9 @@ class Client(ClientBase, Operations):
             key: A key, or an attribute such as `attrs.JOB_SIZE`.
             proc: A proc, a rank of the caller's job, or a job (`Rank.WILDCARD`); by default its own, then its job.
             default: Returned instead of raising `NotFound`.
-            timeout: Seconds to wait until the proc commits the key; by default up to the server (some 2 s).
-            wait: False not to wait at all; a number is the same as `timeout`.
+            timeout: Seconds to wait until the proc commits the key: 0 not to wait at all, `math.inf` without a limit.
+                None sets no limit of the caller's; the server then gives up after some 2 s.
+            wait: The former name of `timeout`.
             optional: Look only at what this process holds already; never ask the server.
             refresh: Ask the server even for what was read before (`PMIX_GET_REFRESH_CACHE`), or raise `NotSupported`.
             scope: Take only a value that was put with this scope.
@@ -397,14 +412,18 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: "Retrieval rules" of reserved and non-reserved keys.
         """
+        if wait is not None:
+            from pypmix.renames import take_wait
+
+            timeout = take_wait("get", wait, timeout)
         session = self._port.session
-        if wait is None and timeout is None and scope is None and info is None and not refresh:
+        if timeout is None and scope is None and info is None and not refresh:
             name = key if key.__class__ is str else str(key)
             value = session.fetch_local(proc if proc.__class__ is Proc else target(proc, session.proc), name)
             if value is not None and name not in CHANGING:
                 return to_python(value)
         try:
-            return to_python(await self._asked(key, proc, waited(wait, timeout), optional, refresh, scope, info))
+            return to_python(await self._asked(key, proc, timeout, optional, refresh, scope, info))
         except NotFound:
             if default is MISSING:
                 raise

@@ -72,7 +72,7 @@ def lookup(reach: Reach, keys: list[str], wait: float | None, json: bool) -> Non
         Lookup(tuple(keys), timed((), wait or None))
     with reach.failures(), reach.one() as tool:
         try:
-            found = tool.lookup(keys, wait=wait)
+            found = tool.lookup(keys, timeout=wait)
         except (OperationTimeout, NotFound):
             reach.say(f"not published: {' or '.join(keys)}" + (f" (within {wait:g} s)" if wait else ""))
             raise SystemExit(1) from None

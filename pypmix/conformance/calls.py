@@ -45,10 +45,10 @@ async def get_eventually(me: Client, key: str, proc: Proc) -> Any:
     deadline = time.monotonic() + WAIT
     while time.monotonic() < deadline:
         try:
-            return await me.get(key, proc, wait=1)
+            return await me.get(key, proc, timeout=1)
         except (NotFound, OperationTimeout):
             continue
-    return await me.get(key, proc, wait=1)
+    return await me.get(key, proc, timeout=1)
 
 
 async def remaining_events(stream: EventStream, quiet: float = 1.0) -> list[Event]:

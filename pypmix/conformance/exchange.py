@@ -120,8 +120,8 @@ async def _scopes(me: Client) -> dict[str, Any]:
         await me.put(f"acme.{scope.name}", f"{scope.name} of {me.rank}", scope=scope)
     await me.fence(collect=True, timeout=WAIT)
     peer = next_of(me)
-    seen = {scope.name: await me.get(f"acme.{scope.name}", peer, default=None, wait=False) for scope in kinds}
-    own = [await me.get(f"acme.{scope.name}", default=None, wait=False) for scope in kinds]
+    seen = {scope.name: await me.get(f"acme.{scope.name}", peer, default=None, timeout=0) for scope in kinds}
+    own = [await me.get(f"acme.{scope.name}", default=None, timeout=0) for scope in kinds]
     await me.fence(timeout=WAIT)
     complete = own == [f"{scope.name} of {me.rank}" for scope in kinds]
     return {**seen, "own": complete, "here": peer in await me.raw.resolve_peers(nspace=me.nspace)}
@@ -203,10 +203,10 @@ async def committed(me: Client) -> Any:
     await me.put("acme.draft", f"of {me.rank}")
     own = [await me.get("acme.draft"), await me.get("acme.draft", me.proc), await me.get("acme.draft", optional=True)]
     await me.fence(commit=False, timeout=WAIT)
-    early = await me.get("acme.draft", peer, default="not yet", wait=False)
+    early = await me.get("acme.draft", peer, default="not yet", timeout=0)
     await me.fence(commit=False, timeout=WAIT)
     await me.fence(timeout=WAIT)
-    late = await me.get("acme.draft", peer, wait=10)
+    late = await me.get("acme.draft", peer, timeout=10)
     await me.fence(timeout=WAIT)
     return [*own, early, late]
 
@@ -225,7 +225,7 @@ async def get_waits(me: Client) -> Any:
         await sleep(MEANWHILE)
         await me.put("acme.late", "there")
         await me.commit()
-    value = await me.get("acme.late", me.job[last], wait=10)
+    value = await me.get("acme.late", me.job[last], timeout=10)
     await me.fence(timeout=WAIT)
     return value
 
@@ -242,10 +242,10 @@ async def missing(me: Client) -> Any:
     await me.fence(timeout=WAIT)
     began = time.monotonic()
     seen = [
-        await outcome(lambda: me.get("acme.none", peer, wait=False)),
+        await outcome(lambda: me.get("acme.none", peer, timeout=0)),
         await outcome(lambda: me.get("acme.none", peer, optional=True)),
-        await outcome(lambda: me.get("acme.none", wait=False)),
-        await me.get("acme.none", peer, default="instead", wait=False),
+        await outcome(lambda: me.get("acme.none", timeout=0)),
+        await me.get("acme.none", peer, default="instead", timeout=0),
     ]
     seen.append(time.monotonic() - began < 4)
     await me.fence(timeout=WAIT)
@@ -263,7 +263,7 @@ async def unknown_procs(me: Client) -> Any:
     began = time.monotonic()
     for proc in (Proc("acme.no.nspace", 0), Proc(me.nspace, me.job.size + 5)):
         try:
-            await me.get("acme.key", proc, wait=False)
+            await me.get("acme.key", proc, timeout=0)
         except NotFound:
             seen.append("not found")
         except PMIxError as error:

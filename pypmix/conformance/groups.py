@@ -207,7 +207,7 @@ async def shared(me: Client) -> Any:
     results = await me.group("acme.shared", me.job.procs, context_id=True, timeout=WAIT, info=[said]).form()
     number = attrs.GROUP_CONTEXT_ID(results.context_id or 0)
     by = Info(number.key, number.value, QUALIFIER)
-    asked = [await me.get("acme.port", member, default=None, wait=2, info=[by]) for member in results.members]
+    asked = [await me.get("acme.port", member, default=None, timeout=2, info=[by]) for member in results.members]
     await me.raw.group_destruct("acme.shared", timeout=WAIT)
     await me.fence(timeout=WAIT)
     return asked
@@ -305,7 +305,7 @@ async def got(me: Client) -> Any:
         async with _address(me) as group:
             await me.put("acme.word", f"of {me.rank}")
             await me.commit()
-            found = [await me.get("acme.word", Proc(NAME, rank), wait=10) for rank in range(group.size)]
+            found = [await me.get("acme.word", Proc(NAME, rank), timeout=10) for rank in range(group.size)]
             found.append(await group.get("acme.word", 0))
             last = Proc(NAME, group.size - 1)
             found.append(await me.get(attrs.LOCAL_RANK, last) == await me.get(attrs.LOCAL_RANK, me.job[1]))

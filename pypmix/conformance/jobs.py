@@ -114,7 +114,7 @@ async def child(me: Client) -> None:
     await me.fence(collect=True, timeout=WAIT)
     if me.rank == 0:
         await me.publish({"acme.ready": True})
-    await me.lookup("acme.enough", wait=WAIT)
+    await me.lookup("acme.enough", timeout=WAIT)
 
 
 async def _spawn_two(me: Client, early: bool = False) -> list[Any] | None:
@@ -127,9 +127,9 @@ async def _spawn_two(me: Client, early: bool = False) -> list[Any] | None:
         env = {**os.environ, "ACME_VARIABLE": "a b=c"}
         job = await me.spawn(_child_command(me, "x y", ""), n=2, env=env)
         if not early:
-            await me.lookup("acme.ready", wait=WAIT)
+            await me.lookup("acme.ready", timeout=WAIT)
         keys = ("acme.size", "acme.variable", "acme.words", "acme.parent")
-        found = [job.size, *[[await me.get(key, proc, wait=WAIT) for key in keys] for proc in job]]
+        found = [job.size, *[[await me.get(key, proc, timeout=WAIT) for key in keys] for proc in job]]
         # Otherwise this job may finish before the spawned job looks up the key.
         await me.publish({"acme.enough": True}, persist=Persist.SESSION)
     await me.fence(timeout=WAIT)

@@ -57,7 +57,7 @@ async def missing(me: Client) -> Any:
     seen = [
         await outcome(lambda: me.lookup("acme.none")),
         await me.lookup("acme.none", default="instead"),
-        await outcome(lambda: me.lookup("acme.none", wait=1)),
+        await outcome(lambda: me.lookup("acme.none", timeout=1)),
     ]
     await me.fence(timeout=WAIT)
     return seen
@@ -74,7 +74,7 @@ async def lookup_waits(me: Client) -> Any:
     if me.rank == me.job.size - 1:
         await sleep(MEANWHILE)
         await me.publish({"acme.late": "there"})
-    value = await me.lookup("acme.late", wait=10)
+    value = await me.lookup("acme.late", timeout=10)
     await me.fence(timeout=WAIT)
     return value
 
@@ -95,7 +95,7 @@ async def lookup_waits_for_each(me: Client) -> Any:
     seen = None
     keys = ["acme.one", "acme.two", "acme.three"]
     if me.rank == 0:
-        found = await me.lookup(keys, wait=10)
+        found = await me.lookup(keys, timeout=10)
         seen = {key: item.value for key, item in found.items()}
     elif me.rank == 1:
         for number, key in enumerate(keys):

@@ -393,9 +393,9 @@ class Transfer:
 
     def _has_come(self, proc: Proc, step: int) -> bool:
         key = self._steps.key(step, self._renews)
-        wait = self._timeout or GET_SECONDS if proc in self._among.members() else False
+        limit = self._timeout or GET_SECONDS if proc in self._among.members() else 0
         try:
-            if decode_piece(self._client.get(key, proc, wait=wait)).step >= step:
+            if decode_piece(self._client.get(key, proc, timeout=limit)).step >= step:
                 return True
         except (NotFound, OperationTimeout, RemoteProtocolError):
             pass
@@ -409,7 +409,7 @@ class Transfer:
     def _read(self, proc: Proc, step: int, index: int, key: str = "") -> Piece:
         key = key or self._steps.key(step, self._renews)
         try:
-            data = self._client.get(key, proc, wait=self._timeout or GET_SECONDS)
+            data = self._client.get(key, proc, timeout=self._timeout or GET_SECONDS)
         except (NotFound, OperationTimeout) as error:
             raise self._call.lost(proc, error.engine) from error
         return self._call.read(proc, data, step, index)

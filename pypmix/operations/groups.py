@@ -13,6 +13,7 @@ from pypmix.operations.base import Asks
 from pypmix.operations.exchanging import Addressed, Among, Exchanging
 from pypmix.operations.streams import Stream
 from pypmix.psets import members_in, names_in, names_value, optional
+from pypmix.renames import renamed
 from pypmix.standard import codes, keys
 from pypmix.standard.attrs import GROUP_FT_COLLECTIVE
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
@@ -282,6 +283,7 @@ class Group(GroupView, Exchanging):
             directives += (GROUP_FT_COLLECTIVE(False),)
         self._client.fence(self.address, collect=collect, timeout=timeout, commit=commit, info=directives)
 
+    @renamed
     def get(
         self,
         key: Key,
@@ -289,7 +291,6 @@ class Group(GroupView, Exchanging):
         *,
         default: Any = MISSING,
         timeout: float | None = None,
-        wait: float | bool | None = None,
         optional: bool = False,
         refresh: bool = False,
         scope: Scope | None = None,
@@ -301,8 +302,7 @@ class Group(GroupView, Exchanging):
             key: A key, or an attribute.
             member: Its group rank, or the proc.
             default: Returned instead of raising `NotFound`.
-            timeout: Seconds to wait until the member commits the key; by default up to the server (some 2 s).
-            wait: False not to wait at all; a number is the same as `timeout`.
+            timeout: Seconds to wait until the member commits the key; 0 not to wait, None up to the server (some 2 s).
             optional: Look only at what this process holds already.
             refresh: Ask the server even for what this process has read before.
             scope: Take only a value that was put with this scope.
@@ -318,7 +318,6 @@ class Group(GroupView, Exchanging):
             proc,
             default=default,
             timeout=timeout,
-            wait=wait,
             optional=optional,
             refresh=refresh,
             scope=scope,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from pypmix.arguments import APP, MISSING, SESSION, number_of, seconds, timed, waited
+from pypmix.arguments import APP, MISSING, SESSION, number_of, timed, wait_infos
 from pypmix.operations.base import Asks
 from pypmix.published import Published, PublishedData
 from pypmix.renames import renamed
@@ -67,7 +67,6 @@ class Publishing(Asks):
             *,
             default: Any = MISSING,
             timeout: float | None = None,
-            wait: float | bool | None = None,
             data_range: Range | None = None,
             info: Infos = None,
         ) -> Any: ...
@@ -78,7 +77,6 @@ class Publishing(Asks):
             key: Iterable[str],
             *,
             timeout: float | None = None,
-            wait: float | bool | None = None,
             count: int | None = None,
             data_range: Range | None = None,
             info: Infos = None,
@@ -91,7 +89,6 @@ class Publishing(Asks):
         *,
         default: Any = MISSING,
         timeout: float | None = None,
-        wait: float | bool | None = None,
         count: int | None = None,
         data_range: Range | None = None,
         info: Infos = None,
@@ -101,9 +98,8 @@ class Publishing(Asks):
         Args:
             key: The key, or a collection of keys.
             default: Returned instead of raising `NotFound`, for a single key.
-            timeout: Seconds to wait until all of them are published; by default the call does not wait.
-            wait: True to wait without a limit; a number is the same as `timeout`.
-            count: With `timeout` or `wait`, and several keys: how many of them suffice.
+            timeout: Seconds to wait until all are published: `math.inf` without a limit. None and 0 do not wait.
+            count: With `timeout`, and several keys: how many of them suffice.
             data_range: Take only what was published by procs in this range of the caller, such as `Range.NAMESPACE`.
             info: Further infos or a mapping.
 
@@ -117,17 +113,17 @@ class Publishing(Asks):
 
         PMIx Standard: "Publish/Lookup Operations".
         """
-        given, within, directives = waited(wait, timeout), _within(data_range), infos(info)
+        within, directives = _within(data_range), infos(info)
         if isinstance(key, str):
             if count is not None:
                 raise TypeError("a count is for several keys: lookup([...], count=1)")
-            return self._lookup_one(Lookup((key,), directives + _wait(given, 0) + within), default)
+            return self._lookup_one(Lookup((key,), directives + _wait(timeout, 0) + within), default)
         if default is not MISSING:
             raise TypeError("a default is for a single key: the result for several has `missing`")
         names = tuple(key)
         if count is not None:
-            _check_count(count, len(names), given)
-        op = Lookup(names, directives + _wait(given, count or 0) + within)
+            _check_count(count, len(names), timeout)
+        op = Lookup(names, directives + _wait(timeout, count or 0) + within)
         return self._lookup_each(op, Lookup(names, directives + within))
 
     def _lookup_each(self, op: Lookup, without_wait: Lookup) -> PublishedData:
@@ -179,13 +175,13 @@ class Publishing(Asks):
         self._run(Unpublish(keys, infos(info) + _within(data_range)))
 
 
-def _check_count(count: int, keys: int, wait: float | bool | None) -> None:
+def _check_count(count: int, keys: int, timeout: float | None) -> None:
     if isinstance(count, bool) or not isinstance(count, int):
         raise TypeError(f"a count is an int, not {type(count).__name__}")
     if not 0 < count <= keys:
         raise ValueError(f"of {keys} keys, {count} cannot be waited for")
-    if wait is None or wait is False:
-        raise ValueError("a count is the number of keys to wait for, so it needs timeout=SECONDS or wait=True")
+    if not timeout:
+        raise ValueError("a count is the number of keys to wait for, so it needs timeout=SECONDS")
 
 
 def _within(data_range: Range | None) -> tuple[Info, ...]:
@@ -194,12 +190,9 @@ def _within(data_range: Range | None) -> tuple[Info, ...]:
     return (Info(keys.RANGE, Value(codes.DATA_RANGE, number_of(data_range, "Range", "SESSION"))),)
 
 
-def _wait(wait: float | bool | None, count: int) -> tuple[Info, ...]:
+def _wait(timeout: float | None, count: int) -> tuple[Info, ...]:
     """Return the directives of a lookup that waits for `count` keys, 0 for all."""
-    if wait is None or wait is False or wait == 0:
-        return ()
-    waits = Info(keys.WAIT, Value.unchecked(codes.INT, count))
-    return (waits,) if wait is True else (waits, seconds(wait))
+    return wait_infos(keys.WAIT, Value.unchecked(codes.INT, count), timeout)
 
 
 def _published(names: tuple[str, ...], found: Iterable[Pdata]) -> PublishedData:

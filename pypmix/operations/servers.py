@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 
-from pypmix.arguments import flag, seconds, waited
+from pypmix.arguments import TRUE, flag, wait_infos
 from pypmix.operations.base import Asks
+from pypmix.renames import renamed
 from pypmix.standard import codes, keys
 from pypmix.standard.ops import ToolAttachToServer, ToolDisconnect, ToolGetServers, ToolSetServer
 from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, check_name
@@ -27,7 +28,7 @@ def server_infos(
     system: bool | str,
     host: str | None,
     tmpdir: str | os.PathLike[str] | None,
-    timeout: float | bool | None,
+    timeout: float | None,
 ) -> tuple[Info, ...]:
     """Return the directives that name a server."""
     given = [name for name, value in (("pid", pid), ("nspace", nspace), ("uri", uri), ("file", file)) if value]
@@ -79,6 +80,7 @@ def _text(key: str, value: object, what: str) -> Info:
 class Servers(Asks):
     """The servers of a tool."""
 
+    @renamed
     def attach_to_server(
         self,
         *,
@@ -90,7 +92,6 @@ class Servers(Asks):
         host: str | None = None,
         tmpdir: str | os.PathLike[str] | None = None,
         timeout: float | None = None,
-        wait: float | None = None,
         primary: bool = False,
         info: Infos = None,
     ) -> Proc:
@@ -104,8 +105,7 @@ class Servers(Asks):
             system: Whether it is the system server of this node; see the class.
             host: The name of its node.
             tmpdir: The folder to search.
-            timeout: Seconds to wait for it to be there.
-            wait: The same as `timeout`.
+            timeout: Seconds to wait for it to be there. None and 0 do not wait.
             primary: Make it the primary server. It becomes that in any case where the tool has none.
             info: Further infos or a mapping.
 
@@ -118,20 +118,18 @@ class Servers(Asks):
 
         PMIx Standard: "Tools and Debuggers", PMIx_tool_attach_to_server.
         """
-        directives = server_infos(pid, nspace, uri, file, system, host, tmpdir, waited(wait, timeout)) + infos(info)
+        directives = server_infos(pid, nspace, uri, file, system, host, tmpdir, timeout) + infos(info)
         return self._run(ToolAttachToServer((*directives, flag(keys.PRIMARY_SERVER)) if primary else directives))
 
-    def set_server(
-        self, server: Proc, *, timeout: float | None = None, wait: float | bool | None = None, info: Infos = None
-    ) -> None:
+    @renamed
+    def set_server(self, server: Proc, *, timeout: float | None = None, info: Infos = None) -> None:
         """`PMIx_tool_set_server`: make a server the primary one, which carries out what is asked from now on.
 
         What was registered with the one before (event handlers, output) stays with that.
 
         Args:
             server: A server that the tool is connected to; the tool's own name to have none.
-            timeout: Seconds to wait until the tool is connected to it; by default it is not waited for.
-            wait: True to wait for as long as it takes; a number is the same as `timeout`.
+            timeout: Seconds to wait for the connection to it: `math.inf` without a limit. None and 0 do not wait.
             info: Further infos or a mapping.
 
         Raises:
@@ -140,12 +138,7 @@ class Servers(Asks):
 
         PMIx Standard: "Tools and Debuggers", PMIx_tool_set_server.
         """
-        directives, given = infos(info), waited(wait, timeout)
-        if given is not None and given is not False:
-            directives += (flag(keys.WAIT_FOR_CONNECTION),)
-            if given is not True:
-                directives += (seconds(given),)
-        self._run(ToolSetServer(server, directives))
+        self._run(ToolSetServer(server, infos(info) + wait_infos(keys.WAIT_FOR_CONNECTION, TRUE, timeout)))
 
     def get_servers(self) -> list[Proc]:
         """`PMIx_tool_get_servers`: the servers that the tool is connected to.

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         def publish(self, values: Mapping[str, object], *, data_range: Range, persist: Persist) -> None: ...
 
         @overload
-        def lookup(self, key: str, *, wait: float, data_range: Range) -> object: ...
+        def lookup(self, key: str, *, timeout: float, data_range: Range) -> object: ...
 
         @overload
         def lookup(self, key: Iterable[str], *, data_range: Range) -> PublishedData: ...
@@ -327,7 +327,7 @@ class KeyValues:
             return
         try:
             following = self._published(chain, len(self._chains.get(chain, ())))
-            self._client.lookup(following, wait=SLICE, data_range=self._range)
+            self._client.lookup(following, timeout=SLICE, data_range=self._range)
         except (OperationTimeout, NotFound):
             return
 

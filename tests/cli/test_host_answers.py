@@ -471,7 +471,7 @@ me.fence()
 if rank == 0:
     me.monitor_heartbeat(2**32 - 1)
     child = me.spawn(["sleep", "0.5"], info=[attrs.JOB_TIMEOUT(far)])
-    print(me.lookup("late", wait=far), child.wait(far))
+    print(me.lookup("late", timeout=far), child.wait(far))
 else:
     time.sleep(0.3)
     me.publish({"late": 7})

@@ -126,7 +126,7 @@ def test_ranks_that_are_more_than_the_cpus_are_told_so(command: Command) -> None
     """Those of spawned jobs count too: the second job is told, and the first was told nothing."""
     cpus = len(os.sched_getaffinity(0))
     program = "from pypmix import Client, Proc, Rank, Scope, attrs\nimport os, sys\nwith Client() as me:\n"
-    program += " told = [me.get(attrs.NODE_OVERSUBSCRIBED, proc, wait=False, default=None)"
+    program += " told = [me.get(attrs.NODE_OVERSUBSCRIBED, proc, timeout=0, default=None)"
     program += " for proc in (me.proc, Proc(me.nspace, Rank.WILDCARD))]\n"
     program += " print(me.rank, told, flush=True)\n"
     # Each rank stays until the last child has ended: a rank that has left has freed its CPU for the children of others.
@@ -256,7 +256,7 @@ def test_abort_of_one_rank_ends_it_alone(command: Command) -> None:
 
 
 def test_the_time_limit_names_who_waits_for_whose_data(command: Command) -> None:
-    text = "tell('pid')\nme.fence()\nme.get('never', proc=me.job[0], wait=50) if rank == 1 else hang()"
+    text = "tell('pid')\nme.fence()\nme.get('never', proc=me.job[0], timeout=50) if rank == 1 else hang()"
     ended = command("run", "-n", 2, "--timeout", 10, *client(text))
     assert ended.code == 124
     pids = [(command.folder / f"pid.{rank}").read_text().strip() for rank in range(2)]

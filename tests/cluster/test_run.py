@@ -122,7 +122,7 @@ def test_ranks_are_told_of_fewer_cpus_than_slots(command: Command, one_cpu: str)
     program = (
         "import pypmix\n"
         "with pypmix.Client() as me:\n"
-        "    print(me.node.hostname, me.get('pmix.ndosub', me.proc, wait=False, default=None), flush=True)\n"
+        "    print(me.node.hostname, me.get('pmix.ndosub', me.proc, timeout=0, default=None), flush=True)\n"
         "    me.fence()\n"
     )
     words = ("run", "--host", "n1:1,n2:2", "--launch-agent", one_cpu, "-n", 3)

@@ -132,10 +132,10 @@ def main():
                     # A native server takes the end of this one for the end of the rank.
                     with pypmix.Client(engine="python") as own:
                         other = own.job[1 - own.rank]
-                        assert own.rank == me.rank and own.get("who", other, wait=10) == other.rank
+                        assert own.rank == me.rank and own.get("who", other, timeout=10) == other.rank
                 os._exit(0)
             assert waited(pid) == 0
-            me.get("who", me.job[1 - me.rank], wait=10)
+            me.get("who", me.job[1 - me.rank], timeout=10)
 
             # A fork while another thread is in a call.
             thread = threading.Thread(target=lambda: me.fence(timeout=30))

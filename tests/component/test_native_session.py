@@ -500,7 +500,7 @@ with pypmix.Client() as me:
         me.put("over", 1)
         me.commit()
     else:
-        me.get("over", me.job[0], wait=30)
+        me.get("over", me.job[0], timeout=30)
 """)
     command = [sys.executable, "-m", "pypmix", "run", "-n", "2", "env", f"LD_PRELOAD={made}", sys.executable, program]
     code, output = finished(list(map(str, command)), environment(PYPMIX_ENGINE="native", PYPMIX_LIBPMIX=lib.path))

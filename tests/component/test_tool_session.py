@@ -250,7 +250,7 @@ def test_waiting_for_a_server(start: Callable[..., Host], folder: Path) -> None:
     with pytest.raises(Unreachable):
         Tool(nspace="two", timeout=0).open()
     with pytest.raises(Unreachable):
-        Tool(nspace="two", wait=0).open()
+        Tool(nspace="two", timeout=0).open()
 
 
 @pytest.mark.parametrize("answer", [b"", b"\xff\xff\xff\xd1", bytes(4) + b"\0" * 520 + bytes(4), None])
@@ -286,8 +286,8 @@ def test_what_answers_is_no_server(folder: Path, answer: bytes | None) -> None:
         ({"nspace": "x" * 256}, ValueError),
         ({"nspace": 3}, TypeError),
         ({"file": ""}, ValueError),
-        ({"wait": True}, TypeError),
-        ({"wait": -1}, ValueError),
+        ({"timeout": True}, TypeError),
+        ({"timeout": -1}, ValueError),
         ({"proc": "x"}, TypeError),
         ({"connect": "maybe"}, ValueError),
     ],
@@ -408,22 +408,25 @@ def test_waiting_for_a_connection(start: Callable[..., Host]) -> None:
             tool.set_server(Proc("two", 0), timeout=1)
         timer = threading.Timer(0.3, lambda: tool.attach_to_server(nspace="two"))
         timer.start()
-        tool.set_server(Proc("two", 0), wait=True)
+        tool.set_server(Proc("two", 0), timeout=float("inf"))
         assert tool.lookup("key") == "two"
         timer.join()
 
 
-def test_two_time_limits_are_refused(start: Callable[..., Host]) -> None:
-    twice = "`timeout` and `wait` are two names of one time limit"
+def test_the_former_time_limit_is_still_taken(start: Callable[..., Host]) -> None:
+    twice = "both 'timeout' and its former name 'wait'"
     with pytest.raises(TypeError, match=twice):
-        Tool(timeout=1, wait=2)
+        Tool(timeout=1, wait=2)  # type: ignore[call-arg]
     start("one")
     with Tool() as tool:
+        former: Any = tool
         with pytest.raises(TypeError, match=twice):
-            tool.attach_to_server(nspace="two", timeout=1, wait=2)
+            former.attach_to_server(nspace="two", timeout=1, wait=2)
         with pytest.raises(TypeError, match=twice):
-            tool.set_server(Proc("two", 0), timeout=1, wait=2)
-        tool.set_server(Proc("one", 0), wait=1)
+            former.set_server(Proc("two", 0), timeout=1, wait=2)
+        with pytest.warns(DeprecationWarning, match="`wait=` is `timeout=` now"):
+            former.set_server(Proc("one", 0), wait=1)
+        tool.set_server(Proc("one", 0), timeout=1)
 
 
 def test_closing_ends_the_wait_for_a_connection(start: Callable[..., Host]) -> None:
@@ -433,7 +436,7 @@ def test_closing_ends_the_wait_for_a_connection(start: Callable[..., Host]) -> N
 
     def wait() -> None:
         try:
-            tool.set_server(Proc("two", 0), wait=True)
+            tool.set_server(Proc("two", 0), timeout=float("inf"))
         except PMIxError as error:
             failures.append(error)
 
@@ -452,7 +455,7 @@ def test_a_lost_server_is_none_any_more(start: Callable[..., Host]) -> None:
         tool.attach_to_server(nspace="two")
         one.server.close()
         with pytest.raises(LostConnection):
-            tool.lookup("key", wait=True)
+            tool.lookup("key", timeout=float("inf"))
         assert not tool.is_connected
         assert tool.get_servers() == [Proc("two", 0)]
         tool.set_server(Proc("two", 0))
@@ -545,7 +548,7 @@ def test_the_loop_goes_on_while_a_server_is_waited_for(start: Callable[..., Host
 
         ticking = asyncio.ensure_future(tick())
         with pytest.raises(Unreachable):
-            await aio.Tool(nspace="nobody", wait=1).open()
+            await aio.Tool(nspace="nobody", timeout=1).open()
         ticking.cancel()
         return ticks
 

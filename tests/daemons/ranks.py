@@ -39,7 +39,7 @@ def work(me: pypmix.Client) -> None:
             me.publish({"port": 4711})
             me.notify(LOAD, data_range=pypmix.Range.NAMESPACE)
         assert events.get(timeout=20).source.rank == 0
-    assert me.lookup("port", wait=20) == 4711
+    assert me.lookup("port", timeout=20) == 4711
     me.fence(timeout=30)
     say("worked", me.rank, me.node.hostname, NODE, os.getcwd(), os.environ.get("EXTRA", ""))
 
@@ -154,13 +154,13 @@ def preloads(me: pypmix.Client) -> None:
 
 def crowded(me: pypmix.Client) -> None:
     """Whether the node is said to be oversubscribed."""
-    say("crowded", NODE, me.rank, me.get(attrs.NODE_OVERSUBSCRIBED, me.proc, wait=False, default=None))
+    say("crowded", NODE, me.rank, me.get(attrs.NODE_OVERSUBSCRIBED, me.proc, timeout=0, default=None))
     me.fence(timeout=30)
 
 
 def elastic(me: pypmix.Client) -> None:
     """Rank 0 has nodes join and leave, and spawns on them; the spawned form a group with those who were there."""
-    parent = me.get(attrs.PARENT_ID, me.proc, wait=False, default=None)
+    parent = me.get(attrs.PARENT_ID, me.proc, timeout=0, default=None)
     if parent is None:
         with me.events(pypmix.EventCode.DVM_IS_READY, pypmix.EventCode.EVENT_NODE_OFFLINE) as events:
             me.fence(timeout=30)
@@ -174,7 +174,7 @@ def elastic(me: pypmix.Client) -> None:
                 me.publish({"job": job})
             event = events.get(timeout=60)
             say("grown", event.info[attrs.ALLOC_NODE_LIST], event.info[attrs.ALLOC_NODE_LIST])
-            _meet(me, me.nspace, str(me.lookup("job", wait=30)))
+            _meet(me, me.nspace, str(me.lookup("job", timeout=30)))
             if me.rank == 0:
                 _change(me)
             me.fence(timeout=90)
@@ -188,7 +188,7 @@ def elastic(me: pypmix.Client) -> None:
         say("worked on", NODE)
         say("early is", [proc.rank for proc in me.psets["early"]])
         _meet(me, parent.nspace, me.nspace)
-        me.lookup("leave", wait=30)
+        me.lookup("leave", timeout=30)
 
 
 def _meet(me: pypmix.Client, first: str, second: str) -> None:

@@ -76,7 +76,7 @@ class Life:
             self.tried("fence collect", me.fence, collect=True, timeout=PATIENCE)
             for peer in self.peers:
                 if peer not in self.suspects:
-                    value, end = self.tried("get", me.get, f"c{number}", peer, wait=WAIT)
+                    value, end = self.tried("get", me.get, f"c{number}", peer, timeout=WAIT)
                     assert value in (number, None)
                     self.suspect(peer, end)
         elif kind == "connect":
@@ -87,13 +87,13 @@ class Life:
             self.tried("commit", me.commit)
             peer = me.job[(me.rank + 1) % me.job.size]
             if peer not in self.suspects:
-                self.suspect(peer, self.tried("get", me.get, f"g{number}", peer, wait=WAIT)[1])
+                self.suspect(peer, self.tried("get", me.get, f"g{number}", peer, timeout=WAIT)[1])
         elif kind == "publish":
             self.tried("publish", me.publish, {f"{me.nspace}.{number}.{me.rank}": number})
             peer = me.job[(me.rank + 1) % me.job.size]
             if peer not in self.suspects:
                 key = f"{me.nspace}.{number}.{peer.rank}"
-                self.suspect(peer, self.tried("lookup", me.lookup, key, wait=WAIT)[1])
+                self.suspect(peer, self.tried("lookup", me.lookup, key, timeout=WAIT)[1])
         elif kind == "notify":
             from pypmix import Range
             from pypmix.types import uint32

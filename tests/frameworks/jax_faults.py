@@ -27,7 +27,7 @@ def die() -> None:
 def away(me: Client) -> None:
     """One does not come, and is then killed."""
     if me.rank == 2:
-        me.get("waited", proc=0, wait=LIMIT)
+        me.get("waited", proc=0, timeout=LIMIT)
         die()
     try:
         jax.distributed.initialize(initialization_timeout=3)

@@ -53,7 +53,7 @@ class Life(ranks.Life):
             self.tried("commit", me.commit)
             for peer in self.peers:
                 if peer not in self.suspects:
-                    value, end = self.tried("get", me.get, f"d{number}", peer, wait=ranks.WAIT)
+                    value, end = self.tried("get", me.get, f"d{number}", peer, timeout=ranks.WAIT)
                     assert value is None or len(value) == 20_000
                     self.suspect(peer, end)
         elif kind == "spawn there":

@@ -125,7 +125,7 @@ def release(me, name):
 
 
 with Client() as me:
-    parent = me.get(attrs.PARENT_ID, me.proc, wait=False, default=None)
+    parent = me.get(attrs.PARENT_ID, me.proc, timeout=0, default=None)
     if parent is not None:
         meet(me, parent.nspace, count, me.nspace)
         sys.exit()
@@ -139,7 +139,7 @@ with Client() as me:
             me.publish({"job": job.nspace})
         ready = events.get(timeout=100)
         print(f"{me.rank} sees {ready.info[attrs.ALLOC_NODE_LIST]}", flush=True)
-        meet(me, me.nspace, count, me.lookup("job", wait=60))
+        meet(me, me.nspace, count, me.lookup("job", timeout=60))
         if me.rank == 0:
             job.wait(timeout=60)
             release(me, granted[attrs.ALLOC_NODE_LIST])

@@ -37,7 +37,7 @@ with Client() as me:
     if me.rank == 0:
         me.job_control([Proc(me.nspace, rank) for rank in (1, 2)], info={attrs.JOB_CTRL_DEFINE_PSET: "inner"})
         me.publish({"defined": True})
-    me.lookup("defined", wait=30)
+    me.lookup("defined", timeout=30)
     found = me.psets
     members = {name: [proc.rank for proc in found[name]] for name in ("halves", "inner")}
     print(me.rank, "sees", members, flush=True)

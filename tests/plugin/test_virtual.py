@@ -81,7 +81,7 @@ async def test_ranks_have_all_that_a_job_has(me: aio.Client, cluster: Cluster) -
     assert len({await me.get("pmix.hname", proc=proc) for proc in me.job}) == 2
     if me.rank == 0:
         await me.publish({"port": 4711})
-    assert await me.lookup("port", wait=20) == 4711
+    assert await me.lookup("port", timeout=20) == 4711
     async with me.group("all", me.job.procs, context_id=True, timeout=20) as group:
         assert group.rank == me.rank and group.context_id
         await group.fence(timeout=20)
@@ -146,7 +146,7 @@ def test_a_rank_that_is_killed_does_nothing_more() -> None:
 def test_a_program_opens_clients_by_itself() -> None:
     async def once(cluster: Cluster) -> list[int]:
         async with aio.Client() as me, asyncio.TaskGroup() as tasks:
-            found = [tasks.create_task(me.lookup(str(number), wait=20)) for number in range(me.job.size)]
+            found = [tasks.create_task(me.lookup(str(number), timeout=20)) for number in range(me.job.size)]
             await me.publish({str(me.rank): me.rank})
         return [task.result() for task in found]
 

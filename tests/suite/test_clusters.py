@@ -20,7 +20,7 @@ from pypmix import Client, ConnectEvent, Proc, Range, attrs, cluster_nspace
 mine, theirs = sys.argv[1:]
 with Client() as me:
     me.publish({mine: cluster_nspace(me.get(attrs.CLUSTER_ID), me.nspace)}, range=Range.GLOBAL)
-    partner = me.lookup(theirs, wait=60)
+    partner = me.lookup(theirs, timeout=60)
     with me.events(ConnectEvent.TERMINATED) as events:
         both = me.connect([me.proc, Proc(partner, 0)], timeout=60)
         if mine == "b":

@@ -135,7 +135,7 @@ def data(me: Client) -> None:
     assert_type(me.get("key"), Any)
     assert_type(me.raw.get(me.job[0], "key"), Value)
     me.get(attrs.JOB_SIZE, Proc(me.nspace, Rank.WILDCARD))
-    me.get("key", default=None, wait=2.5, scope=Scope.LOCAL)
+    me.get("key", default=None, timeout=2.5, scope=Scope.LOCAL)
     me.fence()
     me.fence(me.proc, collect=True, timeout=30)
     me.fence(me.job, info=[attrs.TIMEOUT(5)])
@@ -165,7 +165,7 @@ def values() -> None:
 
 def published(me: Client) -> None:
     assert_type(me.publish({"port": 1}, persist=Persist.PROC), None)
-    found = me.lookup(["port"], wait=True, count=1)
+    found = me.lookup(["port"], timeout=float("inf"), count=1)
     assert_type(found, PublishedData)
     assert_type(found["port"], Published)
     assert_type(found["port"].by, Proc)
@@ -260,7 +260,7 @@ async def in_an_event_loop() -> None:
         assert_type(await me.raw.get(me.proc, "key"), Value)
         assert_type(await me.fence(timeout=5), None)
         assert_type(await me.publish({"port": 1}), None)
-        assert_type(await me.lookup("port", wait=5), Any)
+        assert_type(await me.lookup("port", timeout=5), Any)
         assert_type(await me.lookup(["port"]), PublishedData)
         assert_type(me.rank, int)
         assert_type(await me.query(["key"]), Answers)

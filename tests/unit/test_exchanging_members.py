@@ -82,7 +82,7 @@ class Member(Among):
         self.world.values[self.proc, key] = value
         await Turn()
 
-    async def get(self, key: str, proc: Proc, wait: float | bool) -> bytes:
+    async def get(self, key: str, proc: Proc, timeout: float) -> bytes:
         await Turn()
         if (proc, key) not in self.world.values:
             raise NotFound("nobody has put it")

@@ -51,11 +51,11 @@ def test_what_is_published_has_the_standards_defaults(me, session):
     ("arguments", "expected"),
     [
         ({}, ()),
-        ({"wait": False}, ()),
-        ({"wait": 0}, ()),
-        ({"wait": True}, (attrs.WAIT(0),)),
-        ({"wait": 2.5}, (attrs.WAIT(0), attrs.TIMEOUT(3))),
-        ({"wait": True, "count": 1}, (attrs.WAIT(1),)),
+        ({"timeout": None}, ()),
+        ({"timeout": 0}, ()),
+        ({"timeout": float("inf")}, (attrs.WAIT(0),)),
+        ({"timeout": 2.5}, (attrs.WAIT(0), attrs.TIMEOUT(3))),
+        ({"timeout": float("inf"), "count": 1}, (attrs.WAIT(1),)),
         ({"data_range": Range.LOCAL}, (attrs.RANGE(Range.LOCAL),)),
     ],
 )
@@ -90,7 +90,7 @@ def test_keys_are_asked_for_one_by_one_where_a_partial_result_got_lost(me, sessi
         return (Pdata(OTHER, op.keys[0], text("x")),)
 
     monkeypatch.setattr(session, "run", run)
-    found = me.lookup(["a", "gone", "b"], wait=1, data_range=Range.LOCAL)
+    found = me.lookup(["a", "gone", "b"], timeout=1, data_range=Range.LOCAL)
     assert (list(found), found.missing) == (["a", "b"], {"gone"})
     assert [op.keys for op in asked[1:]] == [("a",), ("gone",), ("b",)]
     assert all(op.directives == (attrs.RANGE(Range.LOCAL),) for op in asked[1:])
@@ -110,8 +110,8 @@ def test_unpublish_names_keys_or_means_all(me, session):
     [
         lambda me: me.lookup(["a", "a"]),
         lambda me: me.lookup(["a"], count=1),
-        lambda me: me.lookup(["a"], wait=True, count=2),
-        lambda me: me.lookup(["a"], wait=True, count="1"),
+        lambda me: me.lookup(["a"], timeout=float("inf"), count=2),
+        lambda me: me.lookup(["a"], timeout=float("inf"), count="1"),
         lambda me: me.lookup("a", count=1),
         lambda me: me.lookup(["a"], default=None),
         lambda me: me.publish({}),

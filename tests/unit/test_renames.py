@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
+import inspect
 import runpy
 import warnings
 from collections.abc import Iterator
@@ -13,7 +15,10 @@ from unittest.mock import Mock, call
 import pytest
 
 from lib.fake_session import FakeSession
-from pypmix import Client, Group, PMIxError, Proc, Tool, aio, attrs, renames, uint32
+from pypmix import Client, Connection, Group, PMIxError, Proc, SpawnedJob, Tool, aio, attrs, renames, uint32
+from pypmix.operations.control import Credentials, Monitors, ProcControl
+from pypmix.operations.fabric import Fabrics
+from pypmix.operations.raw import Raw
 from pypmix.renames import ARGUMENTS, CLIENT, Rename, find_alias, follow, rewrite, show
 from pypmix.standard import ops
 from pypmix.standard.types import Query
@@ -130,15 +135,27 @@ def test_a_former_argument_works_and_warns(me: Any, session: FakeSession) -> Non
 @pytest.mark.parametrize("row", ARGUMENTS, ids=lambda row: f"{row.methods}-{row.old}")
 @pytest.mark.parametrize("form", ["pypmix", "pypmix.aio"])
 def test_each_former_argument_has_its_method(form: str, row: Any) -> None:
+    topics = ("control", "publishing", "events", "groups", "connecting", "servers")
+    homes = [importlib.import_module(f"{form}.{name}") for name in ("client", "tool")]
+    homes += [importlib.import_module(f"{form}.operations.{topic}") for topic in topics]
     for method in row.methods.split():
         kind, _, name = method.partition(".")
-        topics = ("control", "publishing", "events", "forwarding", "queries", "groups", "invitations")
-        homes = [importlib.import_module(f"{form}.operations.{topic}") for topic in topics]
         (home,) = [each for each in homes if getattr(getattr(each, kind, None), "__module__", "") == each.__name__]
-        function = vars(getattr(home, kind))[name]
-        assert function.__wrapped__.__kwdefaults__ is not None or row.new in function.__wrapped__.__code__.co_varnames
-        assert row.new in function.__wrapped__.__code__.co_varnames
-        assert row.old not in function.__wrapped__.__code__.co_varnames
+        function = inspect.unwrap(vars(getattr(home, kind))[name])
+        assert row.new in inspect.signature(function).parameters
+        assert row.old not in inspect.signature(function).parameters or method == "Client.get"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Client, Tool, Group, Connection, SpawnedJob, Monitors, Credentials, ProcControl, Fabrics, Raw],
+    ids=lambda kind: kind.__name__,
+)
+def test_no_parameter_shadows_a_builtin(kind: Any) -> None:
+    for name in members(kind):
+        function = getattr(kind, name)
+        if callable(function):
+            assert not {*inspect.signature(inspect.unwrap(function)).parameters} & {*dir(builtins)}, name
 
 
 PROGRAM = '''\
@@ -153,6 +170,8 @@ with pypmix.Client() as me:
     me.barrier(); me.barrier(timeout=2)
     name = me.monitor_heartbeat(5, id="x")
     me.get_value("key", 0)
+    me.get("key", 0, wait=False); me.get("key", wait=3); me.lookup("key", wait=True)
+    me.publish({"a": 1}, range=4)
 
 async def use(tool: aio.Client):
     await tool.query_all(["a", "b"])
@@ -174,6 +193,8 @@ with pypmix.Client() as me:
     me.fence(); me.fence(timeout=2)
     name = me.monitors.watch_heartbeat(5, name="x")
     me.get_value("key", 0)
+    me.get("key", 0, timeout=0); me.get("key", timeout=3); me.lookup("key", timeout=float("inf"))
+    me.publish({"a": 1}, data_range=4)
 
 async def use(tool: aio.Client):
     await tool.query(["a", "b"])
@@ -187,7 +208,7 @@ async def use(tool: aio.Client):
 def test_a_program_is_rewritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, left = rewrite(PROGRAM)
     assert text == REWRITTEN
-    assert [each.partition(" is ")[0] for each in left] == ["line 11: get_value", "line 16: group_destruct"]
+    assert [each.partition(" is ")[0] for each in left] == ["line 11: get_value", "line 18: group_destruct"]
     assert rewrite(text) == (text, left)
     assert rewrite("other.kill(1)", frozenset({"other"}))[0] == "other.control(1).kill()"
     path = tmp_path / "program.py"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -13,13 +14,13 @@ import pytest
 
 from lib.fake_session import FakeSession
 from pypmix import Client, EventCode, Info, Persist, Proc, Range, Scope, Status, Tool, attrs, psets
-from pypmix.arguments import waited
 from pypmix.recipes import candidacy
 from pypmix.serverbase import check_upcall
 from pypmix.standard import keys
 from pypmix.standard.errors import NotFound, OperationTimeout
-from pypmix.standard.ops import Get, Publish, Put, RegisterEventHandler
-from pypmix.standard.values import from_python
+from pypmix.standard.ops import Get, Lookup, Publish, Put, RegisterEventHandler
+from pypmix.standard.types import Pdata
+from pypmix.standard.values import from_python, uint32
 
 PROC = Proc("job", 1)
 
@@ -44,13 +45,42 @@ def target(session: FakeSession, **given: Any) -> list[tuple[str, object]]:
         return [(info.key, info.value.data) for info in session.directives]
 
 
-def test_one_limit_may_stand_beside_the_wish_to_wait() -> None:
-    for wait in (None, True):
-        assert waited(wait, 3) == 3
-    assert waited(2, None) == 2
-    for wait in (False, 2):
-        with pytest.raises(TypeError, match="two names of one time limit"):
-            waited(wait, 3)
+@pytest.mark.parametrize(
+    ("timeout", "get", "lookup"),
+    [
+        (None, (), ()),
+        (0, (attrs.IMMEDIATE(True),), ()),
+        (1.5, (attrs.TIMEOUT(2),), (attrs.WAIT(0), attrs.TIMEOUT(2))),
+        (math.inf, (attrs.TIMEOUT(2**31 - 1),), (attrs.WAIT(0),)),
+    ],
+)
+def test_a_time_limit_alone_says_how_long_to_wait(
+    me: Client, session: FakeSession, timeout: float | None, get: tuple[Info, ...], lookup: tuple[Info, ...]
+) -> None:
+    session.answers[Get], session.answers[Lookup] = uint32(1), (Pdata(PROC, "k", uint32(2)),)
+    assert (me.get("k", 0, timeout=timeout), me.lookup("k", timeout=timeout)) == (1, 2)
+    assert [op.directives for op in session.ops] == [get, lookup]
+
+
+@pytest.mark.parametrize("timeout", [-1, math.nan, "1", True])
+def test_a_time_limit_is_a_number_of_seconds(me: Any, session: FakeSession, timeout: object) -> None:
+    for call in (me.get, me.lookup):
+        with pytest.raises((TypeError, ValueError), match="a timeout is a number of seconds"):
+            call("k", timeout=timeout)
+    assert session.ops == []
+
+
+@pytest.mark.parametrize(("wait", "get", "lookup"), [(True, None, math.inf), (False, 0, None), (3, 3, 3)])
+def test_the_former_time_limit_means_the_same(
+    me: Any, session: FakeSession, wait: float, get: float | None, lookup: float | None
+) -> None:
+    session.answers[Get], session.answers[Lookup] = uint32(1), (Pdata(PROC, "k", uint32(2)),)
+    for call, timeout in ((me.get, get), (me.lookup, lookup)):
+        with pytest.warns(DeprecationWarning, match="`wait=` is `timeout=` now"):
+            call("k", wait=wait)
+        call("k", timeout=timeout)
+        former, present = session.ops[-2:]
+        assert former == present
 
 
 def test_a_handler_has_one_place(me: Client, session: FakeSession) -> None:
@@ -127,7 +157,7 @@ def test_a_server_that_gives_up_means_not_found_unless_a_limit_was_given(me: Cli
     with pytest.raises(NotFound, match="there is no 'k'") as failure:
         me.get("k", 0)
     assert (failure.value.operation, failure.value.procs) == ("get", (Proc("job", 0),))
-    for given in ({"timeout": 3}, {"wait": 3}, {"wait": False}, {"info": {attrs.TIMEOUT: 2}}):
+    for given in ({"timeout": 3}, {"timeout": 0}, {"info": {attrs.TIMEOUT: 2}}):
         with pytest.raises(OperationTimeout):
             me.get("k", 0, **given)  # type: ignore[call-overload]
     with pytest.raises(NotFound):

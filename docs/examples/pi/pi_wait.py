@@ -12,7 +12,7 @@ with pypmix.Client() as me:
     me.commit()
 
     if me.proc == first:
-        print("so far:", me.get("sum", last, default="nothing", wait=False))  # no error if it is not there
+        print("so far:", me.get("sum", last, default="nothing", timeout=0))  # no error if it is not there
         try:
             me.fence([first, last], timeout=1)  # the last rank does not call it
         except pypmix.OperationTimeout as error:

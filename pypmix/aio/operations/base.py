@@ -67,7 +67,6 @@ class Asks:
             *,
             default: Any = ...,
             timeout: float | None = None,
-            wait: float | bool | None = None,
             optional: bool = False,
             refresh: bool = False,
             scope: Scope | None = None,

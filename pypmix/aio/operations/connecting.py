@@ -10,6 +10,7 @@ from pypmix.aio.operations.exchanging import Addressed, Among, Exchanging
 from pypmix.arguments import MISSING, flag, flags, timed, together
 from pypmix.connection import ConnectionView
 from pypmix.engine.common import ignore
+from pypmix.renames import renamed
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import LostConnection, NotInitialized, PMIxError
 from pypmix.standard.ops import Connect, Connected, Disconnect, Get
@@ -106,6 +107,7 @@ class Connection(ConnectionView, Exchanging):
     def _among(self) -> Among:
         return _Participants(self._client, self._port, self._steps, self._whole("collective"))
 
+    @renamed
     async def get(
         self,
         key: Key,
@@ -113,7 +115,6 @@ class Connection(ConnectionView, Exchanging):
         *,
         default: Any = MISSING,
         timeout: float | None = None,
-        wait: float | bool | None = None,
         optional: bool = False,
         refresh: bool = False,
         scope: Scope | None = None,
@@ -125,8 +126,7 @@ class Connection(ConnectionView, Exchanging):
             key: A key, or an attribute.
             member: Its rank in the connection, or the proc.
             default: Returned instead of raising `NotFound`.
-            timeout: Seconds to wait until the participant commits the key; by default up to the server (some 2 s).
-            wait: False not to wait at all; a number is the same as `timeout`.
+            timeout: Seconds to wait until it commits the key; 0 not to wait, None up to the server (some 2 s).
             optional: Look only at what this process holds already.
             refresh: Ask the server even for what this process has read before.
             scope: Take only a value that was put with this scope.
@@ -142,7 +142,6 @@ class Connection(ConnectionView, Exchanging):
             proc,
             default=default,
             timeout=timeout,
-            wait=wait,
             optional=optional,
             refresh=refresh,
             scope=scope,

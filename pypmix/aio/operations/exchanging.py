@@ -392,9 +392,9 @@ class Transfer:
 
     async def _has_come(self, proc: Proc, step: int) -> bool:
         key = self._steps.key(step, self._renews)
-        wait = self._timeout or GET_SECONDS if proc in self._among.members() else False
+        limit = self._timeout or GET_SECONDS if proc in self._among.members() else 0
         try:
-            if decode_piece(await self._client.get(key, proc, wait=wait)).step >= step:
+            if decode_piece(await self._client.get(key, proc, timeout=limit)).step >= step:
                 return True
         except (NotFound, OperationTimeout, RemoteProtocolError):
             pass
@@ -408,7 +408,7 @@ class Transfer:
     async def _read(self, proc: Proc, step: int, index: int, key: str = "") -> Piece:
         key = key or self._steps.key(step, self._renews)
         try:
-            data = await self._client.get(key, proc, wait=self._timeout or GET_SECONDS)
+            data = await self._client.get(key, proc, timeout=self._timeout or GET_SECONDS)
         except (NotFound, OperationTimeout) as error:
             raise self._call.lost(proc, error.engine) from error
         return self._call.read(proc, data, step, index)

@@ -13,6 +13,7 @@ from pypmix.arguments import MISSING, flag, flags, proc_tuple, ranked, target, t
 from pypmix.engine.common import ignore
 from pypmix.group import Change, GroupView, automatic_name, change_of, expand, group_members_op, group_names_op
 from pypmix.psets import members_in, names_in, names_value, optional
+from pypmix.renames import renamed
 from pypmix.standard import codes, keys
 from pypmix.standard.attrs import GROUP_FT_COLLECTIVE
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
@@ -281,6 +282,7 @@ class Group(GroupView, Exchanging):
             directives += (GROUP_FT_COLLECTIVE(False),)
         await self._client.fence(self.address, collect=collect, timeout=timeout, commit=commit, info=directives)
 
+    @renamed
     async def get(
         self,
         key: Key,
@@ -288,7 +290,6 @@ class Group(GroupView, Exchanging):
         *,
         default: Any = MISSING,
         timeout: float | None = None,
-        wait: float | bool | None = None,
         optional: bool = False,
         refresh: bool = False,
         scope: Scope | None = None,
@@ -300,8 +301,7 @@ class Group(GroupView, Exchanging):
             key: A key, or an attribute.
             member: Its group rank, or the proc.
             default: Returned instead of raising `NotFound`.
-            timeout: Seconds to wait until the member commits the key; by default up to the server (some 2 s).
-            wait: False not to wait at all; a number is the same as `timeout`.
+            timeout: Seconds to wait until the member commits the key; 0 not to wait, None up to the server (some 2 s).
             optional: Look only at what this process holds already.
             refresh: Ask the server even for what this process has read before.
             scope: Take only a value that was put with this scope.
@@ -317,7 +317,6 @@ class Group(GroupView, Exchanging):
             proc,
             default=default,
             timeout=timeout,
-            wait=wait,
             optional=optional,
             refresh=refresh,
             scope=scope,

@@ -1498,7 +1498,7 @@ class Client:
                 status,
                 f"{op.key!r} did not come {waited} ({self._circumstances(call)})",
                 suggest_key(op.key, self.store.keys_of(op.proc))
-                or "has the proc put and committed it? `timeout=` sets how long to wait, `wait=False` not to wait",
+                or "has the proc put and committed it? `timeout=` is the time to wait, 0 not to wait",
             )
         else:
             self.refuse(call, status, f"the server could not answer for {op.key!r}")

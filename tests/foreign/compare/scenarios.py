@@ -109,8 +109,8 @@ def fences_across_nodes(me):
 @scenario("direct_modex direct_modex", size=4)
 def direct_modex(me):
     if me.rank == 0:
-        attempt(lambda: me.get("acme.key", me.job[2], wait=LIMIT))
-        attempt(lambda: me.get("acme.key", me.job[3], wait=LIMIT, info={attrs.DATA_SCOPE: pypmix.Scope.REMOTE}))
+        attempt(lambda: me.get("acme.key", me.job[2], timeout=LIMIT))
+        attempt(lambda: me.get("acme.key", me.job[3], timeout=LIMIT, info={attrs.DATA_SCOPE: pypmix.Scope.REMOTE}))
         # What the server knows it does not ask anybody for.
         assert me.get(attrs.HOSTNAME, me.job[2]) == "elsewhere"
 
@@ -118,14 +118,14 @@ def direct_modex(me):
 @scenario("", "group group group group")
 def groups(me):
     for number, wanted in enumerate((False, True)):
-        me.group_construct(f"acme-{number}", me.job, context_id=wanted, timeout=LIMIT)
-        me.group_destruct(f"acme-{number}", timeout=LIMIT)
+        me.group(f"acme-{number}", me.job, context_id=wanted, timeout=LIMIT).form()
+        me.raw.group_destruct(f"acme-{number}", timeout=LIMIT)
 
 
 @scenario("", "group group", size=4)
 def groups_across_nodes(me):
-    me.group_construct("acme", [me.job[0], me.job[1], me.job[3]], context_id=True, info={"acme.hint": uint32(7)})
-    me.group_destruct("acme")
+    me.group("acme", [me.job[0], me.job[1], me.job[3]], context_id=True, info={"acme.hint": uint32(7)}).form()
+    me.raw.group_destruct("acme")
 
 
 @scenario("", "connect disconnect connect disconnect")
@@ -149,12 +149,12 @@ def connections_across_nodes(me):
 def publishing(me):
     if me.rank == 0:
         me.publish({"acme.one": uint32(1), "acme.two": ["a", "b"]})
-        me.publish({"acme.three": 3}, range=Range.NAMESPACE, persist=Persist.FIRST_READ, timeout=LIMIT)
-        me.publish({"acme.four": b""}, range=Range.CUSTOM, info={attrs.EVENT_CUSTOM_RANGE: me.job[1]})
+        me.publish({"acme.three": 3}, data_range=Range.NAMESPACE, persist=Persist.FIRST_READ, timeout=LIMIT)
+        me.publish({"acme.four": b""}, data_range=Range.CUSTOM, info={attrs.EVENT_CUSTOM_RANGE: me.job[1]})
         me.lookup("acme.one")
-        me.lookup_all(["acme.one", "acme.two"], wait=LIMIT, count=1, range=Range.LOCAL)
+        me.lookup(["acme.one", "acme.two"], timeout=LIMIT, count=1, data_range=Range.LOCAL)
         attempt(lambda: me.lookup("acme.missing"))
-        me.unpublish("acme.one", "acme.two", range=Range.SESSION)
+        me.unpublish("acme.one", "acme.two", data_range=Range.SESSION)
         me.unpublish()
     me.fence(timeout=LIMIT)
 
@@ -172,8 +172,8 @@ def spawning(me):
 @scenario("query_info query_info")
 def queries(me):
     if me.rank == 0:
-        attempt(lambda: me.query_info([Query(("acme.key", "acme.other"), (info("acme.qualifier", uint32(1)),))]))
-        attempt(lambda: me.query_info([Query(("acme.a",)), Query(("acme.b",), (attrs.NSPACE("demo"),))]))
+        attempt(lambda: me.raw.query_info([Query(("acme.key", "acme.other"), (info("acme.qualifier", uint32(1)),))]))
+        attempt(lambda: me.raw.query_info([Query(("acme.a",)), Query(("acme.b",), (attrs.NSPACE("demo"),))]))
     me.fence(timeout=LIMIT)
 
 
@@ -192,21 +192,21 @@ def logs(me):
 @scenario("job_control job_control process_monitor process_monitor heartbeat allocation_request allocation_request")
 def control(me):
     if me.rank == 0:
-        attempt(lambda: me.job_control(me.job[1], info={attrs.JOB_CTRL_SIGNAL: 10, attrs.JOB_CTRL_ID: "one"}))
-        attempt(lambda: me.job_control(None, timeout=LIMIT, info={attrs.JOB_CTRL_PAUSE: True}))
+        attempt(lambda: me.control(me.job[1]).request(info={attrs.JOB_CTRL_SIGNAL: 10, attrs.JOB_CTRL_ID: "one"}))
+        attempt(lambda: me.control(None).request(timeout=LIMIT, info={attrs.JOB_CTRL_PAUSE: True}))
         attempt(
-            lambda: me.process_monitor(
+            lambda: me.monitors.watch(
                 attrs.MONITOR_HEARTBEAT(True), EventCode.MONITOR_HEARTBEAT_ALERT, info={attrs.MONITOR_HEARTBEAT_TIME: 5}
             )
         )
         attempt(
-            lambda: me.process_monitor(
+            lambda: me.monitors.watch(
                 attrs.MONITOR_FILE("/file"), -4242, info={attrs.MONITOR_ID: "id", attrs.MONITOR_FILE_SIZE: True}
             )
         )
-        me.heartbeat()
-        attempt(lambda: me.allocation_request(AllocDirective.NEW, info={attrs.ALLOC_NUM_NODES: 2, "acme.hint": "x"}))
-        attempt(lambda: me.allocation_request(AllocDirective.RELEASE, timeout=LIMIT, info={attrs.ALLOC_ID: "id"}))
+        me.monitors.send_heartbeat()
+        attempt(lambda: me.allocate(AllocDirective.NEW, info={attrs.ALLOC_NUM_NODES: 2, "acme.hint": "x"}))
+        attempt(lambda: me.allocate(AllocDirective.RELEASE, timeout=LIMIT, info={attrs.ALLOC_ID: "id"}))
     me.fence(timeout=LIMIT)
 
 
@@ -248,7 +248,7 @@ def notifications(me):
     """Events of the node itself are nobody else's."""
     if me.rank == 0:
         for range in (Range.LOCAL, Range.PROC_LOCAL, Range.NAMESPACE, Range.SESSION, Range.GLOBAL):
-            me.notify(-4242, range=range, info={"acme.load": 0.75})
+            me.notify(-4242, data_range=range, info={"acme.load": 0.75})
         me.notify(-4243, targets=[me.job[1]])
     me.fence(timeout=LIMIT)
 
@@ -277,9 +277,9 @@ def forwarding(me):
 def fabrics(me):
     if me.rank == 0:
         fabric: list[Any] = []
-        attempt(lambda: fabric.append(me.fabric_register(info={attrs.FABRIC_PLANE: "acme"})))
+        attempt(lambda: fabric.append(me.fabric.register(info={attrs.FABRIC_PLANE: "acme"})))
         if fabric:
-            attempt(lambda: me.fabric_update(fabric[0]))
+            attempt(lambda: me.fabric.update(fabric[0]))
     me.fence(timeout=LIMIT)
 
 
@@ -291,11 +291,11 @@ def refusals(me):
         attempt(lambda: me.lookup("acme.one"))
         attempt(lambda: me.unpublish("acme.one"))
         attempt(lambda: me._run(ops.Spawn((pypmix.types.App("prog", ("prog",), (), "/"),))))
-        attempt(lambda: me.query_info([Query(("acme.key",))]))
+        attempt(lambda: me.raw.query_info([Query(("acme.key",))]))
         attempt(lambda: me._run(ops.Log((info("acme.log", "text"),))))
-        attempt(lambda: me.job_control(me.job[1], info={attrs.JOB_CTRL_SIGNAL: 10}))
+        attempt(lambda: me.control(me.job[1]).request(info={attrs.JOB_CTRL_SIGNAL: 10}))
         attempt(lambda: me._run(ops.GetCredential()))
-    attempt(lambda: me.group_construct("acme", me.job, timeout=LIMIT))
+    attempt(lambda: me.group("acme", me.job, timeout=LIMIT).form())
     me.fence(timeout=LIMIT)
 
 
@@ -309,7 +309,7 @@ def killed(me):
 
 @scenario("query_info", tool=True)
 def tool(me):
-    attempt(lambda: me.query_info([Query(("acme.key",))]))
+    attempt(lambda: me.raw.query_info([Query(("acme.key",))]))
 
 
 def main(name: str) -> None:

@@ -35,7 +35,7 @@ def test_a_python_rank_finds_what_a_c_rank_has_published(launch, programs, libpm
     code = (
         "import pypmix\n"
         "with pypmix.Client(engine='python') as me:\n"
-        "    found = me.lookup_all(['c.port', 'c.number'], wait=10)\n"
+        "    found = me.lookup(['c.port', 'c.number'], timeout=10)\n"
         "    print('seen', {key: (item.value, item.by.rank) for key, item in found.items()})\n"
         "    for _ in range(7):\n"
         "        me.fence(timeout=20)\n"

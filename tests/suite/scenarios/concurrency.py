@@ -65,7 +65,7 @@ def threads_share_a_client(me, rounds):
         return "met"
 
     def opening():
-        seen = me.get("no.such.key", peer, default="nothing", wait=False)
+        seen = me.get("no.such.key", peer, default="nothing", timeout=0)
         gate.set()
         return seen
 
@@ -91,7 +91,7 @@ async def tasks_share_a_client(me, rounds):
     if me.rank:
         await hear("turned")
     fence = asyncio.create_task(me.fence(timeout=15))
-    seen = await asyncio.gather(*[me.get(f"none.{n}", peer, default=n, wait=False) for n in range(rounds)])
+    seen = await asyncio.gather(*[me.get(f"none.{n}", peer, default=n, timeout=0) for n in range(rounds)])
     if not me.rank:
         while ticks <= 10:
             await asyncio.sleep(0.005)
@@ -105,7 +105,7 @@ async def tasks_share_a_client(me, rounds):
 async def cancelled(me):
     """A cancelled task leaves the client usable."""
     peer = me.job[(me.rank + 1) % me.job.size]
-    waiting = asyncio.create_task(me.get("never", peer, wait=30))
+    waiting = asyncio.create_task(me.get("never", peer, timeout=30))
     await asyncio.sleep(0.1)
     waiting.cancel()
     try:

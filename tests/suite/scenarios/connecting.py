@@ -198,7 +198,7 @@ with Client() as me:
     assert swapped.nspace is None and parent.nspace in swapped.jobs
     me.connect(all, timeout=20)
     size = me.get(attrs.JOB_SIZE, Proc(parent.nspace, Rank.WILDCARD))
-    value = me.get("acme.parent", Proc(parent.nspace, 0), wait=10)
+    value = me.get("acme.parent", Proc(parent.nspace, 0), timeout=10)
     assert (size, value) == (int(sys.argv[1]), "from the parent"), (size, value)
     me.fence(all, timeout=20)
     me.raw.disconnect(all, timeout=20)
@@ -225,7 +225,7 @@ async def across(me, engine=""):
         # A new name, of both jobs: the ranks follow the names of the jobs.
         assert both.nspace not in (None, me.nspace, child) and both[both.rank] == me.proc, both
         assert len(both) == len({*both}) == me.job.size + size, both
-    values = [await me.get("acme.child", Proc(child, rank), wait=10) for rank in range(2)]
+    values = [await me.get("acme.child", Proc(child, rank), timeout=10) for rank in range(2)]
     await me.fence(everyone, timeout=20)
     await me.raw.disconnect(everyone, timeout=20)
     await me.fence(timeout=20)

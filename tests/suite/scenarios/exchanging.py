@@ -201,7 +201,7 @@ async def joined(me):
         team = me.group("acme.club", me.job.procs[:2], timeout=40)
         await team.construct()
         wrong = await again(me, 1, team)
-        await team.barrier(timeout=40)
+        await team.fence(timeout=40)
         async with Admission(team), team.changes() as changes:
             await me.fence(timeout=40)
             await changes.get(timeout=40)
@@ -240,7 +240,7 @@ async def kept(me, rounds):
     found = []
     peer = Proc(me.nspace, (me.rank + 1) % me.job.size)
     for step in range(rounds):
-        value = await me.get(f"pypmix.values..{step}", peer, default=b"", wait=False)
+        value = await me.get(f"pypmix.values..{step}", peer, default=b"", timeout=0)
         found.append(len(value) > 1000)
     await me.fence(timeout=40)
     return found

@@ -106,4 +106,4 @@ async def any_limit(me):
         await me.fence(timeout=limit)
     await me.put("here", me.rank)
     await me.fence(collect=True, timeout=2e9)
-    return [await me.get("here", proc, wait=2e9) for proc in me.job]
+    return [await me.get("here", proc, timeout=2e9) for proc in me.job]

@@ -130,7 +130,7 @@ async def slow(me):
         job = await me.spawn(command(code))
         async with me.output(job, buffer=5) as output:
             await job.wait(20)
-            await me.get("no.such.key", wait=False, default=None)
+            await me.get("no.such.key", timeout=0, default=None)
             kept = len(output)
             pieces = await rest(output)
         result = kept, len(pieces), output.dropped > 0

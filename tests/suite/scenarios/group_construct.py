@@ -35,7 +35,7 @@ async def shared(me):
     by = Info(number.key, number.value, QUALIFIER)
     asked = []
     for member in results.members:
-        asked.append(await me.get(said.key, member, default=None, wait=2, info=[by]))
+        asked.append(await me.get(said.key, member, default=None, timeout=2, info=[by]))
     await me.raw.group_destruct("acme.shared", timeout=20)
     await me.fence(timeout=20)
     return told, asked

@@ -91,7 +91,7 @@ async def cycle(times):
             await me.put("round", number)
             await me.fence(collect=True, timeout=10)
             peer = me.job[(me.rank + 1) % me.job.size]
-            seen.append(await me.get("round", peer, wait=10))
+            seen.append(await me.get("round", peer, timeout=10))
             await me.fence(timeout=10)
         # A server that has not seen the end of a peer's old connection would count it out of the next fence.
         await tell(f"closed-{number}-{rank}")

@@ -68,7 +68,7 @@ async def modex(me):
         await me.put(scope, f"of {me.rank}", getattr(Scope, scope.upper()))
     await me.fence(collect=True, timeout=20)
     seen = {
-        f"{scope}-{proc.rank}": await me.get(scope, proc, default=None, wait=False)
+        f"{scope}-{proc.rank}": await me.get(scope, proc, default=None, timeout=0)
         for proc in me.job
         for scope in ("global", "local", "remote", "internal")
     }

@@ -40,7 +40,7 @@ async def ended(me: Client, operation: str, early: bool) -> Any:
         await me.fence(timeout=WAIT)
         if me.proc == dead:
             for proc in () if early else living:
-                await me.get("acme.waits", proc, wait=WAIT)
+                await me.get("acme.waits", proc, timeout=WAIT)
             _die()
         if early:
             # The server of this node knows of the end before it is called.

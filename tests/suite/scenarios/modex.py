@@ -79,10 +79,10 @@ async def missing(me):
     await me.put("something", 1)
     await me.fence(timeout=20)
     found = {
-        "immediate": await attempt(lambda: me.get("no.such.key", peer, wait=False)),
+        "immediate": await attempt(lambda: me.get("no.such.key", peer, timeout=0)),
         "optional": await attempt(lambda: me.get("no.such.key", peer, optional=True)),
-        "own": await attempt(lambda: me.get("no.such.key", wait=False)),
-        "default": await attempt(lambda: me.get("no.such.key", peer, default="fallback", wait=False)),
+        "own": await attempt(lambda: me.get("no.such.key", timeout=0)),
+        "default": await attempt(lambda: me.get("no.such.key", peer, default="fallback", timeout=0)),
     }
     await me.fence(timeout=20)
     return found
@@ -102,7 +102,7 @@ async def missing_reserved(me):
 
 async def missing_in_time(me, wait):
     peer = me.job[(me.rank + 1) % me.job.size]
-    found = await attempt(lambda: me.get("no.such.key", peer, wait=wait))
+    found = await attempt(lambda: me.get("no.such.key", peer, timeout=wait))
     await me.fence(timeout=20)
     return found
 
@@ -112,7 +112,7 @@ async def awaited(me):
     if me.rank == 0:
         began = time.monotonic()
         await tell("asking")
-        value, _ = await attempt(lambda: me.get("late", me.job[1], wait=10))
+        value, _ = await attempt(lambda: me.get("late", me.job[1], timeout=10))
         result = value, time.monotonic() - began
     else:
         await hear("asking")
@@ -130,7 +130,7 @@ async def met(me, turns):
     for turn in range(turns):
         await me.fence(timeout=20)
         if me.rank == 0:
-            found.append((await attempt(lambda turn=turn: me.get(f"met.{turn}", me.job[1], wait=10)))[0])
+            found.append((await attempt(lambda turn=turn: me.get(f"met.{turn}", me.job[1], timeout=10)))[0])
         else:
             await me.put(f"met.{turn}", turn)
             started = time.perf_counter()
@@ -145,7 +145,7 @@ async def awaited_through_another_commit(me):
     """While rank 0 waits for a key, rank 1 commits something else first."""
     if me.rank == 0:
         await tell("asking")
-        result = await attempt(lambda: me.get("late", me.job[1], wait=10))
+        result = await attempt(lambda: me.get("late", me.job[1], timeout=10))
     else:
         await hear("asking")
         await sleep(0.2)
@@ -192,7 +192,7 @@ async def refused_puts(me):
     peer = me.job[(me.rank + 1) % me.job.size]
     kept = await me.get("good", peer)
     try:
-        await me.get("x", peer, wait=False)
+        await me.get("x", peer, timeout=0)
     except NotFound:
         errors["x was not put"] = True
     await me.fence(timeout=20)
@@ -209,13 +209,13 @@ async def deleted(me):
     await me.fence(timeout=20)
     await me.put("draft", None, scope=Scope.DEL_GLOBAL)
     await me.fence(collect=True, timeout=20)
-    own = await me.get("draft", default="gone", wait=False)
+    own = await me.get("draft", default="gone", timeout=0)
     # The server tells of it in its own time.
     for _ in range(200):
-        after = await me.get("draft", peer, default="gone", wait=False)
+        after = await me.get("draft", peer, default="gone", timeout=0)
         if after == "gone":
             break
-        await me.get("never", peer, default=None, wait=False)
+        await me.get("never", peer, default=None, timeout=0)
     kept = await me.get("kept", peer)
     await me.fence(timeout=20)
     await me.put("draft", f"again of {me.rank}")

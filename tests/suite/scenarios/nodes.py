@@ -78,7 +78,7 @@ async def scopes(me):
     for proc in me.job:
         if proc != me.proc:
             found[proc.rank] = [
-                await me.get(f"in.{scope.name}", proc, default=None, wait=False)
+                await me.get(f"in.{scope.name}", proc, default=None, timeout=0)
                 for scope in (Scope.LOCAL, Scope.REMOTE, Scope.GLOBAL)
             ]
     await me.fence(timeout=20)
@@ -89,7 +89,7 @@ async def direct(me, size):
     """Nothing is collected: each value is fetched from the other node when it is asked for."""
     await me.put("big", bytes([me.rank]) * size)
     await me.fence(timeout=20)
-    found = [(await me.get("big", proc, wait=20)) == bytes([proc.rank]) * size for proc in me.job]
+    found = [(await me.get("big", proc, timeout=20)) == bytes([proc.rank]) * size for proc in me.job]
     await me.fence(timeout=20)
     return found
 
@@ -104,7 +104,7 @@ async def late(me):
         found = None
     elif me.rank == 0:
         await tell("asking-0")
-        found = await me.get("late", me.job[me.job.size - 1], wait=20)
+        found = await me.get("late", me.job[me.job.size - 1], timeout=20)
     else:
         found = None
     await me.fence(timeout=20)
@@ -115,7 +115,7 @@ async def never(me):
     """A get from the other node of what nobody puts ends when its time is over."""
     found = None
     if me.rank == 0:
-        found = await attempt(lambda: me.get("never", me.job[me.job.size - 1], wait=1))
+        found = await attempt(lambda: me.get("never", me.job[me.job.size - 1], timeout=1))
         await tell("gave up")
     else:
         await hear("gave up", 20)
@@ -203,7 +203,7 @@ with pypmix.Client() as me:
     tell(f"{sys.argv[1]}.{me.rank}", f"{me.node.hostname} {me.node.local_rank} {ports}")
     if "connect" in sys.argv:
         me.connect([pypmix.Proc(me.nspace, pypmix.Rank.WILDCARD), pypmix.Proc(me.parent.nspace, pypmix.Rank.WILDCARD)])
-        assert me.get("of.parent", me.parent, wait=20) == "parent"
+        assert me.get("of.parent", me.parent, timeout=20) == "parent"
 """
 
 
@@ -229,7 +229,7 @@ async def connected(me):
     nspace = await hear("nspace", 20)
     children = Proc(nspace, Rank.WILDCARD)
     await me.connect([children, Proc(me.nspace, Rank.WILDCARD)])
-    found = [await me.get("port", Proc(nspace, rank), wait=20) for rank in range(2)]
+    found = [await me.get("port", Proc(nspace, rank), timeout=20) for rank in range(2)]
     await me.fence(timeout=20)
     return found
 

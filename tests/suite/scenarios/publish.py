@@ -38,7 +38,7 @@ async def awaited(me, key):
     if me.rank == 0:
         began = time.monotonic()
         await tell("asking")
-        value, _ = await attempt(lambda: me.lookup(key, wait=10))
+        value, _ = await attempt(lambda: me.lookup(key, timeout=10))
         result = value, time.monotonic() - began
     else:
         await hear("asking")
@@ -53,7 +53,7 @@ async def awaited_some(me):
     result = None
     if me.rank == 0:
         await tell("asking")
-        result, _ = await attempt(lambda: me.lookup(["one", "gone", "two"], wait=True, count=2))
+        result, _ = await attempt(lambda: me.lookup(["one", "gone", "two"], timeout=float("inf"), count=2))
         result = {key: item.value for key, item in result.items()}
     else:
         await hear("asking")
@@ -69,7 +69,7 @@ async def missing(me):
         "plain": await attempt(lambda: me.lookup("no.such.key")),
         "default": await attempt(lambda: me.lookup("no.such.key", default="fallback")),
         "several": await attempt(lambda: me.lookup(["no.such.key", "nor.this"])),
-        "in time": await attempt(lambda: me.lookup("no.such.key", wait=1)),
+        "in time": await attempt(lambda: me.lookup("no.such.key", timeout=1)),
     }
     await me.fence(timeout=20)
     return found
@@ -79,7 +79,7 @@ async def partial(me, wait):
     if me.rank == 0:
         await me.publish({"here": 1, "here.too": 2})
     await me.fence(timeout=20)
-    found = await me.lookup(["here", "gone", "here.too"], wait=wait)
+    found = await me.lookup(["here", "gone", "here.too"], timeout=wait)
     await me.fence(timeout=20)
     return {key: item.value for key, item in found.items()}, found.missing
 
@@ -147,7 +147,7 @@ async def refused(me):
         "no keys": lambda: me.lookup([]),
         "empty lookup": lambda: me.lookup(""),
         "None": lambda: me.lookup(None),
-        "negative wait": lambda: me.lookup("x", wait=-1),
+        "negative wait": lambda: me.lookup("x", timeout=-1),
         "long unpublish": lambda: me.unpublish("k" * 600),
     }
     for name, mistake in mistakes.items():
@@ -190,7 +190,7 @@ def interrupted(me):
     for _ in range(3):
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         try:
-            me.lookup("never", wait=True)
+            me.lookup("never", timeout=float("inf"))
         except Enough:
             seen.append("interrupted")
     me.publish({f"fine.{me.rank}": 1})

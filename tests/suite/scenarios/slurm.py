@@ -88,7 +88,7 @@ async def refused(me):
 
     calls = {
         "publish": lambda: me.publish({"acme.p": 1}),
-        "lookup": lambda: me.lookup("acme.p", wait=20),
+        "lookup": lambda: me.lookup("acme.p", timeout=20),
         "unpublish": lambda: me.unpublish("acme.p"),
         "spawn": lambda: me.spawn(["true"]),
         "connect": lambda: me.connect(everybody, timeout=20),
@@ -145,7 +145,7 @@ async def direct_modex(me):
     """Read what procs of the other node have committed, without a fence that would have brought it."""
     await me.put("big", bytes([me.rank]) * 100_000)
     await me.commit()
-    found = [await me.get("big", proc, wait=20) for proc in me.job]
+    found = [await me.get("big", proc, timeout=20) for proc in me.job]
     late = me.job[me.job.size - 1]
     if me.proc == late:
         await sleep(0.3)
@@ -158,7 +158,7 @@ async def unfinished(me):
     """A get of what nobody puts ends in its time, from the other node too."""
     began = time.monotonic()
     try:
-        await me.get("never", me.job[me.job.size - 1 - me.rank], wait=1)
+        await me.get("never", me.job[me.job.size - 1 - me.rank], timeout=1)
         text = "found"
     except PMIxError as error:
         text = type(error).__name__

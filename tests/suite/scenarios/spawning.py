@@ -89,8 +89,8 @@ async def data_of_the_child(me):
     if me.rank == 0:
         job = await me.spawn(command("child", "stay"), n=2)
         await facts("child", 2)
-        result = [await me.get("port", proc=proc, wait=5) for proc in job]
-        result.append(await attempt(lambda: me.get("no.such.key", proc=job[0], wait=False)))
+        result = [await me.get("port", proc=proc, timeout=5) for proc in job]
+        result.append(await attempt(lambda: me.get("no.such.key", proc=job[0], timeout=0)))
         await tell("enough")
     await me.fence(timeout=20)
     return result

@@ -55,9 +55,9 @@ def get(me):
     me.put("acme.a", "of the others")
     me.commit()
     me.fence(me.job.procs[:2], timeout=WAIT)
-    found = [me.get("acme.a", proc=me.job[2], wait=WAIT)] if me.rank == 0 else []
+    found = [me.get("acme.a", proc=me.job[2], timeout=WAIT)] if me.rank == 0 else []
     me.fence(me.job.procs[:2], timeout=WAIT)
-    missing = status(me.get, "acme.b", proc=me.job[3], wait=WAIT)
+    missing = status(me.get, "acme.b", proc=me.job[3], timeout=WAIT)
     me.fence(me.job.procs[:2], timeout=WAIT)
     return [found, missing]
 
@@ -93,8 +93,8 @@ async def modex(cell):
 
 
 def group(me):
-    found = me.group_construct("acme.g", me.job.procs, context_id=True, timeout=WAIT)
-    me.group_destruct("acme.g", timeout=WAIT)
+    found = me.group("acme.g", me.job.procs, context_id=True, timeout=WAIT).form()
+    me.raw.group_destruct("acme.g", timeout=WAIT)
     refused = status(me.group_construct, "acme.no", me.job.procs, context_id=True, timeout=WAIT)
     return [[proc.rank for proc in found.members], found.context_id, refused]
 

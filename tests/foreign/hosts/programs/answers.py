@@ -24,13 +24,15 @@ FIRST = Proc("demo", 0)
 
 def publish(me):
     if me.rank == 0:
-        me.publish({"acme.a": uint32(7), "acme.b": ["x", "y"]}, range=Range.NAMESPACE, persist=Persist.APP, timeout=9)
+        me.publish(
+            {"acme.a": uint32(7), "acme.b": ["x", "y"]}, data_range=Range.NAMESPACE, persist=Persist.APP, timeout=9
+        )
     me.fence(timeout=WAIT)
-    found = me.lookup_all(["acme.a", "acme.b", "acme.c"], wait=False)
+    found = me.lookup(["acme.a", "acme.b", "acme.c"], timeout=None)
     missing = status(me.lookup, "acme.c")
     me.fence(timeout=WAIT)
     if me.rank == 0:
-        me.unpublish("acme.a", "acme.b", range=Range.NAMESPACE)
+        me.unpublish("acme.a", "acme.b", data_range=Range.NAMESPACE)
     me.fence(timeout=WAIT)
     return [sorted([key, each.value] for key, each in found.items()), missing, status(me.lookup, "acme.a")]
 
@@ -104,8 +106,8 @@ async def questions(cell):
 def steer(me):
     if me.rank:
         return None
-    told = me.job_control(me.job[1], info={attrs.JOB_CTRL_SIGNAL: 10, attrs.JOB_CTRL_ID: "one"})
-    all_of_us = me.job_control(info={attrs.JOB_CTRL_PAUSE: True}, timeout=9)
+    told = me.control(me.job[1]).request(info={attrs.JOB_CTRL_SIGNAL: 10, attrs.JOB_CTRL_ID: "one"})
+    all_of_us = me.control().request(info={attrs.JOB_CTRL_PAUSE: True}, timeout=9)
     granted = me.allocate(nodes=2, request_id="mine", timeout=9)
     refused = status(me.allocate, AllocDirective.RELEASE, id="theirs")
     return [dict(told), dict(all_of_us), granted[attrs.ALLOC_ID], refused]
@@ -138,8 +140,8 @@ async def control(cell):
 
 
 def show(me):
-    credential = me.get_credential(type="acme", timeout=9)
-    whose = me.validate_credential(credential, timeout=9)
+    credential = me.credentials.get(kinds="acme", timeout=9)
+    whose = me.credentials.validate(credential, timeout=9)
     forged = status(me.validate_credential, b"forged")
     return [credential.data.decode("latin-1"), whose[attrs.USERID], forged]
 
@@ -215,7 +217,7 @@ def listen(me):
         event = system.get(timeout=WAIT)
         found.append([event.source.nspace, event.info["acme.load"]])
         if me.rank == 0:
-            me.notify(-4242, range=Range.NAMESPACE, info={"acme.from": uint32(0)})
+            me.notify(-4242, data_range=Range.NAMESPACE, info={"acme.from": uint32(0)})
         found.append(own.get(timeout=WAIT).info["acme.from"])
         me.fence(timeout=WAIT)
     return found

@@ -36,7 +36,7 @@ def modex(me):
         time.sleep(0.3)
     me.put("acme.c", f"of {me.rank}")
     me.commit()
-    found = [me.get("acme.c", proc=proc, wait=WAIT) for proc in me.job.procs]
+    found = [me.get("acme.c", proc=proc, timeout=WAIT) for proc in me.job.procs]
     me.fence(timeout=WAIT)
     return found
 
@@ -44,7 +44,7 @@ def modex(me):
 def publishing(me):
     if me.rank == 3:
         me.publish({"acme.port": 5}, timeout=WAIT)
-    found = me.lookup("acme.port", wait=WAIT)
+    found = me.lookup("acme.port", timeout=WAIT)
     me.fence(timeout=WAIT)
     if me.rank == 3:
         me.unpublish("acme.port")
@@ -53,12 +53,12 @@ def publishing(me):
 
 
 def groups(me):
-    group = me.group_construct("acme.g", me.job.procs, context_id=True, timeout=WAIT)
+    group = me.group("acme.g", me.job.procs, context_id=True, timeout=WAIT).form()
     me.fence(Proc("acme.g", Rank.WILDCARD), timeout=WAIT)
-    me.group_destruct("acme.g", timeout=WAIT)
+    me.raw.group_destruct("acme.g", timeout=WAIT)
     # A second group of the same name is another one.
-    again = me.group_construct("acme.g", me.job.procs, context_id=True, timeout=WAIT)
-    me.group_destruct("acme.g", timeout=WAIT)
+    again = me.group("acme.g", me.job.procs, context_id=True, timeout=WAIT).form()
+    me.raw.group_destruct("acme.g", timeout=WAIT)
     return [len(group.members), group.context_id, again.context_id]
 
 
@@ -82,7 +82,7 @@ def events(me):
     with me.events(-4242) as heard:
         me.fence(timeout=WAIT)
         if me.rank == 0:
-            me.notify(-4242, range=Range.SESSION, info={"acme.load": "high"})
+            me.notify(-4242, data_range=Range.SESSION, info={"acme.load": "high"})
         event = heard.get(timeout=WAIT)
         me.fence(timeout=WAIT)
     return [event.source.rank, event.info["acme.load"]]

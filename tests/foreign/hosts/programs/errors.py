@@ -40,7 +40,7 @@ def everything(me):
         "connect": status(me.connect, me.job.procs, timeout=WAIT),
         "group": status(me.group_construct, f"acme.{me.nspace}", me.job.procs, context_id=True, timeout=WAIT),
         "fence": status(me.fence, timeout=WAIT),
-        "direct_modex": status(me.get, "acme.a", proc=me.job[1], wait=WAIT),
+        "direct_modex": status(me.get, "acme.a", proc=me.job[1], timeout=WAIT),
         "notify_event": status(me.notify, -4242, range=Range.GLOBAL),
     }
     # The server is as well as before.
@@ -211,7 +211,7 @@ async def missing(cell):
 
 
 def patient(me):
-    return [me.query("acme.slow"), status(me.lookup, "acme.slow", wait=WAIT)]
+    return [me.query("acme.slow"), status(me.lookup, "acme.slow", timeout=WAIT)]
 
 
 async def late(cell):
@@ -245,17 +245,17 @@ def explained(me):
         "query": lambda: me.query("acme.a"),
         "log": lambda: me.log({"acme.channel": "x"}),
         "allocate": lambda: me.allocate(nodes=1),
-        "job_control": lambda: me.job_control(info={attrs.JOB_CTRL_KILL: True}),
+        "job_control": lambda: me.control().request(info={attrs.JOB_CTRL_KILL: True}),
         "get_credential": me.get_credential,
-        "validate_credential": lambda: me.validate_credential(Credential(b"x")),
+        "validate_credential": lambda: me.credentials.validate(Credential(b"x")),
         "iof_pull": lambda: me.output(me.proc, IOFChannel.STDOUT).open(),
         "iof_push": lambda: me.push_input(me.proc, b"x"),
         "connect": lambda: me.connect(whole, timeout=WAIT),
         "disconnect": lambda: me.disconnect(whole, timeout=WAIT),
-        "group": lambda: me.group_construct("acme.g", whole, timeout=WAIT),
+        "group": lambda: me.group("acme.g", whole, timeout=WAIT).form(),
         "fence": lambda: me.fence(timeout=WAIT),
-        "direct_modex": lambda: me.get("acme.a", proc=me.job[1], wait=WAIT),
-        "notify_event": lambda: me.notify(-4242, range=Range.GLOBAL),
+        "direct_modex": lambda: me.get("acme.a", proc=me.job[1], timeout=WAIT),
+        "notify_event": lambda: me.notify(-4242, data_range=Range.GLOBAL),
         "register_events": lambda: me.events(-4243).open(),
         "client_aborted": lambda: me.abort(3, "enough"),
     }.items():
