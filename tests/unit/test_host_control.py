@@ -58,9 +58,6 @@ class Host:
     def who(self, proc: Proc) -> str:
         return str(proc)
 
-    def find_part(self, kind: Any) -> Any:
-        return self.parts.get(kind)
-
     def part(self, kind: Any) -> Any:
         if kind not in self.parts:
             self.parts[kind] = kind(self)

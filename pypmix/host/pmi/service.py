@@ -16,7 +16,7 @@ import threading
 from itertools import count
 from weakref import WeakValueDictionary
 
-from pypmix.engine.peeruid import Owners, described, is_own, listen_on_loopback
+from pypmix.engine.peeruid import Owners, described, is_current_user, listen_on_loopback
 from pypmix.host.loop import READ
 from pypmix.host.pmi.registration import PREPUT, Registration
 
@@ -101,7 +101,7 @@ class PmiService:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             uid = owners.uid(writer.get_extra_info("socket"))
             try:
-                if is_own(uid):
+                if is_current_user(uid):
                     await PmiProcess(self._registered.get, reader, writer).serve()
                 else:
                     writer.write(f"cmd=initack rc=-1 msg=refused:_{described(uid).replace(' ', '_')}\n".encode())
