@@ -477,6 +477,7 @@ class RemoteShare(Share):
         """Wait until the daemon has the description of the job, and has found its programs."""
         self.node.when_described(self.launch.job.nspace, self._described)
 
+    @vital
     def _described(self, fault: Fault) -> None:
         refused = fault != FINE
         self.launch.share_prepared(self._failure(fault, _text(fault, self.node.hostname)) if refused else None)

@@ -671,8 +671,12 @@ class Launch:
             programs: The program of each.
         """
         self._apps, self._programs = apps, programs
-        for share in self.shares.values():
-            share.prepare()
+        try:
+            for share in self.shares.values():
+                share.prepare()
+        except BaseException:
+            self.unstarted = False
+            raise
 
     def starting(self, apps: Sequence[Application], programs: Sequence[str]) -> Generator[Rank, None, None]:
         """Start the ranks on nodes of this process one by one, as `start` does; yields each before it is started."""
@@ -682,7 +686,6 @@ class Launch:
         finally:
             self._finish_start()
 
-    @vital
     def share_prepared(self, failure: tuple[OSError, str, bool] | None = None) -> None:
         """Record that a share can start its ranks, or the arguments of `failed` if it cannot; start all after the last.
 
@@ -699,7 +702,6 @@ class Launch:
         for share in self.shares.values():
             share.start(self._apps, self._programs)
 
-    @vital
     def share_started(self, failure: tuple[OSError, str, bool] | None = None) -> None:
         """Record that a share has started its ranks, or the arguments of `failed` if some could not be started."""
         self._failure = self._failure or failure
