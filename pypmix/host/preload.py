@@ -16,7 +16,6 @@ import errno
 import os
 import stat
 
-from pypmix.host import orders
 from pypmix.host.launch import find_program
 from pypmix.standard.errors import NotFound, PMIxError
 
@@ -109,6 +108,8 @@ def send_piece(jobs: Mapping[str, RunningJob], data: bytes, answer: OnAnswer) ->
         data: The request.
         answer: Called with the piece, or with an error.
     """
+    from pypmix.host import orders
+
     nspace, name, offset = orders.FETCH.read(data)
     job = jobs.get(nspace)
     # A job that is being ended needs no files.
