@@ -34,7 +34,7 @@ def compat(scripts: Sequence[str], install: bool, uninstall: bool, check: bool) 
         else:
             removed = loader.uninstall()
             print(f"removed {removed}" if removed else "nothing was installed")
-    except (loader.Taken, OSError) as error:
+    except (loader.ForeignModule, OSError) as error:
         print(f"pypmix compat: {error}", file=sys.stderr)
         return 1
     return 0

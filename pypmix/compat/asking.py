@@ -68,35 +68,38 @@ def _none() -> None:
     return None
 
 
-def _lookup(op: ops.Lookup, found: tuple[Any, ...]) -> tuple[int, list[dict[str, Any]]]:
-    status = statuses.SUCCESS if len(found) >= len(op.keys) else statuses.ERR_PARTIAL_SUCCESS
-    return status, [from_pdata(each) for each in found]
+def _lookup(op: ops.Lookup, published: tuple[Any, ...]) -> tuple[int, list[dict[str, Any]]]:
+    status = statuses.SUCCESS if len(published) >= len(op.keys) else statuses.ERR_PARTIAL_SUCCESS
+    return status, [from_pdata(each) for each in published]
 
 
-def _query(op: ops.QueryInfo, found: tuple[Info, ...]) -> tuple[int, list[dict[str, Any]]]:
+def _query(op: ops.QueryInfo, infos: tuple[Info, ...]) -> tuple[int, list[dict[str, Any]]]:
     asked = sum(len(query.keys) for query in op.queries)
-    return statuses.SUCCESS if len(found) >= asked else statuses.QUERY_PARTIAL_SUCCESS, from_infos(found)
+    return statuses.SUCCESS if len(infos) >= asked else statuses.QUERY_PARTIAL_SUCCESS, from_infos(infos)
 
 
-def _group(op: object, found: ops.GroupResults | None) -> tuple[int, list[dict[str, Any]]]:
-    if found is None:
+def _group(op: object, results: ops.GroupResults | None) -> tuple[int, list[dict[str, Any]]]:
+    if results is None:
         return statuses.SUCCESS, []  # a proc that declines an invitation gets no results
     told: list[Info] = []
-    if found.members:
+    if results.members:
         told.append(
             Info.unchecked(
-                keys.GROUP_MEMBERSHIP, Value(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(found.members))), 0
+                keys.GROUP_MEMBERSHIP, Value(codes.DATA_ARRAY, DataArray(codes.PROC, tuple(results.members))), 0
             )
         )
-    if found.context_id is not None:
-        told.append(Info.unchecked(keys.GROUP_CONTEXT_ID, Value(codes.SIZE, found.context_id), 0))
+    if results.context_id is not None:
+        told.append(Info.unchecked(keys.GROUP_CONTEXT_ID, Value(codes.SIZE, results.context_id), 0))
     return statuses.SUCCESS, from_infos(
-        (*told, *[info for info in found.infos if info.key not in (one.key for one in told)])
+        (*told, *[info for info in results.infos if info.key not in (one.key for one in told)])
     )
 
 
-def _credential(op: object, found: ops.Credential) -> tuple[int, tuple[dict[str, Any], list[dict[str, Any]]]]:
-    return statuses.SUCCESS, ({**from_bytes(found.data), "bytes": bytearray(found.data)}, from_infos(found.infos))
+def _credential(op: object, credential: ops.Credential) -> tuple[int, tuple[dict[str, Any], list[dict[str, Any]]]]:
+    return statuses.SUCCESS, (
+        {**from_bytes(credential.data), "bytes": bytearray(credential.data)},
+        from_infos(credential.infos),
+    )
 
 
 VALUE = Shape(lambda op, found: (statuses.SUCCESS, from_value(found)), _none)
@@ -172,11 +175,11 @@ def publish(dicts: object) -> ops.Publish:
     return ops.Publish(tuple(data), given[keys.RANGE], given[keys.PERSISTENCE], tuple(directives))
 
 
-def lookup(wanted: object, dicts: object) -> ops.Lookup:
+def lookup(key_list: object, dicts: object) -> ops.Lookup:
     """Return the lookup of the keys in a list of strings, or of dicts with a `key`."""
-    if not isinstance(wanted, list | tuple):
-        raise refused(f"a list of keys is wanted, not {wanted!r:.80}")
-    keys = [each.get("key") if isinstance(each, dict) else each for each in wanted]
+    if not isinstance(key_list, list | tuple):
+        raise refused(f"a list of keys is wanted, not {key_list!r:.80}")
+    keys = [each.get("key") if isinstance(each, dict) else each for each in key_list]
     return ops.Lookup(to_keys(keys), to_infos(dicts))
 
 
@@ -196,8 +199,8 @@ def resolve_nodes(nspace: object) -> ops.ResolveNodes:
     return ops.ResolveNodes(_maybe(nspace, to_nspace))
 
 
-def _maybe(given: object, convert: Callable[[object], str]) -> str | None:
-    return None if given is None else convert(given) or None
+def _maybe(value: object, convert: Callable[[object], str]) -> str | None:
+    return None if value is None else convert(value) or None
 
 
 def query(queries: object) -> tuple[list[Info], tuple[Query, ...]]:

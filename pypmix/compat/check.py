@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 
-from pypmix.compat.checkprogram import CLASSES, VOID, Call, Program, ends, text_of
+from pypmix.compat.checkprogram import CLASSES, VOID, Call, Program, always_leaves, text_of
 from pypmix.compat.differences import CALL, COMPARED, HANDLER, TABLE, UNKNOWN, Difference
 from pypmix.standard.record import Record
 from pypmix.standard.types import MAX_KEYLEN
@@ -100,14 +100,14 @@ def _at(node: ast.AST, what: str, difference: Difference) -> Finding:
 def _calls(program: Program, difference: Difference) -> Iterator[Finding]:
     names = difference.name.split()
     if difference.where == "defined_again":
-        yield from _again(program, difference)
+        yield from _find_redefinitions(program, difference)
         return
     for call in program.calls:
         if call.method in names and (call.of or call.method not in COMMON) and RULES[difference.where](call):
             yield _at(call.node.func, call.method, difference)
 
 
-def _again(program: Program, difference: Difference) -> Iterator[Finding]:
+def _find_redefinitions(program: Program, difference: Difference) -> Iterator[Finding]:
     defined: set[str] = set()
     for call in program.calls:
         if call.method not in ("define_process_set", "delete_process_set"):
@@ -128,7 +128,7 @@ def _handlers(program: Program, difference: Difference) -> Iterator[Finding]:
         function = program.function(value)
         if difference.where == "returns_nothing" and isinstance(function, ast.FunctionDef) and key not in VOID:
             bare = [node for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is None]
-            if bare or not ends(function.body):
+            if bare or not always_leaves(function.body):
                 yield _at(bare[0] if bare else function, function.name, difference)
 
 

@@ -52,22 +52,24 @@ def text_of(node: ast.AST | None) -> str | None:
     return None
 
 
-def ends(body: list[ast.stmt]) -> bool:
+def always_leaves(body: list[ast.stmt]) -> bool:
     """Return True if no path through the statements reaches their end."""
     for each in body:
         if isinstance(each, ast.Return | ast.Raise):
             return True
-        if isinstance(each, ast.If) and each.orelse and ends(each.body) and ends(each.orelse):
+        if isinstance(each, ast.If) and each.orelse and always_leaves(each.body) and always_leaves(each.orelse):
             return True
-        if isinstance(each, ast.With | ast.AsyncWith) and ends(each.body):
+        if isinstance(each, ast.With | ast.AsyncWith) and always_leaves(each.body):
             return True
         if isinstance(each, ast.Try):
-            tried = ends(each.body) or (bool(each.orelse) and ends(each.orelse))
-            if (tried and all(ends(handler.body) for handler in each.handlers)) or ends(each.finalbody):
+            tried = always_leaves(each.body) or (bool(each.orelse) and always_leaves(each.orelse))
+            if (tried and all(always_leaves(handler.body) for handler in each.handlers)) or always_leaves(
+                each.finalbody
+            ):
                 return True
         if isinstance(each, ast.While) and isinstance(each.test, ast.Constant) and each.test.value:
             return not any(isinstance(part, ast.Break) for part in ast.walk(each))
-        if isinstance(each, ast.Match) and all(ends(case.body) for case in each.cases):
+        if isinstance(each, ast.Match) and all(always_leaves(case.body) for case in each.cases):
             last = each.cases[-1]
             if last.guard is None and isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None:
                 return True

@@ -17,15 +17,15 @@ def provide() -> None:
     os.environ[VARIABLE] = os.pathsep.join([str(TOPLEVEL), *paths])
 
 
-def environment(given: tuple[str, ...]) -> tuple[str, ...]:
+def environment(variables: tuple[str, ...]) -> tuple[str, ...]:
     """Return the environment of an application to spawn, with the folder if this process has it in `PYTHONPATH`.
 
     The host that starts the application may lack the folder.
 
     Args:
-        given: The variables that the program set, as `NAME=value`.
+        variables: The variables that the program set, as `NAME=value`.
     """
     path = os.environ.get(VARIABLE, "")
-    if str(TOPLEVEL) not in path.split(os.pathsep) or any(each.startswith(f"{VARIABLE}=") for each in given):
-        return given
-    return (*given, f"{VARIABLE}={path}")
+    if str(TOPLEVEL) not in path.split(os.pathsep) or any(each.startswith(f"{VARIABLE}=") for each in variables):
+        return variables
+    return (*variables, f"{VARIABLE}={path}")

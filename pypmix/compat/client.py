@@ -340,10 +340,10 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
             callback(cbfunc, statuses.SUCCESS, own, cbdata)
             return statuses.SUCCESS
 
-        def told(status: int, found: list[dict[str, Any]], data: object) -> None:
-            cbfunc(statuses.QUERY_PARTIAL_SUCCESS if own and not found else status, own + found, data)
+        def report(status: int, infos: list[dict[str, Any]], data: object) -> None:
+            cbfunc(statuses.QUERY_PARTIAL_SUCCESS if own and not infos else status, own + infos, data)
 
-        return self._begin(ANSWERS, told, cbdata, QueryInfo, rest)
+        return self._begin(ANSWERS, report, cbdata, QueryInfo, rest)
 
     def log(self, pydata: object, pydirs: object = None) -> int:
         """`PMIx_Log`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from pypmix.compat.port import Methods
-from pypmix.compat.running import answered, attempt, log, named_after
+from pypmix.compat.running import attempt, log, named_after, schedule_answer
 from pypmix.compat.scalars import from_proc, refused, to_int, to_proc
 from pypmix.compat.values import from_infos, to_infos
 from pypmix.standard import codes, keys, statuses
@@ -61,13 +61,13 @@ def answer_of(returned: object) -> tuple[int, tuple[Info, ...]]:
     return to_int(codes.STATUS, returned), ()
 
 
-def code_list(given: object) -> tuple[int, ...]:
+def code_list(items: object) -> tuple[int, ...]:
     """Return the event codes of a list; empty for None."""
-    if given is None:
+    if items is None:
         return ()
-    if not isinstance(given, list | tuple):
-        raise refused(f"event codes are a list, not {given!r:.80}")
-    return tuple([to_int(codes.STATUS, code) for code in given])
+    if not isinstance(items, list | tuple):
+        raise refused(f"event codes are a list, not {items!r:.80}")
+    return tuple([to_int(codes.STATUS, code) for code in items])
 
 
 class Events(Methods):
@@ -95,7 +95,7 @@ class Events(Methods):
                     answer = registration.call(int(told.code), source, infos, from_infos(delivery.results))
                     delivery.done(*answer_of(answer))
 
-                answered(named_after(hdlr, call), (), lambda error: delivery.done(statuses.ERROR))
+                schedule_answer(named_after(hdlr, call), (), lambda error: delivery.done(statuses.ERROR))
 
             heard = (*wanted, statuses.GROUP_INVITE_DECLINED) if refusals else wanted
             number: int = self._run(RegisterEventHandler(handle, heard, to_infos(pyinfo)))

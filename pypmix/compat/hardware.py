@@ -26,8 +26,8 @@ LEVELS = {
 """The hardware that the words of a locality string name, in the order of the binding."""
 
 
-def _places(given: object) -> dict[str, set[int]]:
-    source, _, words = to_text(given).partition(":")
+def _places(cpus: object) -> dict[str, set[int]]:
+    source, _, words = to_text(cpus).partition(":")
     if source != HWLOC:
         raise refused(f"a locality is told as hwloc's, not as {source!r:.40}", statuses.ERR_NOT_SUPPORTED)
     return {word[:2]: set(cpus_of(word[2:])) for word in words.split(":") if word}
@@ -39,10 +39,10 @@ def _shared(first: object, second: object) -> list[int]:
     return [*shared, int(Locality.SHARE_NODE)]
 
 
-def _parsed(given: object) -> dict[str, Any]:
-    source, colon, ranges = to_text("" if given is None else given).partition(":")
+def _parsed(cpus: object) -> dict[str, Any]:
+    source, colon, ranges = to_text("" if cpus is None else cpus).partition(":")
     if not colon:
-        raise refused(f"a cpuset is written as hwloc:0-3, not as {given!r:.40}")
+        raise refused(f"a cpuset is written as hwloc:0-3, not as {cpus!r:.40}")
     return from_cpuset(to_cpuset({"source": source, "cpus": ranges}))
 
 

@@ -22,7 +22,7 @@ MARK = "Put here by `pypmix compat --install`"
 USAGE = "usage: python -m pypmix.compat (SCRIPT | -m MODULE) [ARGUMENT...]"
 
 
-class Taken(Exception):
+class ForeignModule(Exception):
     """Another `pmix` is installed, or the file was not written by `install`."""
 
 
@@ -79,15 +79,15 @@ def install(folder: Path | None = None) -> Path:
         folder: The folder for the module; the environment's `purelib` by default.
 
     Raises:
-        Taken: Another `pmix` is installed.
+        ForeignModule: Another `pmix` is installed.
         OSError: The folder cannot be written to.
     """
     target = (folder or Path(sysconfig.get_path("purelib"))) / NAME
     if target.exists() and not _ours(target):
-        raise Taken(f"{target} is another module's")
+        raise ForeignModule(f"{target} is another module's")
     found = None if folder else importlib.util.find_spec("pmix")
     if found is not None and found.origin and not _ours(Path(found.origin)):
-        raise Taken(
+        raise ForeignModule(
             f"{found.origin} is another pmix, such as the official binding, and would hide this one or be hidden"
         )
     target.write_text((TOPLEVEL / NAME).read_text())
@@ -98,13 +98,13 @@ def uninstall(folder: Path | None = None) -> Path | None:
     """Undo `install`; return the removed file, None if it does not exist.
 
     Raises:
-        Taken: The file was not written by `install`.
+        ForeignModule: The file was not written by `install`.
         OSError: The file cannot be removed.
     """
     target = (folder or Path(sysconfig.get_path("purelib"))) / NAME
     if not target.exists():
         return None
     if not _ours(target):
-        raise Taken(f"{target} is another module's")
+        raise ForeignModule(f"{target} is another module's")
     target.unlink()
     return target

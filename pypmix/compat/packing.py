@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     Buffer = dict[str, Any]
 
 
-def _kind(data_type: int | None, given: object = None) -> int:
+def _kind(data_type: int | None, value: object = None) -> int:
     if data_type is None:
-        return codes.INFO if isinstance(given, dict) and "key" in given else codes.VALUE
+        return codes.INFO if isinstance(value, dict) and "key" in value else codes.VALUE
     if data_type not in (codes.VALUE, codes.INFO):
         raise refused("what is packed is a value or an info", statuses.ERR_NOT_SUPPORTED)
     return data_type
 
 
-def _typed(kind: int, given: object) -> Any:
-    return to_info(given) if kind == codes.INFO else to_value(given)
+def _typed(kind: int, value: object) -> Any:
+    return to_info(value) if kind == codes.INFO else to_value(value)
 
 
 def _contents(buffer: object) -> tuple[bytes, int]:
@@ -46,16 +46,16 @@ def _contents(buffer: object) -> tuple[bytes, int]:
     return data, taken
 
 
-def _fill(buffer: object, data: bytes, taken: int) -> Buffer:
+def _fill(buffer: object, data: bytes, unpacked: int) -> Buffer:
     made: Buffer = buffer if isinstance(buffer, dict) else {}
-    made.update({"bytes": data, "bytes_used": len(data), "bytes_unpacked": taken})
+    made.update({"bytes": data, "bytes_used": len(data), "bytes_unpacked": unpacked})
     return made
 
 
-def _pack(buffer: object, given: object, data_type: int | None) -> Buffer:
-    kind = _kind(data_type, given)
+def _pack(buffer: object, value: object, data_type: int | None) -> Buffer:
+    kind = _kind(data_type, value)
     data, taken = _contents(buffer)
-    return _fill(buffer, data + DataBuffer().pack(kind, _typed(kind, given)).bytes(), taken)
+    return _fill(buffer, data + DataBuffer().pack(kind, _typed(kind, value)).bytes(), taken)
 
 
 def _unpack(buffer: object, data_type: int | None) -> Any:
@@ -71,9 +71,9 @@ def _unpack(buffer: object, data_type: int | None) -> Any:
     return from_info(found) if kind == codes.INFO else from_value(found)
 
 
-def _copy(given: object, data_type: int | None) -> Any:
-    kind = _kind(data_type, given)
-    return from_info(to_info(given)) if kind == codes.INFO else from_value(to_value(given))
+def _copy(value: object, data_type: int | None) -> Any:
+    kind = _kind(data_type, value)
+    return from_info(to_info(value)) if kind == codes.INFO else from_value(to_value(value))
 
 
 def _append(buffer: object, source: object) -> Buffer:
@@ -95,15 +95,15 @@ def _load(buffer: object, payload: object) -> Buffer:
     return _fill(buffer, to_bytes(payload), 0)
 
 
-def _some(given: object) -> bytes:
-    data = to_bytes(given)
+def _read_data(value: object) -> bytes:
+    data = to_bytes(value)
     if not data:
         raise refused("there is nothing to compress or decompress")
     return data
 
 
-def _compress(given: object) -> bytes:
-    data = _some(given)
+def _compress(value: object) -> bytes:
+    data = _read_data(value)
     if len(data) > INFLATE_LIMIT:
         raise refused(f"{len(data)} bytes are more than can be decompressed again", statuses.ERR_NOT_AVAILABLE)
     made = struct.pack("=I", len(data)) + zlib.compress(data)
@@ -112,9 +112,9 @@ def _compress(given: object) -> bytes:
     return made
 
 
-def _decompress(given: object) -> bytes:
+def _decompress(value: object) -> bytes:
     try:
-        return inflate(_some(given))
+        return inflate(_read_data(value))
     except ValueError as error:
         raise PMIxError(str(error), status=statuses.ERR_NOT_AVAILABLE, operation="data_decompress") from error
 

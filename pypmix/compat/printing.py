@@ -26,7 +26,7 @@ EVENTS = statuses.ERR_LOST_CONNECTION_TO_SERVER
 """From this number downwards, most numbers are events; their names as statuses are deprecated."""
 
 
-def _known(number: object, enum: type[IntEnum]) -> str | None:
+def _find_name(number: object, enum: type[IntEnum]) -> str | None:
     if not isinstance(number, int):
         return None
     name = enum(number).name
@@ -34,7 +34,7 @@ def _known(number: object, enum: type[IntEnum]) -> str | None:
 
 
 def _word(number: object, enum: type[IntEnum]) -> str:
-    return _known(number, enum) or f"UNKNOWN ({number!r:.40})"
+    return _find_name(number, enum) or f"UNKNOWN ({number!r:.40})"
 
 
 def _flags(number: object, enum: type[IntFlag], none: str) -> str:
@@ -83,7 +83,7 @@ class Printing:
 
     def error_string(self, pystat: int) -> str:
         """`PMIx_Error_string`: the name of a status or an event, such as `PMIX_ERR_TIMEOUT`."""
-        found = [_known(pystat, enums.Status), _known(pystat, enums.EventCode)]
+        found = [_find_name(pystat, enums.Status), _find_name(pystat, enums.EventCode)]
         if isinstance(pystat, int) and pystat <= EVENTS:
             found.reverse()
         name = found[0] or found[1]
@@ -121,7 +121,7 @@ class Printing:
 
     def data_type_string(self, pystat: int) -> str:
         """`PMIx_Data_type_string`."""
-        name = _known(pystat, enums.DataType)
+        name = _find_name(pystat, enums.DataType)
         return f"PMIX_{name}" if name else f"UNKNOWN ({pystat!r:.40})"
 
     def alloc_directive_string(self, pystat: int) -> str:

@@ -121,7 +121,9 @@ def callback(function: Callable[..., object], *args: object) -> None:
     _callbacks.put(function, args, None)
 
 
-def answered(function: Callable[..., object], args: tuple[Any, ...], failed: Callable[[Exception], object]) -> None:
+def schedule_answer(
+    function: Callable[..., object], args: tuple[Any, ...], failed: Callable[[Exception], object]
+) -> None:
     """Schedule a callback that must answer a request; if it raises, `failed` answers in its place."""
     _callbacks.put(function, args, failed)
 

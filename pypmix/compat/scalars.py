@@ -25,13 +25,13 @@ def mismatch(what: str) -> PMIxError:
     return refused(what, statuses.ERR_TYPE_MISMATCH)
 
 
-def to_text(given: object) -> str:
+def to_text(value: object) -> str:
     """Return a string that was given as str or bytes."""
-    if isinstance(given, str):
-        return str(given)
-    if isinstance(given, bytes | bytearray | memoryview):
-        return bytes(given).decode("utf-8", "surrogateescape")
-    raise mismatch(f"a string is wanted, not {given!r:.80}")
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode("utf-8", "surrogateescape")
+    raise mismatch(f"a string is wanted, not {value!r:.80}")
 
 
 def from_text(text: str | None) -> str | bytes | None:
@@ -45,27 +45,27 @@ def from_text(text: str | None) -> str | bytes | None:
     return text
 
 
-def to_key(given: object) -> str:
+def to_key(value: object) -> str:
     """Return a key; refuse a key that is too long, which the official binding would truncate."""
-    return _name(given, MAX_KEYLEN, "a key")
+    return _name(value, MAX_KEYLEN, "a key")
 
 
-def to_nspace(given: object) -> str:
+def to_nspace(value: object) -> str:
     """Return an nspace."""
-    return _name(given, types.MAX_NSLEN, "an nspace")
+    return _name(value, types.MAX_NSLEN, "an nspace")
 
 
-def _name(given: object, limit: int, what: str) -> str:
-    text = to_text(given)
+def _name(value: object, limit: int, what: str) -> str:
+    text = to_text(value)
     try:
         return check_name(text, limit, what)
     except (TypeError, ValueError) as error:
         raise refused(str(error)) from error
 
 
-def optional(given: object) -> str | None:
+def optional(value: object) -> str | None:
     """Return a string that may be None."""
-    return None if given is None else whole(to_text(given))
+    return None if value is None else whole(to_text(value))
 
 
 def whole(text: str) -> str:
@@ -75,44 +75,44 @@ def whole(text: str) -> str:
     return text
 
 
-def member(given: object, *names: str) -> Any:
+def member(fields: object, *names: str) -> Any:
     """Return the member of a dict under the first of some names that the dict has."""
-    if not isinstance(given, dict):
-        raise refused(f"a dict with {names[0]!r} is wanted, not {given!r:.80}")
+    if not isinstance(fields, dict):
+        raise refused(f"a dict with {names[0]!r} is wanted, not {fields!r:.80}")
     for name in names:
-        if name in given:
-            return given[name]
-    raise refused(f"{names[0]!r} is missing in {given!r:.80}")
+        if name in fields:
+            return fields[name]
+    raise refused(f"{names[0]!r} is missing in {fields!r:.80}")
 
 
-def listed(given: object, what: str) -> Sequence[Any]:
+def listed(items: object, what: str) -> Sequence[Any]:
     """Return the items of a list; empty for None."""
-    if given is None:
+    if items is None:
         return ()
-    if isinstance(given, list | tuple):
-        return given
-    raise refused(f"a list of {what} is wanted, not {given!r:.80}")
+    if isinstance(items, list | tuple):
+        return items
+    raise refused(f"a list of {what} is wanted, not {items!r:.80}")
 
 
-def to_int(type: int, given: object) -> int:
+def to_int(type: int, value: object) -> int:
     """Return a number in the range of a data type."""
-    if type in FLAGS and isinstance(given, list | tuple):
+    if type in FLAGS and isinstance(value, list | tuple):
         total = 0
-        for flag in given:
+        for flag in value:
             total |= to_int(type, flag)
-        given = total
-    if not isinstance(given, int):
-        raise mismatch(f"{type_name(type)} holds an int, not {given!r:.80}")
+        value = total
+    if not isinstance(value, int):
+        raise mismatch(f"{type_name(type)} holds an int, not {value!r:.80}")
     low, high = RANGES[type]
-    number = int(given)
+    number = int(value)
     if not low <= number <= high:
         raise refused(f"{number} is out of range for {type_name(type)}")
     return number
 
 
-def to_proc(given: object) -> Proc:
+def to_proc(value: object) -> Proc:
     """Return the proc of `{'nspace': ..., 'rank': ...}`."""
-    return Proc.unchecked(to_nspace(member(given, "nspace")), to_int(codes.PROC_RANK, member(given, "rank")))
+    return Proc.unchecked(to_nspace(member(value, "nspace")), to_int(codes.PROC_RANK, member(value, "rank")))
 
 
 def from_proc(proc: Proc) -> dict[str, Any]:
@@ -120,14 +120,14 @@ def from_proc(proc: Proc) -> dict[str, Any]:
     return {"nspace": proc.nspace, "rank": int(proc.rank)}
 
 
-def to_procs(given: object) -> tuple[Proc, ...]:
+def to_procs(value: object) -> tuple[Proc, ...]:
     """Return the procs of a list of dicts; empty for None."""
-    return tuple([to_proc(each) for each in listed(given, "procs")])
+    return tuple([to_proc(each) for each in listed(value, "procs")])
 
 
-def to_whom(given: object, nspace: str) -> tuple[Proc, ...]:
+def to_whom(value: object, nspace: str) -> tuple[Proc, ...]:
     """Return the procs of a list of dicts; an empty list or None stands for the whole nspace."""
-    return to_procs(given) or (Proc.unchecked(nspace, RANK_WILDCARD),)
+    return to_procs(value) or (Proc.unchecked(nspace, RANK_WILDCARD),)
 
 
 def from_procs(procs: Iterable[Proc]) -> list[dict[str, Any]]:
@@ -135,23 +135,23 @@ def from_procs(procs: Iterable[Proc]) -> list[dict[str, Any]]:
     return [from_proc(proc) for proc in procs]
 
 
-def to_bytes(given: object) -> bytes:
+def to_bytes(value: object) -> bytes:
     """Return the bytes of `{'bytes': ..., 'size': ...}`, of bytes or of a string; empty for None.
 
     A `size` below the number of bytes takes the first bytes; any other `size` has no effect.
     """
     size: object = None
-    if isinstance(given, dict):
-        size = given.get("size")
-        given = given.get("bytes")
-    if given is None:
+    if isinstance(value, dict):
+        size = value.get("size")
+        value = value.get("bytes")
+    if value is None:
         return b""
-    if isinstance(given, str):
-        data = given.encode("utf-8", "surrogateescape")
-    elif isinstance(given, bytes | bytearray | memoryview):
-        data = bytes(given)
+    if isinstance(value, str):
+        data = value.encode("utf-8", "surrogateescape")
+    elif isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
     else:
-        raise mismatch(f"bytes are wanted, not {given!r:.80}")
+        raise mismatch(f"bytes are wanted, not {value!r:.80}")
     return data[:size] if isinstance(size, int) and 0 <= size < len(data) else data
 
 

@@ -35,16 +35,16 @@ OUTER = ("PMIX_SERVER_", "PMIX_NAMESPACE", "PMIX_RANK", "PYPMIX_SERVER")
 """The variables that tie a child to the server of the job that its parent is in."""
 
 
-def handlers(given: object) -> dict[str, Handler] | None:
+def handlers(module: object) -> dict[str, Handler] | None:
     """Return the handlers of a server module; log an error and return None if it is not valid."""
-    if not isinstance(given, dict) or not given:
+    if not isinstance(module, dict) or not module:
         log.error("a server needs at least one handler of an upcall")
         return None
-    for key, function in given.items():
+    for key, function in module.items():
         if setmodulefn(key, function) != statuses.SUCCESS:
             log.error("%r is not an upcall, or %r not a function to handle it", key, function)
             return None
-    return {key: Handler(key, function) for key, function in given.items()}
+    return {key: Handler(key, function) for key, function in module.items()}
 
 
 class PMIxServer(PMIxClient):
@@ -348,14 +348,14 @@ class PMIxServer(PMIxClient):
 
     # Lists of nodes, ranks and cores
 
-    def _words(self, given: object, separator: str) -> list[str]:
+    def _words(self, value: object, separator: str) -> list[str]:
         """Return the words of a list of strings, or of one string, as in the example of the Standard's appendix."""
         self._host()
-        if isinstance(given, str | bytes | bytearray):
-            return to_text(given).split(separator)
-        if not isinstance(given, list | tuple):
-            raise refused(f"a list of strings is wanted, not {given!r:.80}")
-        return [word for each in given for word in to_text(each).split(separator)]
+        if isinstance(value, str | bytes | bytearray):
+            return to_text(value).split(separator)
+        if not isinstance(value, list | tuple):
+            raise refused(f"a list of strings is wanted, not {value!r:.80}")
+        return [word for each in value for word in to_text(each).split(separator)]
 
     def generate_regex(self, hosts: object) -> tuple[int, bytearray]:
         """`PMIx_generate_regex`: return the value of `PMIX_NODE_MAP` for the names of nodes."""

@@ -12,7 +12,7 @@ import inspect
 import itertools
 import logging
 
-from pypmix.compat.running import answered
+from pypmix.compat.running import schedule_answer
 from pypmix.compat.scalars import to_bytes, to_proc, to_text
 from pypmix.compat.values import to_infos, to_pdata
 from pypmix.standard import statuses
@@ -126,22 +126,22 @@ def _arity(key: str, function: Callable[..., Any]) -> int:
     return 3 if needed > 2 or (needed < 1 and len(named) > 2) else max(needed, 1)
 
 
-class Asked:
+class PendingUpcall:
     """An upcall that is passed to a handler, and answered once.
 
     Args:
         row: The kind of the upcall.
         upcall: The upcall.
-        ended: Called when the upcall is answered.
+        on_end: Called when the upcall is answered.
     """
 
     __slots__ = ("_ended", "row", "token", "upcall")
 
-    def __init__(self, row: Row, upcall: Upcall, ended: Callable[[Asked], None]) -> None:
+    def __init__(self, row: Row, upcall: Upcall, on_end: Callable[[PendingUpcall], None]) -> None:
         self.row = row
         self.upcall = upcall
         self.token = next(_tokens)
-        self._ended = ended
+        self._ended = on_end
         _open[self.token] = self
 
     @property
@@ -163,7 +163,7 @@ class Asked:
                 self._returned(handler, handler.function(*handler.arguments(args, self.row.complete, cbdata)))
 
         call.__qualname__ = getattr(handler.function, "__qualname__", handler.key)
-        answered(call, (), lambda _error: self.settle(statuses.ERROR, ()))
+        schedule_answer(call, (), lambda _error: self.settle(statuses.ERROR, ()))
 
     def _returned(self, handler: Handler, value: Any) -> None:
         if isinstance(value, tuple) and value and isinstance(value[0], int):
@@ -199,15 +199,15 @@ class Asked:
         return True
 
 
-_open: dict[int, Asked] = {}
+_open: dict[int, PendingUpcall] = {}
 _tokens = itertools.count(1)
 
 
-def _complete(status: Any, given: tuple[Any, ...]) -> None:
+def _complete(status: Any, args: tuple[Any, ...]) -> None:
     """Answer an upcall; the last item of `given` is its `cbdata`."""
-    cbdata = given[-1] if given else None
+    cbdata = args[-1] if args else None
     asked = _open.get(cbdata.get("cbdata", 0)) if isinstance(cbdata, dict) else None
-    if asked is None or not asked.settle(status, given[:-1]):
+    if asked is None or not asked.settle(status, args[:-1]):
         log.warning("an unknown upcall, or one that has its answer, was answered: %r", cbdata, stack_info=True)
 
 
@@ -268,9 +268,9 @@ def data_result(data: Any, *_more: Any) -> bytes:
     return to_bytes(data)
 
 
-def pdata_result(found: Any, *_more: Any) -> Any:
+def pdata_result(published: Any, *_more: Any) -> Any:
     """Return published values."""
-    return tuple([to_pdata(each) for each in found or ()])
+    return tuple([to_pdata(each) for each in published or ()])
 
 
 def nspace_result(nspace: Any, *_more: Any) -> str:

@@ -11,7 +11,7 @@ import tempfile
 import threading
 
 from pypmix.compat.running import in_callback
-from pypmix.compat.serveranswers import Asked, Handler
+from pypmix.compat.serveranswers import Handler, PendingUpcall
 from pypmix.compat.serverevents import ServerEvents
 from pypmix.compat.serverjobs import Job
 from pypmix.compat.serverupcalls import ROWS
@@ -133,7 +133,7 @@ def _options(infos: Iterable[Info]) -> dict[str, Any]:
     return options
 
 
-def beside(proc: Proc, given: Iterable[Info], module: dict[str, Handler]) -> Hosting:
+def open_tool_server(proc: Proc, options: Iterable[Info], module: dict[str, Handler]) -> Hosting:
     """Return the server inside a tool. It runs on the Python engine.
 
     Args:
@@ -143,7 +143,7 @@ def beside(proc: Proc, given: Iterable[Info], module: dict[str, Handler]) -> Hos
     """
     # A libpmix is either a tool or a server. In the infos of a tool, `PMIX_SERVER_NSPACE` and `PMIX_SERVER_RANK` name
     # the server to connect to.
-    infos = [info for info in given if info.key in TOOL_OPTIONS]
+    infos = [info for info in options if info.key in TOOL_OPTIONS]
     names = [attrs.SERVER_NSPACE(proc.nspace), attrs.SERVER_RANK(proc.rank)]
     return Hosting([*names, *infos], module, "python")
 
@@ -176,7 +176,7 @@ class Hosting:
         self.attributes: dict[str, tuple[str, ...]] = {}
         self.values: dict[str, Value] = {}
         self._connected: set[Proc] = set()
-        self._asked: dict[Asked, None] = {}
+        self._pending: dict[PendingUpcall, None] = {}
         self._busy: dict[Proc, int] = {}
         self._lock = threading.Lock()
         if _idle and engine is None:
@@ -190,8 +190,8 @@ class Hosting:
     def close(self) -> None:
         """Stop serving: drop unanswered upcalls, and fail the program's own requests."""
         with self._lock:
-            asked, self._asked = list(self._asked), {}
-        for each in asked:
+            pending, self._pending = list(self._pending), {}
+        for each in pending:
             if isinstance(each.upcall, _Request):
                 each.settle(statuses.ERR_INIT, ())  # the program waits for this request
             else:
@@ -238,22 +238,22 @@ class Hosting:
                 upcall.fail(NotSupported("the host has no handler for it", operation=upcall.op.name))
             return
         caller = upcall.requestor
-        asked = Asked(row, upcall, self._settled)
+        pending = PendingUpcall(row, upcall, self._forget_upcall)
         with self._lock:
             count = 0 if caller is None else self._busy.get(caller, 0)
-            self._asked[asked] = None
+            self._pending[pending] = None
             if caller is not None:
                 self._busy[caller] = count + 1
         if count >= IN_FLIGHT and not row.free:
             log.error("%d requests of %s are unanswered: %s is refused", count, caller, row.keys[0])
-            asked.settle(statuses.ERR_RESOURCE_BUSY, ())
+            pending.settle(statuses.ERR_RESOURCE_BUSY, ())
         else:
-            asked.begin(handler)
+            pending.begin(handler)
 
-    def _settled(self, asked: Asked) -> None:
-        caller = asked.upcall.requestor
+    def _forget_upcall(self, pending: PendingUpcall) -> None:
+        caller = pending.upcall.requestor
         with self._lock:
-            if self._asked.pop(asked, 0) is None and caller is not None:
+            if self._pending.pop(pending, 0) is None and caller is not None:
                 count = self._busy.pop(caller, 1) - 1
                 if count > 0:
                     self._busy[caller] = count
@@ -347,9 +347,9 @@ class Hosting:
         for rank, identity in before.clients.items():
             job.admit(rank)
             job.clients[rank] = identity
-        self._again(job)
+        self._register_again(job)
 
-    def _again(self, job: Job) -> None:
+    def _register_again(self, job: Job) -> None:
         """Replace the registration of a job whose infos or local ranks have changed.
 
         Raises:
@@ -381,7 +381,7 @@ class Hosting:
         """
         (job,) = self.named(proc.nspace)
         if job.admit(proc.rank):
-            self._again(job)
+            self._register_again(job)
         self.server.register_client(proc, uid, gid)
         job.clients[proc.rank] = uid, gid
 

@@ -285,19 +285,19 @@ class Job:
                     return info.value
         return None
 
-    def _levels(self, rank: int, given: Infos) -> list[Iterable[Info]]:
-        hostname, nodeid = _text(given, attrs.HOSTNAME.key), _number(given, attrs.NODEID.key)
-        if attrs.NODE_INFO.key in given or hostname is not None or nodeid is not None:
+    def _levels(self, rank: int, infos: Infos) -> list[Iterable[Info]]:
+        hostname, nodeid = _text(infos, attrs.HOSTNAME.key), _number(infos, attrs.NODEID.key)
+        if attrs.NODE_INFO.key in infos or hostname is not None or nodeid is not None:
             return [
                 node.values()
                 for node in self._layout.nodes
                 if (hostname is None or _text(node, attrs.HOSTNAME.key) == hostname)
                 and (nodeid is None or _number(node, attrs.NODEID.key) == nodeid)
             ]
-        if attrs.APP_INFO.key in given or attrs.APPNUM.key in given:
-            number = _number(given, attrs.APPNUM.key) or 0
+        if attrs.APP_INFO.key in infos or attrs.APPNUM.key in infos:
+            number = _number(infos, attrs.APPNUM.key) or 0
             return [app for app in self._layout.apps if (_number(_by_key(app), attrs.APPNUM.key) or 0) == number]
-        if attrs.SESSION_INFO.key in given:
+        if attrs.SESSION_INFO.key in infos:
             return [*self._layout.sessions]
         if rank != RANK_WILDCARD and rank in self._layout.procs:
             return [self._layout.procs[rank].values()]

@@ -26,7 +26,7 @@ REQUEST_INFO = 0
 UPDATE_INFO = 1
 
 
-def _given(infos: Iterable[Info]) -> list[dict[str, Any]]:
+def _to_dicts(infos: Iterable[Info]) -> list[dict[str, Any]]:
     return from_infos([info for info in infos if not info.key.startswith(OWN)])
 
 
@@ -53,7 +53,7 @@ def _connected(op: ops.ClientConnected, upcall: Upcall) -> dict[str, Any]:
         infos.append(attrs.PROC_PID(op.pid))
     if op.release:
         infos.append(attrs.VERSION_INFO(op.release))
-    return {"proc": from_proc(op.proc), "directives": _given(infos)}
+    return {"proc": from_proc(op.proc), "directives": _to_dicts(infos)}
 
 
 def _abort(op: ops.ClientAborted, _upcall: Upcall) -> dict[str, Any]:
@@ -71,16 +71,16 @@ def _abort(op: ops.ClientAborted, _upcall: Upcall) -> dict[str, Any]:
 
 def _published(op: ops.Publish, upcall: Upcall) -> dict[str, Any]:
     terms = [attrs.RANGE(op.range), attrs.PERSISTENCE(op.persistence), *_identity(upcall)]
-    return {**_caller(upcall), "directives": _given([*op.infos, *op.directives, *terms])}
+    return {**_caller(upcall), "directives": _to_dicts([*op.infos, *op.directives, *terms])}
 
 
 def _keys(op: Any, upcall: Upcall) -> dict[str, Any]:
-    directives = _given([*op.directives, *_identity(upcall)])
+    directives = _to_dicts([*op.directives, *_identity(upcall)])
     return {**_caller(upcall), "keys": [Key(key) for key in op.keys], "directives": directives}
 
 
 def _together(op: Any, _upcall: Upcall) -> dict[str, Any]:
-    return {"procs": from_procs(op.procs), "directives": _given(op.directives)}
+    return {"procs": from_procs(op.procs), "directives": _to_dicts(op.directives)}
 
 
 def _tool(op: ops.ToolConnected, upcall: Upcall) -> dict[str, Any]:
@@ -94,27 +94,27 @@ def _tool(op: ops.ToolConnected, upcall: Upcall) -> dict[str, Any]:
     if op.launcher:
         infos.append(attrs.LAUNCHER(True))
     told = list({info.key: info for info in infos}.values())
-    return {"directives": _given(told)}
+    return {"directives": _to_dicts(told)}
 
 
 def _stop(op: ops.IOFDeregister, _upcall: Upcall) -> dict[str, Any]:
-    return {"channels": 0, "sources": [], "directives": _given([attrs.IOF_STOP(True), *op.directives])}
+    return {"channels": 0, "sources": [], "directives": _to_dicts([attrs.IOF_STOP(True), *op.directives])}
 
 
 def _pushed(op: ops.IOFPush, upcall: Upcall) -> dict[str, Any]:
     payload = from_bytes(op.data) | {"bytes": bytearray(op.data)}
-    told = {"targets": from_procs(op.procs), "directives": _given(op.directives), "payload": payload}
+    told = {"targets": from_procs(op.procs), "directives": _to_dicts(op.directives), "payload": payload}
     return {**_source(upcall), **told}
 
 
 def _fabric(op: Any, upcall: Upcall) -> dict[str, Any]:
     update = isinstance(op, ops.FabricUpdate)
     infos = [attrs.FABRIC_INDEX(op.index)] if isinstance(op, ops.FabricUpdate) else op.directives
-    return {**_source(upcall), "op": UPDATE_INFO if update else REQUEST_INFO, "directives": _given(infos)}
+    return {**_source(upcall), "op": UPDATE_INFO if update else REQUEST_INFO, "directives": _to_dicts(infos)}
 
 
 def _directed(op: Any, upcall: Upcall) -> dict[str, Any]:
-    return {**_source(upcall), "directives": _given(op.directives)}
+    return {**_source(upcall), "directives": _to_dicts(op.directives)}
 
 
 def _infos_row(key: str, args: Callable[[Any, Upcall], dict[str, Any]]) -> Row:
@@ -134,7 +134,7 @@ ROWS: dict[type[Op[Any]], Row] = {
     ),
     ops.DirectModex: Row(
         ("directmodex",),
-        lambda op, _: {"proc": from_proc(op.proc), "directives": _given(op.directives)},
+        lambda op, _: {"proc": from_proc(op.proc), "directives": _to_dicts(op.directives)},
         answers.pypmix_modex_cbfunc,
         answers.data_result,
         b"",
@@ -144,7 +144,7 @@ ROWS: dict[type[Op[Any]], Row] = {
     ops.Unpublish: Row(("unpublish",), _keys),
     ops.Spawn: Row(
         ("spawn",),
-        lambda op, upcall: {**_caller(upcall), "jobinfo": _given(op.directives), "apps": from_apps(op.apps)},
+        lambda op, upcall: {**_caller(upcall), "jobinfo": _to_dicts(op.directives), "apps": from_apps(op.apps)},
         answers.pypmix_spawn_cbfunc,
         answers.nspace_result,
         "",
@@ -152,7 +152,7 @@ ROWS: dict[type[Op[Any]], Row] = {
     ops.Connect: Row(("connect",), _together),
     ops.Disconnect: Row(("disconnect",), _together),
     ops.RegisterEvents: Row(
-        ("registerevents",), lambda op, _: {"codes": list(map(int, op.codes)), "directives": _given(op.directives)}
+        ("registerevents",), lambda op, _: {"codes": list(map(int, op.codes)), "directives": _to_dicts(op.directives)}
     ),
     ops.DeregisterEvents: Row(("deregisterevents",), lambda op, _: {"codes": list(map(int, op.codes))}),
     ops.NotifyEvent: Row(
@@ -161,7 +161,7 @@ ROWS: dict[type[Op[Any]], Row] = {
             "code": int(op.code),
             **_source(upcall),
             "range": int(op.range),
-            "directives": _given(op.infos),
+            "directives": _to_dicts(op.infos),
         },
         done=True,
     ),
@@ -175,19 +175,19 @@ ROWS: dict[type[Op[Any]], Row] = {
     ),
     ops.Log: Row(
         ("log2", "log"),
-        lambda op, upcall: {**_source(upcall), "data": _given(op.data), "directives": _given(op.directives)},
+        lambda op, upcall: {**_source(upcall), "data": _to_dicts(op.data), "directives": _to_dicts(op.directives)},
         void=True,
     ),
     ops.AllocationRequest: _infos_row(
         "allocate",
-        lambda op, upcall: {**_source(upcall), "action": int(op.directive), "directives": _given(op.directives)},
+        lambda op, upcall: {**_source(upcall), "action": int(op.directive), "directives": _to_dicts(op.directives)},
     ),
     ops.JobControl: _infos_row(
         "jobcontrol",
         lambda op, upcall: {
             **_source(upcall),
             "targets": from_procs(op.targets),
-            "directives": _given(op.directives),
+            "directives": _to_dicts(op.directives),
         },
     ),
     ops.ProcessMonitor: _infos_row(
@@ -196,7 +196,7 @@ ROWS: dict[type[Op[Any]], Row] = {
             **_source(upcall),
             "monitor": from_info(op.monitor),
             "error": int(op.error),
-            "directives": _given(op.directives),
+            "directives": _to_dicts(op.directives),
         },
     ),
     ops.Heartbeat: Row((), lambda _op, _upcall: {}, free=True),
@@ -222,7 +222,7 @@ ROWS: dict[type[Op[Any]], Row] = {
         lambda op, _: {
             "channels": int(op.channels),
             "sources": from_procs(op.procs),
-            "directives": _given(op.directives),
+            "directives": _to_dicts(op.directives),
         },
     ),
     ops.IOFDeregister: Row(("iofpull",), _stop, free=True),
@@ -233,7 +233,7 @@ ROWS: dict[type[Op[Any]], Row] = {
             "op": int(op.operation),
             "group": op.group,
             "procs": from_procs(op.procs),
-            "directives": _given(op.directives),
+            "directives": _to_dicts(op.directives),
         },
     ),
     ops.FabricRegister: _infos_row("fabric", _fabric),
@@ -243,7 +243,7 @@ ROWS: dict[type[Op[Any]], Row] = {
         lambda op, upcall: {
             **({} if upcall.requestor is None else {"requestor": from_proc(upcall.requestor)}),
             "sessionID": op.session,
-            "directives": _given(op.directives),
+            "directives": _to_dicts(op.directives),
         },
     ),
     ops.ResourceBlock: Row(
@@ -253,7 +253,7 @@ ROWS: dict[type[Op[Any]], Row] = {
             "directive": int(op.directive),
             "block": op.block,
             "units": [from_record(each) for each in op.units],
-            "info": _given(op.infos),
+            "info": _to_dicts(op.infos),
         },
     ),
 }

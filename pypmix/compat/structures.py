@@ -47,10 +47,10 @@ def _number(type: int) -> Form:
     return lambda given: to_int(type, given), int
 
 
-def _separator(given: object) -> str:
-    if isinstance(given, int) and 0 <= given < 128:
-        given = chr(given)
-    text = to_text(given)
+def _separator(value: object) -> str:
+    if isinstance(value, int) and 0 <= value < 128:
+        value = chr(value)
+    text = to_text(value)
     if len(text) != 1 or ord(text) > 127:
         raise refused(f"a separator is one character of ASCII, not {text!r:.80}")
     return text
@@ -90,28 +90,28 @@ _DEFAULTS: dict[type[Record], dict[str, Any]] = {
 """The members that may be missing."""
 
 
-def to_record(cls: type[R], given: object) -> R:
+def to_record(cls: type[R], value: object) -> R:
     """Return the record of a class in `LAYOUTS` from a dict."""
-    if cls in _DEFAULTS and isinstance(given, dict):
-        given = _DEFAULTS[cls] | given
-    return cls(*[take(member(given, name)) for name, (take, _) in LAYOUTS[cls].items()])
+    if cls in _DEFAULTS and isinstance(value, dict):
+        value = _DEFAULTS[cls] | value
+    return cls(*[take(member(value, name)) for name, (take, _) in LAYOUTS[cls].items()])
 
 
-def from_record(found: Record) -> dict[str, Any]:
+def from_record(record: Record) -> dict[str, Any]:
     """Return the dict of a record of a class in `LAYOUTS`."""
-    layout = LAYOUTS[type(found)]
-    return {name: give(data) for (name, (_, give)), data in zip(layout.items(), found.astuple(), strict=True)}
+    layout = LAYOUTS[type(record)]
+    return {name: give(data) for (name, (_, give)), data in zip(layout.items(), record.astuple(), strict=True)}
 
 
-def to_units(given: object) -> tuple[types.ResourceUnit, ...]:
+def to_units(value: object) -> tuple[types.ResourceUnit, ...]:
     """Return the resource units of a list of dicts; empty for None."""
-    return tuple([to_record(types.ResourceUnit, each) for each in listed(given, "resource units")])
+    return tuple([to_record(types.ResourceUnit, each) for each in listed(value, "resource units")])
 
 
-def to_coord(given: object) -> types.Coord:
+def to_coord(value: object) -> types.Coord:
     """Return coordinates from a dict."""
-    view = to_int(codes.UINT32, given.get("view", 0) if isinstance(given, dict) else member(given, "view"))
-    found = member(given, "coord", "coords")
+    view = to_int(codes.UINT32, value.get("view", 0) if isinstance(value, dict) else member(value, "view"))
+    found = member(value, "coord", "coords")
     if isinstance(found, list | tuple):
         numbers = [to_int(codes.UINT32, each) for each in found]
     else:
@@ -119,51 +119,51 @@ def to_coord(given: object) -> types.Coord:
         if len(data) % 4:
             raise refused(f"coordinates have four bytes each, and {len(data)} bytes are not a whole number of them")
         numbers = array("I", data).tolist()
-    dims = given.get("dims", len(numbers)) if isinstance(given, dict) else len(numbers)
+    dims = value.get("dims", len(numbers)) if isinstance(value, dict) else len(numbers)
     if to_int(codes.SIZE, dims) > len(numbers):
         raise refused(f"{dims} dimensions, and only {len(numbers)} coordinates")
     return types.Coord(view, tuple(numbers[:dims]))
 
 
-def from_coord(found: types.Coord) -> dict[str, Any]:
+def from_coord(coord: types.Coord) -> dict[str, Any]:
     """Return the dict of coordinates."""
-    return {"view": int(found.view), "coord": array("I", found.coords).tobytes(), "dims": len(found.coords)}
+    return {"view": int(coord.view), "coord": array("I", coord.coords).tobytes(), "dims": len(coord.coords)}
 
 
-def to_geometry(given: object) -> types.Geometry:
+def to_geometry(value: object) -> types.Geometry:
     """Return a device's coordinates from a dict."""
-    given = {"coords": None} | given if isinstance(given, dict) else given
-    coords = member(given, "coordinates", "coords")
+    value = {"coords": None} | value if isinstance(value, dict) else value
+    coords = member(value, "coordinates", "coords")
     return types.Geometry(
-        to_int(codes.SIZE, member(given, "fabric")),
-        optional(member(given, "uuid")),
-        optional(member(given, "osname")),
+        to_int(codes.SIZE, member(value, "fabric")),
+        optional(member(value, "uuid")),
+        optional(member(value, "osname")),
         tuple([to_coord(each) for each in listed(coords, "coordinates")]),
     )
 
 
-def from_geometry(found: types.Geometry) -> dict[str, Any]:
+def from_geometry(geometry: types.Geometry) -> dict[str, Any]:
     """Return the dict of a device's coordinates."""
-    coords = [from_coord(each) for each in found.coordinates]
-    named = {"fabric": found.fabric, "uuid": from_text(found.uuid), "osname": from_text(found.osname)}
+    coords = [from_coord(each) for each in geometry.coordinates]
+    named = {"fabric": geometry.fabric, "uuid": from_text(geometry.uuid), "osname": from_text(geometry.osname)}
     return {**named, "ncoords": len(coords), "coords": coords}
 
 
-def to_regattr(given: object) -> types.RegAttr:
+def to_regattr(value: object) -> types.RegAttr:
     """Return the registered attribute of `{'name', 'key', 'type', 'description'}`; the appendix also has `info`."""
-    given = {"description": None} | given if isinstance(given, dict) else given
+    value = {"description": None} | value if isinstance(value, dict) else value
     return types.RegAttr(
-        optional(member(given, "name")),
-        to_key(member(given, "key", "string")),
-        to_int(codes.DATA_TYPE, member(given, "type")),
-        tuple([whole(to_text(line)) for line in listed(member(given, "description"), "strings")]),
+        optional(member(value, "name")),
+        to_key(member(value, "key", "string")),
+        to_int(codes.DATA_TYPE, member(value, "type")),
+        tuple([whole(to_text(line)) for line in listed(member(value, "description"), "strings")]),
     )
 
 
-def from_regattr(found: types.RegAttr) -> dict[str, Any]:
+def from_regattr(regattr: types.RegAttr) -> dict[str, Any]:
     """Return the dict of a registered attribute."""
-    about: dict[str, Any] = {"name": from_text(found.name), "key": found.key, "type": int(found.type), "info": []}
-    return {**about, "description": [from_text(line) for line in found.description]}
+    about: dict[str, Any] = {"name": from_text(regattr.name), "key": regattr.key, "type": int(regattr.type), "info": []}
+    return {**about, "description": [from_text(line) for line in regattr.description]}
 
 
 def cpus_of(ranges: str) -> list[int]:
@@ -192,11 +192,11 @@ def ranges_of(cpus: Iterable[int]) -> str:
     return ",".join([f"{low}-{high}" if high > low else f"{low}" for low, high in spans])
 
 
-def to_cpuset(given: object) -> types.Cpuset:
+def to_cpuset(value: object) -> types.Cpuset:
     """Return the binding of `{'source': 'hwloc', 'cpus': ...}`: numbers, ranges, or a string of ranges."""
-    given = {"source": HWLOC} | given if isinstance(given, dict) else given
-    source = to_text(member(given, "source"))
-    cpus = member(given, "cpus")
+    value = {"source": HWLOC} | value if isinstance(value, dict) else value
+    source = to_text(member(value, "source"))
+    cpus = member(value, "cpus")
     if not source and not cpus:
         return types.Cpuset(None)
     if source != HWLOC:
@@ -206,40 +206,40 @@ def to_cpuset(given: object) -> types.Cpuset:
     return types.Cpuset(ranges_of(cpus_of(to_text(cpus))))
 
 
-def from_cpuset(found: types.Cpuset) -> dict[str, Any]:
+def from_cpuset(cpuset: types.Cpuset) -> dict[str, Any]:
     """Return the dict of a binding; the binding of a process that is not bound has neither source nor cpus."""
-    if found.cpus is None:
+    if cpuset.cpus is None:
         return {"source": "", "cpus": []}
     try:
-        return {"source": HWLOC, "cpus": cpus_of(found.cpus)}
+        return {"source": HWLOC, "cpus": cpus_of(cpuset.cpus)}
     except PMIxError:
-        return {"source": HWLOC, "cpus": found.cpus}  # a peer's text is returned also if it is malformed
+        return {"source": HWLOC, "cpus": cpuset.cpus}  # a peer's text is returned also if it is malformed
 
 
-def to_topology(given: object) -> types.Topology:
+def to_topology(value: object) -> types.Topology:
     """Return the topology of `{'source': 'hwloc', 'topology': XML}`."""
-    given = {"source": HWLOC, "support": b""} | given if isinstance(given, dict) else given
-    source = to_text(member(given, "source"))
+    value = {"source": HWLOC, "support": b""} | value if isinstance(value, dict) else value
+    source = to_text(member(value, "source"))
     if not source.startswith(HWLOC):
         raise refused(f"topologies are hwloc's, not {source!r:.40}", statuses.ERR_NOT_SUPPORTED)
-    return types.Topology(optional(member(given, "topology")), to_bytes(member(given, "support")))
+    return types.Topology(optional(member(value, "topology")), to_bytes(member(value, "support")))
 
 
-def from_topology(found: types.Topology) -> dict[str, Any]:
+def from_topology(topology: types.Topology) -> dict[str, Any]:
     """Return the dict of a topology."""
-    return {"source": HWLOC, "topology": from_text(found.xml), "support": found.support}
+    return {"source": HWLOC, "topology": from_text(topology.xml), "support": topology.support}
 
 
-def to_regex2(given: object) -> types.Regex2:
+def to_regex2(value: object) -> types.Regex2:
     """Return the encoded list of `{'type', 'bytes', 'len'}`."""
-    encoding = optional(member(given, "type"))
+    encoding = optional(member(value, "type"))
     if encoding is None:
         raise refused("an encoded list names its encoding")
-    data = to_bytes(member(given, "bytes"))
-    length = given.get("len") if isinstance(given, dict) else None
+    data = to_bytes(member(value, "bytes"))
+    length = value.get("len") if isinstance(value, dict) else None
     return types.Regex2(encoding, data[:length] if isinstance(length, int) and 0 <= length < len(data) else data)
 
 
-def from_regex2(found: types.Regex2) -> dict[str, Any]:
+def from_regex2(regex2: types.Regex2) -> dict[str, Any]:
     """Return the dict of an encoded list."""
-    return {"type": from_text(found.encoding), "bytes": found.data, "len": len(found.data)}
+    return {"type": from_text(regex2.encoding), "bytes": regex2.data, "len": len(regex2.data)}

@@ -8,7 +8,7 @@ from pypmix.compat.events import Registration
 from pypmix.compat.running import attempt, callback, named_after
 from pypmix.compat.scalars import from_bytes, from_proc, to_bytes, to_int, to_proc, to_whom
 from pypmix.compat.server import PMIxServer, handlers
-from pypmix.compat.serverhost import beside
+from pypmix.compat.serverhost import open_tool_server
 from pypmix.compat.values import from_infos, to_infos
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import NotInitialized
@@ -142,7 +142,7 @@ class PMIxTool(PMIxServer):
         if self._hosting is not None:
             self._hosting.module = module
             return statuses.SUCCESS
-        status, self._hosting = attempt(beside, self._me(), self._given, module)
+        status, self._hosting = attempt(open_tool_server, self._me(), self._given, module)
         return status
 
     def iof_pull(self, pyprocs: object, iof_channel: object, pydirs: object, hdlr: object) -> tuple[int, int]:

@@ -61,44 +61,44 @@ COMPRESSED = {codes.COMPRESSED_STRING: codes.STRING, codes.COMPRESSED_BYTE_OBJEC
 """The types to which libraries convert large values, and the original types."""
 
 
-def _to_bool(given: object) -> bool:
-    if isinstance(given, str) and given[:1] in ("t", "T", "f", "F") and given[:1]:
-        return given[0] in "tT"
-    if isinstance(given, int | float) and given in (0, 1):
-        return bool(given)
-    raise refused(f"BOOL holds True or False, not {given!r:.80}")
+def _to_bool(value: object) -> bool:
+    if isinstance(value, str) and value[:1] in ("t", "T", "f", "F") and value[:1]:
+        return value[0] in "tT"
+    if isinstance(value, int | float) and value in (0, 1):
+        return bool(value)
+    raise refused(f"BOOL holds True or False, not {value!r:.80}")
 
 
-def _to_byte(given: object) -> int:
-    if isinstance(given, bytes | bytearray) and len(given) == 1:
-        return given[0]
-    return to_int(codes.BYTE, given)
+def _to_byte(value: object) -> int:
+    if isinstance(value, bytes | bytearray) and len(value) == 1:
+        return value[0]
+    return to_int(codes.BYTE, value)
 
 
-def _to_float(type: int, given: object) -> float:
-    if not isinstance(given, int | float | str):
-        raise mismatch(f"{type_name(type)} holds a float, not {given!r:.80}")
+def _to_float(type: int, value: object) -> float:
+    if not isinstance(value, int | float | str):
+        raise mismatch(f"{type_name(type)} holds a float, not {value!r:.80}")
     try:
-        return float(check(type, float(given)))
+        return float(check(type, float(value)))
     except OverflowError as error:
         raise refused(str(error)) from error
     except ValueError as error:
         raise mismatch(str(error)) from error
 
 
-def to_regex(given: object) -> bytes:
+def to_regex(value: object) -> bytes:
     """Return a regular expression of names, as bytes."""
-    return to_bytes(given)
+    return to_bytes(value)
 
 
 def _from_buffer(data: bytes) -> dict[str, Any]:
     return {"bytes": data, "bytes_used": len(data), "bytes_unpacked": 0}
 
 
-def to_array(given: object) -> DataArray:
+def to_array(value: object) -> DataArray:
     """Return the array of `{'type': ..., 'array': [...]}`."""
-    kind = to_int(codes.DATA_TYPE, member(given, "type"))
-    items = member(given, "array")
+    kind = to_int(codes.DATA_TYPE, member(value, "type"))
+    items = member(value, "array")
     if not isinstance(items, list | tuple):
         raise mismatch(f"an array is a list, not {items!r:.80}")
     if _plain(kind, items):
@@ -117,16 +117,16 @@ def _plain(kind: int, items: Sequence[Any]) -> bool:
     return bool(bounds[0] <= min(items) and max(items) <= bounds[1])
 
 
-def from_array(found: DataArray) -> dict[str, Any]:
+def from_array(array: DataArray) -> dict[str, Any]:
     """Return the dict of an array."""
-    kind, items = int(found.type), found.items
+    kind, items = int(array.type), array.items
     return {"type": kind, "array": list(items) if _plain(kind, items) else [from_data(kind, item) for item in items]}
 
 
-def to_value(given: object) -> Value:
+def to_value(value: object) -> Value:
     """Return the value of `{'value': ..., 'val_type': ...}`."""
-    kind = to_int(codes.DATA_TYPE, member(given, "val_type"))
-    return Value.unchecked(kind, to_data(kind, member(given, "value")))
+    kind = to_int(codes.DATA_TYPE, member(value, "val_type"))
+    return Value.unchecked(kind, to_data(kind, member(value, "value")))
 
 
 def from_value(value: Value) -> dict[str, Any]:
@@ -139,11 +139,11 @@ def from_value(value: Value) -> dict[str, Any]:
     return {"value": from_data(value.type, value.data), "val_type": int(value.type)}
 
 
-def to_info(given: object) -> Info:
+def to_info(value: object) -> Info:
     """Return the info of `{'key', 'flags', 'value', 'val_type'}`; `flags` is optional."""
-    flags = given.get("flags") if isinstance(given, dict) else None
+    flags = value.get("flags") if isinstance(value, dict) else None
     number = 0 if flags is None else to_int(codes.INFO_DIRECTIVES, flags)
-    return Info.unchecked(to_key(member(given, "key")), to_value(given), number)
+    return Info.unchecked(to_key(member(value, "key")), to_value(value), number)
 
 
 def from_info(info: Info) -> dict[str, Any]:
@@ -151,9 +151,9 @@ def from_info(info: Info) -> dict[str, Any]:
     return {"key": str(info.key), "flags": int(info.flags), **from_value(info.value)}
 
 
-def to_infos(given: object) -> tuple[Info, ...]:
+def to_infos(value: object) -> tuple[Info, ...]:
     """Return the infos of a list of dicts; none for None."""
-    return tuple([to_info(each) for each in listed(given, "infos")])
+    return tuple([to_info(each) for each in listed(value, "infos")])
 
 
 def from_infos(infos: Iterable[Info]) -> list[dict[str, Any]]:
@@ -161,101 +161,101 @@ def from_infos(infos: Iterable[Info]) -> list[dict[str, Any]]:
     return [from_info(info) for info in infos]
 
 
-def to_pdata(given: object) -> types.Pdata:
+def to_pdata(value: object) -> types.Pdata:
     """Return the published value of `{'proc', 'key', 'value', 'val_type'}`."""
-    return types.Pdata(to_proc(member(given, "proc")), to_key(member(given, "key")), to_value(given))
+    return types.Pdata(to_proc(member(value, "proc")), to_key(member(value, "key")), to_value(value))
 
 
-def from_pdata(found: types.Pdata) -> dict[str, Any]:
+def from_pdata(pdata: types.Pdata) -> dict[str, Any]:
     """Return the dict of a published value."""
-    return {"key": str(found.key), "proc": from_proc(found.proc), **from_value(found.value)}
+    return {"key": str(pdata.key), "proc": from_proc(pdata.proc), **from_value(pdata.value)}
 
 
-def to_keys(given: object) -> tuple[str, ...]:
+def to_keys(value: object) -> tuple[str, ...]:
     """Return the keys of a list of strings; none for None."""
-    return tuple([to_key(each) for each in listed(given, "keys")])
+    return tuple([to_key(each) for each in listed(value, "keys")])
 
 
-def to_query(given: object) -> types.Query:
+def to_query(value: object) -> types.Query:
     """Return the query of `{'keys': [...], 'qualifiers': [...]}`."""
-    given = {"qualifiers": None} | given if isinstance(given, dict) else given
-    return types.Query(to_keys(member(given, "keys")), to_infos(member(given, "qualifiers")))
+    value = {"qualifiers": None} | value if isinstance(value, dict) else value
+    return types.Query(to_keys(member(value, "keys")), to_infos(member(value, "qualifiers")))
 
 
-def from_query(found: types.Query) -> dict[str, Any]:
+def from_query(query: types.Query) -> dict[str, Any]:
     """Return the dict of a query."""
-    return {"keys": [str(key) for key in found.keys], "qualifiers": from_infos(found.qualifiers)}
+    return {"keys": [str(key) for key in query.keys], "qualifiers": from_infos(query.qualifiers)}
 
 
-def to_queries(given: object) -> tuple[types.Query, ...]:
+def to_queries(value: object) -> tuple[types.Query, ...]:
     """Return the queries of a list of dicts; none for None."""
-    return tuple([to_query(each) for each in listed(given, "queries")])
+    return tuple([to_query(each) for each in listed(value, "queries")])
 
 
-def from_queries(found: Iterable[types.Query]) -> list[dict[str, Any]]:
+def from_queries(queries: Iterable[types.Query]) -> list[dict[str, Any]]:
     """Return the list of dicts of queries."""
-    return [from_query(each) for each in found]
+    return [from_query(each) for each in queries]
 
 
-def to_app(given: object) -> types.App:
+def to_app(value: object) -> types.App:
     """Return the application of `{'cmd', 'argv', 'env', 'cwd', 'maxprocs', 'info'}`; only `cmd` is needed."""
-    given = {"argv": None, "env": None, "cwd": None, "maxprocs": 1, "info": None} | _dict(given, "cmd")
-    command = whole(to_text(given["cmd"]))
-    words = [whole(to_text(word)) for word in listed(given["argv"], "words")]
+    value = {"argv": None, "env": None, "cwd": None, "maxprocs": 1, "info": None} | _dict(value, "cmd")
+    command = whole(to_text(value["cmd"]))
+    words = [whole(to_text(word)) for word in listed(value["argv"], "words")]
     return types.App(
         command,
         tuple(words) or (command,),
-        tuple([whole(to_text(word)) for word in listed(given["env"], "words")]),
-        optional(given["cwd"]),
-        to_int(codes.INT, given["maxprocs"]),
-        to_infos(given["info"]),
+        tuple([whole(to_text(word)) for word in listed(value["env"], "words")]),
+        optional(value["cwd"]),
+        to_int(codes.INT, value["maxprocs"]),
+        to_infos(value["info"]),
     )
 
 
-def _dict(given: object, *names: str) -> dict[str, Any]:
+def _dict(value: object, *names: str) -> dict[str, Any]:
     for name in names:
-        member(given, name)
-    return dict(given)  # type: ignore[call-overload, no-any-return]
+        member(value, name)
+    return dict(value)  # type: ignore[call-overload, no-any-return]
 
 
-def from_app(found: types.App) -> dict[str, Any]:
+def from_app(app: types.App) -> dict[str, Any]:
     """Return the dict of an application."""
     return {
-        "cmd": from_text(found.cmd),
-        "argv": [from_text(word) for word in found.argv],
-        "env": [from_text(word) for word in found.env],
-        "cwd": from_text(found.cwd),
-        "maxprocs": found.maxprocs,
-        "info": from_infos(found.info),
+        "cmd": from_text(app.cmd),
+        "argv": [from_text(word) for word in app.argv],
+        "env": [from_text(word) for word in app.env],
+        "cwd": from_text(app.cwd),
+        "maxprocs": app.maxprocs,
+        "info": from_infos(app.info),
     }
 
 
-def to_apps(given: object) -> tuple[types.App, ...]:
+def to_apps(value: object) -> tuple[types.App, ...]:
     """Return the applications of a list of dicts; none for None."""
-    return tuple([to_app(each) for each in listed(given, "applications")])
+    return tuple([to_app(each) for each in listed(value, "applications")])
 
 
-def from_apps(found: Iterable[types.App]) -> list[dict[str, Any]]:
+def from_apps(apps: Iterable[types.App]) -> list[dict[str, Any]]:
     """Return the list of dicts of applications."""
-    return [from_app(each) for each in found]
+    return [from_app(each) for each in apps]
 
 
-def _to_string(given: object) -> str | None:
-    return None if given is None else whole(to_text(given))
+def _to_string(value: object) -> str | None:
+    return None if value is None else whole(to_text(value))
 
 
-def to_data(type: int, given: object) -> Any:
+def to_data(type: int, value: object) -> Any:
     """Return the data that a value of a data type holds.
 
     Raises:
         PMIxError: The type has no such value.
     """
     if type in RANGES and type not in _TO:
-        return to_int(type, given)
+        return to_int(type, value)
     convert = _TO.get(type)
     if convert is None:
         raise refused(f"{type_name(type)} has no form in Python", statuses.ERR_NOT_SUPPORTED)
-    return convert(given)
+    return convert(value)
 
 
 def from_data(type: int, data: Any) -> Any:
@@ -275,7 +275,7 @@ def from_data(type: int, data: Any) -> Any:
     return data
 
 
-def _refuse_pointer(given: object) -> int:
+def _refuse_pointer(value: object) -> int:
     raise refused("an address means nothing to another process", statuses.ERR_NOT_SUPPORTED)
 
 

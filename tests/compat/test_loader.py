@@ -93,9 +93,9 @@ def test_it_is_installed_and_removed(tmp_path, go):
 def test_another_pmix_is_left_alone(tmp_path):
     other = tmp_path / "pmix.py"
     other.write_text("# somebody else's\n")
-    with pytest.raises(loader.Taken):
+    with pytest.raises(loader.ForeignModule):
         loader.install(tmp_path)
-    with pytest.raises(loader.Taken):
+    with pytest.raises(loader.ForeignModule):
         loader.uninstall(tmp_path)
     assert other.read_text() == "# somebody else's\n"
 

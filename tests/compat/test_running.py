@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from pypmix import PMIxError, Status
-from pypmix.compat.running import answered, attempt, callback, in_callback, named_after, status_of
+from pypmix.compat.running import attempt, callback, in_callback, named_after, schedule_answer, status_of
 
 LIMIT = 30
 
@@ -63,7 +63,7 @@ def test_a_callback_that_fails_is_logged_and_the_next_one_is_called(caplog, erro
     def fails():
         raise error
 
-    answered(fails, (), told.append)
+    schedule_answer(fails, (), told.append)
     callback(ended.set)
     assert ended.wait(LIMIT)
     assert len(told) == 1
@@ -77,7 +77,7 @@ def test_an_answer_that_fails_too_stops_nothing(caplog):
     def fails(*_error):
         raise ValueError("again")
 
-    answered(fails, (), fails)
+    schedule_answer(fails, (), fails)
     callback(ended.set)
     assert ended.wait(LIMIT)
     assert "could not be told" in caplog.text

@@ -441,7 +441,7 @@ def test_what_one_client_can_leave_unanswered_is_bounded(server):
     for cbfunc, cbdata in kept.wait(IN_FLIGHT):
         cbfunc(PMIX_SUCCESS, cbdata)
     assert [fake.answer() for fake in fakes[:-1]] == [("reply", None)] * IN_FLIGHT
-    assert not host._busy and not host._asked
+    assert not host._busy and not host._pending
 
 
 def test_setmodulefn():
