@@ -18,7 +18,7 @@ import threading
 from queue import Empty, SimpleQueue
 
 from pypmix.host.rosters.agent import Agent
-from pypmix.host.rosters.engine import Nodes, named, number_of
+from pypmix.host.rosters.engine import Nodes, name_nodes, number_of
 from pypmix.lazy import missing
 from pypmix.standard.errors import PMIxError
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
     from ray.util.placement_group import PlacementGroup
 
-    from pypmix.host.placing import Node, Wanted
-    from pypmix.host.rosters.agent import Ended
+    from pypmix.host.placing import Node, NodeRequest
+    from pypmix.host.rosters.agent import DaemonEnd
     from pypmix.host.rosters.world import World
 
 __all__ = ["Nodes", "nodes", "world"]
@@ -203,7 +203,7 @@ class _Actor(Agent):
         """Return the address of this node."""
         return str(ray.util.get_node_ip_address())
 
-    def wait(self) -> Ended:
+    def wait(self) -> DaemonEnd:
         """Wait until the daemon has exited, and return how.
 
         Raises:
@@ -211,7 +211,7 @@ class _Actor(Agent):
         """
         if self._watched < 0:
             return super().wait()
-        ends: SimpleQueue[Ended | None] = SimpleQueue()
+        ends: SimpleQueue[DaemonEnd | None] = SimpleQueue()
         for wait in (super().wait, self._watch):
             threading.Thread(target=_put, args=(ends, wait), daemon=True).start()
         end = ends.get()
@@ -225,7 +225,7 @@ class _Actor(Agent):
         poll.poll()
 
 
-def _put(ends: SimpleQueue[Ended | None], wait: Callable[[], Ended | None]) -> None:
+def _put(ends: SimpleQueue[DaemonEnd | None], wait: Callable[[], DaemonEnd | None]) -> None:
     ends.put(wait())
 
 
@@ -327,7 +327,7 @@ class _Ray:
             raise PMIxError(f"Ray's actors do not start: {text}", hint="is pypmix installed there?") from error
         found = [(host, self._slots, (address,)) for host, address in zip(hosts, addresses, strict=True)]
         with self._gate:
-            made = named(found, self._by_name)
+            made = name_nodes(found, self._by_name)
             self._by_name.update(zip([node.name for node in made], actors, strict=True))
         return made
 
@@ -335,7 +335,7 @@ class _Ray:
         """Return None: Ray places actors only when a job asks for more."""
         return None
 
-    def more(self, request: Wanted) -> list[Node]:
+    def more(self, request: NodeRequest) -> list[Node]:
         """Let Ray place further actors, for which its autoscaler may add machines.
 
         Raises:

@@ -44,10 +44,10 @@ def app(words: Sequence[str]) -> int:
             # Parsed by its own parser, so that an error names the command.
             command = f"pypmix {words[0]}"
             mine, behind = _behind(words)
-            given = _parsed(commands[words[0]], mine)
-            given.behind = behind
-            carry: Carry = given.carry
-            code = carry(given) or 0
+            arguments = _parsed(commands[words[0]], mine)
+            arguments.behind = behind
+            carry: Carry = arguments.carry
+            code = carry(arguments) or 0
             sys.stdout.flush()
             return code
         if words and words[0] not in ROOT_OPTIONS:
@@ -72,9 +72,9 @@ def app(words: Sequence[str]) -> int:
 
 
 def _parsed(parser: Parser, words: Sequence[str]) -> Namespace:
-    given, unknown = parser.parse_known_intermixed_args(words)
+    arguments, unknown = parser.parse_known_intermixed_args(words)
     if not unknown:
-        return given
+        return arguments
     if unknown[0].startswith("-"):
         raise unknown_option(unknown[0], [name for action in parser.actions for name in action.option_strings])
     raise UsageError(f"unrecognized arguments: {' '.join(unknown):.200}")
@@ -361,127 +361,141 @@ def _file(text: str) -> Path:
     return path
 
 
-def _reach(given: Namespace) -> Reach:
-    command = given.carry.__name__.strip("_")
-    return Reach(command, given.pid, given.nspace, given.uri, given.file, given.system, given.patience)
+def _reach(arguments: Namespace) -> Reach:
+    command = arguments.carry.__name__.strip("_")
+    return Reach(
+        command, arguments.pid, arguments.nspace, arguments.uri, arguments.file, arguments.system, arguments.patience
+    )
 
 
-def _doctor(given: Namespace) -> int:
+def _doctor(arguments: Namespace) -> int:
     from pypmix.cli import doctor
     from pypmix.cli.diagnosis import diagnose
 
     diagnosis = diagnose(os.environ)
-    words = [word for (name, *_), _, _ in NODES if getattr(given, name) for word in (name, getattr(given, name))]
+    words = [
+        word for (name, *_), _, _ in NODES if getattr(arguments, name) for word in (name, getattr(arguments, name))
+    ]
     try:
         nodes = doctor.look(words, os.environ)
     except UsageError as error:
-        if not words and not given.json:
+        if not words and not arguments.json:
             # The environment is at fault, and other parts of it may be, too.
             sys.stdout.write(doctor.as_text(diagnosis, None, sys.stdout, str(error)))
         raise
-    sys.stdout.write(doctor.as_json(diagnosis, nodes) if given.json else doctor.as_text(diagnosis, nodes, sys.stdout))
+    sys.stdout.write(
+        doctor.as_json(diagnosis, nodes) if arguments.json else doctor.as_text(diagnosis, nodes, sys.stdout)
+    )
     return 0 if diagnosis.usable and (nodes is None or nodes.usable) else 1
 
 
-def _compat(given: Namespace) -> int:
+def _compat(arguments: Namespace) -> int:
     from pypmix.cli.compat import compat
 
-    return compat(given.scripts, given.install, given.uninstall, given.check)
+    return compat(arguments.scripts, arguments.install, arguments.uninstall, arguments.check)
 
 
-def _conform(given: Namespace) -> int:
+def _conform(arguments: Namespace) -> int:
     from pypmix.cli.conform import conform, listing
 
-    if given.list:
+    if arguments.list:
         sys.stdout.write(listing())
         return 0
     return conform(
-        given.behind,
-        engine=given.engine,
-        only=given.only,
-        timeout=given.timeout,
-        as_json=given.json,
-        as_markdown=given.markdown,
+        arguments.behind,
+        engine=arguments.engine,
+        only=arguments.only,
+        timeout=arguments.timeout,
+        as_json=arguments.json,
+        as_markdown=arguments.markdown,
     )
 
 
-def _bench(given: Namespace) -> int:
+def _bench(arguments: Namespace) -> int:
     from pypmix.cli.bench import bench
 
     return bench(
-        given.ranks,
-        given.engine,
-        given.launcher,
-        rounds=given.rounds,
-        repeats=given.repeats,
-        as_json=given.json,
-        as_svg=given.svg,
+        arguments.ranks,
+        arguments.engine,
+        arguments.launcher,
+        rounds=arguments.rounds,
+        repeats=arguments.repeats,
+        as_json=arguments.json,
+        as_svg=arguments.svg,
     )
 
 
-def _completion(given: Namespace) -> int:
+def _completion(arguments: Namespace) -> int:
     from pypmix.cli.completion import completion
 
     _, commands = _parsers()
-    sys.stdout.write(completion(given.shell, commands))
+    sys.stdout.write(completion(arguments.shell, commands))
     return 0
 
 
-def _ps(given: Namespace) -> int:
+def _ps(arguments: Namespace) -> int:
     from pypmix.cli.ps import ps
 
-    return ps(_reach(given), given.json)
+    return ps(_reach(arguments), arguments.json)
 
 
-def _top(given: Namespace) -> None:
+def _top(arguments: Namespace) -> None:
     from pypmix.cli.top import top
 
-    top(_reach(given), given.once, given.json, given.interval)
+    top(_reach(arguments), arguments.once, arguments.json, arguments.interval)
 
 
-def _query(given: Namespace) -> None:
+def _query(arguments: Namespace) -> None:
     from pypmix.cli.query import query
 
-    query(_reach(given), given.keys, given.job, given.rank, given.node, given.qualifier, given.json)
+    query(
+        _reach(arguments),
+        arguments.keys,
+        arguments.job,
+        arguments.rank,
+        arguments.node,
+        arguments.qualifier,
+        arguments.json,
+    )
 
 
-def _events(given: Namespace) -> None:
+def _events(arguments: Namespace) -> None:
     from pypmix.cli.events import events
 
-    events(_reach(given), given.code, given.count, given.timeout, given.json)
+    events(_reach(arguments), arguments.code, arguments.count, arguments.timeout, arguments.json)
 
 
-def _grow(given: Namespace) -> None:
+def _grow(arguments: Namespace) -> None:
     from pypmix.cli.growing import grow
 
-    grow(_reach(given), ",".join(given.hosts), given.nodes, given.cpus, given.timeout)
+    grow(_reach(arguments), ",".join(arguments.hosts), arguments.nodes, arguments.cpus, arguments.timeout)
 
 
-def _shrink(given: Namespace) -> None:
+def _shrink(arguments: Namespace) -> None:
     from pypmix.cli.growing import shrink
 
-    shrink(_reach(given), ",".join(given.hosts), given.nodes, given.force, given.timeout)
+    shrink(_reach(arguments), ",".join(arguments.hosts), arguments.nodes, arguments.force, arguments.timeout)
 
 
-def _lookup(given: Namespace) -> None:
+def _lookup(arguments: Namespace) -> None:
     from pypmix.cli.publishing import lookup
 
-    lookup(_reach(given), given.keys, given.timeout, given.json)
+    lookup(_reach(arguments), arguments.keys, arguments.timeout, arguments.json)
 
 
-def _publish(given: Namespace) -> None:
+def _publish(arguments: Namespace) -> None:
     from pypmix.cli.publishing import publish
 
-    publish(_reach(given), given.items, given.range, given.persist, given.timeout)
+    publish(_reach(arguments), arguments.items, arguments.range, arguments.persist, arguments.timeout)
 
 
-def _unpublish(given: Namespace) -> None:
+def _unpublish(arguments: Namespace) -> None:
     from pypmix.cli.publishing import unpublish
 
-    unpublish(_reach(given), given.keys)
+    unpublish(_reach(arguments), arguments.keys)
 
 
-def _trace(given: Namespace) -> int:
+def _trace(arguments: Namespace) -> int:
     from pypmix.cli.trace import trace
 
-    return trace(given.file, given.html, given.otlp, given.json, given.all)
+    return trace(arguments.file, arguments.html, arguments.otlp, arguments.json, arguments.all)

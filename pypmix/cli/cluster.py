@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pypmix.cli.options import Where
+    from pypmix.cli.options import NodeSelection
     from pypmix.host.local import LocalHost
     from pypmix.host.rosters.base import Roster
 
@@ -24,34 +24,35 @@ class Cluster:
 
     Args:
         roster: The roster that names them.
-        where: The nodes that the command line requests.
+        selection: The nodes that the command line requests.
 
     Attributes:
         reason: Why this roster was chosen, in a line for people.
     """
 
-    def __init__(self, roster: Roster, reason: str, where: Where) -> None:
+    def __init__(self, roster: Roster, reason: str, selection: NodeSelection) -> None:
         self.reason = reason
         self._roster = roster
-        self._where = where
+        self._selection = selection
 
     @classmethod
-    def find(cls, where: Where, env: Mapping[str, str]) -> Cluster | None:
+    def find(cls, selection: NodeSelection, env: Mapping[str, str]) -> Cluster | None:
         """Return the nodes of this run; None if it runs on this machine.
 
         Raises:
             UsageError: The nodes cannot be used.
         """
-        given = {"python": where.python} if where.python else {}
+        overrides = {"python": selection.python} if selection.python else {}
         settings = Settings(
-            env, where.hosts, where.agent, symmetric=where.symmetric, meet=where.meet, secret_file=where.secret_file,
-            interface=where.interface, patience=where.patience, others=where.others, **given,
+            env, selection.hosts, selection.agent, symmetric=selection.symmetric, meet=selection.meet,
+            secret_file=selection.secret_file, interface=selection.interface, patience=selection.patience,
+            others=selection.others, **overrides,
         )  # fmt: skip
         try:
-            found = choose(settings, where.roster)
+            choice = choose(settings, selection.roster)
         except RosterError as error:
             raise UsageError(str(error)) from None
-        return None if found is None else cls(found[0], found[1], where)
+        return None if choice is None else cls(choice[0], choice[1], selection)
 
     @staticmethod
     def alone(env: Mapping[str, str]) -> tuple[int, str]:
@@ -89,7 +90,7 @@ class Cluster:
         from pypmix.host.local import LocalHost
         from pypmix.host.session import NodeSession
 
-        interface = self._where.interface
+        interface = self._selection.interface
         listen = ANYWHERE
         addresses: list[str] = []
         if interface:
@@ -106,11 +107,11 @@ class Cluster:
             addresses=addresses,
             interface=interface,
             env=env,
-            patience=self._where.patience,
-            keep_alive=self._where.keep_alive,
+            patience=self._selection.patience,
+            keep_alive=self._selection.keep_alive,
             obtain=self._roster.obtain if isinstance(self._roster, ElasticRoster) else None,
             release=self._roster.release if isinstance(self._roster, ElasticRoster) else lambda _node: None,
-            encrypt=False if self._where.plain else None,
+            encrypt=False if self._selection.plain else None,
         )
         self._roster.watch(session.lost)
         if isinstance(self._roster, ElasticRoster):

@@ -11,7 +11,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pypmix._version import __version__
-from pypmix.cli.launching import INTERRUPTED, Ended, Running, interruptible
+from pypmix.cli.launching import INTERRUPTED, JobEnd, Running, interruptible
 from pypmix.cli.parser import UsageError, columns
 from pypmix.conformance.checks import CHECKS
 from pypmix.conformance.losses import SURVIVAL
@@ -89,7 +89,7 @@ def conform(
         raise UsageError("name the command that starts the ranks behind --, such as `-- srun --mpi=pmix -n 4`")
     if shutil.which(launcher[0]) is None:
         raise UsageError(f"program not found: {launcher[0]}")
-    wanted = _wanted(only)
+    wanted = _select_checks(only)
     interruptible()
     trial = Trial(launcher, engine, timeout)
     try:
@@ -110,7 +110,7 @@ def conform(
     return int(any(each.result == BROKEN for each in results))
 
 
-def _wanted(only: Sequence[str]) -> list[str]:
+def _select_checks(only: Sequence[str]) -> list[str]:
     for pattern in only:
         if not fnmatch.filter(CHECKS, pattern):
             raise UsageError(f"no promise has the name {pattern!r}; `pypmix conform --list` names them")
@@ -141,15 +141,15 @@ class Trial:
         why = "" if name == START else self._lacking(check)
         result = UNTESTABLE
         if not why:
-            ended = self._run(name)
+            job_end = self._run(name)
             if name == START:
-                self.site = _site(ended)
-            result, why = judge(check, ended, self.site.ranks if self.site else 0, self.timeout)
-            seconds = ended.seconds
+                self.site = _site(job_end)
+            result, why = judge(check, job_end, self.site.ranks if self.site else 0, self.timeout)
+            seconds = job_end.seconds
         self._results[name] = result
         return Result(check, topic, result, why, seconds)
 
-    def _run(self, name: str) -> Ended:
+    def _run(self, name: str) -> JobEnd:
         program = [sys.executable, "-m", "pypmix.conformance", "try", self.engine, name]
         with Running([*self.launcher, *program, "{word}", f"{self.timeout * RANKS_SHARE:g}"]) as job:
             return job.wait(self.timeout)
@@ -166,19 +166,19 @@ class Trial:
         return ""
 
 
-def _site(ended: Ended) -> Site | None:
-    found = [each for each in ended.reports if "size" in each]
-    if not found:
+def _site(job_end: JobEnd) -> Site | None:
+    reports = [each for each in job_end.reports if "size" in each]
+    if not reports:
         return None
-    nodes = {each["node"] for each in found}
-    return Site(found[0]["client"], found[0]["server"], found[0]["size"], len(nodes))
+    nodes = {each["node"] for each in reports}
+    return Site(reports[0]["client"], reports[0]["server"], reports[0]["size"], len(nodes))
 
 
-def judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, str]:
+def judge(check: Check, job_end: JobEnd, size: int, timeout: float) -> tuple[str, str]:
     """Return the result of a promise, and the reason, from the end of a job of `size` ranks."""
-    result, why = _judge(check, ended, size, timeout)
-    if ended.code is not None and (crash := _crash(ended.code)):
-        return BROKEN, f"the command crashed ({crash})" + (f": {why}" if why else _last(ended))
+    result, why = _judge(check, job_end, size, timeout)
+    if job_end.code is not None and (crash := _crash(job_end.code)):
+        return BROKEN, f"the command crashed ({crash})" + (f": {why}" if why else _last(job_end))
     return result, why
 
 
@@ -188,48 +188,51 @@ def _crash(code: int) -> str:
     return signal.Signals(number).name if code < 0 or number in CRASHES else ""
 
 
-def _judge(check: Check, ended: Ended, size: int, timeout: float) -> tuple[str, str]:
-    lost = check.list_killed(size)
-    by_rank = {each["rank"]: each for each in ended.reports}
+def _judge(check: Check, job_end: JobEnd, size: int, timeout: float) -> tuple[str, str]:
+    killed = check.list_killed(size)
+    by_rank = {each["rank"]: each for each in job_end.reports}
     reasons = [each["untestable"] for each in by_rank.values() if "untestable" in each]
     if reasons:
         return UNTESTABLE, reasons[0]
     for kind, words in (("hangs", "did not come back from"), ("error", "failed with")):
-        said = {rank: each[kind] for rank, each in sorted(by_rank.items()) if kind in each}
-        if said:
-            first, text = next(iter(said.items()))
-            others = f" (and {name_ranks([*said][1:])} like it)" if len(said) > 1 else ""
-            return BROKEN, f"rank {first}{others} {words} {f'`{text}`' if kind == 'hangs' else text}"
-    absent = sorted(set(range(size)) - set(by_rank) - lost)
-    if check.name == SURVIVAL and absent and ended.code is not None:
+        problems = {rank: each[kind] for rank, each in sorted(by_rank.items()) if kind in each}
+        if problems:
+            first, text = next(iter(problems.items()))
+            similar = f" (and {name_ranks([*problems][1:])} like it)" if len(problems) > 1 else ""
+            return BROKEN, f"rank {first}{similar} {words} {f'`{text}`' if kind == 'hangs' else text}"
+    absent = sorted(set(range(size)) - set(by_rank) - killed)
+    if check.name == SURVIVAL and absent and job_end.code is not None:
         return (
             UNTESTABLE,
-            f"the command ends its job when a rank is killed, with exit code {ended.code}; {HOW_TO_GO_ON}",
+            f"the command ends its job when a rank is killed, with exit code {job_end.code}; {HOW_TO_GO_ON}",
         )
-    if ended.code is None:
-        over = f"within {timeout:g} s"
+    if job_end.code is None:
+        limit = f"within {timeout:g} s"
         if absent and by_rank:
             return (
                 BROKEN,
-                f"the command hangs: {name_ranks(absent)} {'has' if len(absent) == 1 else 'have'} not reported {over}",
+                f"the command hangs: {name_ranks(absent)} {'has' if len(absent) == 1 else 'have'} not reported {limit}",
             )
         if not by_rank:
-            return BROKEN, f"the command hangs: no rank has reported {over}"
-        return BROKEN, f"the command hangs: all ranks had ended, and it did not end {over}"
+            return BROKEN, f"the command hangs: no rank has reported {limit}"
+        return BROKEN, f"the command hangs: all ranks had ended, and it did not end {limit}"
     if absent or not by_rank:
         who = name_ranks(absent) if by_rank else "the ranks"
-        return BROKEN, f"{who} ended without a word, the command with exit code {ended.code}{_last(ended)}"
-    wrong = check.judge([None if rank in lost else by_rank[rank]["result"] for rank in range(size)])
+        return BROKEN, f"{who} ended without a word, the command with exit code {job_end.code}{_last(job_end)}"
+    wrong = check.judge([None if rank in killed else by_rank[rank]["result"] for rank in range(size)])
     if wrong:
         return BROKEN, wrong
-    if ended.code and not lost:
-        return BROKEN, f"the ranks have seen it kept, but the command ended with exit code {ended.code}{_last(ended)}"
+    if job_end.code and not killed:
+        return (
+            BROKEN,
+            f"the ranks have seen it kept, but the command ended with exit code {job_end.code}{_last(job_end)}",
+        )
     return KEPT, ""
 
 
-def _last(ended: Ended) -> str:
+def _last(job_end: JobEnd) -> str:
     """Return the last line with words that the job has written to standard error, after a colon."""
-    lines = [line.strip() for line in ended.errors.splitlines() if any(map(str.isalpha, line))]
+    lines = [line.strip() for line in job_end.errors.splitlines() if any(map(str.isalpha, line))]
     return f": {lines[-1][:300]}" if lines else ""
 
 

@@ -78,7 +78,7 @@ class Diagnosis(Record):
             return ""
 
     @property
-    def lacks(self) -> list[str]:
+    def missing_features(self) -> list[str]:
         """Sentences on the features that the server of this launcher lacks."""
         if not self.report.launcher.nspace.startswith(SLURM):
             return []

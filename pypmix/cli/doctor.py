@@ -10,7 +10,7 @@ from typing import TextIO
 from pypmix._version import __version__
 from pypmix.cli.diagnosis import Diagnosis
 from pypmix.cli.options import parse
-from pypmix.cli.run import alone
+from pypmix.cli.run import is_local_run
 from pypmix.cli.show import grid
 from pypmix.standard.releases import release_text
 
@@ -33,7 +33,7 @@ def look(words: Sequence[str], env: Mapping[str, str]) -> Examined | None:
         UsageError: The options cannot be carried out.
     """
     where = parse([*words, "true"], env).where
-    if alone(where, env):
+    if is_local_run(where, env):
         return None
     from pypmix.cli.examination import examine
 
@@ -137,7 +137,7 @@ def _launcher(diagnosis: Diagnosis) -> dict[str, object] | None:
         "psec": here.psec,
         "buffer_type": here.buffer_type,
         "uris": dict(here.uris),
-        "lacks": diagnosis.lacks,
+        "lacks": diagnosis.missing_features,
     }
 
 
@@ -254,4 +254,4 @@ def _launcher_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     for name, uri in here.uris:
         names.setdefault(uri, []).append(name)
     lines += [("", f"{uri} in {', '.join(same)}", "") for uri, same in names.items()]
-    return lines + [("", text, "odd") for text in diagnosis.lacks]
+    return lines + [("", text, "odd") for text in diagnosis.missing_features]

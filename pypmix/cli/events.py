@@ -34,11 +34,11 @@ def events(reach: Reach, patterns: list[str], count: int | None, timeout: float 
 
 
 def _print(
-    reach: Reach, tool: Tool, wanted: tuple[EventCode, ...], count: int | None, timeout: float | None, json: bool
+    reach: Reach, tool: Tool, event_codes: tuple[EventCode, ...], count: int | None, timeout: float | None, json: bool
 ) -> None:
     deadline = None if timeout is None else time.monotonic() + timeout
     seen = dropped = 0
-    with tool.events(*wanted) as stream:
+    with tool.events(*event_codes) as stream:
         reach.say(f"listening at {tool.get_servers()[0]}")
         while count is None or seen < count:
             try:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from pypmix.cli.options import Where
+    from pypmix.cli.options import NodeSelection
 
     Answer = dict[str, Any]
 
@@ -187,11 +187,11 @@ class Examination:
         settings: The settings of the command line.
     """
 
-    def __init__(self, roster: Reaching, nodes: Sequence[str], settings: Settings, slurm: bool) -> None:
+    def __init__(self, roster: Reaching, nodes: Sequence[str], settings: Settings, munge: bool) -> None:
         self._roster = roster
         self._names = list(nodes)
         self._settings = settings
-        self._slurm = slurm
+        self._munge = munge
         self._answers: queue.Queue[tuple[Channel, Answer]] = queue.Queue()
         self._ended: set[Channel] = set()
         self.facts: dict[str, Answer] = {name: {} for name in nodes}
@@ -212,7 +212,7 @@ class Examination:
                     channels.append(Channel(names, words, self._answers))
                 asked = {
                     "ask": "facts", "wdir": os.getcwd(), "mark": mark, "names": [*self._names, socket.gethostname()],
-                    "munge": self._slurm, "launcher": places, "interface": self._settings.interface,
+                    "munge": self._munge, "launcher": places, "interface": self._settings.interface,
                 }  # fmt: skip
                 for channel in channels:
                     channel.send(source)
@@ -286,7 +286,7 @@ class Examination:
             if facts["no_route"]:
                 fix = "name a network that all nodes share with --interface, or correct the routes (`ip route`)"
                 self._add(name, "route", f"has no route to the launcher: {facts['no_route']}", fix)
-            if self._slurm:
+            if self._munge:
                 self._look_at_munge(name, facts)
 
     def _look_at_pypmix(self, name: str, facts: Answer) -> None:
@@ -354,7 +354,7 @@ class Examination:
             ahead = facts["ahead"] = 0.0 if early <= 0 <= late else early if early > 0 else late
             if abs(ahead) > CLOCK_SECONDS:
                 how = "ahead of" if ahead > 0 else "behind"
-                more = " munge refuses such credentials" if self._slurm and abs(ahead) > MUNGE_SECONDS else ""
+                more = " munge refuses such credentials" if self._munge and abs(ahead) > MUNGE_SECONDS else ""
                 fix = f"run chrony or another client of NTP on all nodes.{more}"
                 self._add(name, "clock", f"its clock is {abs(ahead):.1f} s {how} this one", fix, severe=False)
 
@@ -397,26 +397,28 @@ class _marked:
             os.unlink(self._path)
 
 
-def examine(where: Where, env: Mapping[str, str]) -> Examined | None:
+def examine(selection: NodeSelection, env: Mapping[str, str]) -> Examined | None:
     """Examine the nodes on which `pypmix run` would run with these options; None if it would run on this machine."""
-    settings = Settings(env, where.hosts, where.agent, interface=where.interface, patience=where.patience)
-    if where.python:
-        settings = settings.replace(python=where.python)
+    settings = Settings(
+        env, selection.hosts, selection.agent, interface=selection.interface, patience=selection.patience
+    )
+    if selection.python:
+        settings = settings.replace(python=selection.python)
     try:
-        found = choose(settings, where.roster)
-        if found is None:
+        choice = choose(settings, selection.roster)
+        if choice is None:
             return None
-        roster, reason = found
+        roster, reason = choice
         # Its tasks run here already, each with a separate doctor.
-        reached = roster.commands([]) if hasattr(roster, "commands") else []
+        commands = roster.commands([]) if hasattr(roster, "commands") else []
     except RosterError as error:
         return Examined("", {}, (Finding("", "roster", str(error), "see `pypmix run --help`"),))
-    names = [name for some, _ in reached for name in some]
+    names = [name for some, _ in commands for name in some]
     if not names:
         text = f"the nodes of the roster {roster.name} cannot be looked at from here"
         fix = "run `pypmix doctor` on each of them, or name them: --host n1,n2"
         return Examined(reason, {}, (Finding("", "roster", text, fix, False),))
-    examination = Examination(cast("Reaching", roster), names, settings, roster.name == "slurm")
+    examination = Examination(cast("Reaching", roster), names, settings, getattr(roster, "uses_munge", False))
     unresolved = [name for name in names if not probe.resolves(name)]
     try:
         examination.run()

@@ -28,7 +28,7 @@ def interruptible() -> None:
         signal.signal(number, signal.default_int_handler)
 
 
-class Ended(NamedTuple):
+class JobEnd(NamedTuple):
     """The end of a job.
 
     Attributes:
@@ -93,7 +93,7 @@ class Running:
             self._waiting = False
             raise KeyboardInterrupt
 
-    def wait(self, seconds: float) -> Ended:
+    def wait(self, seconds: float) -> JobEnd:
         """Wait for the end of the job; end it after `seconds`."""
         code: int | None
         try:
@@ -107,7 +107,7 @@ class Running:
             code = None
             self._end()
         took = time.monotonic() - self._began
-        return Ended(read(self._word, _text(self._out)), code, took, _text(self._err).strip())
+        return JobEnd(read(self._word, _text(self._out)), code, took, _text(self._err).strip())
 
     def _end(self) -> None:
         """Make the launcher end its job, and kill the rest of its process group."""

@@ -79,10 +79,10 @@ def _reader(name: str, text: str) -> int | str | None:
     return rank
 
 
-def _one_of(known: Sequence[str]) -> Callable[[str, str], str]:
+def _one_of(choices: Sequence[str]) -> Callable[[str, str], str]:
     def read(name: str, text: str) -> str:
-        if text not in known:
-            raise UsageError(f"{name} takes {', '.join(known[:-1])} or {known[-1]}, not {text!r}")
+        if text not in choices:
+            raise UsageError(f"{name} takes {', '.join(choices[:-1])} or {choices[-1]}, not {text!r}")
         return text
 
     return read
@@ -423,7 +423,7 @@ OPTIONS = (
 )
 
 
-class Where(Record):
+class NodeSelection(Record):
     """The nodes that a command line requests, and how to reach them.
 
     Attributes:
@@ -481,7 +481,7 @@ class Request(Record):
     address: str = "127.0.0.1"
     nspace: str = ""
     limits: Limits = DEFAULTS
-    where: Where = Where()
+    where: NodeSelection = NodeSelection()
     warm: tuple[str, ...] | None = None
     faults: tuple[Fault, ...] = ()
     fill: bool = False
@@ -565,7 +565,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     engine = job.pop("engine", "")
     server_engine, library = job.pop("server_engine", "python"), job.pop("library", None)
     limits = job.pop("limits", "")
-    where = _where(job)
+    where = _take_selection(job)
     fill = len(apps) == 1 and not counted
     if where.mapping.each and not counted and not fill:
         raise UsageError(
@@ -626,7 +626,7 @@ def _check_preload(apps: Sequence[Application]) -> None:
         raise UsageError(f"--preload: {error}") from None
 
 
-def _where(job: dict[str, Any]) -> Where:
+def _take_selection(job: dict[str, Any]) -> NodeSelection:
     """Remove the options about nodes from the options of the job, and return them."""
     mapping: Mapping = job.pop("mapping", Mapping())
     mapping = mapping.replace(rank_by=job.pop("rank_by", ""), crowded=job.pop("crowded", False) or mapping.crowded)
@@ -635,12 +635,12 @@ def _where(job: dict[str, Any]) -> Where:
     others: tuple[Host, ...] = ()
     if hosts and hostfile:
         # Like mpirun: --host chooses from the hostfile.
-        known = {host.name: host for host in hostfile}
+        by_name = {host.name: host for host in hostfile}
         others = tuple([host for host in hostfile if host.name not in [each.name for each in hosts]])
-        missing = [host.name for host in hosts if host.name not in known]
+        missing = [host.name for host in hosts if host.name not in by_name]
         if missing:
             raise UsageError(f"--host names {', '.join(missing):.200}, which the hostfile does not have")
-        hosts = tuple([host.replace(most=known[host.name].most) for host in hosts])
+        hosts = tuple([host.replace(most=by_name[host.name].most) for host in hosts])
     fields = (
         "roster",
         "agent",
@@ -658,7 +658,7 @@ def _where(job: dict[str, Any]) -> Where:
         raise UsageError("--symmetric needs a place to meet: --symmetric 0/2 --meet n1:7777")
     if job.get("nodes", 1) > 1 and (hosts or hostfile or given):
         raise UsageError("--nodes simulates nodes on this machine: leave it out to run on others")
-    return Where(hosts=hosts or hostfile, others=others, mapping=mapping, **given)
+    return NodeSelection(hosts=hosts or hostfile, others=others, mapping=mapping, **given)
 
 
 def _segments(words: Sequence[str]) -> list[list[str]]:

@@ -25,11 +25,11 @@ SERVER, INTERNAL, FAILED = 2, 1, 2
 """Kinds of spans, and the code of a status, as OTLP numbers them."""
 
 
-def send(found: Trace, url: str) -> int:
+def send(run_trace: Trace, url: str) -> int:
     """Send a trace to a collector, and return the number of spans.
 
     Args:
-        found: The trace.
+        run_trace: The trace.
         url: The collector's address, such as `http://localhost:4318`; `/v1/traces` is added if it has no path. The
             headers of `OTEL_EXPORTER_OTLP_HEADERS` are sent with it.
 
@@ -44,7 +44,7 @@ def send(found: Trace, url: str) -> int:
     given = [pair.partition("=") for pair in os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(",") if "=" in pair]
     headers = {name.strip(): urllib.parse.unquote(value.strip()) for name, _, value in given}
     count = 0
-    for node, spans in _batches(found):
+    for node, spans in _batches(run_trace):
         attributes = {"service.name": "pypmix", "service.version": __version__, "host.name": node}
         scope = {"scope": {"name": "pypmix", "version": __version__}, "spans": spans}
         body = {"resourceSpans": [{"resource": {"attributes": _attributes(attributes)}, "scopeSpans": [scope]}]}
@@ -58,10 +58,10 @@ def send(found: Trace, url: str) -> int:
     return count
 
 
-def _batches(found: Trace) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _batches(run_trace: Trace) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield the spans of a node, a part of them at a time."""
-    by_node: dict[str, list[dict[str, Any]]] = {node: [] for node in found.nodes}
-    for node, span in _spans(found):
+    by_node: dict[str, list[dict[str, Any]]] = {node: [] for node in run_trace.nodes}
+    for node, span in _spans(run_trace):
         spans = by_node.setdefault(node, [])
         spans.append(span)
         if len(spans) == MOST:
@@ -70,10 +70,10 @@ def _batches(found: Trace) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     yield from [(node, spans) for node, spans in by_node.items() if spans]
 
 
-def _spans(found: Trace) -> Iterator[tuple[str, dict[str, Any]]]:
+def _spans(run_trace: Trace) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each span with its node: the run, its collectives with their calls, all other requests, and upcalls."""
-    trace = hashlib.sha256(f"{found.began} {sorted(found.jobs)}".encode()).hexdigest()[:32]
-    began = round(found.began * 1e9)
+    trace = hashlib.sha256(f"{run_trace.began} {sorted(run_trace.jobs)}".encode()).hexdigest()[:32]
+    began = round(run_trace.began * 1e9)
     number = 0
 
     def span(
@@ -102,10 +102,10 @@ def _spans(found: Trace) -> Iterator[tuple[str, dict[str, Any]]]:
         more = {"proc": call.proc, "procs": call.procs, "subject": call.more}
         return call.node, span(call.name, call.begin, call.end, parent, SERVER, call.status, **more)
 
-    first = found.nodes[0] if found.nodes else ""
-    run = span("run", 0.0, found.length, "", INTERNAL, "", jobs=" ".join(found.jobs))
+    first = run_trace.nodes[0] if run_trace.nodes else ""
+    run = span("run", 0.0, run_trace.length, "", INTERNAL, "", jobs=" ".join(run_trace.jobs))
     yield first, run
-    together = found.collectives()
+    together = run_trace.collectives()
     for each in together:
         more = {"subject": each.subject, "last": each.last.proc, "late_ms": each.lateness / 1000}
         missing = " ".join(each.missing)
@@ -114,7 +114,7 @@ def _spans(found: Trace) -> Iterator[tuple[str, dict[str, Any]]]:
         for call in each.calls:
             yield call_span(call, whole["spanId"])
     shown = {call for each in together for call in each.calls}
-    for call in (*found.calls, *found.upcalls):
+    for call in (*run_trace.calls, *run_trace.upcalls):
         if call not in shown:
             yield call_span(call, run["spanId"])
 

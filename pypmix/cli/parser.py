@@ -60,26 +60,26 @@ class Parser(argparse.ArgumentParser):
             return
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """Return a hint at the known word that is most like `word`, empty if none is similar."""
     import difflib
 
     # All options begin with dashes, which would make any two of them similar.
-    names = {name.lstrip("-"): name for name in sorted(known, reverse=True)}
+    names = {name.lstrip("-"): name for name in sorted(candidates, reverse=True)}
     close = difflib.get_close_matches(word.lstrip("-"), names, 1, 0.66)
     return f"; did you mean {names[close[0]]}?" if close else ""
 
 
-def unknown_option(word: str, known: Iterable[str]) -> UsageError:
+def unknown_option(word: str, candidates: Iterable[str]) -> UsageError:
     """Return the error of an option that a command does not have.
 
     Args:
         word: The option as it was given, perhaps with `=` and a value.
-        known: The names of the command's options.
+        candidates: The names of the command's options.
     """
     name = word.partition("=")[0]
     # Short options are all alike.
-    return UsageError(f"there is no option {name}{did_you_mean(name, known) if name.startswith('--') else ''}")
+    return UsageError(f"there is no option {name}{did_you_mean(name, candidates) if name.startswith('--') else ''}")
 
 
 def add_help(group: Any) -> None:

@@ -26,9 +26,9 @@ STATEMENT = b"pypmix doctor"
 """The payload of a credential of munge."""
 
 
-def facts(asked: dict[str, Any], listening: list[socket.socket]) -> dict[str, Any]:
+def facts(request: dict[str, Any], listening: list[socket.socket]) -> dict[str, Any]:
     """Return facts about this node; keep the sockets on which it listens for the others until the end."""
-    found: dict[str, Any] = {
+    answers: dict[str, Any] = {
         "hostname": socket.gethostname(),
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -39,34 +39,34 @@ def facts(asked: dict[str, Any], listening: list[socket.socket]) -> dict[str, An
     try:
         import pypmix
 
-        found["pypmix"] = pypmix.__version__
-        found["pypmix_path"] = os.path.dirname(str(pypmix.__file__))
+        answers["pypmix"] = pypmix.__version__
+        answers["pypmix_path"] = os.path.dirname(str(pypmix.__file__))
     except Exception as error:
-        found["no_pypmix"] = str(error) or type(error).__name__
+        answers["no_pypmix"] = str(error) or type(error).__name__
     try:
-        handle, path = tempfile.mkstemp(prefix="pypmix-doctor-", dir=found["tmpdir"])
+        handle, path = tempfile.mkstemp(prefix="pypmix-doctor-", dir=answers["tmpdir"])
         os.close(handle)
         os.unlink(path)
     except OSError as error:
-        found["tmpdir_trouble"] = error.strerror or str(error)
-    found["wdir"] = os.path.isdir(asked["wdir"])
-    found["shared"] = os.path.exists(asked["mark"]) if asked["mark"] else None
-    found["unresolved"] = [name for name in asked["names"] if not resolves(name)]
-    found["loopback"] = loopback(found["hostname"])
-    if asked["munge"]:
-        found["munge"], found["munge_trouble"] = munge()
-    address, found["no_route"] = towards(asked["launcher"])
-    named, found["no_interface"] = on_interface(asked["interface"])
+        answers["tmpdir_trouble"] = error.strerror or str(error)
+    answers["wdir"] = os.path.isdir(request["wdir"])
+    answers["shared"] = os.path.exists(request["mark"]) if request["mark"] else None
+    answers["unresolved"] = [name for name in request["names"] if not resolves(name)]
+    answers["loopback"] = loopback(answers["hostname"])
+    if request["munge"]:
+        answers["munge"], answers["munge_trouble"] = munge()
+    address, answers["no_route"] = towards(request["launcher"])
+    named, answers["no_interface"] = on_interface(request["interface"])
     address = named or address
     try:
         listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         listening.append(listener)
         listener.bind((address, 0))
         listener.listen(128)
-        found["listens"] = listener.getsockname()[:2]
+        answers["listens"] = listener.getsockname()[:2]
     except OSError as error:
-        found["listen_trouble"] = error.strerror or str(error)
-    return found
+        answers["listen_trouble"] = error.strerror or str(error)
+    return answers
 
 
 def resolves(name: str) -> bool:
@@ -154,33 +154,33 @@ def lines(host: str, port: int) -> list[socket.socket]:
     return found
 
 
-def dial(asked: dict[str, Any]) -> dict[str, str]:
+def dial(request: dict[str, Any]) -> dict[str, str]:
     """Dial others, and return for each the reason why it is not reached; empty if it is.
 
     Each has several addresses, of which one is enough.
     """
     troubles: dict[str, str] = {}
-    under_way = selectors.DefaultSelector()
-    for name, places in asked["to"].items():
+    dialing = selectors.DefaultSelector()
+    for name, places in request["to"].items():
         troubles[name] = "no answer"
         for host, port in places:
             try:
                 for line in lines(host, port):
-                    under_way.register(line, selectors.EVENT_WRITE, name)
+                    dialing.register(line, selectors.EVENT_WRITE, name)
             except (OSError, UnicodeError) as error:
                 troubles[name] = getattr(error, "strerror", "") or str(error)
-    deadline = time.monotonic() + asked["seconds"]
-    while under_way.get_map() and time.monotonic() < deadline and any(troubles.values()):
-        for key, _ in under_way.select(max(0.0, deadline - time.monotonic())):
+    deadline = time.monotonic() + request["seconds"]
+    while dialing.get_map() and time.monotonic() < deadline and any(troubles.values()):
+        for key, _ in dialing.select(max(0.0, deadline - time.monotonic())):
             line = key.fileobj  # type: ignore[assignment]
             code = line.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if not code:
                 troubles[key.data] = ""
             elif troubles[key.data]:
                 troubles[key.data] = os.strerror(code)
-            under_way.unregister(line)
+            dialing.unregister(line)
             line.close()
-    for key in list(under_way.get_map().values()):
+    for key in list(dialing.get_map().values()):
         key.fileobj.close()  # type: ignore[union-attr]
     return troubles
 
@@ -190,13 +190,13 @@ def main() -> None:
     listening: list[socket.socket] = []
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     for line in sys.stdin:
-        asked = json.loads(line)
-        answer: dict[str, Any] = {"node": name, "asked": asked["ask"]}
-        if asked["ask"] == "facts":
-            answer.update(facts(asked, listening))
-        elif asked["ask"] == "time":
+        request = json.loads(line)
+        answer: dict[str, Any] = {"node": name, "asked": request["ask"]}
+        if request["ask"] == "facts":
+            answer.update(facts(request, listening))
+        elif request["ask"] == "time":
             answer["time"] = time.time()
         else:
-            answer["troubles"] = dial(asked)
+            answer["troubles"] = dial(request)
         sys.stdout.write(MARK + json.dumps(answer) + "\n")
         sys.stdout.flush()

@@ -76,7 +76,7 @@ def _servers(reach: Reach) -> tuple[list[dict[str, Any]], PMIxError | None]:
     with tool:
         found = [look(tool)]
         end = None
-        while not reach.named and (end := reach.further(tool)) is None:
+        while not reach.named and (end := reach.connect_next(tool)) is None:
             try:
                 other = look(tool)
             except (LostConnection, Unreachable):

@@ -87,7 +87,7 @@ class Reach(Record):
                 info=self._limit,
             )
 
-    def further(self, tool: Tool) -> PMIxError | None:
+    def connect_next(self, tool: Tool) -> PMIxError | None:
         """Connect a tool to one more server of this user and make it the primary one; return the error if that fails.
 
         The error is to be shown unless it is `expected`.
@@ -123,7 +123,7 @@ class Reach(Record):
     def _refuse_several(self, tool: Tool) -> None:
         first = tool.get_servers()[0]
         jobs = {first: _jobs(tool)}
-        while (end := self.further(tool)) is None:
+        while (end := self.connect_next(tool)) is None:
             jobs[tool.get_servers()[0]] = _jobs(tool)
         if not expected(end):
             self.say(end)

@@ -12,6 +12,7 @@ from pypmix.cli.options import parse
 from pypmix.cli.parser import USAGE, UsageError
 from pypmix.cli.streams import occupy
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, listed
+from pypmix.host.rosters.choosing import LOCAL, is_marked
 from pypmix.standard import statuses
 from pypmix.standard.errors import EngineUnavailable, PMIxError
 from pypmix.standard.logtext import printable_lines
@@ -22,17 +23,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.cli.cluster import Cluster
-    from pypmix.cli.options import Request, Where
+    from pypmix.cli.options import NodeSelection, Request
     from pypmix.host.local import LocalHost
     from pypmix.host.nodes import Wrap
     from pypmix.host.tracing.write import TraceFile
-
-
-LOCAL = "local"
-"""The value of `--roster` that names this machine."""
-
-MARKS = ("SLURM_JOB_ID", "JOB_COMPLETION_INDEX", "FLUX_URI")
-"""Variables of resource managers that may have several nodes for this run."""
 
 
 FIRST_USER, NO_PERSON = 1000, 65534
@@ -55,7 +49,7 @@ def run(words: Sequence[str]) -> int:
         occupy()
         for remark in request.remarks:
             say(remark)
-        if alone(request.where, os.environ) and not request.where.secret_file:
+        if is_local_run(request.where, os.environ) and not request.where.secret_file:
             return _run_here(request)
         from pypmix.cli.cluster import Cluster
 
@@ -75,11 +69,11 @@ def run(words: Sequence[str]) -> int:
     return _run_here(request)
 
 
-def alone(where: Where, env: Mapping[str, str]) -> bool:
+def is_local_run(selection: NodeSelection, env: Mapping[str, str]) -> bool:
     """Return True if a run needs this machine only; a cheap check, since every run makes it."""
-    if where.roster == LOCAL:
+    if selection.roster == LOCAL:
         return True
-    return not (where.roster or where.hosts or where.symmetric or any(mark in env for mark in MARKS))
+    return not (selection.roster or selection.hosts or selection.symmetric or is_marked(env))
 
 
 def _run_here(request: Request) -> int:
@@ -212,13 +206,13 @@ def _refused(error: OSError) -> int:
     from pypmix.host.launch import NotExecutable, is_missing
 
     if isinstance(error, NotExecutable):
-        say(f"cannot execute {error.filename}: {error.strerror}{_meant(error.filename)}")
+        say(f"cannot execute {error.filename}: {error.strerror}{_suggest_python(error.filename)}")
         return CANNOT_EXECUTE
-    say(f"{error.strerror}: {error.filename}{_meant(error.filename)}" if error.filename else str(error))
+    say(f"{error.strerror}: {error.filename}{_suggest_python(error.filename)}" if error.filename else str(error))
     return NOT_FOUND if is_missing(error) else 1
 
 
-def _meant(program: object) -> str:
+def _suggest_python(program: object) -> str:
     """Return a suggestion if a Python file was to be executed."""
     is_script = isinstance(program, str) and program.endswith(".py") and os.path.isfile(program)
     return f"; did you mean `python {program}`?" if is_script else ""

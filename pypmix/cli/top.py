@@ -32,7 +32,7 @@ def top(reach: Reach, once: bool, json: bool, interval: float) -> None:
     with reach.failures(), reach.tool() as tool:
         end = None
         while not reach.named and end is None:
-            end = reach.further(tool)
+            end = reach.connect_next(tool)
         servers = tool.get_servers()
         if not (once or json) and styled(sys.stdout):
             _live(reach, tool, servers, interval)

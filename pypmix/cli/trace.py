@@ -32,14 +32,14 @@ def trace(file: str, html: str, otlp: str, json: bool, all: bool) -> int:
         all: Whether to print all rows of the tables.
     """
     try:
-        found = read(file)
-        summary = summarize(found)
+        run_trace = read(file)
+        summary = summarize(run_trace)
         if html:
-            _write(html, page(found, summary, Path(file).name))
+            _write(html, page(run_trace, summary, Path(file).name))
         if otlp:
             from pypmix.cli.otlp import send
 
-            count = send(found, otlp)
+            count = send(run_trace, otlp)
             print(f"pypmix trace: {_count(count, 'span')} sent to {printable(otlp)}", file=sys.stderr)
     except (OSError, ValueError) as error:
         print(f"pypmix trace: {printable(error)}", file=sys.stderr)
@@ -54,7 +54,7 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-def summarize(found: Trace) -> dict[str, Any]:
+def summarize(run_trace: Trace) -> dict[str, Any]:
     """Return the summary of a trace; times are in milliseconds.
 
     Returns:
@@ -62,45 +62,45 @@ def summarize(found: Trace) -> dict[str, Any]:
         slowest; `waited_for`, the procs that others waited for, the most first; and `ranks`, all procs in their
         order.
     """
-    together = found.collectives()
+    together = run_trace.collectives()
     return {
-        "requests": len(found.calls),
-        "upcalls": len(found.upcalls),
-        "left_out": found.left_out,
-        "length": _ms(found.length),
-        "nodes": list(found.nodes),
-        "jobs": found.jobs,
-        "collectives": [_collective(each) for each in sorted(together, key=_place)],
-        "waited_for": _waited_for(found, together),
-        "ranks": _ranks(found),
+        "requests": len(run_trace.calls),
+        "upcalls": len(run_trace.upcalls),
+        "left_out": run_trace.left_out,
+        "length": _ms(run_trace.length),
+        "nodes": list(run_trace.nodes),
+        "jobs": run_trace.jobs,
+        "collectives": [_collective(each) for each in sorted(together, key=_sort_key)],
+        "waited_for": _waited_for(run_trace, together),
+        "ranks": _ranks(run_trace),
     }
 
 
-def _place(each: Collective) -> tuple[bool, float]:
+def _sort_key(collective: Collective) -> tuple[bool, float]:
     """Return the sort key of a collective: failed ones come first, however short they were."""
-    return not each.status, each.begin - each.end
+    return not collective.status, collective.begin - collective.end
 
 
 def _ms(micros: float) -> float:
     return round(micros / 1000, 3)
 
 
-def _collective(each: Collective) -> dict[str, Any]:
+def _collective(collective: Collective) -> dict[str, Any]:
     return {
-        "operation": each.name,
-        "of": each.subject,
-        "begin": _ms(each.begin),
-        "took": _ms(each.end - each.begin),
-        "came": len(each.calls),
-        "last": each.last.proc,
-        "late": _ms(each.lateness),
-        "spread": _ms(each.spread),
-        "status": each.status,
-        "missing": list(each.missing),
+        "operation": collective.name,
+        "of": collective.subject,
+        "begin": _ms(collective.begin),
+        "took": _ms(collective.end - collective.begin),
+        "came": len(collective.calls),
+        "last": collective.last.proc,
+        "late": _ms(collective.lateness),
+        "spread": _ms(collective.spread),
+        "status": collective.status,
+        "missing": list(collective.missing),
     }
 
 
-def _waited_for(found: Trace, together: list[Collective]) -> list[dict[str, Any]]:
+def _waited_for(run_trace: Trace, together: list[Collective]) -> list[dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
 
     def row(proc: str) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _waited_for(found: Trace, together: list[Collective]) -> list[dict[str, Any]
             row(each.last.proc)["late"] += each.lateness / 1000
         for proc in each.missing:
             row(proc)["missed"] += 1
-    for call in found.calls:
+    for call in run_trace.calls:
         # A get from a whole job waits for no rank.
         if call.name == "get" and call.procs != call.proc and not call.procs.endswith(":*"):
             row(call.procs)["gets"] += 1
@@ -122,12 +122,12 @@ def _waited_for(found: Trace, together: list[Collective]) -> list[dict[str, Any]
     return sorted(rows.values(), key=lambda each: (-each["missed"], -each["late"] - each["get_time"]))
 
 
-def _ranks(found: Trace) -> list[dict[str, Any]]:
+def _ranks(run_trace: Trace) -> list[dict[str, Any]]:
     calls: dict[str, list[Call]] = {}
-    for call in found.calls:
+    for call in run_trace.calls:
         calls.setdefault(call.proc, []).append(call)
     rows = []
-    for proc in sorted({*calls, *found.ends}, key=_order):
+    for proc in sorted({*calls, *run_trace.ends}, key=_order):
         own = calls.get(proc, [])
         named: dict[str, list[Call]] = {}
         for call in own:
@@ -144,7 +144,7 @@ def _ranks(found: Trace) -> list[dict[str, Any]]:
                 "time": _ms(busy),
                 "share": round(busy / life, 4) if life else 0.0,
                 "operations": {name: _ms(time) for name, time in sorted(by_name.items(), key=lambda i: -i[1])},
-                "end": found.ends.get(proc, (0.0, ""))[1],
+                "end": run_trace.ends.get(proc, (0.0, ""))[1],
             }
         )
     return rows
@@ -152,11 +152,11 @@ def _ranks(found: Trace) -> list[dict[str, Any]]:
 
 def _covered(calls: list[Call]) -> float:
     """Return the time during which any of some requests was pending."""
-    found = until = 0.0
+    run_trace = until = 0.0
     for call in calls:
-        found += max(0.0, call.end - max(until, call.begin))
+        run_trace += max(0.0, call.end - max(until, call.begin))
         until = max(until, call.end)
-    return found
+    return run_trace
 
 
 def _order(proc: str) -> tuple[str, int]:
@@ -190,16 +190,16 @@ class Names:
         """Return the names of several procs; any other text stays as it is."""
         if self._first is None or not PROCS.fullmatch(text):
             return text
-        found = []
+        run_trace = []
         for part in text.split(" "):
             nspace, _, ranks = part.rpartition(":")
             if nspace != self._first:
-                found.append(part)
+                run_trace.append(part)
             elif ranks == "*":
-                found.append("all ranks")
+                run_trace.append("all ranks")
             else:
-                found.append(name_spans(ranks.split(",")))
-        return ", ".join(found)
+                run_trace.append(name_spans(ranks.split(",")))
+        return ", ".join(run_trace)
 
 
 def time_text(ms: float) -> str:
@@ -245,22 +245,22 @@ WAITED = ("PROC", "LAST IN", "LATE BY", "MISSED", "GETS", "TIME OF GETS")
 RANKS = ("PROC", "NODE", "REQUESTS", "TIME", "SHARE", "MOST OF IT")
 
 
-def _slow(names: Names, each: dict[str, Any]) -> tuple[str, ...]:
-    missing = [names.proc(proc) for proc in each["missing"]]
-    status = ", ".join(filter(None, (each["status"], f"without {listed(missing)}" if missing else "")))
-    at, took, late = f"{each['begin'] / 1000:.3f} s", time_text(each["took"]), time_text(each["late"])
-    return each["operation"], names.procs(each["of"]), at, took, names.proc(each["last"]), late, status
+def _slow(names: Names, row: dict[str, Any]) -> tuple[str, ...]:
+    missing = [names.proc(proc) for proc in row["missing"]]
+    status = ", ".join(filter(None, (row["status"], f"without {listed(missing)}" if missing else "")))
+    at, took, late = f"{row['begin'] / 1000:.3f} s", time_text(row["took"]), time_text(row["late"])
+    return row["operation"], names.procs(row["of"]), at, took, names.proc(row["last"]), late, status
 
 
-def _waited(names: Names, each: dict[str, Any]) -> tuple[str, ...]:
-    times = time_text(each["late"]), time_text(each["get_time"])
-    return names.proc(each["proc"]), str(each["last"]), times[0], str(each["missed"]), str(each["gets"]), times[1]
+def _waited(names: Names, row: dict[str, Any]) -> tuple[str, ...]:
+    times = time_text(row["late"]), time_text(row["get_time"])
+    return names.proc(row["proc"]), str(row["last"]), times[0], str(row["missed"]), str(row["gets"]), times[1]
 
 
-def _rank(names: Names, each: dict[str, Any]) -> tuple[str, ...]:
-    most = ", ".join([f"{name} {time_text(time)}" for name, time in list(each["operations"].items())[:3]])
-    time = time_text(each["time"])
-    return names.proc(each["proc"]), each["node"], str(each["requests"]), time, f"{each['share']:.0%}", most
+def _rank(names: Names, row: dict[str, Any]) -> tuple[str, ...]:
+    most = ", ".join([f"{name} {time_text(time)}" for name, time in list(row["operations"].items())[:3]])
+    time = time_text(row["time"])
+    return names.proc(row["proc"]), row["node"], str(row["requests"]), time, f"{row['share']:.0%}", most
 
 
 def _count(number: int, what: str) -> str:
@@ -271,12 +271,12 @@ def _section(title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ..
     return [f"\n{title}\n{table(headings, list(rows)).rstrip()}"] if rows else []
 
 
-def page(found: Trace, summary: dict[str, Any], title: str) -> str:
+def page(run_trace: Trace, summary: dict[str, Any], title: str) -> str:
     """Return the page that shows a trace: a single file, which loads nothing."""
-    names = Names(found.jobs)
+    names = Names(run_trace.jobs)
     kinds: dict[tuple[str, ...], int] = {}
     threads: dict[int, dict[str, Any]] = {}
-    for upcalls, calls in ((False, found.calls), (True, found.upcalls)):
+    for upcalls, calls in ((False, run_trace.calls), (True, run_trace.upcalls)):
         for call in calls:
             label = "server" if upcalls else names.proc(call.proc)
             thread = threads.setdefault(call.thread, {"name": label, "node": call.node, "events": []})
@@ -287,17 +287,19 @@ def page(found: Trace, summary: dict[str, Any], title: str) -> str:
 
     def place(thread: int) -> tuple[int, bool, tuple[str, int], int]:
         each = threads[thread]
-        return found.nodes.index(each["node"]), each["name"] != "server", order[thread], thread
+        return run_trace.nodes.index(each["node"]), each["name"] != "server", order[thread], thread
 
-    order = {call.thread: _order(call.proc) for call in found.calls} | {call.thread: ("", 0) for call in found.upcalls}
+    order = {call.thread: _order(call.proc) for call in run_trace.calls} | {
+        call.thread: ("", 0) for call in run_trace.upcalls
+    }
     tracks = sorted(threads, key=place)
     index = {thread: number for number, thread in enumerate(tracks)}
     data = {
         "title": title,
-        "length": round(found.length, 3),
+        "length": round(run_trace.length, 3),
         "kinds": list(kinds),
         "tracks": [threads[thread] for thread in tracks],
-        "ends": [[names.proc(proc), round(at, 3), how] for proc, (at, how) in found.ends.items()],
+        "ends": [[names.proc(proc), round(at, 3), how] for proc, (at, how) in run_trace.ends.items()],
         "collectives": [
             {
                 "name": each.name,
@@ -308,7 +310,7 @@ def page(found: Trace, summary: dict[str, Any], title: str) -> str:
                 "missing": [names.proc(proc) for proc in each.missing],
                 "calls": [[index[call.thread], round(call.begin, 3), round(call.end, 3)] for call in each.calls],
             }
-            for each in found.collectives()
+            for each in run_trace.collectives()
         ],
         "waited_for": [{**each, "proc": names.proc(each["proc"])} for each in summary["waited_for"]],
         "ranks": [{**each, "proc": names.proc(each["proc"])} for each in summary["ranks"]],

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from pypmix.dask.threads import run_in_thread
 from pypmix.host.outcome import listed
 from pypmix.host.rosters.agent import Agent
-from pypmix.host.rosters.engine import Nodes, named, number_of
+from pypmix.host.rosters.engine import Nodes, name_nodes, number_of
 from pypmix.lazy import missing
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.logtext import get_logger
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
-    from pypmix.host.placing import Node, Wanted
+    from pypmix.host.placing import Node, NodeRequest
     from pypmix.host.rosters.world import World
 
     Worker = dict[str, Any]
@@ -250,7 +250,7 @@ class _Dask:
             )
             for address, about in chosen.items()
         ]
-        made = named(found, self._workers)
+        made = name_nodes(found, self._workers)
         for node, each in zip(made, chosen.items(), strict=True):
             self._workers[node.name] = _process(*each)
         return made
@@ -301,7 +301,7 @@ class _Dask:
                 _log.warning("a worker that has joined the cluster is not a node: %s", error)
         return made
 
-    def more(self, request: Wanted) -> list[Node]:
+    def more(self, request: NodeRequest) -> list[Node]:
         """Make nodes of further workers; if there are too few, let the cluster start some.
 
         Raises:
@@ -314,7 +314,7 @@ class _Dask:
                 chosen = self._start(request, chosen, lacking)
             return self._make_nodes(chosen)
 
-    def _choose(self, request: Wanted, excluded: Collection[str] = ()) -> tuple[dict[str, Worker], int]:
+    def _choose(self, request: NodeRequest, excluded: Collection[str] = ()) -> tuple[dict[str, Worker], int]:
         """Choose workers for a request.
 
         Args:
@@ -340,7 +340,7 @@ class _Dask:
         lacking = -(-max(0, request.cpus - cpus) // slots)
         return chosen, max(lacking, request.nodes - len(chosen), len(names) - len(chosen), int(not chosen))
 
-    def _start(self, request: Wanted, chosen: dict[str, Worker], lacking: int) -> dict[str, Worker]:
+    def _start(self, request: NodeRequest, chosen: dict[str, Worker], lacking: int) -> dict[str, Worker]:
         """Let the cluster start the missing workers of a request, and wait for them; return all of its workers."""
         cluster: Any = self._client.cluster
         before = self.workers()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pypmix.engine.base import ClientSession, OnUpcall, ServerSession, ToolSession
-    from pypmix.engine.native.library import Availability, Found
+    from pypmix.engine.native.library import Availability, LibraryChoice
     from pypmix.engine.serving import ServerOptions
     from pypmix.standard.types import Info
 
@@ -60,7 +60,7 @@ class Choice(Record):
 
     engine: str
     reason: str
-    native: Found | None = None
+    native: LibraryChoice | None = None
 
 
 class Report(Record):
@@ -160,7 +160,7 @@ def choose(engine: str | None = None, env: Mapping[str, str] | None = None) -> C
     return Choice("native", f"{found.library.path} is of the server's generation {wanted}", found)
 
 
-def _find(env: Mapping[str, str], generation_name: str | None) -> Found | str:
+def _find(env: Mapping[str, str], generation_name: str | None) -> LibraryChoice | str:
     from pypmix.engine import native
 
     if native.missing:

@@ -41,7 +41,7 @@ def _agree(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, Connect | Disconnect)
     tools = host.part(Admitted)
-    unknown = [proc for proc in op.procs if not host.has_run(proc.nspace) and not tools.knows(proc.nspace)]
+    unknown = [proc for proc in op.procs if not host.has_run(proc.nspace) and not tools.is_tool(proc.nspace)]
     if unknown:
         raise NotFound("these names belong to no job and no tool of this host", operation=op.name, procs=unknown)
     infos = op.directives

@@ -147,7 +147,7 @@ def _ranks(host: Manager, targets: tuple[Proc, ...]) -> list[Rank]:
     return host.expand(targets)
 
 
-def _take(host: Manager, step: str, ranks: list[Rank], who: str, signum: int) -> None:
+def _take(host: Manager, step: str, ranks: list[Rank], sender: str, signum: int) -> None:
     if step in (SIGNAL, PAUSE, RESUME):
         host.send({SIGNAL: signum, PAUSE: signal.SIGSTOP, RESUME: signal.SIGCONT}[step], ranks)
         return
@@ -157,10 +157,10 @@ def _take(host: Manager, step: str, ranks: list[Rank], who: str, signum: int) ->
         if not chosen:
             continue
         for rank in chosen:
-            rank.killer = who
+            rank.killer = sender
         if all(rank in chosen for rank in job.ranks if rank.alive):
             text = "killed" if step == KILL else "terminated"
-            job.end(128 + number, f"{who} had {job} {text} by job control", number)
+            job.end(128 + number, f"{sender} had {job} {text} by job control", number)
         else:
             job.send(number, chosen)
     if step == TERMINATE:

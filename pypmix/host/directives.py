@@ -308,10 +308,10 @@ def _first(env: dict[str, str], name: str, value: str, separator: str) -> None:
 
 
 def _unset(wish: Wish, data: str | None) -> None:
-    wish.changes.append(lambda env: _gone(env, data or ""))
+    wish.changes.append(lambda env: _remove_variable(env, data or ""))
 
 
-def _gone(env: dict[str, str], name: str) -> None:
+def _remove_variable(env: dict[str, str], name: str) -> None:
     env.pop(name, None)
 
 

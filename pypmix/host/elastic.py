@@ -22,7 +22,7 @@ from pypmix.host.control import check_user
 from pypmix.host.directives import name_of
 from pypmix.host.exchange.crossing import Forwarded
 from pypmix.host.outcome import listed
-from pypmix.host.placing import Wanted
+from pypmix.host.placing import NodeRequest
 from pypmix.standard import attrs
 from pypmix.standard.enums import AllocDirective, EventCode, InfoFlags, Range, Status
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError, ResourceBusy
@@ -122,7 +122,7 @@ class Elastic:
 
     # Joining
 
-    def grow(self, wanted: Wanted, done: OnDone, request: str = "") -> None:
+    def grow(self, wanted: NodeRequest, done: OnDone, request: str = "") -> None:
         """Add nodes of the roster.
 
         Args:
@@ -384,8 +384,8 @@ def _change(host: Manager, upcall: Upcall) -> None:
     given = {info.key: info.value.data for info in op.directives}
     request = str(given.get(REQUEST) or "")
     if op.directive in (AllocDirective.NEW, AllocDirective.EXTEND):
-        wanted = Wanted(_hosts(given), _number(given, NUMBER), _number(given, CPUS, MAX_CPUS))
-        if wanted == Wanted():
+        wanted = NodeRequest(_hosts(given), _number(given, NUMBER), _number(given, CPUS, MAX_CPUS))
+        if wanted == NodeRequest():
             raise _bad("it names no nodes, and neither their number nor that of CPUs")
 
         def grown(granted: str, error: PMIxError | None) -> None:

@@ -131,7 +131,7 @@ def _push(host: Manager, upcall: Upcall) -> None:
         )
     waiting = len(inputs)
 
-    def taken() -> None:
+    def count_taken() -> None:
         nonlocal waiting
         waiting -= 1
         if waiting == 0:
@@ -142,11 +142,11 @@ def _push(host: Manager, upcall: Upcall) -> None:
         upcall.reply()
     for each in inputs:
         if op.data:
-            each.write(op.data, taken)
+            each.write(op.data, count_taken)
             if ends:
                 each.write(b"")
         else:
-            each.write(b"", taken)
+            each.write(b"", count_taken)
 
 
 ANSWERS: dict[type, Callable[[Manager, Upcall], None]] = {

@@ -7,11 +7,11 @@ import fcntl
 import os
 
 from pypmix.clusters import check_cluster, split_nspace
-from pypmix.host.directory import Who
 from pypmix.host.exchange import codec, rendezvous
 from pypmix.host.exchange.border import Naming, renamed
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.tcp import TCPCarrier
+from pypmix.host.publisheddata import Caller
 from pypmix.host.publishing import Publications
 from pypmix.standard import statuses
 from pypmix.standard.enums import Range
@@ -23,11 +23,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pypmix.host.directory import Entry
     from pypmix.host.exchange.carrier import OnChange, OnMessage
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.loop import HostLoop
     from pypmix.host.manager import Manager
+    from pypmix.host.publisheddata import Entry
 
 PUBLISHED = "pypmix.cluster.published"
 TAKEN_BACK = "pypmix.cluster.unpublished"
@@ -221,7 +221,7 @@ class Shared:
         self._telling = False
         try:
             home = self._names.home
-            self._directory.publish(Who(renamed(proc, home), uid, gid, ELSEWHERE), renamed(op, home))
+            self._directory.publish(Caller(renamed(proc, home), uid, gid, ELSEWHERE), renamed(op, home))
         except PMIxError as error:
             log.warning("%s: what %s has published is not seen here: %s", self._first, proc, error)
         finally:

@@ -268,9 +268,9 @@ class Manager(JobHost):
         number = self._last + 1
         folder = placed[0][0].folder(number)
         if any(app.preload for app in apps) and placed[0][0].here:
-            from pypmix.host.preload import told
+            from pypmix.host.preload import with_folder
 
-            apps = told(apps, folder)
+            apps = with_folder(apps, folder)
         job = Job(
             nspace=f"{self._space}@{number}",
             apps=apps,

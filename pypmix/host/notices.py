@@ -88,9 +88,9 @@ class Notices:
         host.at_rank_end.append(self._rank_ended)
         host.at_job_end.append(self._job_ended)
 
-    def add(self, wanted: Iterable[int]) -> None:
+    def add(self, event_codes: Iterable[int]) -> None:
         """Record that a client wants events of these codes."""
-        self.asked.update(RAISED.intersection(wanted))
+        self.asked.update(RAISED.intersection(event_codes))
 
     def remove(self, unwanted: Iterable[int]) -> None:
         """Record that the clients of a server no longer want events of these codes."""
@@ -130,9 +130,9 @@ class Notices:
         if job.unlaunched is None and (code or not terms.silent):
             self._tell_end(job.nspace, code, job_status(job, code), terms.tell_end or terms.tell_job)
 
-    def _tell_end(self, nspace: str, code: int, status: int, told: bool) -> None:
-        """Raise the end of a job, if `told` or if a client wants it."""
-        if told or EventCode.EVENT_JOB_END in self.asked:
+    def _tell_end(self, nspace: str, code: int, status: int, required: bool) -> None:
+        """Raise the end of a job, if `required` or if a client wants it."""
+        if required or EventCode.EVENT_JOB_END in self.asked:
             details = (attrs.EXIT_CODE(code), attrs.JOB_TERM_STATUS(status))
             self._host.notify(self._event(EventCode.EVENT_JOB_END, Proc.unchecked(nspace, RANK_WILDCARD), details))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pypmix.host.nodes import HostNode
 
     Obtained = Callable[["Sequence[Node]", str], None]
-    Obtain = Callable[["Wanted", Obtained], None]
+    Obtain = Callable[["NodeRequest", Obtained], None]
 
 
 class Node(Record):
@@ -57,7 +57,7 @@ class Target(Record):
     mapping: Mapping | None = None
 
 
-class Wanted(Record):
+class NodeRequest(Record):
     """Nodes that are requested from a roster, while a session runs.
 
     Args:

@@ -140,7 +140,7 @@ def link(apps: Sequence[Application], job: str) -> None:
         os.symlink(path, os.path.join(folder, name))
 
 
-def told(apps: Sequence[Application], job: str) -> tuple[Application, ...]:
+def with_folder(apps: Sequence[Application], job: str) -> tuple[Application, ...]:
     """Return applications with the variable that names the folder to their ranks."""
     setting = VARIABLE, folder_of(job)
     return tuple([app.replace(env=(*app.env, setting)) for app in apps])
@@ -148,7 +148,7 @@ def told(apps: Sequence[Application], job: str) -> tuple[Application, ...]:
 
 def moved(apps: Sequence[Application], job: str) -> tuple[Application, ...]:
     """Return applications in the form for a node that has copies of their files."""
-    return tuple([_moved(app, folder_of(job)) for app in told(apps, job)])
+    return tuple([_moved(app, folder_of(job)) for app in with_folder(apps, job)])
 
 
 def _moved(app: Application, folder: str) -> Application:
@@ -193,9 +193,9 @@ class Arrival:
         path = os.path.join(self._folder, self._left[0])
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._size, self._state = 0, None
-        self._ask(self._left[0], 0, self._came)
+        self._ask(self._left[0], 0, self._take_answer)
 
-    def _came(self, piece: Piece | None, error: PMIxError | None) -> None:
+    def _take_answer(self, piece: Piece | None, error: PMIxError | None) -> None:
         try:
             if piece is None:
                 raise error or PMIxError("no answer has come")
@@ -212,7 +212,7 @@ class Arrival:
         while data:
             data = data[os.write(self._fd, data) :]
         if self._size < size:
-            self._ask(name, self._size, self._came)
+            self._ask(name, self._size, self._take_answer)
             return
         os.fchmod(self._fd, mode & 0o777)
         self._close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.host.directory import Directory, Who
+from pypmix.host.publisheddata import Caller, Directory
 from pypmix.standard.errors import LostConnection, NotSupported, PMIxError
 from pypmix.standard.ops import PERSIST_APP, Lookup, Publish, Unpublish
 
@@ -64,16 +64,16 @@ class Publications:
         op = upcall.op
         if upcall.requestor is None or upcall.uid is None or upcall.gid is None:
             raise NotSupported("the server does not say which user asks", operation=op.name)
-        who = Who(upcall.requestor, upcall.uid, upcall.gid, self._host.node_number(upcall.requestor))
+        who = Caller(upcall.requestor, upcall.uid, upcall.gid, self._host.node_number(upcall.requestor))
         if isinstance(op, Lookup):
 
-            def found(data: tuple[Pdata, ...], error: PMIxError | None) -> None:
+            def reply(data: tuple[Pdata, ...], error: PMIxError | None) -> None:
                 if error is None:
                     upcall.reply(data)
                 else:
                     upcall.fail(error)
 
-            self.directory.lookup(who, op, found)
+            self.directory.lookup(who, op, reply)
             return
         if isinstance(op, Publish):
             self.directory.publish(who, op)
@@ -101,7 +101,7 @@ class Publications:
         except RuntimeError:
             upcall.fail(LostConnection("the host has closed", operation=upcall.op.name))
 
-    def ended(self, proc: Proc) -> None:
+    def remove_proc(self, proc: Proc) -> None:
         """Remove the values that a proc published for its lifetime."""
         self._host.soon(lambda: self.directory.leave(proc))
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
 
-    Answer = Callable[["Asked"], "Value | None"]
+    Answer = Callable[["Subject"], "Value | None"]
 
 MEMORY = "pypmix.memory"
 MEMORY_MIN = "pypmix.memory.min"
@@ -41,7 +41,7 @@ MEMORY_MAX = "pypmix.memory.max"
 """Resident memory in megabytes, floats like the Standard's figures."""
 
 
-class Asked:
+class Subject:
     """A key of a query: the jobs and ranks that it is about.
 
     Args:
@@ -58,10 +58,10 @@ class Asked:
         self.host = host
         self.requestor = requestor
         self.qualifiers = qualifiers
-        given = {info.key: info.value.data for info in qualifiers}
-        named = given.get(keys.PROCID)
+        values = {info.key: info.value.data for info in qualifiers}
+        named = values.get(keys.PROCID)
         proc = named if isinstance(named, Proc) else Proc.unchecked("", RANK_WILDCARD)
-        nspace, rank = given.get(keys.NSPACE, proc.nspace), given.get(keys.RANK, proc.rank)
+        nspace, rank = values.get(keys.NSPACE, proc.nspace), values.get(keys.RANK, proc.rank)
         own = requestor.nspace if requestor is not None and requestor.nspace in host.jobs else None
         self.named = isinstance(nspace, str) and bool(nspace)
         self.nspace: str | None = nspace if isinstance(nspace, str) and nspace else own
@@ -138,49 +138,49 @@ def _program(host: Manager, job: RunningJob, number: int) -> str:
         return name
 
 
-def _table(asked: Asked) -> Value | None:
-    jobs = asked.jobs
-    return array(codes.PROC_INFO, table(asked.host, asked.ranks)) if jobs else None
+def _table(subject: Subject) -> Value | None:
+    jobs = subject.jobs
+    return array(codes.PROC_INFO, table(subject.host, subject.ranks)) if jobs else None
 
 
-def _local_table(asked: Asked) -> Value | None:
-    node = asked.host.node_of(asked.requestor)
-    ranks = [(job, rank) for job, rank in asked.ranks if rank.node is node]
-    return array(codes.PROC_INFO, table(asked.host, ranks)) if asked.jobs else None
+def _local_table(subject: Subject) -> Value | None:
+    node = subject.host.node_of(subject.requestor)
+    ranks = [(job, rank) for job, rank in subject.ranks if rank.node is node]
+    return array(codes.PROC_INFO, table(subject.host, ranks)) if subject.jobs else None
 
 
-def _one(asked: Asked) -> tuple[RunningJob, Rank] | None:
+def _one(subject: Subject) -> tuple[RunningJob, Rank] | None:
     """Return the rank of the query; None unless it is exactly one."""
-    ranks = asked.ranks
-    return ranks[0] if asked.rank is not None and len(ranks) == 1 else None
+    ranks = subject.ranks
+    return ranks[0] if subject.rank is not None and len(ranks) == 1 else None
 
 
-def _exit_code(asked: Asked) -> Value | None:
-    found = _one(asked)
+def _exit_code(subject: Subject) -> Value | None:
+    found = _one(subject)
     # The process tables that are sent have no field for it.
     return None if found is None or found[1].alive else Value.unchecked(codes.INT, found[1].exit_code)
 
 
-def _pid(asked: Asked) -> Value | None:
-    found = _one(asked)
+def _pid(subject: Subject) -> Value | None:
+    found = _one(subject)
     return None if found is None or not found[1].pid else Value.unchecked(codes.PID, found[1].pid)
 
 
-def _state(asked: Asked) -> Value | None:
-    found = _one(asked)
+def _state(subject: Subject) -> Value | None:
+    found = _one(subject)
     return None if found is None else Value.unchecked(codes.PROC_STATE, int(state_of(*found)))
 
 
-def _status(asked: Asked) -> Value | None:
-    jobs = asked.jobs
-    if asked.nspace is None or not jobs:
+def _status(subject: Subject) -> Value | None:
+    jobs = subject.jobs
+    if subject.nspace is None or not jobs:
         return None
     outcome = jobs[0].outcome or jobs[0].partial
     return Value.unchecked(codes.STATUS, int(job_status(jobs[0], outcome.code if outcome is not None else 0)))
 
 
-def _time_remaining(asked: Asked) -> Value | None:
-    dues = [due for due in (asked.host.due, *[job.due for job in asked.jobs]) if due is not None]
+def _time_remaining(subject: Subject) -> Value | None:
+    dues = [due for due in (subject.host.due, *[job.due for job in subject.jobs]) if due is not None]
     if not dues:
         return None
     return Value.unchecked(codes.UINT32, max(0, int(min(dues) - time.monotonic())))
@@ -189,9 +189,9 @@ def _time_remaining(asked: Asked) -> Value | None:
 # Pending operations.
 
 
-def _mine(asked: Asked, item: Pending) -> bool:
+def _mine(subject: Subject, item: Pending) -> bool:
     """Return True if this is the query that is being answered."""
-    return item.operation == "query_info" and item.arrived == (asked.requestor,)
+    return item.operation == "query_info" and item.arrived == (subject.requestor,)
 
 
 def entries(host: Manager) -> list[tuple[Pending, pending.Entry]]:
@@ -217,11 +217,11 @@ def _rows(host: Manager, procs: Iterable[Proc]) -> tuple[ProcInfo, ...]:
     return tuple(rows)
 
 
-def _pending(asked: Asked) -> Value:
+def _pending(subject: Subject) -> Value:
     found = []
-    for item, entry in entries(asked.host):
+    for item, entry in entries(subject.host):
         procs = (*item.arrived, *item.missing)
-        if not _mine(asked, item) and (not asked.named or any(proc.nspace == asked.nspace for proc in procs)):
+        if not _mine(subject, item) and (not subject.named or any(proc.nspace == subject.nspace for proc in procs)):
             found.append(entry)
     return pending.pack(found)
 
@@ -239,16 +239,16 @@ def _resident(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def _memory(asked: Asked) -> Value | None:
-    if asked.named and not asked.jobs:
+def _memory(subject: Subject) -> Value | None:
+    if subject.named and not subject.jobs:
         return None
-    sizes = [(rank.proc, _resident(rank.pid)) for _, rank in asked.ranks if rank.alive]
+    sizes = [(rank.proc, _resident(rank.pid)) for _, rank in subject.ranks if rank.alive]
     numbers = [size for _, size in sizes]
-    average = is_set(asked.qualifiers, attrs.QUERY_REPORT_AVG.key)
-    bounds = is_set(asked.qualifiers, attrs.QUERY_REPORT_MINMAX.key)
+    average = is_set(subject.qualifiers, attrs.QUERY_REPORT_AVG.key)
+    bounds = is_set(subject.qualifiers, attrs.QUERY_REPORT_MINMAX.key)
     mean = sum(numbers) / len(numbers) if numbers else 0.0
     found = [
-        attrs.HOSTNAME(asked.host.node_of(asked.requestor).hostname),
+        attrs.HOSTNAME(subject.host.node_of(subject.requestor).hostname),
         _float(attrs.DAEMON_MEMORY.key, _resident(os.getpid())),
         _float(attrs.CLIENT_AVG_MEMORY.key, mean),
     ]
@@ -263,15 +263,15 @@ def _memory(asked: Asked) -> Value | None:
 # The node, and features that a resource manager of one node lacks.
 
 
-def _physical(_asked: Asked) -> Value:
+def _physical(_subject: Subject) -> Value:
     return Value.unchecked(codes.UINT64, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
-def _slots(asked: Asked) -> Value:
-    return Value.unchecked(codes.UINT32, asked.host.site.room)
+def _slots(subject: Subject) -> Value:
+    return Value.unchecked(codes.UINT32, subject.host.site.room)
 
 
-def _spawning(_asked: Asked) -> Value:
+def _spawning(_subject: Subject) -> Value:
     from pypmix.host.directives import MET, READERS
 
     return _string(",".join(sorted({*READERS, *MET})))
@@ -326,8 +326,8 @@ def _functions() -> dict[str, list[str]]:
     return found
 
 
-def _support(asked: Asked) -> Value | None:
-    given = {info.key: info.value.data for info in asked.qualifiers}
+def _support(subject: Subject) -> Value | None:
+    given = {info.key: info.value.data for info in subject.qualifiers}
     everything = not any(key in given for key in SIDES)
     functions = _functions()
     found = []
@@ -395,10 +395,10 @@ def _answer(host: Manager, upcall: Upcall) -> None:
     found = []
     known = False
     for query in op.queries:
-        asked = Asked(host, upcall.requestor, query.qualifiers)
+        subject = Subject(host, upcall.requestor, query.qualifiers)
         for key in query.keys:
             answer = KEYS.get(key)
-            value = answer(asked) if answer is not None else None
+            value = answer(subject) if answer is not None else None
             known = known or value is not None
             if value is not None:
                 found.append(Info(key, value))

@@ -4,7 +4,7 @@ Threads. A server calls `upcall` on its engine's thread, which must not wait. An
 recorded there (`note`), before the client has its answer and can exit. Upcalls of groups and of events need at most a
 number, and are answered there too, if there is only one Python server. All else takes turns on the thread of the
 manager's loop, on which every other method is called: the requests of one requestor in their order, and no requestor
-waits for all requests of another. Answers (`pypmix.host.answers`) therefore need no locks, and must not block.
+waits for all requests of another. Answers (`pypmix.host.answertable`) therefore need no locks, and must not block.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import time
 from collections import deque
 from functools import partial
 
-from pypmix.host import answers
+from pypmix.host import answertable
 from pypmix.host.manager import Manager
 from pypmix.host.outcome import exit_code
 from pypmix.host.rank import CONNECTED, FINALIZED
-from pypmix.host.tools import gone
+from pypmix.host.tools import remove_departed
 from pypmix.standard.errors import LostConnection, NotSupported, PMIxError
 from pypmix.standard.logtext import printable
 from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
@@ -63,7 +63,7 @@ class ServingManager(Manager):
     """Runs jobs on nodes, and answers the requests of their procs."""
 
     offered: Collection[str] | None = None
-    """The modules of answers that it offers; None for all (see `pypmix.host.answers`)."""
+    """The modules of answers that it offers; None for all (see `pypmix.host.answertable`)."""
 
     @property
     def notices(self) -> Notices:
@@ -92,7 +92,7 @@ class ServingManager(Manager):
             return
         if kind in INLINE and crossings is None and not self.native:
             # At most a number is requested, and two more thread switches would delay it.
-            function = answers.found.get(type(op))
+            function = answertable.functions.get(type(op))
             if function is None:
                 self.answer(node, upcall)
             else:
@@ -124,7 +124,7 @@ class ServingManager(Manager):
                 # After its earlier requests.
                 if crossings is not None:
                     self._cross(crossings.finalized, node, op.proc)
-                self.turns.add(op.proc, lambda: gone(self, op.proc))
+                self.turns.add(op.proc, lambda: remove_departed(self, op.proc))
             case ClientLost():
                 found = self.find(op.proc)
                 if found is not None:
@@ -132,7 +132,7 @@ class ServingManager(Manager):
                     found[1].left = min(found[1].left, time.monotonic())
                 if crossings is not None:
                     self._cross(crossings.departed, node, op.proc)
-                self.turns.add(op.proc, lambda: gone(self, op.proc))
+                self.turns.add(op.proc, lambda: remove_departed(self, op.proc))
 
     def _cross(self, report: Callable[[HostNode, Proc], None], node: HostNode, proc: Proc) -> None:
         if self._crossings is not None and self._crossings.prompt:
@@ -154,7 +154,7 @@ class ServingManager(Manager):
         """Return True if an upcall of this operation has an answer here."""
         if isinstance(op, LIVES):
             return True
-        module = answers.module_of(type(op))
+        module = answertable.module_of(type(op))
         return module is not None and (self.offered is None or module in self.offered)
 
     def answer(self, node: HostNode, upcall: Upcall) -> None:
@@ -165,7 +165,7 @@ class ServingManager(Manager):
                 self._record_groups(op)
             if self._crossings is not None and self._crossings.answer(node, upcall):
                 return
-            function = answers.found.get(type(op)) or answers.find(type(op))
+            function = answertable.functions.get(type(op)) or answertable.find(type(op))
             if function is None:
                 raise NotSupported("this host does not offer it", operation=op.name)
             self.answer_with(function, upcall)

@@ -9,7 +9,7 @@ from pypmix.host.directives import Wish, read, refused, terms_of
 from pypmix.host.launch import NO_FOLDER, is_missing
 from pypmix.host.mapping import RANKINGS, Mapping
 from pypmix.host.notices import Notices
-from pypmix.host.placing import Target, Wanted
+from pypmix.host.placing import NodeRequest, Target
 from pypmix.host.tools import Orphanage
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import PMIxError
@@ -37,7 +37,7 @@ ALL = -1
 def _target(host: Manager, wish: Wish, parent: Proc | None) -> Target:
     """Return the nodes and the rules by which to place the procs of a wish."""
     named = _named(host, wish)
-    known = _known(host, parent)
+    known = _nodes_by_name(host, parent)
     slots: dict[str, int] = {}
     for name, number in named:
         node = known.get(name) or known.get(name.rpartition("@")[2])
@@ -98,21 +98,21 @@ def _lines(path: str) -> list[str]:
         raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"the hostfile {path!r}: {error.strerror}") from None
 
 
-def _known(host: Manager, parent: Proc | None) -> dict[str, HostNode]:
+def _nodes_by_name(host: Manager, parent: Proc | None) -> dict[str, HostNode]:
     """Return the nodes that ranks can be placed on, by all of their names."""
-    known = dict.fromkeys(LOOPBACK, host.node_of(parent))
+    nodes = dict.fromkeys(LOOPBACK, host.node_of(parent))
     for node in host.nodes:
         # A node without slots is about to leave.
         if node.slots != 0:
-            known.update(dict.fromkeys(node.names, node))
-    return known
+            nodes.update(dict.fromkeys(node.names, node))
+    return nodes
 
 
 def _absent(host: Manager, wish: Wish, parent: Proc | None) -> tuple[tuple[str, int], ...]:
     """Return the nodes that a wish adds, and that have not joined, with their slots."""
     from pypmix.host.rosters.names import merged, read_hostfile, read_hosts
 
-    known = _known(host, parent)
+    known = _nodes_by_name(host, parent)
     try:
         named = [each for text in wish.added for each in read_hosts(text)]
         named += [each for path in wish.added_files for each in read_hostfile(_lines(path), path)]
@@ -201,7 +201,7 @@ def _grow(host: Manager, upcall: Upcall, wish: Wish) -> bool:
     absent = () if elastic is None else _absent(host, wish, upcall.requestor)
     if elastic is None or not absent:
         return False
-    elastic.grow(Wanted(absent), lambda _id, error: _go_on(host, upcall, error))
+    elastic.grow(NodeRequest(absent), lambda _id, error: _go_on(host, upcall, error))
     return True
 
 

@@ -34,7 +34,7 @@ class Admitted:
         """Forget a proc that has left, a tool or not."""
         self._procs.discard(proc)
 
-    def knows(self, nspace: str) -> bool:
+    def is_tool(self, nspace: str) -> bool:
         """Return True if a tool has this nspace, or if it looks like an nspace that the server makes up for tools."""
         made_up = nspace.startswith(f"{self._host.server.proc.nspace[:230]}-tool")
         return made_up or any(proc.nspace == nspace for proc in self._procs)
@@ -60,7 +60,7 @@ def rendezvous_file(env: Mapping[str, str]) -> str | None:
     return next((env[name] for name in FILES if env.get(name) and not os.path.lexists(env[name])), None)
 
 
-def gone(host: Manager, proc: Proc) -> None:
+def remove_departed(host: Manager, proc: Proc) -> None:
     """Call `at_departure` for a proc that has finalized or lost its connection; if it was a tool, clean up after it."""
     for function in host.at_departure:
         function(proc)

@@ -4,6 +4,24 @@ from __future__ import annotations
 
 Release = tuple[int, int, int]
 
+NEWEST: Release = (7, 0, 0)
+"""The newest release whose protocol is known; a later peer is spoken to as one of this release."""
+
+OLDEST_PEER: Release = (4, 1, 0)
+"""The oldest release that the Python engine supports: the first with the encoding `v41`, which all later ones take."""
+
+OLDEST_LIBRARY: Release = (4, 2, 0)
+"""The oldest libpmix that the native engine loads."""
+
+PARTIAL_LOOKUP: Release = (7, 0, 0)
+"""The first release whose clients read the data of a lookup that is a partial success."""
+
+PARTIAL_QUERY: Release = (5, 0, 7)
+"""The same for a query.
+
+Earlier clients drop the data. If they get a success instead, they return it, and the caller sees the missing keys.
+"""
+
 MAX_TEXT = 64
 
 

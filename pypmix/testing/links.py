@@ -90,12 +90,12 @@ class Links:
         self._cut_nodes = cut_nodes
         self._gates: dict[int | tuple[str, str], tuple[Gate, Gate]] = {}
 
-    def gates(self, ends: Ends) -> tuple[Gate, Gate]:
+    def gates(self, pair: Ends) -> tuple[Gate, Gate]:
         """Return both directions of a link: from the rank or the first node, and back."""
-        found = self._gates.get(ends)
-        if found is None:
-            found = self._gates[ends] = Gate(self._later), Gate(self._later)
-        return found
+        gates = self._gates.get(pair)
+        if gates is None:
+            gates = self._gates[pair] = Gate(self._later), Gate(self._later)
+        return gates
 
     def between(self, one: str, other: str, call: Call) -> None:
         """Add a call from the server of a node to the server of another node."""
@@ -105,7 +105,7 @@ class Links:
         else:
             pair[one > other].add(call)
 
-    def ends(self, link: Link) -> Ends:
+    def resolve_ends(self, link: Link) -> Ends:
         """Return the ends of a link that is named by a rank, or by two nodes as names or numbers.
 
         Raises:
@@ -115,8 +115,8 @@ class Links:
             if not 0 <= link < self._ranks:
                 raise ValueError(f"rank {link} has no link to a server: the ranks are 0 to {self._ranks - 1}")
             return link
-        given = link if isinstance(link, list | tuple) else ()
-        names = [self._nodes[end] if isinstance(end, int) and 0 <= end < len(self._nodes) else end for end in given]
+        parts = link if isinstance(link, list | tuple) else ()
+        names = [self._nodes[end] if isinstance(end, int) and 0 <= end < len(self._nodes) else end for end in parts]
         if len(names) != 2 or names[0] == names[1] or any(name not in self._nodes for name in names):
             raise ValueError(f"{link!r:.80} does not name a link: use a rank, or two of {', '.join(self._nodes):.200}")
         first, second = sorted(map(str, names))
@@ -128,7 +128,7 @@ class Links:
         Raises:
             ValueError: The link does not exist, or a delay is negative.
         """
-        ends = self.ends(link)
+        ends = self.resolve_ends(link)
         if not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
             raise ValueError(f"the delay of a link is a number of seconds from 0, not {seconds!r:.80}")
         if verb == "cut":

@@ -38,10 +38,10 @@ def hide() -> None:
 class Crash:
     """The line of the summary for a test."""
 
-    def __init__(self, message: str, known: Any) -> None:
+    def __init__(self, message: str, location: Any) -> None:
         self.message = message
-        self.path = getattr(known, "path", "")
-        self.lineno = getattr(known, "lineno", 0)
+        self.path = getattr(location, "path", "")
+        self.lineno = getattr(location, "lineno", 0)
 
 
 class Failures(TerminalRepr):
@@ -96,22 +96,22 @@ class Results:
         item: The test.
         folder: The folder with the reports.
         size: The number of ranks.
-        ends: How failed ranks have ended, as text for a person.
-        late: The text of a timeout, with the pending calls; empty if there was none.
+        rank_ends: How failed ranks have ended, as text for a person.
+        late_text: The text of a timeout, with the pending calls; empty if there was none.
         seconds: The duration of the whole test.
     """
 
     def __init__(
-        self, item: pytest.Item, folder: Path, size: int, ends: Mapping[int, str], late: str, seconds: float
+        self, item: pytest.Item, folder: Path, size: int, rank_ends: Mapping[int, str], late_text: str, seconds: float
     ) -> None:
         self._size = size
-        self._late = late
-        self._ends = ends
+        self._late = late_text
+        self._ends = rank_ends
         self._seconds = seconds
         self._reports: dict[str, dict[int, pytest.TestReport]] = {phase: {} for phase in PHASES}
         self._silent: dict[int, str] = {}
         """The stacks of ranks without a report."""
-        told: dict[tuple[str, str, str, int], list[int]] = {}
+        by_warning: dict[tuple[str, str, str, int], list[int]] = {}
         for rank in range(size):
             path = folder / f"rank.{rank}.json"
             if not path.exists() and (folder / "shared" / f".killed.{rank}").exists():
@@ -120,13 +120,13 @@ class Results:
                 stacks = folder / f"rank.{rank}.stacks"
                 self._silent[rank] = _hide_pytest(stacks.read_text(errors="replace")) if stacks.exists() else ""
                 continue
-            found = json.loads(path.read_text())
-            for data in found["reports"]:
+            content = json.loads(path.read_text())
+            for data in content["reports"]:
                 report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
                 self._reports[report.when][rank] = report
-            for warning in found["warnings"]:
-                told.setdefault(tuple(warning), []).append(rank)
-        for warning, ranks in told.items():
+            for warning in content["warnings"]:
+                by_warning.setdefault(tuple(warning), []).append(rank)
+        for warning, ranks in by_warning.items():
             _warn(item, warning, format_ranks(ranks, size))
 
     def amend(self, report: pytest.TestReport) -> None:
@@ -215,13 +215,13 @@ def _alike(report: pytest.TestReport) -> object:
     return report.longreprtext if crash is None else (crash.path, crash.lineno, crash.message)
 
 
-def _warn(item: pytest.Item, warning: tuple[str, str, str, int], where: str) -> None:
+def _warn(item: pytest.Item, warning: tuple[str, str, str, int], ranks: str) -> None:
     text, name, filename, line = warning
     module, _, kind = name.partition(":")
     category = getattr(sys.modules.get(module, builtins), kind, UserWarning)
     if not (isinstance(category, type) and issubclass(category, Warning)):
         category = UserWarning
-    shown = warnings.WarningMessage(f"{where}: {text}", category, filename, line)
+    shown = warnings.WarningMessage(f"{ranks}: {text}", category, filename, line)
     item.ihook.pytest_warning_recorded.call_historic(
         kwargs={"warning_message": shown, "when": "runtest", "nodeid": item.nodeid, "location": None}
     )

@@ -6,6 +6,7 @@ A pack is the number of its values and the values; a described buffer names the 
 from __future__ import annotations
 
 from pypmix.standard import codes, keys
+from pypmix.standard.releases import NEWEST
 from pypmix.standard.types import RANK_UNDEF, RECORDS, type_name
 from pypmix.wire import decode, encode
 from pypmix.wire.decode import RULE_SHIFT, UnknownType, broken
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Value
     from pypmix.wire.readers import Reader
-
-NEWEST = (7, 0, 0)
 
 PLAIN = 1
 DESCRIBED = 2

@@ -10,8 +10,9 @@ import struct
 from pypmix.standard import codes
 from pypmix.standard.errors import LocalProtocolError, RemoteProtocolError
 from pypmix.standard.record import Record
+from pypmix.standard.releases import NEWEST
 from pypmix.standard.types import Info, check_name
-from pypmix.wire.codec import NEWEST, Packer, Unpacker
+from pypmix.wire.codec import Packer, Unpacker
 from pypmix.wire.decode import context_of
 
 FLAG_CLIENT = 0

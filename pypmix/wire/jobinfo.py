@@ -5,8 +5,9 @@ from __future__ import annotations
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, RemoteProtocolError
 from pypmix.standard.jobinfo import JobInfo, known_infos
+from pypmix.standard.releases import NEWEST
 from pypmix.standard.types import DataArray, Info, Value
-from pypmix.wire.codec import NEWEST, Packer, Unpacker, encode_kval, kvals
+from pypmix.wire.codec import Packer, Unpacker, encode_kval, kvals
 from pypmix.wire.decode import broken
 from pypmix.wire.readers import fit_infos, rule_for
 

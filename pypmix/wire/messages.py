@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pypmix.standard import codes
 from pypmix.standard.errors import NotSupported, RemoteProtocolError
+from pypmix.standard.releases import NEWEST
 from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, check_name
 from pypmix.wire import decode, encode
-from pypmix.wire.codec import NEWEST, PLAIN, Packer, Unpacker, encode_kval, kvals, one_of, split_kvals
+from pypmix.wire.codec import PLAIN, Packer, Unpacker, encode_kval, kvals, one_of, split_kvals
 from pypmix.wire.decode import METERED_FROM, RULE_SHIFT, broken
 from pypmix.wire.encode import BYTES, flex, keep, zigzag
 from pypmix.wire.layout import (

@@ -17,7 +17,7 @@ from lib.command import ROOT
 from lib.leftovers import nothing_left
 from pypmix import Server
 from pypmix.engine.base import Upcall
-from pypmix.host import Application, Job, LocalHost, Node, Outcome, answers, orphans
+from pypmix.host import Application, Job, LocalHost, Node, Outcome, answertable, orphans
 from pypmix.host.guard import Guard
 from pypmix.standard.errors import NotInitialized, PMIxError
 from pypmix.standard.ops import AllocationRequest, ClientConnected, ClientFinalized
@@ -188,8 +188,8 @@ def test_a_request_that_nobody_answers_is_refused_by_its_name(
 
     host = LocalHost([shell("exit 0")], env=env)
     asked = Asked()
-    monkeypatch.delitem(answers._HOME, "AllocationRequest")
-    monkeypatch.delitem(answers.found, AllocationRequest, raising=False)
+    monkeypatch.delitem(answertable._HOME, "AllocationRequest")
+    monkeypatch.delitem(answertable.functions, AllocationRequest, raising=False)
     host.answer(host.nodes[0], asked)  # type: ignore[arg-type]
     assert "allocation_request" in str(asked.errors[0])
     host.loop.close()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pypmix.host.placing import Wanted
+from pypmix.host.placing import NodeRequest
 from pypmix.standard.errors import PMIxError
 
 pytestmark = pytest.mark.timeout(60)
@@ -160,7 +160,7 @@ def test_two_requests_at_a_time_get_different_workers(dask: ModuleType) -> None:
     client.known |= Client("w1", "w2", "w3", "w4").known
     client.answering.clear()
     found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.extend(engine.more(Wanted(nodes=1)))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: found.extend(engine.more(NodeRequest(nodes=1)))) for _ in range(2)]
     for thread in threads:
         thread.start()
     client.answering.set()
@@ -180,7 +180,7 @@ def test_a_worker_that_is_started_again_at_its_address_is_another_node(dask: Mod
     # The scheduler has not noticed it yet.
     assert engine.joined() == []
     with pytest.raises(PMIxError, match=r"too few workers \(missing: 1\)"):
-        engine.more(Wanted(nodes=1))
+        engine.more(NodeRequest(nodes=1))
     client.known["tcp://10.0.0.2:9000"]["local_directory"] = "/tmp/again"
     assert [node.name for node in engine.joined()] == ["n-3"]
     assert engine.joined() == []
@@ -238,9 +238,16 @@ class Cluster:
 
 @pytest.mark.parametrize(
     ("wanted", "count"),
-    [(Wanted(nodes=2), 3), (Wanted(cpus=5), 4), (Wanted(nodes=1, cpus=4), 3), (Wanted(nodes=3, cpus=2), 4)],
+    [
+        (NodeRequest(nodes=2), 3),
+        (NodeRequest(cpus=5), 4),
+        (NodeRequest(nodes=1, cpus=4), 3),
+        (NodeRequest(nodes=3, cpus=2), 4),
+    ],
 )
-def test_a_cluster_starts_the_workers_that_it_lacks_and_ends_them(dask: ModuleType, wanted: Wanted, count: int) -> None:
+def test_a_cluster_starts_the_workers_that_it_lacks_and_ends_them(
+    dask: ModuleType, wanted: NodeRequest, count: int
+) -> None:
     client = Client("w1")
     client.cluster = cluster = Cluster(client, 9)
     engine = dask._Dask(client, None, False)
@@ -257,7 +264,7 @@ def test_a_worker_that_was_there_is_not_ended_with_one_that_was_started(dask: Mo
     client.cluster = cluster = Cluster(client, 9)
     engine = dask._Dask(client, None, False)
     engine.make_nodes(dict(list(engine.workers().items())[:1]))
-    for node in engine.more(Wanted(nodes=2)):
+    for node in engine.more(NodeRequest(nodes=2)):
         engine.release(node)
     assert cluster.gone.wait(30) and cluster.ended == ["w3"]
 
@@ -277,7 +284,7 @@ def test_a_worker_that_was_started_is_taken_though_another_one_is_given_back_mea
         cluster.scale(cluster.asked.pop())
 
     monkeypatch.setattr(dask.time, "sleep", given_back)
-    (more,) = engine.more(Wanted(nodes=1))
+    (more,) = engine.more(NodeRequest(nodes=1))
     assert engine._workers[more.name][0] == "tcp://10.0.0.3:9000"
     engine.close()
     assert cluster.ended == ["w3"]
@@ -288,14 +295,14 @@ def test_a_worker_that_is_about_to_end_is_neither_taken_nor_counted(dask: Module
     client.cluster = cluster = Cluster(client, 9)
     engine = dask._Dask(client, None, False)
     engine.make_nodes(dict(engine.workers()))
-    (first,) = engine.more(Wanted(nodes=1))
+    (first,) = engine.more(NodeRequest(nodes=1))
     cluster.plan = {"w1"}  # type: ignore[attr-defined]
     engine.release(first)
     assert cluster.gone.wait(30)
     cluster.room = 0
     with pytest.MonkeyPatch.context() as patch, pytest.raises(PMIxError, match="started none"):
         patch.setattr(dask, "START_SECONDS", 0.3)
-        engine.more(Wanted(nodes=1))
+        engine.more(NodeRequest(nodes=1))
     assert cluster.asked == [2, 2, 1]
 
 
@@ -304,7 +311,7 @@ def test_a_worker_that_cannot_be_ended_is_logged(dask: ModuleType, caplog: pytes
     client.cluster = cluster = Cluster(client, 9)
     engine = dask._Dask(client, None, False)
     engine.make_nodes(dict(engine.workers()))
-    engine.more(Wanted(nodes=1))
+    engine.more(NodeRequest(nodes=1))
     cluster.sync = None  # type: ignore[assignment,method-assign]
     engine.close()
     assert "could not be stopped: 'NoneType' object is not callable" in caplog.text
@@ -316,13 +323,13 @@ def test_a_cluster_that_starts_too_few_is_as_large_as_before(dask: ModuleType, m
     engine = dask._Dask(client, None, False)
     engine.make_nodes(dict(engine.workers()))
     with pytest.raises(PMIxError, match=r"too few workers \(missing: 1\)"):
-        engine.more(Wanted(nodes=1))
+        engine.more(NodeRequest(nodes=1))
     client.cluster = cluster = Cluster(client, 2)
     with pytest.raises(PMIxError, match="started none in"):
-        engine.more(Wanted(nodes=2))
+        engine.more(NodeRequest(nodes=2))
     assert cluster.asked == [3, 1]
     with pytest.raises(PMIxError, match=r"too few workers \(missing: 1\)"):
-        engine.more(Wanted((("w7", 0),)))
+        engine.more(NodeRequest((("w7", 0),)))
 
 
 def test_dask_logs_no_argument_of_a_call(dask: ModuleType) -> None:
@@ -530,7 +537,7 @@ def test_each_further_actor_goes_with_its_own_reservation(ray: ModuleType, monke
     both = threading.Barrier(2)
     monkeypatch.setattr(Ray, "reserving", both.wait)
     made: list[Any] = []
-    threads = [threading.Thread(target=lambda: made.extend(engine.more(Wanted(nodes=1)))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: made.extend(engine.more(NodeRequest(nodes=1)))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -540,7 +547,7 @@ def test_each_further_actor_goes_with_its_own_reservation(ray: ModuleType, monke
     monkeypatch.setattr(Ray, "reserving", lambda: None)
     monkeypatch.setattr(Ray, "room", 3)
     with pytest.raises(PMIxError, match="Ray has no room"):
-        engine.more(Wanted(nodes=2))
+        engine.more(NodeRequest(nodes=2))
     # All of them, or none: the one that was there is given back.
     assert len(Ray.groups) == 2 and len(Ray.killed) == 1
     for node in made:

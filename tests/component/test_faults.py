@@ -308,7 +308,7 @@ def test_a_fault_over_one_connection_costs_no_other(monkeypatch, logged, where):
                 flush = Link.flush
                 monkeypatch.setattr(Link, "flush", lambda link: broken() if link is owner.link else flush(link))
             elif where == "lost":
-                owner.received = owner.lost = broken
+                owner.received = owner.handle_disconnect = broken
             else:
                 owner.received = broken
             if where == "log":

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from pypmix.host import elastic
-from pypmix.host.placing import Node, Wanted
+from pypmix.host.placing import Node, NodeRequest
 from pypmix.host.rosters import prrte, slurm_further
 from pypmix.host.rosters.base import ElasticRoster, RosterError, Settings
 from pypmix.host.rosters.names import read_hosts
@@ -52,7 +52,7 @@ class Session:
 
     def __init__(self, *nodes: Remote, obtained: Sequence[Node] = (), reason: str = "", failing: str = "") -> None:
         self.nodes = nodes
-        self.wanted: list[Wanted] = []
+        self.wanted: list[NodeRequest] = []
         self.released: list[str] = []
         self.ended: list[int] = []
         self.events: list[str] = []
@@ -77,7 +77,7 @@ class Session:
     def answer_with(function: Any, upcall: Any) -> None:
         function(upcall.host, upcall)
 
-    def obtain(self, wanted: Wanted, done: Any) -> None:
+    def obtain(self, wanted: NodeRequest, done: Any) -> None:
         self.wanted.append(wanted)
         done(*self._obtained)
 
@@ -118,7 +118,7 @@ NEW, EXTEND, RELEASE = AllocDirective.NEW, AllocDirective.EXTEND, AllocDirective
 def test_nodes_are_wanted_by_name_and_by_number() -> None:
     session = Session(Remote(Node("n1")), obtained=[Node("n3", 4), Node("n4")])
     answer = session.ask(EXTEND, attrs.ALLOC_NODE_LIST("n3:4,n4"), attrs.ALLOC_REQ_ID("mine"))
-    assert session.wanted == [Wanted((("n3", 4), ("n4", 1)))]
+    assert session.wanted == [NodeRequest((("n3", 4), ("n4", 1)))]
     assert answer == {
         attrs.ALLOC_ID.key: "demo.1",
         attrs.ALLOC_NODE_LIST.key: "n3,n4",
@@ -126,7 +126,7 @@ def test_nodes_are_wanted_by_name_and_by_number() -> None:
     }
     assert session.elastic.nodes_of("demo.1") == ("n3", "n4")
     session.ask(NEW, attrs.ALLOC_NUM_NODES(2), attrs.ALLOC_NUM_CPUS(8))
-    assert session.wanted[1:] == [Wanted((), 2, 8)]
+    assert session.wanted[1:] == [NodeRequest((), 2, 8)]
     assert session.events == ["DVM_IS_READY n3,n4"] * 2
 
 
@@ -172,12 +172,12 @@ def test_a_node_that_is_on_its_way_is_not_asked_for_again() -> None:
     session.obtain = lambda wanted, done: calls.append(done)  # type: ignore[method-assign]
     found: list[Any] = []
     grow = elastic.Elastic(session, session, session.obtain, lambda _node: None).grow  # type: ignore[arg-type]
-    grow(Wanted((("me@n3", 1),)), lambda *done: found.append(done))
+    grow(NodeRequest((("me@n3", 1),)), lambda *done: found.append(done))
     with pytest.raises(PMIxError, match="n3 is on its way") as caught:
-        grow(Wanted((("n2", 1), ("n3", 1))), lambda *_: None)
+        grow(NodeRequest((("n2", 1), ("n3", 1))), lambda *_: None)
     assert caught.value.status == Status.ERR_EXISTS and not found
     calls[0]((), "there is none")
-    grow(Wanted((("n3", 1),)), lambda *done: found.append(done))
+    grow(NodeRequest((("n3", 1),)), lambda *done: found.append(done))
     calls[1]([Node("n3")], "")
     assert [granted for granted, _ in found] == ["", "demo.1"]
 
@@ -255,11 +255,11 @@ def test_ssh_knows_nodes_that_are_named_and_those_that_were_released() -> None:
     def done(nodes: Sequence[Node], reason: str) -> None:
         told.append((list(nodes), reason))
 
-    roster.obtain(Wanted((("me@n3", 4),)), done)
-    roster.obtain(Wanted(nodes=1), done)
+    roster.obtain(NodeRequest((("me@n3", 4),)), done)
+    roster.obtain(NodeRequest(nodes=1), done)
     roster.release(roster.nodes()[1])
-    roster.obtain(Wanted(nodes=1, cpus=3), done)
-    roster.obtain(Wanted(nodes=1, cpus=2), done)
+    roster.obtain(NodeRequest(nodes=1, cpus=3), done)
+    roster.obtain(NodeRequest(nodes=1, cpus=2), done)
     assert [[node.name for node in nodes] for nodes, _ in told] == [["n3"], [], [], ["n2"]]
     assert told[0][0][0].slots == 4 and told[0][0][0].addresses == ("me@n3",)
     assert "have to be named" in told[1][1]
@@ -291,7 +291,7 @@ class Group:
         Group.closed.put(self)
 
 
-def obtained(obtain: Any, *wanted: Wanted) -> list[tuple[list[str], str]]:
+def obtained(obtain: Any, *wanted: NodeRequest) -> list[tuple[list[str], str]]:
     """Ask for nodes, all requests at a time; return what is answered."""
     answers: SimpleQueue[tuple[list[str], str]] = SimpleQueue()
     Group.come.clear()
@@ -305,15 +305,15 @@ def obtained(obtain: Any, *wanted: Wanted) -> list[tuple[list[str], str]]:
 def test_two_requests_do_not_take_the_same_node_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_further, "started", Group)
     left = {"n2": Node("n2", 3)}
-    further = slurm_further.Further(Settings({"PATH": ""}), [], left, lambda _name, _reason: None)
-    one = Wanted(nodes=1)
+    further = slurm_further.FurtherNodes(Settings({"PATH": ""}), [], left, lambda _name, _reason: None)
+    one = NodeRequest(nodes=1)
     assert obtained(further.obtain, one, one) == [
         ([], "there is no salloc here to ask Slurm for further nodes"),
         (["n2"], ""),
     ]
     left["n2"] = Node("n2", 3)
     monkeypatch.setattr(Group, "fails", True)
-    assert obtained(further.obtain, Wanted((("n2", 0),))) == [([], "they do not come")]
+    assert obtained(further.obtain, NodeRequest((("n2", 0),))) == [([], "they do not come")]
     assert left == {"n2": Node("n2", 3)}
     # Whatever it is, it is told.
     monkeypatch.setattr(slurm_further, "started", None)
@@ -325,7 +325,7 @@ def test_two_requests_do_not_take_the_same_node_of_a_dvm(monkeypatch: pytest.Mon
     monkeypatch.setattr(prrte.PRRTERoster, "_names", staticmethod(lambda _tool: ["n1", "n2", "n3", "n4"]))
     roster = prrte.PRRTERoster(Settings({}))
     roster._tool = SimpleNamespace()  # type: ignore[assignment]
-    one = Wanted(nodes=1)
+    one = NodeRequest(nodes=1)
     assert obtained(roster.obtain, one, one) == [(["n1"], ""), (["n2"], "")]
     monkeypatch.setattr(Group, "fails", True)
     assert "they do not come" in obtained(roster.obtain, one)[0][1]
@@ -343,17 +343,17 @@ def test_processes_that_were_started_for_a_node_end_with_it(monkeypatch: pytest.
     roster._tool = SimpleNamespace()  # type: ignore[assignment]
     monkeypatch.setattr(slurm_further, "started", Group)
     left = {"n1": Node("n1"), "n2": Node("n2")}
-    further = slurm_further.Further(Settings({"PATH": ""}), [], left, lambda _name, _reason: None)
-    both = Wanted((("n1", 0), ("n2", 0)))
+    further = slurm_further.FurtherNodes(Settings({"PATH": ""}), [], left, lambda _name, _reason: None)
+    both = NodeRequest((("n1", 0), ("n2", 0)))
     for obtain, release in (roster.obtain, roster.release), (further.obtain, lambda node: further.release(node.name)):
         assert obtained(obtain, both) == [(["n1", "n2"], "")]
-        (group,) = roster._groups or further._again
+        (group,) = roster._groups or further._restarted
         release(Node("n1"))
         time.sleep(0.2)
         assert Group.closed.empty()
         release(Node("n2"))
         assert Group.closed.get(timeout=30) is group
-        assert not roster._groups and not further._again
+        assert not roster._groups and not further._restarted
     monkeypatch.setattr(Group, "fails", True)
     assert "they do not come" in obtained(roster.obtain, both)[0][1]
     Group.closed.get(timeout=30)
@@ -364,6 +364,6 @@ def test_a_fixed_session_says_so() -> None:
     session = Session(Remote(Node("n1")))
     fixed = elastic.Elastic(session, session, None, lambda _node: None)  # type: ignore[arg-type]
     with pytest.raises(NotSupported, match="its roster adds none"):
-        fixed.grow(Wanted((("n2", 1),)), lambda _id, _error: None)
+        fixed.grow(NodeRequest((("n2", 1),)), lambda _id, _error: None)
     with pytest.raises(NotFound):
         fixed.shrink(["n2"], False, lambda: None)

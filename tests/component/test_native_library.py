@@ -128,7 +128,7 @@ def test_the_order_is_launcher_loader_well_known(tmp_path: Path, nowhere: pytest
 
 def test_nothing_is_found_where_there_is_nothing(nowhere: pytest.MonkeyPatch) -> None:
     found = find_library({})
-    assert found == library.Found(None, ())
+    assert found == library.LibraryChoice(None, ())
     assert library.availability({}).usable is False
 
 

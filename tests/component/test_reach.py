@@ -8,9 +8,9 @@ import socket
 import pytest
 
 from lib import leftovers
-from pypmix.host.rosters import reach
+from pypmix.host.rosters import reachability
 from pypmix.host.rosters.agent import Agent
-from pypmix.host.rosters.reach import Probe, apart, unreached
+from pypmix.host.rosters.reachability import Probe, apart, unreached
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -27,7 +27,7 @@ def test_one_of_several_addresses_is_enough():
 
 
 def test_many_are_tried_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "AT_A_TIME", 2)
+    monkeypatch.setattr(reachability, "AT_A_TIME", 2)
     probe = Probe()
     here = probe.listen("127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -38,7 +38,7 @@ def test_many_are_tried_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_node_listens_no_longer_than_it_may_be_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """The launcher that would end it may be lost."""
-    monkeypatch.setattr(reach, "LISTEN_SECONDS", 0.5)
+    monkeypatch.setattr(reachability, "LISTEN_SECONDS", 0.5)
     probe = Probe()
     with leftovers.nothing_left():
         here = probe.listen("127.0.0.1")

@@ -13,7 +13,7 @@ import pytest
 from lib import machine
 from pypmix import EngineUnavailable
 from pypmix.engine import select
-from pypmix.engine.native.library import Found, Library, Refusal
+from pypmix.engine.native.library import Library, LibraryChoice, Refusal
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -37,12 +37,12 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """Let the search find one library of 5.0, and record which generation was wanted."""
     wanted: list[str | None] = []
 
-    def find(env: object, want: str | None) -> Found:
+    def find(env: object, want: str | None) -> LibraryChoice:
         wanted.append(want)
         ours = library("5.0.11", (5, 0, 11))
         if want in (None, "5.0"):
-            return Found(ours, ())
-        return Found(None, (Refusal(path=ours.path, reason="it is 5.0", origin="test"),))
+            return LibraryChoice(ours, ())
+        return LibraryChoice(None, (Refusal(path=ours.path, reason="it is 5.0", origin="test"),))
 
     monkeypatch.setattr(select, "_find", find)
     return wanted
@@ -101,7 +101,7 @@ def test_an_unknown_engine_is_named_with_its_source() -> None:
 
 def test_a_requested_native_engine_says_why_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = (Refusal(path="/lib/libpmix.so.2", reason="it is 3.2", origin="loader"),)
-    monkeypatch.setattr(select, "_find", lambda env, want: Found(None, refusals))
+    monkeypatch.setattr(select, "_find", lambda env, want: LibraryChoice(None, refusals))
     with pytest.raises(EngineUnavailable, match=r"libpmix.so.2: it is 3.2"):
         select.choose("native", {})
     monkeypatch.setattr(select, "_find", lambda env, want: "the extension was not built")

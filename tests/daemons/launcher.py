@@ -21,7 +21,7 @@ from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host.exchange.limits import MAX_MESH
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
-from pypmix.host.placing import Node, Wanted
+from pypmix.host.placing import Node, NodeRequest
 from pypmix.host.session import NodeSession
 from pypmix.host.terms import Terms
 from pypmix.host.trying import Fault
@@ -80,7 +80,7 @@ def main() -> int:
     def make(name: str, count: int) -> Node:
         return Node(name, count, addresses=(f"127.0.0.{next(numbers)}",))
 
-    def obtain(wanted: Wanted, done: Obtained) -> None:
+    def obtain(wanted: NodeRequest, done: Obtained) -> None:
         done([make(name, count or 1) for name, count in wanted.hosts], "there are no more")
 
     nodes = [make(name, count) for name, count in slots.items()]

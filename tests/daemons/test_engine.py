@@ -21,9 +21,9 @@ import pytest
 from lib import cluster as clusters
 from lib import leftovers, machine
 from pypmix.host.outcome import Outcome
-from pypmix.host.placing import Node, Wanted
-from pypmix.host.rosters.agent import NOTHING, Agent, Calls, Ended, receive, send
-from pypmix.host.rosters.engine import Nodes, launcher_addresses, named
+from pypmix.host.placing import Node, NodeRequest
+from pypmix.host.rosters.agent import NOTHING, Agent, Calls, DaemonEnd, receive, send
+from pypmix.host.rosters.engine import Nodes, launcher_addresses, name_nodes
 from pypmix.host.rosters.world import ENDING
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import OperationTimeout, PMIxError
@@ -54,10 +54,10 @@ class Engine:
     def joined(self) -> list[Node] | None:
         return None
 
-    def more(self, wanted: Wanted) -> list[Node]:
+    def more(self, wanted: NodeRequest) -> list[Node]:
         if wanted.nodes > 1:
             raise ValueError("the cluster is full")
-        return named([("n1", 1, ("127.0.0.1",))], ("n1", "n1-2"))
+        return name_nodes([("n1", 1, ("127.0.0.1",))], ("n1", "n1-2"))
 
     def release(self, node: Node) -> None:
         self.released.append(node.name)
@@ -67,7 +67,7 @@ class Engine:
 
 
 def nodes_of(engine: Engine, direct: bool | None = None) -> Nodes:
-    found = named([("n1", 2, ("127.0.0.1",)), ("n1", 1, ("127.0.0.1",))])
+    found = name_nodes([("n1", 2, ("127.0.0.1",)), ("n1", 1, ("127.0.0.1",))])
     return Nodes(engine, found, interface="127.0.0.0/8", direct=direct)
 
 
@@ -93,7 +93,7 @@ def test_jobs_run_one_after_the_other_and_leave_nothing(tmp_path: Path, direct: 
 def test_nodes_that_are_reached_by_ipv6() -> None:
     if not clusters.ipv6():
         machine.lacking("IPv6 in this kernel")
-    with leftovers.nothing_left(), Nodes(Engine(), named([("n1", 1, ("::1",)), ("n2", 1, ("::1",))])) as nodes:
+    with leftovers.nothing_left(), Nodes(Engine(), name_nodes([("n1", 1, ("::1",)), ("n2", 1, ("::1",))])) as nodes:
         code = "import pypmix; me = pypmix.Client().open(); me.fence(timeout=60); me.close()"
         outcome = nodes.run([sys.executable, "-c", code], timeout=120)
     assert outcome.code == 0, outcome
@@ -271,7 +271,7 @@ def test_what_ranks_have_returned_is_kept_until_it_is_taken(pretending: None, mo
         ended = agent.wait()
         assert not agent.idle and len(ended.results) == 10 < ended.size
         data = ended.results
-        while end == "taken" and (piece := agent.further(len(data))):
+        while end == "taken" and (piece := agent.read_piece(len(data))):
             data += piece
         if end == "taken":
             assert pickle.loads(data) == {0: bytes(20)}
@@ -280,7 +280,7 @@ def test_what_ranks_have_returned_is_kept_until_it_is_taken(pretending: None, mo
             agent.wait()
         if end == "gone":
             agent.leave()
-        assert agent.idle and agent.further(10) == b"", end
+        assert agent.idle and agent.read_piece(10) == b"", end
 
 
 def test_what_can_be_loaded_in_ranks_alone_is_told(functions: Any) -> None:
@@ -329,7 +329,7 @@ def test_ranks_of_a_daemon_that_is_not_there_give_nothing(monkeypatch: pytest.Mo
         found: list[dict[int, bytes]] = []
         caller = threading.Thread(target=lambda: found.append(agent.call_in_ranks(b"function", 1)))
         caller.start()
-        assert agent.wait() == Ended(0, "", NOTHING, len(NOTHING))
+        assert agent.wait() == DaemonEnd(0, "", NOTHING, len(NOTHING))
         caller.join(60)
     assert found == [{}] and agent.idle
 
@@ -343,7 +343,7 @@ def test_what_is_not_installed_is_named() -> None:
 
 
 def test_names_are_made_unique() -> None:
-    found = named([("a", 1, ()), ("a", 1, ()), ("a-2", 1, ()), ("b", 2, ())])
+    found = name_nodes([("a", 1, ()), ("a", 1, ()), ("a-2", 1, ()), ("b", 2, ())])
     assert found == [Node("a"), Node("a-2"), Node("a-2-2"), Node("b", 2)]
 
 
@@ -455,7 +455,7 @@ def test_a_daemon_that_is_given_up_before_it_has_begun_does_not_stay(
 def test_a_node_that_answers_nothing_is_named_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one whose process is stopped: neither the trial of the network nor the start of its daemon waits for it."""
     monkeypatch.setattr("pypmix.host.rosters.engine.AGENTS", 1.0)
-    monkeypatch.setattr("pypmix.host.rosters.reach.SILENCE", 1.0)
+    monkeypatch.setattr("pypmix.host.rosters.reachability.SILENCE", 1.0)
     monkeypatch.setattr("pypmix.host.rosters.engine.is_loopback", lambda _address: False)
     engine = Engine()
     go_on, call = threading.Event(), engine.call
@@ -564,8 +564,8 @@ class Halves(Engine):
         super().__init__()
         self.idle: list[bool] = []
 
-    def more(self, wanted: Wanted) -> list[Node]:
-        return named([("n1", 1, ("127.0.0.1",))] * 2, ("n1", "n1-2"))
+    def more(self, wanted: NodeRequest) -> list[Node]:
+        return name_nodes([("n1", 1, ("127.0.0.1",))] * 2, ("n1", "n1-2"))
 
     def call(self, node: str, method: str, *arguments: bytes) -> Any:
         if (node, method) == ("n1-4", "begin"):
@@ -602,11 +602,11 @@ def test_why_a_request_is_not_met_is_told_without_the_frame_of_an_error() -> Non
     engine = Engine()
     told: SimpleQueue[tuple[Any, str]] = SimpleQueue()
 
-    def more(_wanted: Wanted) -> list[Node]:
+    def more(_wanted: NodeRequest) -> list[Node]:
         raise PMIxError("the cluster is full", hint="wait for its end")
 
     engine.more = more  # type: ignore[method-assign]
-    nodes_of(engine)._obtain(Wanted(nodes=1), lambda found, reason: told.put((found, reason)))
+    nodes_of(engine)._obtain(NodeRequest(nodes=1), lambda found, reason: told.put((found, reason)))
     assert told.get(timeout=60) == ((), "the cluster is full; wait for its end")
 
 
@@ -683,7 +683,7 @@ def test_the_end_of_what_a_daemon_has_said_is_kept(tmp_path: Path, monkeypatch: 
 
 def test_what_a_daemon_has_sent_last_is_pulled(pretending: None) -> None:
     agent = Agent()
-    found: list[Ended] = []
+    found: list[DaemonEnd] = []
     with leftovers.nothing_left():
         agent.begin(b"{}\n", switched=True)
         waiting = threading.Thread(target=lambda: found.append(agent.wait()))
@@ -749,7 +749,7 @@ with Client() as me:
     assert job.wait(timeout=60) == 0
 """
     engine = Engine()
-    new = [named([("n1", 1, ("127.0.0.1",))], ("n1", "n1-2"))]
+    new = [name_nodes([("n1", 1, ("127.0.0.1",))], ("n1", "n1-2"))]
 
     def joined() -> list[Node]:
         if not new:

@@ -291,7 +291,7 @@ BREAKAGES = (
     Breakage(
         "nothing is published",
         "the directory of a host forgets what is published",
-        (Edit("pypmix/host/directory.py", "Directory._add", "return"),),
+        (Edit("pypmix/host/publisheddata.py", "Directory._add", "return"),),
         (
             *suite("publish.test_every_rank_finds_what_all_have_published", PYTHON, LIBRARY, HOSTED, NODES),
             f"{CLI}tools.py::test_lookup[pypmix]",
@@ -300,7 +300,7 @@ BREAKAGES = (
     Breakage(
         "what is published is for all",
         "a lookup finds values outside of their range, and of other users",
-        (Edit("pypmix/host/directory.py", "Entry.open_to", "return True"),),
+        (Edit("pypmix/host/publisheddata.py", "Entry.open_to", "return True"),),
         (
             *suite("publish.test_ranges", PYTHON, LIBRARY),
             "tests/unit/test_directory.py::test_other_users_see_only_what_they_are_granted",

@@ -7,7 +7,7 @@ import pytest
 from lib.exchange_groups import CONTEXT, MEMBERS, P, construct
 from lib.exchange_world import World
 from pypmix.engine.collective.rules import FT
-from pypmix.engine.python.support import CLIENT, FUNCTIONS, SERVER
+from pypmix.engine.python.attributes import CLIENT, FUNCTIONS, SERVER
 from pypmix.host.exchange.deciding import CARRIED
 from pypmix.standard import attrs, codes, keys
 from pypmix.standard.ops.events import procs_in

@@ -10,10 +10,10 @@ import pytest
 from lib.exchange_world import PARTIAL, Asked, Server, fence
 from pypmix import cluster_nspace, split_nspace
 from pypmix.data import rename_committed
-from pypmix.host.directory import Directory, Who
 from pypmix.host.exchange import Exchange, Hub
 from pypmix.host.exchange.border import Border, renamed
 from pypmix.host.joining import Joining, Shared
+from pypmix.host.publisheddata import Caller, Directory
 from pypmix.standard import attrs, codes
 from pypmix.standard.enums import Persist, Range
 from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
@@ -197,11 +197,11 @@ class Run:
 
     def publish(self, rank, key, range=Range.GLOBAL, persist=Persist.INDEF, *directives):
         op = Publish((Info(key, Value(codes.PROC, Proc("job", rank))),), range, persist, directives)
-        self.directory.publish(Who(Proc("job", rank), 1, 2), op)
+        self.directory.publish(Caller(Proc("job", rank), 1, 2), op)
 
     def lookup(self, key, *directives, uid=1):
         ends = []
-        self.directory.lookup(Who(Proc("job", 9), uid, 2), Lookup((key,), directives), lambda *end: ends.append(end))
+        self.directory.lookup(Caller(Proc("job", 9), uid, 2), Lookup((key,), directives), lambda *end: ends.append(end))
         return ends
 
     def finds(self, key, **who):
@@ -231,7 +231,7 @@ def test_what_is_published_to_all_is_found_in_all_clusters():
     assert second.finds("once") == [(Proc("A:job", 1), Proc("A:job", 1))]
     hub.run()
     assert first.finds("once") == third.finds("once") == []
-    first.directory.unpublish(Who(Proc("job", 0), 1, 2), Unpublish(("early",)))
+    first.directory.unpublish(Caller(Proc("job", 0), 1, 2), Unpublish(("early",)))
     hub.run()
     assert second.finds("early") == third.finds("early") == []
     # There is one value under a key, unless two clusters publish it at once: then each has its own, and others either.
@@ -243,7 +243,7 @@ def test_what_is_published_to_all_is_found_in_all_clusters():
     assert second.finds("both") == third.finds("both") == [(Proc("job", 0), Proc("job", 0))]
     assert first.finds("both")[0][0] in (Proc("B:job", 0), Proc("C:job", 0))
     with pytest.raises(PMIxError):
-        first.directory.unpublish(Who(Proc("job", 0), 1, 2), Unpublish(("late",)))
+        first.directory.unpublish(Caller(Proc("job", 0), 1, 2), Unpublish(("late",)))
     hub.lose("B:n0")
     hub.run()
     assert first.finds("late") == third.finds("late") == []

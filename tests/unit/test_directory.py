@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pypmix import Persist, Range, attrs
-from pypmix.host.directory import Directory, Who
+from pypmix.host.publisheddata import Caller, Directory
 from pypmix.standard import codes
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PermissionDenied, PMIxError
 from pypmix.standard.limits import Limits
@@ -75,7 +75,7 @@ class World:
 
 
 def who(rank, nspace="job", uid=1, gid=1):
-    return Who(Proc(nspace, rank), uid, gid)
+    return Caller(Proc(nspace, rank), uid, gid)
 
 
 A, B, OTHER = who(0), who(1), who(0, "other")

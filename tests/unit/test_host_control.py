@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pypmix.host import answers, control
+from pypmix.host import answertable, control
 from pypmix.standard import attrs
 from pypmix.standard.enums import InfoFlags, Status
 from pypmix.standard.errors import NotSupported, PMIxError
@@ -139,6 +139,6 @@ def test_context_ids_need_no_target() -> None:
 @pytest.mark.parametrize("op", [AllocationRequest(1), FabricRegister()])
 def test_what_one_node_does_not_have(op: Any) -> None:
     with pytest.raises(NotSupported):
-        answer = answers.find(type(op))
+        answer = answertable.find(type(op))
         assert answer is not None
         answer(Host(), SimpleNamespace(op=op))  # type: ignore[arg-type]

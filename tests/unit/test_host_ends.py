@@ -11,7 +11,7 @@ import pytest
 from pypmix.host.job import Application, Job, Node
 from pypmix.host.manager import Manager
 from pypmix.host.publishing import Publications
-from pypmix.host.queries import Asked
+from pypmix.host.queries import Subject
 from pypmix.host.rank import CONNECTED, FINALIZED, Rank
 from pypmix.host.running import CAUSE, RunningJob, Share
 from pypmix.host.terms import Terms
@@ -274,7 +274,7 @@ def test_a_query_about_one_rank_looks_at_no_other(monkeypatch):
     job = running(5)
     host = SimpleNamespace(jobs={job.nspace: job})
     everyone = job.ranks
-    assert Asked(host, job.job.proc(0), ()).ranks == [(job, rank) for rank in everyone]
+    assert Subject(host, job.job.proc(0), ()).ranks == [(job, rank) for rank in everyone]
     monkeypatch.setattr(RunningJob, "ranks", property(lambda job: pytest.fail("it looks at all")))
-    assert Asked(host, job.job.proc(0), (attrs.RANK(3),)).ranks == [(job, everyone[3])]
-    assert Asked(host, job.job.proc(0), (attrs.RANK(5),)).ranks == []
+    assert Subject(host, job.job.proc(0), (attrs.RANK(3),)).ranks == [(job, everyone[3])]
+    assert Subject(host, job.job.proc(0), (attrs.RANK(5),)).ranks == []

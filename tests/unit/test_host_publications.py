@@ -77,7 +77,7 @@ def test_it_goes_with_the_proc_and_with_the_job():
         published.job_over((ONE, TWO))
         found = await ask(published, Lookup(keys), TWO)
         assert [item.key for item in found] == ["proc.2"]
-        published.ended(TWO)
+        published.remove_proc(TWO)
         assert isinstance(await ask(published, Lookup(keys), TWO), NotFound)
 
     asyncio.run(main())
@@ -87,7 +87,7 @@ def test_after_the_host_has_closed_nobody_is_kept_waiting():
     loop = asyncio.new_event_loop()
     published = publications(loop)
     loop.close()
-    published.ended(ONE)
+    published.remove_proc(ONE)
     asked = Asked(Lookup(("key",)), ONE)
     published.post(asked)
     assert isinstance(asked.end, LostConnection)

@@ -14,8 +14,8 @@ from pypmix.cli.options import parse
 from pypmix.cli.parser import UsageError
 from pypmix.engine.python.node import TURN
 from pypmix.host import Application, Host, LocalHost
-from pypmix.host.directory import Directory, Who
 from pypmix.host.loop import Loop, Turns
+from pypmix.host.publisheddata import Caller, Directory
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.limits import DEFAULTS, NAMES, Limits
@@ -265,7 +265,7 @@ def test_a_collecting_fence_sends_along_no_more_than_a_limit_and_loses_nothing(h
 
 
 def publish(directory, rank, *infos):
-    directory.publish(Who(Proc("job", rank), 1, 1), Publish(infos))
+    directory.publish(Caller(Proc("job", rank), 1, 1), Publish(infos))
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_what_one_proc_publishes_is_bounded(limit, values):
     assert "the limit 'published" in caught.value.detail
     # It is its own limit, and ends with what it takes back.
     publish(directory, 1, Info("of another", values[0][1]))
-    directory.unpublish(Who(Proc("job", 0), 1, 1), Unpublish(("a",)))
+    directory.unpublish(Caller(Proc("job", 0), 1, 1), Unpublish(("a",)))
     publish(directory, 0, Info(*values[-1]))
 
 
@@ -298,7 +298,7 @@ def test_what_all_publish_is_bounded_and_nothing_is_left_of_the_count():
     assert "'directory' is 2000" in caught.value.detail
     for rank in range(3):
         directory.leave(Proc("job", rank))
-        directory.unpublish(Who(Proc("job", rank), 1, 1), Unpublish())
+        directory.unpublish(Caller(Proc("job", rank), 1, 1), Unpublish())
     assert (len(directory), directory._bytes, directory._shares) == (0, 0, {})
 
 

@@ -7,7 +7,7 @@ import pytest
 from lib.server_cluster import Cluster
 from lib.server_world import GID, LOCAL, REMOTE, UID, text
 from pypmix.engine.groups import talk
-from pypmix.engine.python import modex, sharing
+from pypmix.engine.python import modex, modexrequests
 from pypmix.engine.python.modex import DEL_REMOTE
 from pypmix.engine.times import HOST_GRACE, UNKNOWN_SECONDS
 from pypmix.standard import attrs, codes, statuses
@@ -599,7 +599,7 @@ def test_a_request_may_come_before_its_job(cluster):
 
 
 def test_requests_are_bounded_and_end_with_the_server(cluster, monkeypatch):
-    monkeypatch.setattr(sharing, "MAX_REQUESTS", 2)
+    monkeypatch.setattr(modexrequests, "MAX_REQUESTS", 2)
     waiting = [request(cluster, Proc("job", 2)) for _ in range(3)]
     assert [len(found) for found in waiting] == [0, 0, 1]
     cluster.nodes[1].server.close()

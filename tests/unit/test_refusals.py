@@ -97,7 +97,7 @@ def test_a_library_that_cannot_be_opened_again(
 @native
 def test_the_attributes_of_a_library_that_crashes_of_the_question() -> None:
     op = QueryInfo((Query((attrs.QUERY_ATTRIBUTE_SUPPORT.key,)),))
-    from pypmix.engine.answers import OPEN
+    from pypmix.engine.queryanswers import OPEN
 
     known: Any = [SimpleNamespace(value=OPEN)]
     with pytest.raises(NotSupported, match="crashes when it is asked which attributes it has"):

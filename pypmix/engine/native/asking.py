@@ -37,7 +37,7 @@ def _nothing(topic: Any, call: Any) -> None:
     """Return None: the operation has no result."""
 
 
-def found(topic: Asking, call: Any) -> tuple[Any, ...]:
+def read_results(topic: Asking, call: Any) -> tuple[Any, ...]:
     """Return the results of an operation whose answer has several elements."""
     return topic.marshal.results(call.results)
 
@@ -47,13 +47,13 @@ def text_of(topic: Any, call: Any) -> str | None:
     return string(call.value.data.string) if call.value else None
 
 
-def no_arguments(topic: Asking, op: Any, given: Any) -> None:
+def no_arguments(topic: Asking, op: Any, parameters: Any) -> None:
     """Do nothing: the operation has only directives."""
 
 
 def items(kind: int, field: str) -> Callable[[Asking, Any, Any], None]:
     """Return a function that fills in a field of an operation, as elements of a type."""
-    return lambda topic, op, given: topic.marshal.fill(given.items, kind, getattr(op, field))
+    return lambda topic, op, parameters: topic.marshal.fill(parameters.items, kind, getattr(op, field))
 
 
 class Row(Record):
@@ -115,7 +115,7 @@ class Asking:
         result: Any = None
         problem: BaseException | None = None
         try:
-            what, given, limit = steps.send(call)
+            what, parameters, limit = steps.send(call)
         except StopIteration as end:
             result = end.value
         except PMIxError as error:
@@ -126,23 +126,23 @@ class Asking:
         else:
 
             def begin(queue: Any, token: int) -> int:
-                return int(lib.pypmix_ask_submit(queue, token, what, given))
+                return int(lib.pypmix_ask_submit(queue, token, what, parameters))
 
-            def ended(call: Any, error: BaseException | None) -> None:
+            def continue_steps(call: Any, error: BaseException | None) -> None:
                 if error is None:
                     self.drive(op, steps, done, call)
                 else:
                     steps.close()
                     done(None, error)
 
-            self.session.background.start(op, ended, begin, _itself, limit)
+            self.session.background.start(op, continue_steps, begin, _itself, limit)
             return
         done(result, problem)
 
     def steps(self, op: Any) -> Steps:
         """Yield the library calls of an operation, and return its result; the generator is sent each ended call."""
         row, limit = self.row(op), self.limit(op)
-        call = yield self.what(op, row), self.given(row, op), limit
+        call = yield self.what(op, row), self.encode_arguments(row, op), limit
         try:
             return self.outcome(op, call)
         finally:
@@ -178,14 +178,14 @@ class Asking:
             raise self.session.alone(op.name, _procs(op))
         return row
 
-    def given(self, row: Row, op: Any) -> Any:
+    def encode_arguments(self, row: Row, op: Any) -> Any:
         """Return the arguments of an operation; the call owns their memory."""
 
-        def fill(given: Any) -> None:
+        def fill(parameters: Any) -> None:
             directives = self.directives(op)
             check_types(directives)
-            given.infos, given.ninfos = self.marshal.infos(directives)
-            row.give(self, op, given)
+            parameters.infos, parameters.ninfos = self.marshal.infos(directives)
+            row.give(self, op, parameters)
 
         return arguments(fill)
 

@@ -101,10 +101,10 @@ class Background:
         except BaseException:
             # A signal handler may raise before or after the call of the library.
             if not lib.pypmix_queue_has(self._queue, token):
-                self._taken(token)
+                self._take_pending(token)
             raise
         if refused:
-            self._taken(token)
+            self._take_pending(token)
             done(None, MemoryError("no memory for an operation"))
 
     def has(self, op: Op[Any]) -> bool:
@@ -208,7 +208,7 @@ class Background:
         try:
             if done is None:
                 call = result
-                op, done, outcome = self._taken(call.token)
+                op, done, outcome = self._take_pending(call.token)
                 try:
                     result = outcome(op, call)
                 except PMIxError as error:
@@ -220,7 +220,7 @@ class Background:
             # Other callers wait for the ends behind it.
             fault("to tell of the end of an operation", error)
 
-    def _taken(self, token: int) -> tuple[Op[Any], Report, Outcome]:
+    def _take_pending(self, token: int) -> tuple[Op[Any], Report, Outcome]:
         op, done, outcome, alarm = self._pending.pop(token)
         if alarm is not None:
             alarm.cancel()

@@ -120,7 +120,7 @@ class Collectives:
                     if request.done is done:
                         request.alarm = alarm
             if not earlier:
-                begin(partial(self._answered, request))
+                begin(partial(self._handle_answer, request))
         except BaseException:
             # A signal handler has raised, before or after the call of the library.
             with self._lock:
@@ -134,7 +134,7 @@ class Collectives:
     def _entered(self, new: Request, done: Done[Any], caller: Done[Any], begin: Begin) -> tuple[Request, bool]:
         """Return the request of a call, and True if the request is of an earlier call."""
         with self._lock:
-            earlier = self._taken(new.key)
+            earlier = self._take_given_up(new.key)
             request = earlier or new
             request.op = new.op
             if request.answer is None:
@@ -155,7 +155,7 @@ class Collectives:
         request = Request((type(op), frozenset(named)), op)
         with self._lock:
             self.given_up.setdefault(request.key, []).append(request)
-        self._connection.background.leave(op, partial(self._answered, request), outcome, call)
+        self._connection.background.leave(op, partial(self._handle_answer, request), outcome, call)
         self._ask_withdrawal(request)
 
     def withdraw(self, caller: Done[Any]) -> None:
@@ -174,12 +174,12 @@ class Collectives:
             op.name, statuses.ERR_TIMEOUT, "not all procs took part in time", getattr(op, "procs", ()), hint
         )
 
-    def _give_up(self, is_meant: Callable[[Request], bool]) -> None:
+    def _give_up(self, condition: Callable[[Request], bool]) -> None:
         with self._lock:
-            meant = [request for request in self._waiting if is_meant(request)]
-            for request in meant:
+            requests = [request for request in self._waiting if condition(request)]
+            for request in requests:
                 self._abandon(request)
-        for request in meant:
+        for request in requests:
             self._ask_withdrawal(request)
 
     def _expire(self, request: Request, done: Done[Any]) -> None:
@@ -203,43 +203,43 @@ class Collectives:
             request.alarm.cancel()
             request.alarm = None
 
-    def _taken(self, key: Key) -> Request | None:
-        left = self.given_up.get(key)
-        if left is None:
+    def _take_given_up(self, key: Key) -> Request | None:
+        requests = self.given_up.get(key)
+        if requests is None:
             return None
-        request = left.pop(0)
-        if not left:
+        request = requests.pop(0)
+        if not requests:
             del self.given_up[key]
         return request
 
-    def _answered(self, request: Request, result: Any, error: BaseException | None) -> None:
-        again: Begin | None = None
+    def _handle_answer(self, request: Request, result: Any, error: BaseException | None) -> None:
+        repeat: Begin | None = None
         with self._lock:
             done = request.done
             if done is None:
-                left = self.given_up.get(request.key, [])
-                if request not in left:
+                requests = self.given_up.get(request.key, [])
+                if request not in requests:
                     return
                 if error is None and sum(map(len, self.given_up.values())) <= MAX_ANSWERS:
                     request.answer = result, None
                 else:
-                    left.remove(request)
-                    if not left:
+                    requests.remove(request)
+                    if not requests:
                         del self.given_up[request.key]
                 return
             if getattr(error, "code", 0) == statuses.ERR_TIMEOUT:
                 # This was the limit of the earlier call, or its withdrawal.
-                again, request.begin = request.begin, None
-            if again is None:
+                repeat, request.begin = request.begin, None
+            if repeat is None:
                 self._waiting.discard(request)
                 self._silence(request)
-        if again is None:
+        if repeat is None:
             done(result, error)
             return
         try:
-            again(partial(self._answered, request))
+            repeat(partial(self._handle_answer, request))
         except Exception as problem:
-            self._answered(request, None, problem)
+            self._handle_answer(request, None, problem)
 
     def _ask_withdrawal(self, request: Request) -> None:
         """Ask a server of the Python engine to withdraw the caller; the server answers the request."""

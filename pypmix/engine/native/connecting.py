@@ -86,7 +86,7 @@ class Topic(Asking):
         return NO_LIMIT
 
     def steps(self, op: Any) -> Steps:
-        asked = self._asked(op)
+        asked = self._adapt(op)
         yield from super().steps(asked)
         infos: tuple[Info, ...] = ()
         question = _question(asked)
@@ -97,7 +97,7 @@ class Topic(Asking):
                 pass
         return self._made(op, infos)
 
-    def _asked(self, op: Any) -> Any:
+    def _adapt(self, op: Any) -> Any:
         """Return an operation for the library; a connect that requests an nspace gets a token.
 
         The token identifies the connect in the query for its nspace, since the library does not return the nspace.
@@ -140,7 +140,7 @@ class Topic(Asking):
         return Connected(nspace, procs, tuple(foreign))
 
 
-def _question(asked: Any) -> QueryInfo | None:
+def _question(op: Any) -> QueryInfo | None:
     """Return the query for the nspace that a connect was assigned; None if the connect did not request an nspace."""
-    token = next((info for info in asked.directives if info.key == CONNECT_TOKEN), None)
+    token = next((info for info in op.directives if info.key == CONNECT_TOKEN), None)
     return None if token is None else QueryInfo((Query((CONNECT_MADE,), (token,)),))

@@ -262,16 +262,16 @@ class Connection:
     def _watch_server(self, inbox: int) -> None:
         """Register an inbox with the library for the loss of the server; the server need not know of it."""
 
-        def fill(given: Any) -> None:
-            given.number = -inbox
-            self.marshal.fill(given.items, codes.STATUS, (statuses.ERR_LOST_CONNECTION,))
+        def fill(parameters: Any) -> None:
+            parameters.number = -inbox
+            self.marshal.fill(parameters.items, codes.STATUS, (statuses.ERR_LOST_CONNECTION,))
 
         call = self.ask(lib.PYPMIX_REGISTER_EVENT_HANDLER, arguments(fill), NO_LIMIT)
         lib.pypmix_call_free(call)
 
     # Calls
 
-    def ask(self, what: int, given: Any, limit: float) -> Any:
+    def ask(self, what: int, parameters: Any, limit: float) -> Any:
         """Call the library for an operation of the table `asks.h`, wait for its end, and return the ended call.
 
         The shim takes ownership of the arguments. The caller frees the call.
@@ -279,9 +279,9 @@ class Connection:
         try:
             call = self.call()
         except MemoryError:
-            lib.pypmix_given_free(given)
+            lib.pypmix_given_free(parameters)
             raise
-        lib.pypmix_ask(call, self.queue, what, given, limit)
+        lib.pypmix_ask(call, self.queue, what, parameters, limit)
         self.waited(call, limit)
         return call
 
@@ -295,7 +295,7 @@ class Connection:
                 raise MemoryError("no memory for an operation") from None
             return call
 
-    def ended(self, call: Any, limit: float) -> int:
+    def finish_call(self, call: Any, limit: float) -> int:
         """Wait for a call and return its status; free the call if it failed."""
         status: int = call.status
         if status == 0:
@@ -330,11 +330,11 @@ class Connection:
         self, operation: str, status: int, detail: str = "", procs: Sequence[Proc] = (), hint: str = ""
     ) -> PMIxError:
         """Return the error of an operation; end the session if the failure shows the loss of the server."""
-        lost = self._lost
+        server_lost = self._lost
         if status in MAYBE_LOST and self.open and self.server_is_lost():
-            lost = True
+            server_lost = True
             self.lose()
-        if lost:
+        if server_lost:
             return self.loss(operation, procs or (self.proc,))
         # Servers before 6.0 report the end of a participant by another status.
         answered = self.open and self.server_release >= (6,)
@@ -400,24 +400,24 @@ class Connection:
     def lose(self) -> None:
         """Mark the server as lost: fail the pending operations, and accept no further ones."""
         if self.open:
-            self.leave(lost=True)
+            self.leave(server_lost=True)
 
-    def leave(self, *, lost: bool = False) -> None:
+    def leave(self, *, server_lost: bool = False) -> None:
         """Accept no further operations, and fail the pending ones."""
-        self._lost = lost
+        self._lost = server_lost
         if self.open:
             self.open = False
             lib.pypmix_queue_fail(self.queue, statuses.ERR_LOST_CONNECTION)
             if self._inbox is not None:
-                self._inbox.end(self.loss(procs=(self.proc,)) if lost else None)
+                self._inbox.end(self.loss(procs=(self.proc,)) if server_lost else None)
 
 
 def arguments(fill: Callable[[Any], None]) -> Any:
     """Return the arguments of a call, filled in by a function; free them if the function raises."""
-    given = ffi.new("pypmix_given *")
+    parameters = ffi.new("pypmix_given *")
     try:
-        fill(given)
+        fill(parameters)
     except BaseException:
-        lib.pypmix_given_free(given)
+        lib.pypmix_given_free(parameters)
         raise
-    return given
+    return parameters

@@ -9,14 +9,13 @@ runs before them; C handlers for several codes, for all codes, and the C handler
 
 from __future__ import annotations
 
-from pypmix.engine.chain import Handler, Handlers
+from pypmix.engine.chain import Handler, Handlers, RaisedEvents
 from pypmix.engine.groups import TAKEN_IN
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row
 from pypmix.engine.native.connection import NO_LIMIT, arguments
 from pypmix.engine.native.quirks import ANSWERED_TWICE, EVENTS_OF_THE_LIBRARY, RAISED_ANYWHERE, SHIFTED
 from pypmix.engine.native.structs import get_proc
-from pypmix.engine.raised import RaisedEvents
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
 from pypmix.standard.ops.events import DIRECTIVES, OWN_CLIENTS, RANGE_PROC_LOCAL, is_among, procs_in
@@ -80,7 +79,7 @@ class Topic(Asking):
         self.handlers = Handlers(session.proc, nspace, inbox.enter, inbox.tell, self._dropped)
         self.handlers.last_id = session.last_handler
         inbox.readers[lib.PYPMIX_EVENT] = self._arrived
-        inbox.enders.append(self._ended)
+        inbox.enders.append(self._end_handlers)
 
     # Operations
 
@@ -94,7 +93,7 @@ class Topic(Asking):
         return super().steps(op)
 
     def _register(self, op: RegisterEventHandler) -> Steps:
-        handler, missing = self._begun(op)
+        handler, missing = self._add_handler(op)
         try:
             for code in missing:
                 yield from self._register_code(op, code)
@@ -121,7 +120,7 @@ class Topic(Asking):
     def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
         """Undo `watch`."""
         self.handlers.unwatch(code, watcher)
-        self._less((code,))
+        self._release_codes((code,))
 
     def inside(self, op: NotifyEvent, done: Done[Any]) -> None:
         """Raise an event on behalf of the library itself; under the inbox's lock."""
@@ -137,13 +136,13 @@ class Topic(Asking):
 
     # Handlers
 
-    def _told(self, handler: Handler) -> tuple[int | None, ...]:
+    def _library_codes(self, handler: Handler) -> tuple[int | None, ...]:
         """Return the codes that the library needs handlers for; a handler for all codes takes two of them."""
         return handler.codes or (DEFAULT, None)
 
-    def _begun(self, op: RegisterEventHandler) -> tuple[Handler, list[int | None]]:
+    def _add_handler(self, op: RegisterEventHandler) -> tuple[Handler, list[int | None]]:
         """Add a handler; return it, and the codes to register with the library."""
-        found: list[tuple[Handler, list[int | None]]] = []
+        added: list[tuple[Handler, list[int | None]]] = []
         groups = None
         if not self.session.singleton and not TAKEN_IN.isdisjoint(op.codes):
             # Groups must process these events before a handler does.
@@ -154,15 +153,15 @@ class Topic(Asking):
                 groups.expect(op)
             handler = self.handlers.add(op)
             missing = []
-            for code in self._told(handler):
+            for code in self._library_codes(handler):
                 interest = self._interests.setdefault(code, _Interest())
                 interest.handlers += 1
                 if interest.id is None:
                     missing.append(code)
-            found.append((handler, missing))
+            added.append((handler, missing))
 
         self._inbox.enter(step)
-        return found[0]
+        return added[0]
 
     def _given_up(self, handler: Handler) -> None:
         if not handler.gone:
@@ -171,16 +170,16 @@ class Topic(Asking):
     def _register_code(self, op: RegisterEventHandler, code: int | None) -> Steps:
         """Register the library's handler for a code; drop it if a call at the same time has registered one, too."""
 
-        def fill(given: Any) -> None:
-            given.number = self._inbox.number
+        def fill(parameters: Any) -> None:
+            parameters.number = self._inbox.number
             if code is not None:
-                self.marshal.fill(given.items, codes.STATUS, (code,))
-            told = tuple([info for info in op.directives if info.key not in DIRECTIVES])
+                self.marshal.fill(parameters.items, codes.STATUS, (code,))
+            directives = tuple([info for info in op.directives if info.key not in DIRECTIVES])
             if self.session.again:
-                told = (*told, AGAIN)
+                directives = (*directives, AGAIN)
             if code in ENDS:
-                told = (*told, OWN)
-            given.infos, given.ninfos = self.marshal.infos(told)
+                directives = (*directives, OWN)
+            parameters.infos, parameters.ninfos = self.marshal.infos(directives)
 
         call = yield lib.PYPMIX_REGISTER_EVENT_HANDLER, arguments(fill), NO_LIMIT
         status, id = call.status, call.word
@@ -198,11 +197,11 @@ class Topic(Asking):
         self._inbox.enter(step)
 
     def _dropped(self, handler: Handler) -> None:
-        self._less(self._told(handler))
+        self._release_codes(self._library_codes(handler))
 
-    def _less(self, told: Sequence[int | None]) -> None:
+    def _release_codes(self, event_codes: Sequence[int | None]) -> None:
         """Count one handler less for these codes."""
-        for code in told:
+        for code in event_codes:
             interest = self._interests[code]
             interest.handlers -= 1
             if not interest.handlers:
@@ -231,14 +230,14 @@ class Topic(Asking):
             inbox.answer(message)
             return
 
-        def over(status: int, handed_on: tuple[Info, ...]) -> None:
+        def answer(status: int, handed_on: tuple[Info, ...]) -> None:
             if status == statuses.EVENT_ACTION_COMPLETE and code in EVENTS_OF_THE_LIBRARY:
                 status = statuses.EVENT_NO_ACTION_TAKEN
             inbox.answer(message, status, handed_on[len(results) :])
 
-        self.handlers.start_chain(Notification(code, source, span, infos), True, results, over)
+        self.handlers.start_chain(Notification(code, source, span, infos), True, results, answer)
 
-    def _ended(self, error: BaseException | None) -> None:
+    def _end_handlers(self, error: BaseException | None) -> None:
         if error is not None:
             infos = (Info.unchecked(keys.EVENT_AFFECTED_PROC, Value.unchecked(codes.PROC, self._server), 0),)
             self.handlers.start_chain(
@@ -255,12 +254,12 @@ def _unasked(_result: object, _error: BaseException | None) -> None:
     """Ignore the end of a registration that no caller waits for."""
 
 
-def _notification(topic: Asking, op: NotifyEvent, given: Any) -> None:
+def _notification(topic: Asking, op: NotifyEvent, parameters: Any) -> None:
     span = RANGE_PROC_LOCAL if topic.session.singleton else op.range
-    topic.marshal.fill(given.items, codes.PROC, (topic.session.proc,))
+    topic.marshal.fill(parameters.items, codes.PROC, (topic.session.proc,))
     session = topic.session
     flags = (ANSWERED_TWICE if session.answers_twice else 0) | (RAISED_ANYWHERE if session.release < SHIFTED else 0)
-    given.number = span << 32 | op.code & 0xFFFFFFFF | flags
+    parameters.number = span << 32 | op.code & 0xFFFFFFFF | flags
 
 
 Topic.rows = {

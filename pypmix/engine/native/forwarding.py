@@ -41,7 +41,7 @@ class Topic(Asking):
         self._standing: set[int] = set()
         self._inbox = inbox = session.inbox
         inbox.readers[lib.PYPMIX_OUTPUT] = self._arrived
-        inbox.enders.append(self._ended)
+        inbox.enders.append(self._end_pulls)
 
     def steps(self, op: Any) -> Steps:
         if type(op) is IOFPull:
@@ -71,15 +71,15 @@ class Topic(Asking):
         self.row(op)
         number = next(_numbers)
 
-        def fill(given: Any) -> None:
-            given.number = op.channels | self._inbox.number << _INBOX_SHIFT | number << _NUMBER_SHIFT
-            self.marshal.fill(given.items, codes.PROC, op.procs)
-            given.infos, given.ninfos = self.marshal.infos(op.directives)
+        def fill(parameters: Any) -> None:
+            parameters.number = op.channels | self._inbox.number << _INBOX_SHIFT | number << _NUMBER_SHIFT
+            self.marshal.fill(parameters.items, codes.PROC, op.procs)
+            parameters.infos, parameters.ninfos = self.marshal.infos(op.directives)
 
-        given = arguments(fill)
+        parameters = arguments(fill)
         self._pulls[number] = op
         try:
-            call = yield lib.PYPMIX_IOF_PULL, given, NO_LIMIT
+            call = yield lib.PYPMIX_IOF_PULL, parameters, NO_LIMIT
             status = call.status
             lib.pypmix_call_free(call)
             if status:
@@ -100,7 +100,7 @@ class Topic(Asking):
                 self._inbox.tell(pull.handler, output)
         self._inbox.answer(message)
 
-    def _ended(self, error: BaseException | None) -> None:
+    def _end_pulls(self, error: BaseException | None) -> None:
         pulls, self._pulls = self._pulls, {}
         for number, pull in pulls.items():
             if pull.ended is not None and number in self._standing:
@@ -108,13 +108,13 @@ class Topic(Asking):
         self._standing.clear()
 
 
-def _deregistration(topic: Asking, op: IOFDeregister, given: Any) -> None:
-    given.number = op.id
+def _deregistration(topic: Asking, op: IOFDeregister, parameters: Any) -> None:
+    parameters.number = op.id
 
 
-def _input(topic: Asking, op: IOFPush, given: Any) -> None:
-    topic.marshal.fill(given.items, codes.PROC, op.procs)
-    topic.marshal.fill(given.more, codes.BYTE_OBJECT, (op.data,))
+def _input(topic: Asking, op: IOFPush, parameters: Any) -> None:
+    topic.marshal.fill(parameters.items, codes.PROC, op.procs)
+    topic.marshal.fill(parameters.more, codes.BYTE_OBJECT, (op.data,))
 
 
 Topic.rows = {

@@ -83,7 +83,7 @@ class GroupPort:
         """The groups that the library has constructed, with their members at that time."""
         self.addresses: Addresses = self.agent.addresses
         self.handlers.failed = self.steps.failed
-        self._inbox.enders.append(self._ended)
+        self._inbox.enders.append(self._handle_disconnect)
 
     # Calls of the session
 
@@ -96,20 +96,20 @@ class GroupPort:
         number = self._last
         self._outside[number] = op, done
 
-        def ended(result: Any, error: BaseException | None) -> None:
+        def finish(result: Any, error: BaseException | None) -> None:
             self._answer(number, result, error)
 
         if self._inbox.over:
-            ended(None, LostConnection("the client was closed"))
+            finish(None, LostConnection("the client was closed"))
         else:
-            self.steps.begin(number, self._start, op, ended)
+            self.steps.begin(number, self._start, op, finish)
 
-    def _start(self, op: Op[Any], ended: Done[Any]) -> None:
+    def _start(self, op: Op[Any], done: Done[Any]) -> None:
         group = self.addresses.whole(op)
         if group:
-            self.agent.fencing.fence(group, op, ended)
+            self.agent.fencing.fence(group, op, done)
         else:
-            self.agent.start(op, ended)
+            self.agent.start(op, done)
 
     def withdraw(self, done: Done[Any]) -> None:
         """Withdraw a caller of `start` that no longer waits for the end of a fence."""
@@ -164,12 +164,12 @@ class GroupPort:
         """End these groups: the session continues with another server."""
 
         def step() -> None:
-            self._inbox.enders.remove(self._ended)
-            self._ended(self._session.loss())
+            self._inbox.enders.remove(self._handle_disconnect)
+            self._handle_disconnect(self._session.loss())
 
         self._inbox.within(step)
 
-    def _ended(self, error: BaseException | None) -> None:
+    def _handle_disconnect(self, error: BaseException | None) -> None:
         if self._alarms is not None:
             self._alarms.close()
         self.agent.lost(error)
@@ -197,7 +197,7 @@ class GroupPort:
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
         done = self.steps.make_callback(done)
 
-        def ended(result: Any, error: BaseException | None) -> None:
+        def finish(result: Any, error: BaseException | None) -> None:
             self._inbox.within(lambda: done(result, error))
 
         asked: Any = op
@@ -205,13 +205,13 @@ class GroupPort:
             if self._inbox.over:
                 raise LostConnection("the client was closed")
             if type(asked) is ops.NotifyEvent:
-                self._events.inside(asked, ended)
+                self._events.inside(asked, finish)
             elif type(asked) is ops.GroupDestruct and self.support.decides:
-                self._destruct(asked, ended)
+                self._destruct(asked, finish)
             elif type(asked) in (ops.GroupConstruct, ops.GroupDestruct):
-                self._put(asked, partial(self._note, asked, ended))
+                self._put(asked, partial(self._note, asked, finish))
             else:
-                self._session.start(asked, ended)
+                self._session.start(asked, finish)
         except Exception as error:
             done(None, error)
 
@@ -280,10 +280,10 @@ def own_named(session: Connection, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
 def refuse_fence(session: Connection, op: ops.Fence) -> None:
     """Raise an error for a fence that no server can complete; see `check_fence`."""
 
-    def knows(name: str) -> bool:
+    def exists(name: str) -> bool:
         return name == session.proc.nspace or session.fetch_local(Proc(name, RANK_WILDCARD), keys.JOB_SIZE) is not None
 
     try:
-        check_fence(session.proc, op.procs, knows)
+        check_fence(session.proc, op.procs, exists)
     except PMIxError as error:
         raise session.named(error, op.name) from None

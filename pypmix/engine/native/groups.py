@@ -7,7 +7,7 @@ from pypmix.engine.groups.foreign.rules import GATHERING, TELLING, answer_form, 
 from pypmix.engine.groups.rules import FAILURES, results_of
 from pypmix.engine.groups.talk import COMES_ADDED, flag, listed, text
 from pypmix.engine.native._ffi import lib
-from pypmix.engine.native.asking import Asking, Row, found
+from pypmix.engine.native.asking import Asking, Row, read_results
 from pypmix.engine.native.groupport import GroupPort
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotSupported
@@ -33,21 +33,21 @@ def _name(op: Any) -> str:
     return repr(op.group)
 
 
-def _construct(topic: Asking, op: Any, given: Any) -> None:
+def _construct(topic: Asking, op: Any, parameters: Any) -> None:
     assert isinstance(topic, Topic)
     topic.check(op)
-    topic.marshal.fill(given.more, codes.STRING, (op.group,))
+    topic.marshal.fill(parameters.more, codes.STRING, (op.group,))
     # A library does not know the members of a group that it has not constructed itself.
     procs = topic.port.addresses.expand(op.procs) or (topic.session.proc,) * topic.stands_alone(op)
-    topic.marshal.fill(given.items, codes.PROC, procs)
+    topic.marshal.fill(parameters.items, codes.PROC, procs)
 
 
 def _constructed(topic: Asking, call: Any) -> GroupResults:
-    return results_of(found(topic, call))
+    return results_of(read_results(topic, call))
 
 
-def _destruct(topic: Asking, op: Any, given: Any) -> None:
-    topic.marshal.fill(given.more, codes.STRING, (op.group,))
+def _destruct(topic: Asking, op: Any, parameters: Any) -> None:
+    topic.marshal.fill(parameters.more, codes.STRING, (op.group,))
 
 
 class Topic(Asking):
@@ -86,7 +86,7 @@ class Topic(Asking):
             done(None, error)
             return
 
-        def told(answers: Any, _error: BaseException | None) -> None:
+        def complete(answers: Any, _error: BaseException | None) -> None:
             order = listed(answers or (), keys.QUERY_GROUP_MEMBERSHIP)
             members = result.members or order
             known = [proc for proc in order if proc in members]
@@ -101,17 +101,17 @@ class Topic(Asking):
             done(ordered.replace(infos=(*ordered.infos, *said)), None)
 
         formed = text(keys.GROUP_ID, op.group), flag(GROUP_ORDER)
-        self.port.submit(QueryInfo((Query((keys.QUERY_GROUP_MEMBERSHIP,), formed),)), told)
+        self.port.submit(QueryInfo((Query((keys.QUERY_GROUP_MEMBERSHIP,), formed),)), complete)
 
     def stands_alone(self, op: Any) -> bool:
         """Return True if an added proc must name itself, since the library does not allow an empty list."""
         return not getattr(op, "procs", True) and self.session.release < GATHERING
 
     def directives(self, op: Any) -> tuple[Any, ...]:
-        given: tuple[Any, ...] = op.directives
+        parameters: tuple[Any, ...] = op.directives
         if self.stands_alone(op):
-            given = (*given, flag(COMES_ADDED))
-        return kept(given) if self.session.release < TELLING else given
+            parameters = (*parameters, flag(COMES_ADDED))
+        return kept(parameters) if self.session.release < TELLING else parameters
 
     def limit(self, op: Any) -> float:
         # The limit applies where the group is constructed. The library's request may still be pending then.

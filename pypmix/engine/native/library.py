@@ -10,13 +10,11 @@ from __future__ import annotations
 import os
 
 from pypmix.standard.record import Record
-from pypmix.standard.releases import Release, generation, parse_release, release_text
+from pypmix.standard.releases import OLDEST_LIBRARY, Release, generation, parse_release, release_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-OLDEST: Release = (4, 2, 0)
 
 LAST_MAJOR = 7
 """The last major release whose structures are known: a later release may change them, and they would be misread."""
@@ -76,7 +74,7 @@ class Library(Record):
         return generation(self.release)
 
 
-class Found(Record):
+class LibraryChoice(Record):
     """The first library that fits, if any, and the libraries that were refused before it."""
 
     library: Library | None
@@ -114,7 +112,7 @@ def candidates(env: Mapping[str, str]) -> Iterator[Candidate]:
             return
 
 
-def find_library(env: Mapping[str, str], want: str | None = None) -> Found:
+def find_library(env: Mapping[str, str], want: str | None = None) -> LibraryChoice:
     """Return the first library that can be used, without loading it.
 
     Args:
@@ -128,9 +126,9 @@ def find_library(env: Mapping[str, str], want: str | None = None) -> Found:
             reason = f"it is {release_text(library.release)}, and the server is of generation {want}"
             library = Refusal(candidate.path, candidate.origin, reason)
         if isinstance(library, Library):
-            return Found(library, tuple(refused))
+            return LibraryChoice(library, tuple(refused))
         refused.append(library)
-    return Found(None, tuple(refused))
+    return LibraryChoice(None, tuple(refused))
 
 
 def availability(env: Mapping[str, str]) -> Availability:
@@ -166,8 +164,8 @@ def identify(candidate: Candidate) -> Library | Refusal:
     if not version:
         return Refusal(path, origin, "it holds no release of OpenPMIx: it is another library, or one before 4.2")
     release = parse_release(version[len(_BANNER) :])
-    if release[:2] < OLDEST[:2]:
-        return Refusal(path, origin, f"{version} is older than {release_text(OLDEST)}")
+    if release[:2] < OLDEST_LIBRARY[:2]:
+        return Refusal(path, origin, f"{version} is older than {release_text(OLDEST_LIBRARY)}")
     if release[0] > LAST_MAJOR and origin != REQUESTED:
         known = f"newer than release {LAST_MAJOR}, the last that is known"
         return Refusal(path, origin, f"{version} is {known}; name it in {REQUESTED} to try it")

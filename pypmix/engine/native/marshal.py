@@ -93,27 +93,27 @@ class Marshal:
         self.refused = REFUSED_VALUES[rule]
         self._no_element = REFUSED_ELEMENTS[rule]
 
-    def infos(self, given: Sequence[Info]) -> tuple[Any, int]:
+    def infos(self, items: Sequence[Info]) -> tuple[Any, int]:
         """Return an array of `pmix_info_t` for the infos, NULL for none."""
-        if not given:
+        if not items:
             return NULL, 0
-        array = structs.alloc(codes.INFO, len(given), "pmix_info_t *")
+        array = structs.alloc(codes.INFO, len(items), "pmix_info_t *")
         try:
-            for n, info in enumerate(given):
+            for n, info in enumerate(items):
                 self.put_info(array[n], info)
         except BaseException:
-            lib.pypmix_infos_free(array, len(given))
+            lib.pypmix_infos_free(array, len(items))
             raise
-        return array, len(given)
+        return array, len(items)
 
-    def procs(self, given: Sequence[Proc]) -> tuple[Any, int]:
+    def procs(self, items: Sequence[Proc]) -> tuple[Any, int]:
         """Return an array of `pmix_proc_t` for the procs, NULL for none."""
-        if not given:
+        if not items:
             return NULL, 0
-        array = structs.alloc(codes.PROC, len(given), "pmix_proc_t *")
-        for n, proc in enumerate(given):
+        array = structs.alloc(codes.PROC, len(items), "pmix_proc_t *")
+        for n, proc in enumerate(items):
             structs.put_proc(array[n], proc)
-        return array, len(given)
+        return array, len(items)
 
     def results(self, source: Any) -> tuple[Any, ...]:
         """Return the elements of a `pmix_data_array_t` of results, without unused entries."""

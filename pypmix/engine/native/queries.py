@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pypmix.engine.answers import OPEN, completed
 from pypmix.engine.native._ffi import lib
-from pypmix.engine.native.asking import Asking, Row, found, text_of
+from pypmix.engine.native.asking import Asking, Row, read_results, text_of
 from pypmix.engine.native.connection import arguments
 from pypmix.engine.native.quirks import ATTRIBUTES, RESOLVING, SINGLE_KEYS, check_types, deadline
+from pypmix.engine.queryanswers import OPEN, completed
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError
 from pypmix.standard.keys import (
@@ -45,14 +45,14 @@ _OPTIONAL = Info.unchecked(OPTIONAL, _TRUE, 0)
 _IMMEDIATE = Info.unchecked(IMMEDIATE, _TRUE, 0)
 
 
-def _place(topic: Asking, op: ResolvePeers | ResolveNodes, given: Any) -> None:
-    topic.marshal.fill(given.items, codes.PROC, (Proc(op.nspace or "", 0),))
+def _place(topic: Asking, op: ResolvePeers | ResolveNodes, parameters: Any) -> None:
+    topic.marshal.fill(parameters.items, codes.PROC, (Proc(op.nspace or "", 0),))
     assert isinstance(topic, Topic)
     node = op.node if isinstance(op, ResolvePeers) else None
     if node is None and topic.session.release < RESOLVING:
         node = topic.hostname()
     if node is not None:
-        topic.marshal.fill(given.more, codes.STRING, (node,))
+        topic.marshal.fill(parameters.more, codes.STRING, (node,))
 
 
 def _nodes(topic: Asking, call: Any) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Topic(Asking):
             about=_keys,
             alone=True,
         ),
-        ResolvePeers: Row(lib.PYPMIX_RESOLVE_PEERS, _place, found),
+        ResolvePeers: Row(lib.PYPMIX_RESOLVE_PEERS, _place, read_results),
         ResolveNodes: Row(lib.PYPMIX_RESOLVE_NODES, _place, _nodes),
     }
 
@@ -107,38 +107,38 @@ class Topic(Asking):
     # Queries
 
     def _query(self, op: QueryInfo) -> Steps:
-        known = [
-            Info.unchecked(key, self._known(key, query.qualifiers) or OPEN, 0)
+        local_answers = [
+            Info.unchecked(key, self._local_value(key, query.qualifiers) or OPEN, 0)
             for query in op.queries
             for key in query.keys
         ]
-        if self.session.slurm or all(info.value is not OPEN for info in known):
-            answers = completed(known, ())
+        if self.session.slurm or all(info.value is not OPEN for info in local_answers):
+            answers = completed(local_answers, ())
             if not answers:
                 from pypmix.engine.slurm import error
 
                 raise error()
             return answers
 
-        def fill(given: Any) -> None:
-            self.marshal.fill(given.items, codes.QUERY, self._questions(op, known))
+        def fill(parameters: Any) -> None:
+            self.marshal.fill(parameters.items, codes.QUERY, self._questions(op, local_answers))
 
         call = yield self.row(op).what, arguments(fill), self.limit(op)
         try:
             # Servers report a partial success by several statuses: its own, the status of a missing answer, or -1.
             came = call.results.size
-            answers = completed(known, found(self, call)) if came else ()
+            answers = completed(local_answers, read_results(self, call)) if came else ()
             if not answers:
                 raise self.error(op, statuses.ERR_NOT_FOUND if came else call.status or statuses.ERR_NOT_FOUND)
             return answers
         finally:
             lib.pypmix_call_free(call)
 
-    def _questions(self, op: QueryInfo, known: list[Info]) -> list[Query]:
+    def _questions(self, op: QueryInfo, local_answers: list[Info]) -> list[Query]:
         """Return the queries for the library to answer, in a form that is safe for its release."""
         release = self.session.release
         made = []
-        answers = iter(known)
+        answers = iter(local_answers)
         for query in op.queries:
             keys = tuple([key for key in query.keys if next(answers).value is OPEN])
             if not keys:
@@ -153,10 +153,10 @@ class Topic(Asking):
         qualifiers = [info for query in getattr(op, "queries", ()) for info in query.qualifiers if info.key == TIMEOUT]
         return max([deadline((info,)) for info in qualifiers], default=-1.0)
 
-    def _qualifiers(self, given: tuple[Info, ...]) -> tuple[Info, ...]:
-        check_types(given)
+    def _qualifiers(self, qualifiers: tuple[Info, ...]) -> tuple[Info, ...]:
+        check_types(qualifiers)
         kept = []
-        for info in given:
+        for info in qualifiers:
             if info.key == NSPACE and not info.value.data:
                 continue
             if info.key == PROCID and not info.value.data[0]:
@@ -170,7 +170,7 @@ class Topic(Asking):
             kept.insert(0, Info.unchecked(NSPACE, Value.unchecked(codes.STRING, self.session.proc[0]), 0))
         return tuple(kept)
 
-    def _known(self, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
+    def _local_value(self, key: str, qualifiers: tuple[Info, ...]) -> Value | None:
         """Return the value of a key that this process holds already; None if it does not hold it."""
         # A server answers a query without an nspace for the server's own nspace.
         if not key.startswith(RESERVED_PREFIX) or key.startswith(QUERY_PREFIX):
@@ -229,12 +229,12 @@ class Topic(Asking):
             except NotFound:
                 raise self._unknown(op) from None
         if isinstance(op, ResolveNodes):
-            return _split(self._told(job, NODE_LIST, ()))
+            return _split(self._local_text(job, NODE_LIST, ()))
         node = Info.unchecked(HOSTNAME, Value.unchecked(codes.STRING, op.node or here), 0)
-        ranks = self._told(job, LOCAL_PEERS, (_NODE_INFO, node))
+        ranks = self._local_text(job, LOCAL_PEERS, (_NODE_INFO, node))
         return tuple([Proc(nspace, rank) for rank in sorted([int(rank) for rank in _split(ranks)])])
 
-    def _told(self, job: Proc, key: str, directives: tuple[Info, ...]) -> str | None:
+    def _local_text(self, job: Proc, key: str, directives: tuple[Info, ...]) -> str | None:
         try:
             value = self.session.run(Get(job, key, (*directives, _OPTIONAL)))
         except NotFound:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.engine.native._ffi import ffi, lib
-from pypmix.engine.native.asking import Asking, Row, found, items
+from pypmix.engine.native.asking import Asking, Row, items, read_results
 from pypmix.engine.native.quirks import FABRIC_ERRORS
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PARTIAL_SUCCESSES
@@ -44,36 +44,36 @@ def _named(op: Lookup) -> str:
     return ", ".join(map(repr, op.keys))
 
 
-def _directive(topic: Asking, op: AllocationRequest, given: Any) -> None:
-    given.number = op.directive
+def _directive(topic: Asking, op: AllocationRequest, parameters: Any) -> None:
+    parameters.number = op.directive
 
 
-def _monitor(topic: Asking, op: ProcessMonitor, given: Any) -> None:
-    topic.marshal.fill(given.items, codes.INFO, (op.monitor,))
-    given.number = op.error
+def _monitor(topic: Asking, op: ProcessMonitor, parameters: Any) -> None:
+    topic.marshal.fill(parameters.items, codes.INFO, (op.monitor,))
+    parameters.number = op.error
 
 
-def _beat(topic: Asking, op: Heartbeat, given: Any) -> None:
-    topic.marshal.fill(given.items, codes.INFO, (_BEAT,))
+def _beat(topic: Asking, op: Heartbeat, parameters: Any) -> None:
+    topic.marshal.fill(parameters.items, codes.INFO, (_BEAT,))
 
 
-def _credential(topic: Asking, op: ValidateCredential, given: Any) -> None:
-    topic.marshal.fill(given.items, codes.BYTE_OBJECT, (op.credential,))
+def _credential(topic: Asking, op: ValidateCredential, parameters: Any) -> None:
+    topic.marshal.fill(parameters.items, codes.BYTE_OBJECT, (op.credential,))
 
 
 def _issued(topic: Asking, call: Any) -> Credential:
-    return Credential(topic.marshal.read(call.value).data if call.value else b"", found(topic, call))
+    return Credential(topic.marshal.read(call.value).data if call.value else b"", read_results(topic, call))
 
 
-def _index(topic: Asking, op: FabricUpdate, given: Any) -> None:
-    given.number = int(ffi.cast("int64_t", op.index))
+def _index(topic: Asking, op: FabricUpdate, parameters: Any) -> None:
+    parameters.number = int(ffi.cast("int64_t", op.index))
 
 
-def _place(topic: Asking, op: ComputeDistances, given: Any) -> None:
+def _place(topic: Asking, op: ComputeDistances, parameters: Any) -> None:
     if op.topology.xml is not None:
-        topic.marshal.fill(given.items, codes.TOPO, (op.topology,))
+        topic.marshal.fill(parameters.items, codes.TOPO, (op.topology,))
     if op.cpuset.cpus is not None:
-        topic.marshal.fill(given.more, codes.PROC_CPUSET, (op.cpuset,))
+        topic.marshal.fill(parameters.more, codes.PROC_CPUSET, (op.cpuset,))
 
 
 class Topic(Asking):
@@ -84,7 +84,7 @@ class Topic(Asking):
         Lookup: Row(
             lib.PYPMIX_LOOKUP,
             items(codes.STRING, "keys"),
-            found,
+            read_results,
             {
                 statuses.ERR_NOT_FOUND: "no value of {} is published where this proc may look it up",
                 statuses.ERR_TIMEOUT: "{} was not published in time",
@@ -100,7 +100,7 @@ class Topic(Asking):
         JobControl: Row(
             lib.PYPMIX_JOB_CONTROL,
             items(codes.PROC, "targets"),
-            found,
+            read_results,
             {
                 **_UNOFFERED,
                 statuses.ERR_NOT_FOUND: "the server does not know all of the targets",
@@ -110,13 +110,13 @@ class Topic(Asking):
         AllocationRequest: Row(
             lib.PYPMIX_ALLOCATION_REQUEST,
             _directive,
-            found,
+            read_results,
             {**_UNOFFERED, statuses.ERR_PARTIAL_SUCCESS: "only a part of it was granted"},
         ),
         ProcessMonitor: Row(
             lib.PYPMIX_PROCESS_MONITOR,
             _monitor,
-            found,
+            read_results,
             {
                 **_UNOFFERED,
                 statuses.ERR_BAD_PARAM: "the server does not take these directives: is there a time to check after?",
@@ -128,20 +128,20 @@ class Topic(Asking):
         ValidateCredential: Row(
             lib.PYPMIX_VALIDATE_CREDENTIAL,
             _credential,
-            found,
+            read_results,
             {**_UNOFFERED, statuses.ERR_INVALID_CRED: "the credential is not valid"},
         ),
-        FabricRegister: Row(lib.PYPMIX_FABRIC_REGISTER, take=found, failures=_UNOFFERED),
+        FabricRegister: Row(lib.PYPMIX_FABRIC_REGISTER, take=read_results, failures=_UNOFFERED),
         FabricUpdate: Row(
             lib.PYPMIX_FABRIC_UPDATE,
             _index,
-            found,
+            read_results,
             {**_UNOFFERED, statuses.ERR_NOT_FOUND: "no fabric of this index is registered"},
         ),
         ComputeDistances: Row(
             lib.PYPMIX_COMPUTE_DISTANCES,
             _place,
-            found,
+            read_results,
             {**_UNOFFERED, statuses.ERR_NOT_FOUND: "there are no such devices"},
             alone=True,
         ),
@@ -154,11 +154,11 @@ class Topic(Asking):
         return row.what
 
     def directives(self, op: Any) -> tuple[Info, ...]:
-        given: tuple[Info, ...] = super().directives(op)
+        parameters: tuple[Info, ...] = super().directives(op)
         if type(op) is not Publish:
-            return given
+            return parameters
         terms = Value(codes.DATA_RANGE, op.range), Value(codes.PERSIST, op.persistence)
-        return (*op.infos, Info(keys.RANGE, terms[0]), Info(keys.PERSISTENCE, terms[1]), *given)
+        return (*op.infos, Info(keys.RANGE, terms[0]), Info(keys.PERSISTENCE, terms[1]), *parameters)
 
     def fault(self, op: Any, call: Any) -> int:
         status = super().fault(op, call)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pypmix.engine.common import COMMON
-from pypmix.engine.native.library import OLDEST
 from pypmix.standard import codes, keys, statuses
+from pypmix.standard.releases import OLDEST_LIBRARY
 from pypmix.standard.types import type_name
 
 TYPE_CHECKING = False
@@ -58,7 +58,7 @@ RESOLVING: Release = (5, 0, 7)
 """The first release that requests the procs of a node and the nodes of a job from the server without hanging."""
 
 FEATURES: dict[str, Release] = {
-    **dict.fromkeys(COMMON, OLDEST),
+    **dict.fromkeys(COMMON, OLDEST_LIBRARY),
     "get.refresh": (5, 0, 11),
     "query.attributes": ATTRIBUTES,
 }
@@ -97,7 +97,7 @@ FABRIC_ERRORS: Release = (7, 0, 0)
 SERVER_BY_SERVER: Release = (7, 0, 0)
 """The first release that remembers, for each of a tool's servers, the codes that it has registered there."""
 
-RAISED_TWICE: tuple[tuple[Release, Release], ...] = ((OLDEST, (5, 0, 10)), ((6, 0, 0), (6, 1, 0)))
+RAISED_TWICE: tuple[tuple[Release, Release], ...] = ((OLDEST_LIBRARY, (5, 0, 10)), ((6, 0, 0), (6, 1, 0)))
 """The releases, from each first to before each second, that raise a tool's event a second time, as a server.
 
 The tool's handlers get the event twice, and the library calls back twice for the call.

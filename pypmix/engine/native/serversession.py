@@ -37,11 +37,11 @@ from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.connection import arguments
 from pypmix.engine.native.library import open_library, usage
 from pypmix.engine.native.quirks import ONE_STORE, RAISED_ANYWHERE, SHIFTED
-from pypmix.engine.native.serverside.again import Again
-from pypmix.engine.native.serverside.asked import Asked, Told, answer, status_of
 from pypmix.engine.native.serverside.jobinfo import infos_of, size_of
 from pypmix.engine.native.serverside.lingering import HASTY, Lingering
+from pypmix.engine.native.serverside.modexrequests import RepeatedRequests
 from pypmix.engine.native.serverside.node import STATE_CONNECTED, STATE_PREPPED, STATE_TERMINATED, Node, Registered
+from pypmix.engine.native.serverside.pendingupcall import PendingUpcall, UpcallNotice, answer, status_of
 from pypmix.engine.native.serverside.slots import slots
 from pypmix.engine.native.serverside.upcalls import ROWS
 from pypmix.engine.native.structs import get_proc, get_strings, put_proc
@@ -123,10 +123,10 @@ class NativeServer:
         self._marks: deque[threading.Event] = deque()
         self._departed: deque[Proc] = deque()
         self._closed = False
-        self._asked: dict[int, Done[bytes]] = {}
+        self._modex_requests: dict[int, Done[bytes]] = {}
         self._limit = LIBRARY_SECONDS
         self._alarms = Alarms()
-        self._again = Again(self._ask_modex, self._alarms, self.log)
+        self._again = RepeatedRequests(self._ask_modex, self._alarms, self.log)
         self._lingering = Lingering(self._lingered, self._alarms, self.log)
         self._last_token = 0
         if os.environ.get("PYPMIX_SECURITY"):
@@ -253,13 +253,13 @@ class NativeServer:
     def _completions(self) -> None:
         while call := lib.pypmix_queue_pop(self._queue):
             try:
-                self._ended(call)
+                self._finish_modex(call)
             except Exception as error:
                 self.log(f"the end of a call failed because of a fault here: {traced(error)}")
 
     def _upcall(self, raw: Any) -> None:
         row, node = ROWS[raw.what], self.node
-        upcall = Asked(node, raw, row, self.log)
+        upcall = PendingUpcall(node, raw, row, self.log)
         try:
             with self._reading:
                 node.applicant = None, None
@@ -318,13 +318,13 @@ class NativeServer:
         """Report the first lost clients to the host, on the thread of the engine or of an attached loop."""
         with contextlib.suppress(IndexError):
             for _ in range(count):
-                self._lost(self._departed.popleft())
+                self._report_lost_client(self._departed.popleft())
 
-    def _lost(self, proc: Proc) -> None:
+    def _report_lost_client(self, proc: Proc) -> None:
         node = self.node
         if proc in node.users and node.states.get(proc) != STATE_TERMINATED:
             node.states[proc] = STATE_TERMINATED
-            self._ask(Told(ClientLost(proc), proc, *node.users[proc]))
+            self._ask(UpcallNotice(ClientLost(proc), proc, *node.users[proc]))
             self._hasten(proc)
 
     # Calls of the host, from any thread
@@ -453,24 +453,25 @@ class NativeServer:
 
     def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
         """`PMIx_server_dmodex_request`: request the data that a proc of this server has committed for others."""
-        # The library takes neither a key nor a time limit here: `Again` repeats the request while the key is missing.
+        # The library takes neither a key nor a time limit here: `RepeatedRequests` repeats the request while the key is
+        # missing.
         if key or timeout:
             self._again.request(proc, done, key, timeout)
         else:
             self._ask_modex(proc, done)
 
     def _ask_modex(self, proc: Proc, done: Done[bytes]) -> None:
-        given = self._given("dmodex_request", Parts(_proc(proc)))
+        parameters = self._encode_arguments("dmodex_request", Parts(_proc(proc)))
         with self._lock:
             self._last_token += 1
             token = self._last_token
-            self._asked[token] = done
-        if lib.pypmix_ask_submit(self._queue, token, lib.PYPMIX_DMODEX_REQUEST, given):
-            del self._asked[token]
+            self._modex_requests[token] = done
+        if lib.pypmix_ask_submit(self._queue, token, lib.PYPMIX_DMODEX_REQUEST, parameters):
+            del self._modex_requests[token]
             raise MemoryError("no memory for an operation")
 
-    def _ended(self, call: Any) -> None:
-        done = self._asked.pop(call.token, None)
+    def _finish_modex(self, call: Any) -> None:
+        done = self._modex_requests.pop(call.token, None)
         status, data = call.status, b""
         try:
             if not status and call.value:
@@ -585,20 +586,20 @@ class NativeServer:
         """Queue a call of the library that always succeeds, and do not wait for its end."""
         # Hosts make these calls from their loops when processes end. Some releases hang then, or do not report that an
         # event was delivered to all.
-        if lib.pypmix_ask_submit(self._queue, 0, what, self._given(operation, parts)):
+        if lib.pypmix_ask_submit(self._queue, 0, what, self._encode_arguments(operation, parts)):
             raise MemoryError("no memory for an operation")
 
     def _call(self, what: int, operation: str, parts: Parts, most: float = LIBRARY_SECONDS) -> tuple[Info, ...]:
         """Call the library, wait at most `most` seconds for the end of the call, and return the infos of its answer."""
-        given = self._given(operation, parts)
+        parameters = self._encode_arguments(operation, parts)
         call = lib.pypmix_call_new()
         if not call:
-            lib.pypmix_given_free(given)
+            lib.pypmix_given_free(parameters)
             raise MemoryError("no memory for an operation")
         try:
             limit = min(self._limit, most)
             end = time.monotonic() + limit
-            lib.pypmix_ask(call, self._queue, what, given, limit)
+            lib.pypmix_ask(call, self._queue, what, parameters, limit)
             while call.status == PENDING:
                 # A signal has ended the wait, and its handler has returned.
                 lib.pypmix_wait(call, max(end - time.monotonic(), 0.0))
@@ -615,16 +616,16 @@ class NativeServer:
         finally:
             lib.pypmix_call_free(call)
 
-    def _given(self, operation: str, parts: Parts) -> Any:
+    def _encode_arguments(self, operation: str, parts: Parts) -> Any:
         """Return the arguments of a call; the call frees them."""
 
-        def fill(given: Any) -> None:
+        def fill(parameters: Any) -> None:
             self._check(operation)
-            for array, (kind, items) in ((given.items, parts.items), (given.more, parts.more)):
+            for array, (kind, items) in ((parameters.items, parts.items), (parameters.more, parts.more)):
                 if kind:
                     self.marshal.fill(array, kind, items)
-            given.number = parts.number
-            given.infos, given.ninfos = self.marshal.infos(parts.infos)
+            parameters.number = parts.number
+            parameters.infos, parameters.ninfos = self.marshal.infos(parts.infos)
 
         try:
             return arguments(fill)

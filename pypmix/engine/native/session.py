@@ -202,21 +202,21 @@ class NativeSession(Connection):
 
     def submit(self, op: Op[R], done: Done[R]) -> None:
         """Start an operation and return; see `ClientSession.submit`."""
-        asked: Any = op
-        if not self.open and not (self._lost and type(asked) is ops.Finalize):
+        participants: Any = op
+        if not self.open and not (self._lost and type(participants) is ops.Finalize):
             self.closed(op.name)
         try:
             if self.slurm:
-                self._check_slurm(asked)
+                self._check_slurm(participants)
             if self.groups is not None:
-                if self.groups.takes(asked):
-                    self.topic("groups").submit(asked, done)
+                if self.groups.takes(participants):
+                    self.topic("groups").submit(participants, done)
                     return
-                answer, asked = self.groups.translate(asked)
+                answer, participants = self.groups.translate(participants)
                 if answer is not None:
                     done(answer, None)
                     return
-            self.start(asked, done)
+            self.start(participants, done)
         except Exception as error:
             done(None, error)
 
@@ -245,19 +245,19 @@ class NativeSession(Connection):
 
     def _start_fence(self, op: ops.Fence, done: Done[Any]) -> None:
         """Start a fence; the limit is for the call alone, since the library's request may outlast its caller."""
-        asked = self._fence_procs(op)
+        participants = self._fence_procs(op)
 
-        def begin(ended: Done[Any]) -> None:
-            procs, nprocs, infos, ninfos = self._fence_arguments(op, asked)
+        def begin(finish: Done[Any]) -> None:
+            procs, nprocs, infos, ninfos = self._fence_arguments(op, participants)
 
             def fence(queue: Any, token: int) -> int:
                 return int(lib.pypmix_fence_submit(queue, token, procs, nprocs, infos, ninfos))
 
-            self.background.start(op, ended, fence, self._outcome, NO_LIMIT)
+            self.background.start(op, finish, fence, self._outcome, NO_LIMIT)
 
         question = self._question(op)
         told = done if question is None else self._then_ask(question, done)
-        self.collectives.submit(op, asked or self._everybody, told, begin, deadline(op.directives), done)
+        self.collectives.submit(op, participants or self._everybody, told, begin, deadline(op.directives), done)
 
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
         """Return a value that this process holds already, without a message; None if it does not."""
@@ -267,16 +267,16 @@ class NativeSession(Connection):
             # The library numbers the ranks of a group differently.
             proc = self.groups.addresses.proc(proc)
         if key in self._kept:
-            return self._own(proc, key)
+            return self._engine_value(proc, key)
         if self._renewed is not None and self._outdated(proc, key):
             return None
-        return self._held(proc, key)
+        return self._library_value(proc, key)
 
-    def _held(self, proc: Proc, key: str) -> Value | None:
+    def _library_value(self, proc: Proc, key: str) -> Value | None:
         """Return a value of a proc that the library holds, without a message; None if it does not."""
         call = self.call()
         lib.pypmix_get_optional(call, self.queue, text(proc[0]), proc[1], text(key))
-        return None if self.ended(call, NO_LIMIT) else self._take(call)
+        return None if self.finish_call(call, NO_LIMIT) else self._take(call)
 
     def group_state(self, name: str) -> GroupState | None:
         """Return the state of a group of this process; see `ClientSession.group_state`."""
@@ -337,9 +337,9 @@ class NativeSession(Connection):
             queue, self.queue = self.queue, None
             lib.pypmix_queue_free(queue)
 
-    def leave(self, *, lost: bool = False) -> None:
+    def leave(self, *, server_lost: bool = False) -> None:
         _sessions.discard(self)
-        super().leave(lost=lost)
+        super().leave(server_lost=server_lost)
 
     def forked(self) -> None:
         """See `ClientSession.forked`: leave the library alone, since the child does not have its threads."""
@@ -387,7 +387,7 @@ class NativeSession(Connection):
     def _get(self, op: ops.Get) -> Value:
         proc, key, directives = op.proc, op.key, op.directives
         if key in self._kept:
-            kept = self._own(proc, key)
+            kept = self._engine_value(proc, key)
             if kept is not None:
                 return kept
         if self._outdated(proc, key):
@@ -404,7 +404,7 @@ class NativeSession(Connection):
         else:
             limit = NO_LIMIT
             lib.pypmix_get(call, self.queue, text(proc[0]), proc[1], text(key), NULL, 0, limit)
-        status = self.ended(call, limit)
+        status = self.finish_call(call, limit)
         return self._answer(op, call, status)
 
     def _answer(self, op: ops.Get, call: Any, status: int) -> Value:
@@ -418,7 +418,7 @@ class NativeSession(Connection):
             and not op.key.startswith(ops.RESERVED_PREFIX)
             and not any(info.key == keys.DATA_SCOPE for info in op.directives)
         ):
-            value = self._held(op.proc, op.key)
+            value = self._library_value(op.proc, op.key)
             if value is not None:
                 return value
         raise self._get_error(op, status)
@@ -449,20 +449,20 @@ class NativeSession(Connection):
         """Start a get of a value that may be outdated here."""
         self._renew(op.proc)
 
-        def ended(result: Any, error: BaseException | None) -> None:
+        def finish(result: Any, error: BaseException | None) -> None:
             if isinstance(error, NotFound):
                 self.start(op, done)
             else:
                 done(result, error)
 
-        self.start(op.replace(directives=(REFRESH, *op.directives)), ended)
+        self.start(op.replace(directives=(REFRESH, *op.directives)), finish)
 
     def _commit(self, op: ops.Commit) -> None:
         if self.singleton:
             return
         call = self.call()
         lib.pypmix_commit(call, self.queue)
-        status = self.ended(call, NO_LIMIT)
+        status = self.finish_call(call, NO_LIMIT)
         if status:
             raise self.failed(op.name, status, hint=_HINTS.get(status, ""))
         self._spare.append(call)
@@ -474,12 +474,12 @@ class NativeSession(Connection):
             # This call may take over a fence that an earlier caller gave up.
             found: frozenset[Proc] | None = self.wait_for(op, self._start_fence)
             return found
-        asked: tuple[Proc, ...] = ()
+        participants: tuple[Proc, ...] = ()
         limit, arguments = NO_LIMIT, None
         if op.procs or op.directives or self.slurm:
-            asked, limit = self._fence_procs(op), deadline(op.directives)
-            arguments = self._fence_arguments(op, asked)
-        status = self._run_fence(op, asked, arguments, limit)
+            participants, limit = self._fence_procs(op), deadline(op.directives)
+            arguments = self._fence_arguments(op, participants)
+        status = self._run_fence(op, participants, arguments, limit)
         if status:
             raise self._fence_error(op, status)
         if op.collect:
@@ -487,7 +487,7 @@ class NativeSession(Connection):
         question = self._question(op) if op.directives else None
         return None if question is None else _participants(self.run(question))
 
-    def _run_fence(self, op: ops.Fence, asked: tuple[Proc, ...], arguments: Any, limit: float) -> int:
+    def _run_fence(self, op: ops.Fence, participants: tuple[Proc, ...], arguments: Any, limit: float) -> int:
         """Call a fence and wait in C; return its status. A fence that is given up stays with the library."""
         end = monotonic() + limit if limit >= 0 else NO_LIMIT
         call = self.call()
@@ -499,17 +499,17 @@ class NativeSession(Connection):
             status: int = call.status
             while status == PENDING:
                 # A signal has ended the wait, or the time limit has passed.
-                left = NO_LIMIT if end < 0 else end - monotonic()
-                if end >= 0 and left <= 0:
+                remaining = NO_LIMIT if end < 0 else end - monotonic()
+                if end >= 0 and remaining <= 0:
                     break
-                lib.pypmix_wait(call, left)
+                lib.pypmix_wait(call, remaining)
                 status = call.status
         except BaseException:
             if call.status == PENDING:
-                self.collectives.leave(op, asked or self._everybody, call, self._outcome)
+                self.collectives.leave(op, participants or self._everybody, call, self._outcome)
             raise
         if status == PENDING:
-            self.collectives.leave(op, asked or self._everybody, call, self._outcome)
+            self.collectives.leave(op, participants or self._everybody, call, self._outcome)
             return statuses.ERR_TIMEOUT
         if status:
             lib.pypmix_call_free(call)
@@ -527,16 +527,16 @@ class NativeSession(Connection):
         return ops.QueryInfo((Query((ops.FENCE_PARTICIPANTS,), (REFRESH_QUERY, group, expected)),))
 
     def _then_ask(self, question: Op[Any], done: Done[Any]) -> Done[Any]:
-        def ended(_result: object, error: BaseException | None) -> None:
+        def ask(_result: object, error: BaseException | None) -> None:
             if error is None:
-                self.start(question, answered)
+                self.start(question, finish)
             else:
                 done(None, error)
 
-        def answered(infos: Any, error: BaseException | None) -> None:
+        def finish(infos: Any, error: BaseException | None) -> None:
             done(None if error is not None else _participants(infos), error)
 
-        return ended
+        return ask
 
     def _abort(self, op: ops.Abort) -> None:
         if self.singleton:
@@ -546,7 +546,7 @@ class NativeSession(Connection):
         procs, count = self.marshal.procs(op.procs)
         call = self.call()
         lib.pypmix_abort(call, self.queue, op.code, message, procs, count)
-        status = self.ended(call, NO_LIMIT)
+        status = self.finish_call(call, NO_LIMIT)
         # A server that ends the job need not answer first.
         if status and not (connected and status in MAYBE_LOST):
             raise self.failed(op.name, status, procs=op.procs)
@@ -580,7 +580,7 @@ class NativeSession(Connection):
 
     def _outcome(self, op: Op[Any], call: Any) -> Any:
         """Return the result of a submitted operation that has ended, or raise its error."""
-        status = self.ended(call, NO_LIMIT)
+        status = self.finish_call(call, NO_LIMIT)
         if type(op) is ops.Get:
             return self._answer(op, call, status)
         assert isinstance(op, ops.Fence)
@@ -611,18 +611,18 @@ class NativeSession(Connection):
 
             op = op.replace(procs=own_named(self, op.procs))
             refuse_fence(self, op)
-        asked = op.procs
-        if self.slurm and asked:
+        participants = op.procs
+        if self.slurm and participants:
             from pypmix.engine.slurm import fence_procs
 
             try:
-                asked = fence_procs(self.proc, asked, self.fetch_local)
+                participants = fence_procs(self.proc, participants, self.fetch_local)
             except NotSupported as error:
-                error.procs = asked
+                error.procs = participants
                 raise self.named(error, op.name) from None
-        return asked
+        return participants
 
-    def _fence_arguments(self, op: ops.Fence, asked: tuple[Proc, ...]) -> tuple[Any, int, Any, int]:
+    def _fence_arguments(self, op: ops.Fence, participants: tuple[Proc, ...]) -> tuple[Any, int, Any, int]:
         directives = op.directives
         if directives and (self.groups is None or not self.groups.support.identifies_callers):
             directives = tuple([info for info in directives if info.key != ops.FENCE_PARTICIPANTS])
@@ -633,7 +633,7 @@ class NativeSession(Connection):
             directives = (COLLECT, *directives)
         infos, ninfos = self.marshal.infos(directives)
         try:
-            procs, count = self.marshal.procs(asked)
+            procs, count = self.marshal.procs(participants)
         except BaseException:
             lib.pypmix_infos_free(infos, ninfos)
             raise
@@ -676,7 +676,7 @@ class NativeSession(Connection):
         finally:
             lib.pypmix_call_free(call)
 
-    def _own(self, proc: Proc, key: str) -> Value | None:
+    def _engine_value(self, proc: Proc, key: str) -> Value | None:
         """Return a value that the engine knows without the library; None if it does not."""
         # Some releases of libpmix crash on these gets, or do not answer them.
         if key == keys.RANK:

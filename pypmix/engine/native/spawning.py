@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def _apps(topic: Asking, op: Spawn, given: object) -> None:
-    topic.marshal.fill(given.items, codes.APP, [complete(app) for app in op.apps])  # type: ignore[attr-defined]
+def _apps(topic: Asking, op: Spawn, parameters: object) -> None:
+    topic.marshal.fill(parameters.items, codes.APP, [complete(app) for app in op.apps])  # type: ignore[attr-defined]
 
 
 def _nspace(topic: Asking, call: object) -> str:

@@ -163,8 +163,8 @@ class ToolSession(NativeSession):
     def lose(self) -> None:
         self._down()
 
-    def leave(self, *, lost: bool = False) -> None:
-        super().leave(lost=lost)
+    def leave(self, *, server_lost: bool = False) -> None:
+        super().leave(server_lost=server_lost)
         for inbox, _topics in self._earlier:
             inbox.end(None)
 
@@ -184,12 +184,12 @@ class ToolSession(NativeSession):
             lib.pypmix_queue_serve(self.queue, False)
             self._part(True)
 
-    def _part(self, lost: bool | None) -> None:
+    def _part(self, server_lost: bool | None) -> None:
         """Separate the events, output and groups of the previous primary server from those of the next.
 
         Args:
-            lost: True if the previous server is lost, False if the tool disconnected from it. None if it is still
-                connected: its events and output continue to arrive.
+            server_lost: True if the previous server is lost, False if the tool disconnected from it. None if it is
+                still connected: its events and output continue to arrive.
         """
         inbox, self._inbox = self._inbox, None
         groups, self.groups = self.groups, None
@@ -199,14 +199,14 @@ class ToolSession(NativeSession):
         topics: dict[str, Any] = {name: self._topics.pop(name) for name in _UNASKED if name in self._topics}
         if "events" in topics:
             self.last_handler = topics["events"].handlers.last_id
-        gone = {*topics, "groups"}
-        for asked in [kind for kind in self._runners if kind.__module__.rpartition(".")[2] in gone]:
-            del self._runners[asked]
+        removed = {*topics, "groups"}
+        for operation in [kind for kind in self._runners if kind.__module__.rpartition(".")[2] in removed]:
+            del self._runners[operation]
         if inbox is not None:
-            if lost is None:
+            if server_lost is None:
                 self._earlier.append((inbox, topics))
             else:
-                inbox.end(self.loss(procs=(self.proc,)) if lost else None)
+                inbox.end(self.loss(procs=(self.proc,)) if server_lost else None)
 
     def _owner(self, op: Op[Any]) -> Any:
         """Return the topic of an earlier server if an operation takes an id of that topic."""
@@ -268,11 +268,11 @@ class Servers(Asking):
         found: tuple[Proc, ...] = self.run(ToolGetServers())
         return found
 
-    def _real(self, found: tuple[Proc, ...]) -> tuple[Proc, ...]:
+    def _real(self, servers: tuple[Proc, ...]) -> tuple[Proc, ...]:
         """Remove procs that are not servers, and servers that are lost, from an answer of the library."""
         session = self.session
-        lost = "" if session.stands else session.server
-        return tuple([each for each in found if each.nspace and each != session.proc and _text(each) != lost])
+        lost_server = "" if session.stands else session.server
+        return tuple([each for each in servers if each.nspace and each != session.proc and _text(each) != lost_server])
 
     def directives(self, op: Any) -> tuple[Info, ...]:
         if type(op) is ToolSetServer and is_set(op.directives, keys.WAIT_FOR_CONNECTION):
@@ -336,8 +336,8 @@ def _named(op: Any) -> tuple[Proc, ...]:
     return (op.server,) if hasattr(op, "server") else ()
 
 
-def _server(topic: Asking, op: Any, given: Any) -> None:
-    topic.marshal.fill(given.items, codes.PROC, (op.server,))
+def _server(topic: Asking, op: Any, parameters: Any) -> None:
+    topic.marshal.fill(parameters.items, codes.PROC, (op.server,))
 
 
 def _procs(topic: Asking, call: Any) -> tuple[Proc, ...]:

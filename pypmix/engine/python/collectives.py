@@ -14,8 +14,8 @@ from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, combined
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import ABSENT, flag, procs, text
 from pypmix.engine.python.modex import seconds
+from pypmix.engine.python.modexrequests import data_of
 from pypmix.engine.python.node import answer_failure, reason_of, status_of
-from pypmix.engine.python.sharing import data_of
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops.hosting import COMMITTED

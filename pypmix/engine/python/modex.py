@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import chain, count
 
 from pypmix.engine.common import Pending
+from pypmix.engine.python.modexrequests import ModexRequests
 from pypmix.engine.python.node import reason_of, refuse, status_of
 from pypmix.engine.python.processes import MUCH, SMALL, Process, named, object_of, qualifiers_of
-from pypmix.engine.python.sharing import ModexRequests
 from pypmix.engine.times import GET_SECONDS
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError

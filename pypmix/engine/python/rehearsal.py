@@ -14,7 +14,7 @@ from pypmix.engine.python import session, transport
 from pypmix.engine.python.transport import Connection
 from pypmix.standard import codes, statuses
 from pypmix.standard.jobinfo import JobInfo
-from pypmix.standard.releases import release_text
+from pypmix.standard.releases import NEWEST, release_text
 from pypmix.standard.types import Proc
 from pypmix.wire.codec import PLAIN, Packer
 from pypmix.wire.frames import TAG_DYNAMIC, frame
@@ -31,13 +31,12 @@ if TYPE_CHECKING:
 
 _PROC = Proc("rehearsal@1", 0)
 _SERVER = "rehearsal@0"
-_RELEASE = (7, 0, 0)
 
 ENVIRONMENT = {
     "PMIX_NAMESPACE": _PROC.nspace,
     "PMIX_RANK": str(_PROC.rank),
     "PMIX_SERVER_URI41": f"{_SERVER}.0;tcp4://127.0.0.1:1",
-    "PMIX_VERSION": release_text(_RELEASE),
+    "PMIX_VERSION": release_text(NEWEST),
     "PMIX_SECURITY_MODE": "native",
     "PMIX_BFROP_BUFFER_TYPE": "PMIX_BFROP_BUFFER_NON_DESC",
     "PMIX_GDS_MODULE": "hash",
@@ -57,10 +56,8 @@ class Rehearsal:
     """
 
     def __init__(self) -> None:
-        self._job = encode_reply(statuses.SUCCESS, 0) + frame(
-            0, TAG_DYNAMIC + 1, encode_jobinfo(_job(), PLAIN, _RELEASE)
-        )
-        self._left = frame(0, TAG_DYNAMIC + 2, Packer(PLAIN, _RELEASE).pack(codes.STATUS, statuses.SUCCESS).bytes())
+        self._job = encode_reply(statuses.SUCCESS, 0) + frame(0, TAG_DYNAMIC + 1, encode_jobinfo(_job(), PLAIN, NEWEST))
+        self._left = frame(0, TAG_DYNAMIC + 2, Packer(PLAIN, NEWEST).pack(codes.STATUS, statuses.SUCCESS).bytes())
         self._other = _socket.socket()
         self._dialer = session.dialer
 

@@ -42,8 +42,9 @@ from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.logtext import indented
 from pypmix.standard.ops import ClientAborted, ClientFinalized, ClientLost
+from pypmix.standard.releases import NEWEST
 from pypmix.wire.additions import WITHDRAW, decode_withdrawal
-from pypmix.wire.codec import NEWEST, PLAIN
+from pypmix.wire.codec import PLAIN
 from pypmix.wire.frames import TAG_DYNAMIC, TAG_HEARTBEAT
 from pypmix.wire.messages import Command, peek_command
 from pypmix.wire.readers import rule_for

@@ -11,7 +11,7 @@ from pypmix.engine.python.client import ENGINE, Client, ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotSupported, Unreachable
-from pypmix.standard.releases import parse_release, release_text
+from pypmix.standard.releases import NEWEST, OLDEST_PEER, parse_release, release_text
 from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, decimal
 from pypmix.wire.additions import SOCKET_VARIABLE, greeting
 from pypmix.wire.handshake import FLAG_CLIENT, Hello, native_credential
@@ -58,11 +58,6 @@ if TYPE_CHECKING:
 
     Dial = Callable[[Client], Connection]
 
-OLDEST = (4, 1, 0)
-"""The first release with the encoding `v41`, which all later ones take."""
-
-NEWEST = (7, 0, 0)
-
 _GREETING = (greeting(__version__),)
 ENCODING = "v41"
 STORE = "hash"
@@ -73,7 +68,11 @@ OPEN_WAIT = 60.0
 OURS = frozenset(("connect.nspace", "connect.directives"))
 """Features that only servers of this engine have."""
 
-FEATURES: dict[str, Release] = {**dict.fromkeys(COMMON, OLDEST), "get.refresh": OLDEST, "get.pset_names": (5, 0, 0)}
+FEATURES: dict[str, Release] = {
+    **dict.fromkeys(COMMON, OLDEST_PEER),
+    "get.refresh": OLDEST_PEER,
+    "get.pset_names": (5, 0, 0),
+}
 """Features of this engine, each with the first release of a server that has it."""
 
 _ALONE = (
@@ -314,10 +313,11 @@ def _release(env: Mapping[str, str]) -> Release:
         release = parse_release(text)
     except ValueError:
         release = (0, 0, 0)
-    if release < OLDEST:
+    if release < OLDEST_PEER:
         said = f"release {text!r:.40}" if text else "no release (PMIX_VERSION is not set)"
         raise NotSupported(
-            f"the server names {said}: an unsupported release; this engine speaks to {release_text(OLDEST)} and later",
+            f"the server names {said}: an unsupported release; "
+            f"this engine speaks to {release_text(OLDEST_PEER)} and later",
             operation="open",
             engine=ENGINE,
             hint="try PYPMIX_ENGINE=native",

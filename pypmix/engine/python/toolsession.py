@@ -32,8 +32,6 @@ from pypmix.engine.python.attachment import Aim, aim, candidates, identity, laun
 from pypmix.engine.python.client import ENGINE, Client, ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.session import (
-    NEWEST,
-    OLDEST,
     OPEN_WAIT,
     Session,
     adapts,
@@ -65,7 +63,7 @@ from pypmix.standard.ops import (
     ToolGetServers,
     ToolSetServer,
 )
-from pypmix.standard.releases import parse_release
+from pypmix.standard.releases import NEWEST, OLDEST_PEER, parse_release
 from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value
 from pypmix.wire.additions import greeting
 from pypmix.wire.handshake import (
@@ -697,7 +695,7 @@ def _release(contact: Contact) -> Release:
         release = parse_release(contact.release)
     except ValueError:
         return UNTOLD
-    if release < OLDEST:
+    if release < OLDEST_PEER:
         raise NotSupported(
             f"the server {contact.name} is of release {contact.release}, which this engine does not speak to",
             operation="open",

@@ -9,7 +9,7 @@ import os
 import threading
 
 from pypmix.arguments import limit
-from pypmix.host.answers import MODULES
+from pypmix.host.answertable import MODULES
 from pypmix.host.callbacks.base import LATER, Request
 from pypmix.host.callbacks.dispatcher import PATIENCE, Dispatcher, is_async, settling
 from pypmix.host.callbacks.jobs import Jobs

@@ -22,7 +22,7 @@ from pypmix.engine.faults import fault
 from pypmix.engine.peeruid import is_current_user
 from pypmix.host.addresses import connections, hang_up
 from pypmix.host.exchange.switch import SocketStream
-from pypmix.host.rosters.reach import Probe, unreached
+from pypmix.host.rosters.reachability import Probe, unreached
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -57,7 +57,7 @@ CALL = "PYPMIX_CALL"
 """The variable with the abstract name of the socket at which ranks get their function."""
 
 
-class Ended(Record):
+class DaemonEnd(Record):
     """The end of a daemon.
 
     Attributes:
@@ -99,10 +99,10 @@ class _Run:
         theirs: socket.socket | None = None
         try:
             if switched:
-                given = json.loads(line)
+                descriptors = json.loads(line)
                 ours, theirs = socket.socketpair()
                 self.stream = SocketStream(ours)
-                line = json.dumps({**given, "switch": theirs.fileno()}).encode() + b"\n"
+                line = json.dumps({**descriptors, "switch": theirs.fileno()}).encode() + b"\n"
             process = self._open(() if theirs is None else (theirs.fileno(),))
         finally:
             if theirs is not None:
@@ -125,7 +125,7 @@ class _Run:
             answer += piece
         return answer
 
-    def _open(self, given: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    def _open(self, descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:
         env = {**os.environ, PYTHON: sys.executable}
         if self.calls is not None:
             env[CALL] = self.calls.name
@@ -133,7 +133,7 @@ class _Run:
         # A separate process group: Ctrl-C at the engine's terminal must not reach the daemon.
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pypmix", "node"],
-            stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=env, process_group=0, pass_fds=given,
+            stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=env, process_group=0, pass_fds=descriptors,
         )  # fmt: skip
         return self.process
 
@@ -147,7 +147,7 @@ class _Run:
                 continue
         file.close()
 
-    def wait(self) -> Ended:
+    def wait(self) -> DaemonEnd:
         """Wait for the daemon's end, and return it."""
         process, calls, stream = self.process, self.calls, self.stream
         code = 0
@@ -169,7 +169,7 @@ class _Run:
             with self.pushing:
                 self.stream = None
                 stream.release()
-        return Ended(code, self.errors.decode(errors="replace"), self.results[:PIECE], len(self.results))
+        return DaemonEnd(code, self.errors.decode(errors="replace"), self.results[:PIECE], len(self.results))
 
     def leave(self) -> None:
         """End the daemon's standard input."""
@@ -269,11 +269,11 @@ class Agent:
             text = f"its daemon cannot be started: {error}"
             return json.dumps({"error": text, "version": __version__}).encode() + b"\n"
 
-    def wait(self) -> Ended:
+    def wait(self) -> DaemonEnd:
         """Wait for the daemon's end, and return it."""
         run = self._run
         if run is None:
-            return Ended(0, "", NOTHING, len(NOTHING))
+            return DaemonEnd(0, "", NOTHING, len(NOTHING))
         ended = run.wait()
         with self._begun:
             # The next daemon may have been started.
@@ -282,7 +282,7 @@ class Agent:
                 self._kept = run.results if ended.size > PIECE else b""
         return ended
 
-    def further(self, start: int) -> bytes:
+    def read_piece(self, start: int) -> bytes:
         """Return the piece of the results from byte `start`; forget the results with the last piece."""
         with self._begun:
             piece = self._kept[start : start + PIECE]

@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pypmix.host.placing import Node, Obtained, Wanted
+    from pypmix.host.placing import Node, NodeRequest, Obtained
     from pypmix.host.rosters.names import Host
     from pypmix.host.session import StartedDaemon
 
@@ -133,8 +133,8 @@ class Roster(Protocol):
             OSError: The daemon cannot be started.
         """
 
-    def watch(self, lost: Lost) -> None:
-        """Call `lost(name, reason)`, on any thread, for each node that the resource manager gives up."""
+    def watch(self, report_lost: Lost) -> None:
+        """Call `report_lost(name, reason)`, on any thread, for each node that the resource manager gives up."""
 
     def close(self) -> None:
         """Release all resources at the end of the session."""
@@ -160,11 +160,11 @@ class ElasticRoster(Protocol):
     def attend(self, members: Members) -> None:
         """Keep `members`, to report nodes that join and leave; called once, before any daemon is started."""
 
-    def obtain(self, wanted: Wanted, done: Obtained) -> None:
+    def obtain(self, request: NodeRequest, done: Obtained) -> None:
         """Obtain further nodes; does not wait for them.
 
         Args:
-            wanted: The requested nodes, or their number.
+            request: The requested nodes, or their number.
             done: Called once, now or later, on any thread: with the nodes, whose daemons are started by `start`; or
                 without nodes and with the reason. Do not report these nodes by `Members.join` as well.
         """

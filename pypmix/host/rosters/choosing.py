@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pypmix.host.rosters.base import GROUP, RosterError
 from pypmix.lazy import load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pypmix.host.rosters.base import Roster, Settings
 
 LOCAL = "local"
@@ -23,12 +24,20 @@ HOMES = {
 }
 """The rosters of pypmix, in the order in which they are tried."""
 
+MARKS = {"kubernetes": "JOB_COMPLETION_INDEX", "flux": "FLUX_URI", "slurm": "SLURM_JOB_ID"}
+"""The variable that a resource manager sets for its jobs, by its roster: without it, the roster finds no nodes."""
+
 NAMED_ONLY = ("pmix", "prrte")
 """Rosters that are used only if `--roster` names them. A rank of any job, or a user with a running DVM, may run a
 separate job."""
 
 SLURM_STEP = "slurm."
 """The start of the namespaces that Slurm's own PMIx plugin serves."""
+
+
+def is_marked(env: Mapping[str, str]) -> bool:
+    """Return True if a resource manager started this process; a cheap check, since every run makes it."""
+    return any(mark in env for mark in MARKS.values())
 
 
 def choose(settings: Settings, name: str = "") -> tuple[Roster, str] | None:
@@ -58,6 +67,8 @@ def choose(settings: Settings, name: str = "") -> tuple[Roster, str] | None:
 
 
 def _named(name: str) -> type[Roster]:
+    from pypmix.host.rosters.base import GROUP, RosterError
+
     home = HOMES.get(name, name)
     if ":" not in home:
         from importlib.metadata import entry_points
@@ -71,6 +82,8 @@ def _named(name: str) -> type[Roster]:
 
 
 def _load(home: str) -> type[Roster]:
+    from pypmix.host.rosters.base import RosterError
+
     module, _, name = home.partition(":")
     try:
         found: type[Roster] = load(module, name)

@@ -20,9 +20,9 @@ from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
 from pypmix.host.outcome import Outcome, listed
 from pypmix.host.placing import Node
-from pypmix.host.rosters.agent import Ended
-from pypmix.host.rosters.reach import apart
-from pypmix.host.rosters.world import World, read, returned
+from pypmix.host.rosters.agent import DaemonEnd
+from pypmix.host.rosters.reachability import apart
+from pypmix.host.rosters.world import World, decode_results, returned
 from pypmix.host.session import NOT_OURS, NodeSession
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import PMIxError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Protocol, Self
 
-    from pypmix.host.placing import Obtained, Wanted
+    from pypmix.host.placing import NodeRequest, Obtained
 
     class Engine(Protocol):
         """The interface of an engine.
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         def joined(self) -> list[Node] | None:
             """Return the nodes added since the last call; None if this session never takes the engine's new nodes."""
 
-        def more(self, request: Wanted) -> list[Node]:
+        def more(self, request: NodeRequest) -> list[Node]:
             """Obtain further nodes; may wait for them. Raises an exception with the reason if it cannot."""
 
         def release(self, node: Node) -> None:
@@ -76,7 +76,7 @@ FUNCTION = ("sh", "-c", 'exec "$PYPMIX_PYTHON" -P -m pypmix.host.rosters.calling
 _log = get_logger("pypmix.host")
 
 
-class Lent:
+class LentDaemon:
     """A `StartedDaemon` that is controlled by calls of an engine.
 
     Args:
@@ -107,7 +107,7 @@ class Lent:
     ) -> None:
         self.stdin = NOT_OURS
         self.stdout, self._writer = os.pipe2(os.O_CLOEXEC)
-        self.end: Ended | None = None
+        self.end: DaemonEnd | None = None
         self.results: dict[int, bytes] | None = None
         self._engine = engine
         self.name = node.name
@@ -132,11 +132,11 @@ class Lent:
             if self._switch is not None:
                 self._switch.attach(_Stream(self._engine, name))
             self._tell_answer(answer)
-            ended: Ended = call(name, "wait")
+            ended: DaemonEnd = call(name, "wait")
             self._trouble = "; ".join(ended.errors.strip().splitlines()[-1:])
             self.end = ended
         except Exception as error:
-            self.end = Ended(255, "", b"", 0)
+            self.end = DaemonEnd(255, "", b"", 0)
             self._lose(error)
         finally:
             os.close(self._writer)
@@ -154,12 +154,12 @@ class Lent:
         self.lost = True
         self._tell(f"the engine has lost it: {self._trouble}")
 
-    def _fetch(self, ended: Ended) -> None:
+    def _fetch(self, end: DaemonEnd) -> None:
         """Fetch the remaining pieces of the ranks' results, and unpickle all."""
-        data = bytearray(ended.results)
-        while len(data) < ended.size:
+        data = bytearray(end.results)
+        while len(data) < end.size:
             self._heard = time.monotonic()
-            piece = self._engine.call(self.name, "further", len(data))
+            piece = self._engine.call(self.name, "read_piece", len(data))
             if not piece:
                 # This launcher waited too long, and the agent dropped the results when it began the next job.
                 return
@@ -334,9 +334,9 @@ class Nodes:
         data = cloudpickle.dumps((function, arguments, keywords))
         app = self._application(FUNCTION, n)
         size = app.np
-        outcome, lent = self._run(app, env, timeout, None, patience, data)
-        found = {rank: result for each in lent for rank, result in (each.results or {}).items()}
-        results = returned(read(found), size, outcome.reason or self._lacking(lent))
+        outcome, daemons = self._run(app, env, timeout, None, patience, data)
+        found = {rank: result for each in daemons for rank, result in (each.results or {}).items()}
+        results = returned(decode_results(found), size, outcome.reason or self._lacking(daemons))
         if outcome.code:
             raise PMIxError(outcome.reason)
         return results
@@ -364,8 +364,8 @@ class Nodes:
         shares = {node.name: node.slots or 0 for node in self.nodes}
         app = self._application(FUNCTION, 0)
 
-        def job(begun: Callable[[LocalHost], None]) -> Outcome:
-            return self._run(app, env, None, None, patience, b"", begun)[0]
+        def job(on_begin: Callable[[LocalHost], None]) -> Outcome:
+            return self._run(app, env, None, None, patience, b"", on_begin)[0]
 
         return World(shares, job, self._engine.call, mpi=mpi, release=release)
 
@@ -403,19 +403,19 @@ class Nodes:
         terms: Terms | None,
         patience: float,
         function: bytes | None = None,
-        begun: Callable[[LocalHost], None] = lambda _host: None,
-    ) -> tuple[Outcome, list[Lent]]:
+        on_begin: Callable[[LocalHost], None] = lambda _host: None,
+    ) -> tuple[Outcome, list[LentDaemon]]:
         with self._alone():
-            lent: list[Lent] = []
+            daemons: list[LentDaemon] = []
             addresses = launcher_addresses([node.addresses[-1] for node in self.nodes if node.addresses])
             switch = None if self._is_direct(addresses) else Switch()
 
-            def start(node: Node, line: bytes) -> Lent:
+            def start(node: Node, line: bytes) -> LentDaemon:
                 def tell(reason: str) -> None:
                     session.lost(node.name, reason)
 
-                lent.append(Lent(self._engine, node, line, function, tell, switch))
-                return lent[-1]
+                daemons.append(LentDaemon(self._engine, node, line, function, tell, switch))
+                return daemons[-1]
 
             session = NodeSession(
                 self.nodes,
@@ -429,25 +429,25 @@ class Nodes:
                 release=self._release,
                 switch=switch,
             )
-            over = threading.Event()
-            looking = self._looking(session, over)
+            finished = threading.Event()
+            looking = self._looking(session, finished)
             try:
                 # Standard input belongs to this program, such as a notebook, and not to the job.
                 host = LocalHost([app], terms=terms or Terms(stdin=None), timeout=timeout, remote=session)
-                begun(host)
+                on_begin(host)
                 outcome = host.run()
             finally:
-                over.set()
-                self._settle(lent, looking)
+                finished.set()
+                self._settle(daemons, looking)
                 if switch is not None:
                     switch.close()
-            return outcome, lent
+            return outcome, daemons
 
-    def _lacking(self, lent: Sequence[Lent]) -> str:
+    def _lacking(self, daemons: Sequence[LentDaemon]) -> str:
         """Return an error text with the nodes whose results are missing; empty if all are there."""
-        names = [each.name for each in lent if each.results is None]
+        names = [each.name for each in daemons if each.results is None]
         text = f"{self._engine.name} does not give what the ranks of {listed(names)} have returned"
-        lost = [each.trouble() for each in lent if each.lost]
+        lost = [each.trouble() for each in daemons if each.lost]
         return f"{text}: {lost[0] if lost else f'nothing has come for {AGENTS:g} s'}" if names else ""
 
     @contextlib.contextmanager
@@ -462,13 +462,13 @@ class Nodes:
         finally:
             self._busy = False
 
-    def _settle(self, lent: Sequence[Lent], looking: threading.Thread) -> None:
+    def _settle(self, daemons: Sequence[LentDaemon], looking: threading.Thread) -> None:
         """Wait until agents report the ends of their daemons, and remove lost nodes."""
-        over = time.monotonic()
-        for each in lent:
-            each.join(over)
-        looking.join(max(0.0, over + AGENTS - time.monotonic()))
-        lost = [each.name for each in lent if each.lost]
+        now = time.monotonic()
+        for each in daemons:
+            each.join(now)
+        looking.join(max(0.0, now + AGENTS - time.monotonic()))
+        lost = [each.name for each in daemons if each.lost]
         with self._gate:
             self.nodes = tuple([node for node in self.nodes if node.name not in lost])
 
@@ -487,35 +487,35 @@ class Nodes:
 
     # Nodes that join and leave while a job runs
 
-    def _looking(self, session: NodeSession, over: threading.Event) -> threading.Thread:
-        thread = threading.Thread(target=self._look, args=(session, over), name="pypmix-engine", daemon=True)
+    def _looking(self, session: NodeSession, finished: threading.Event) -> threading.Thread:
+        thread = threading.Thread(target=self._look, args=(session, finished), name="pypmix-engine", daemon=True)
         thread.start()
         return thread
 
-    def _look(self, session: NodeSession, over: threading.Event) -> None:
-        while not over.wait(LOOK):
+    def _look(self, session: NodeSession, finished: threading.Event) -> None:
+        while not finished.wait(LOOK):
             try:
-                found = self._engine.joined()
+                joined = self._engine.joined()
             except Exception as error:
                 _log.warning("further nodes cannot be had of the engine: %s", error)
                 continue
-            if found is None:
+            if joined is None:
                 return
             with self._gate:
-                self.nodes += tuple(found)
-            for node in found:
+                self.nodes += tuple(joined)
+            for node in joined:
                 session.join(node)
 
-    def _obtain(self, wanted: Wanted, done: Obtained) -> None:
+    def _obtain(self, request: NodeRequest, done: Obtained) -> None:
         def obtain() -> None:
             try:
-                found = self._engine.more(wanted)
+                nodes = self._engine.more(request)
             except Exception as error:
                 done((), _reason(error))
                 return
             with self._gate:
-                self.nodes += tuple(found)
-            done(found, "")
+                self.nodes += tuple(nodes)
+            done(nodes, "")
 
         threading.Thread(target=obtain, name="pypmix-obtain", daemon=True).start()
 
@@ -554,27 +554,27 @@ def number_of(what: str, number: int | None) -> None:
         raise ValueError(f"{what} is at least 1, not {number}")
 
 
-def launcher_addresses(others: Iterable[str]) -> list[str]:
+def launcher_addresses(peers: Iterable[str]) -> list[str]:
     """Return the addresses by which others may reach this process; loopback if all are on this machine.
 
     Args:
-        others: An address of each other node.
+        peers: An address of each other node.
     """
-    routes = list(dict.fromkeys([own_addresses(each)[0] for each in others]))
+    routes = list(dict.fromkeys([own_addresses(each)[0] for each in peers]))
     away = [each for each in routes if not is_loopback(each)]
     return away or routes or ["127.0.0.1"]
 
 
-def named(found: Sequence[tuple[str, int, tuple[str, ...]]], taken: Iterable[str] = ()) -> list[Node]:
+def name_nodes(hosts: Sequence[tuple[str, int, tuple[str, ...]]], used: Iterable[str] = ()) -> list[Node]:
     """Make nodes with unique names: the second node of machine `n1` is named `n1-2`, and so on.
 
     Args:
-        found: The host name, slots and addresses of each node.
-        taken: Names in use by other nodes.
+        hosts: The host name, slots and addresses of each node.
+        used: Names in use by other nodes.
     """
     nodes: list[Node] = []
-    names = set(taken)
-    for hostname, slots, addresses in found:
+    names = set(used)
+    for hostname, slots, addresses in hosts:
         name, number = hostname, 1
         while name in names:
             number += 1

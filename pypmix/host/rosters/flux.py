@@ -49,13 +49,13 @@ def shares(env: Mapping[str, str]) -> bool:
     return number(env, "FLUX_JOB_SIZE") > 1 and "FLUX_TASK_RANK" in env and not symmetric(env)
 
 
-def ask(env: Mapping[str, str], *words: str, given: str = "") -> str:
+def ask(env: Mapping[str, str], *words: str, text: str = "") -> str:
     """Return the output of a command of Flux.
 
     Args:
         env: The command's environment.
         words: The words after `flux`.
-        given: The command's standard input.
+        text: The command's standard input.
 
     Raises:
         RosterError: The command fails, or does not end in time.
@@ -63,7 +63,7 @@ def ask(env: Mapping[str, str], *words: str, given: str = "") -> str:
     what = f"flux {' '.join(words)}"
     try:
         done = subprocess.run(
-            ["flux", *words], input=given, capture_output=True, text=True, env=dict(env), timeout=SECONDS
+            ["flux", *words], input=text, capture_output=True, text=True, env=dict(env), timeout=SECONDS
         )
     except subprocess.TimeoutExpired:
         raise RosterError(f"`{what}` has not ended within {SECONDS:g} s") from None
@@ -86,9 +86,9 @@ class Job(SymmetricRoster):
         env, rank = settings.env, number(settings.env, "FLUX_TASK_RANK")
         if rank == 0:
             host, first, common = socket.gethostname(), ports(os.getpid())[0], os.urandom(32)
-            ask(env, "kvs", "put", "--raw", f"{KEY}=-", given=json.dumps([host, first, common.hex()]))
+            ask(env, "kvs", "put", "--raw", f"{KEY}=-", text=json.dumps([host, first, common.hex()]))
         else:
-            text = cls._told(settings)
+            text = cls._fetch_meeting_place(settings)
             try:
                 host, first, secret = json.loads(text)
                 first, common = int(first), bytes.fromhex(secret)
@@ -98,7 +98,7 @@ class Job(SymmetricRoster):
         return Place(rank, number(env, "FLUX_JOB_SIZE"), Secret(common), addresses)
 
     @staticmethod
-    def _told(settings: Settings) -> str:
+    def _fetch_meeting_place(settings: Settings) -> str:
         """Wait for the value that the first task stores under `KEY`, and return it.
 
         Raises:
@@ -223,10 +223,10 @@ class FluxRoster:
         """Return an error text for a node's command that ended, or that makes no progress if the code is None."""
         return explained("flux run", node, code, errors)
 
-    def watch(self, lost: Lost) -> None:
+    def watch(self, report_lost: Lost) -> None:
         """Report all nodes as lost when the job of their daemons ends."""
         if self._group is not None:
-            self._group.watch(lost)
+            self._group.watch(report_lost)
 
     def close(self) -> None:
         """End the daemons' job."""

@@ -121,13 +121,13 @@ class Group:
         code = self._process.poll()
         return "" if code is None else f"{self._command} ended with exit code {code}, and has said why"
 
-    def watch(self, lost: Lost) -> None:
+    def watch(self, report_lost: Lost) -> None:
         """Report all nodes as lost when the command ends: the resource manager has ended its processes then."""
 
         def wait() -> None:
             code = self._process.wait()
             for name in list(self.followers):
-                lost(name, f"{self._command} ended with exit code {code}")
+                report_lost(name, f"{self._command} ended with exit code {code}")
 
         threading.Thread(target=wait, name="pypmix-group", daemon=True).start()
 

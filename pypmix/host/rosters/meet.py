@@ -165,12 +165,12 @@ class Follower:
         stdout: The descriptor to read the daemon's answer from. Belongs to the caller.
     """
 
-    def __init__(self, hello: Hello, connection: ssl.SSLSocket, ends: Ends) -> None:
+    def __init__(self, hello: Hello, connection: ssl.SSLSocket, end_watch: EndWatch) -> None:
         self.hello = hello
         self.stdin = self.stdout = -1
         self._connection: socket.socket = connection
         self._waits = True
-        self._ends = ends
+        self._end_watch = end_watch
         address = str(connection.getpeername()[0]).removeprefix("::ffff:")
         self.address = "" if is_loopback(address) else address
         _keep_alive(connection, True)
@@ -198,9 +198,9 @@ class Follower:
             raise OSError(f"{self.hello.name}: the process there has gone: {error}") from None
         self._connection.settimeout(None)
         self.stdout = os.dup(self._connection.fileno())
-        self.stdin = self._ends.watch(self.leave)
+        self.stdin = self._end_watch.watch(self.leave)
 
-    def gone(self) -> bool:
+    def has_exited(self) -> bool:
         """Return True if the follower exited while it waited for its line."""
         poll = select.poll()
         poll.register(self._connection.fileno(), select.POLLRDHUP)
@@ -240,7 +240,7 @@ class Follower:
         self._connection.close()
 
 
-class Ends:
+class EndWatch:
     """Pipes whose ends one thread watches for; data in them is dropped."""
 
     def __init__(self) -> None:
@@ -250,11 +250,11 @@ class Ends:
         self._selector.register(self._waker, selectors.EVENT_READ)
         self._thread: threading.Thread | None = None
 
-    def watch(self, ended: Callable[[], None]) -> int:
-        """Return a descriptor that belongs to the caller; `ended` is called once it is closed."""
+    def watch(self, callback: Callable[[], None]) -> int:
+        """Return a descriptor that belongs to the caller; `callback` is called once it is closed."""
         reader, writer = os.pipe2(os.O_CLOEXEC)
         with self._gate:
-            self._selector.register(reader, selectors.EVENT_READ, ended)
+            self._selector.register(reader, selectors.EVENT_READ, callback)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="pypmix-meeting-ends", daemon=True)
                 self._thread.start()
@@ -310,7 +310,7 @@ class Meeting:
         self._refused: dict[str, None] = {}
         self._unproved: dict[ssl.SSLSocket, float] = {}
         self._closed = False
-        self._ends = Ends()
+        self._ends = EndWatch()
         self._listener = _listener(ports)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="pypmix-meeting", daemon=True).start()
@@ -362,7 +362,7 @@ class Meeting:
     def _forget(self) -> None:
         """Forget followers that exited, so that they can be restarted."""
         for place, follower in list(self._found.items()):
-            if follower.gone():
+            if follower.has_exited():
                 del self._found[place]
                 follower.close()
 
@@ -457,7 +457,7 @@ def _listener(ports: Sequence[int]) -> socket.socket:
             found = listen((ANYWHERE, port))
         except OSError as error:
             reason = error.strerror or str(error)
-            taken = taken or _taken(port)
+            taken = taken or _port_warning(port)
         else:
             if taken:
                 _log.warning("%s; the launcher listens on port %d", taken, port)
@@ -466,7 +466,7 @@ def _listener(ports: Sequence[int]) -> socket.socket:
     raise RosterError(f"{text}; {taken}: --meet HOST:PORT names another place" if taken else text)
 
 
-def _taken(port: int) -> str:
+def _port_warning(port: int) -> str:
     """Return a warning if another user listens on `port`, since followers may reach that user first; empty if not."""
     owners = Owners()
     try:

@@ -94,17 +94,17 @@ def _number(text: str, what: str) -> int:
     return number
 
 
-def read_hostfile(lines: Iterable[str], where: str = "hostfile") -> list[Host]:
+def read_hostfile(lines: Iterable[str], file_name: str = "hostfile") -> list[Host]:
     """Parse a hostfile of Open MPI or PRRTE: `n1 slots=4 max_slots=8`, `n1:4`, `user@n1`, comments, `^n1` to exclude.
 
     Args:
         lines: The lines of the file.
-        where: The file's name, for errors.
+        file_name: The file's name, for errors.
 
     Raises:
         ValueError: A line is malformed; the text names the line.
     """
-    found: list[Host] = []
+    hosts: list[Host] = []
     left_out = set()
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].partition("//")[0].split()
@@ -114,10 +114,10 @@ def read_hostfile(lines: Iterable[str], where: str = "hostfile") -> list[Host]:
             if words[0].startswith("^"):
                 left_out.add(check_host(words[0][1:]))
             else:
-                found.append(_line(words))
+                hosts.append(_line(words))
         except ValueError as error:
-            raise ValueError(f"{where}, line {number}: {error}") from None
-    return [host for host in merged(found) if host.name not in left_out]
+            raise ValueError(f"{file_name}, line {number}: {error}") from None
+    return [host for host in merged(hosts) if host.name not in left_out]
 
 
 def _line(words: list[str]) -> Host:

@@ -27,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pypmix.host.placing import Obtained, Wanted
+    from pypmix.host.placing import NodeRequest, Obtained
     from pypmix.host.rosters.base import Lost, Members, Settings
     from pypmix.host.rosters.meet import Follower
     from pypmix.host.session import StartedDaemon
@@ -102,7 +102,7 @@ class Group:
             for name, found in self.followers.items()
         ]
 
-    def watch(self, lost: Lost) -> None:
+    def watch(self, report_lost: Lost) -> None:
         """Report all remaining nodes as lost when the DVM reports the end of the job, or is lost."""
 
         def wait() -> None:
@@ -111,7 +111,7 @@ class Group:
             except PMIxError as error:
                 reason = f"the DVM is lost: {error.detail}"
             for name in list(self.followers):
-                lost(name, reason)
+                report_lost(name, reason)
 
         threading.Thread(target=wait, name="pypmix-prrte", daemon=True).start()
 
@@ -190,56 +190,56 @@ class PRRTERoster:
         follower.begin(line)
         return follower
 
-    def watch(self, lost: Lost) -> None:
+    def watch(self, report_lost: Lost) -> None:
         """Report nodes as lost when the DVM reports the end of their processes."""
-        self._lost = lost
+        self._lost = report_lost
         for group in self._groups:
-            group.watch(lost)
+            group.watch(report_lost)
 
     def attend(self, members: Members) -> None:
         """Do nothing: the DVM adds no node unless requested."""
 
-    def obtain(self, wanted: Wanted, done: Obtained) -> None:
+    def obtain(self, request: NodeRequest, done: Obtained) -> None:
         """Obtain further nodes of the DVM, on a thread: the DVM starts processes there."""
 
         def obtain() -> None:
             try:
-                found = self._more(wanted)
+                nodes = self._more(request)
             except Exception as error:
                 # An error of any type: the request waits for an answer.
                 done((), f"the DVM of PRRTE has no such nodes: {getattr(error, 'detail', error) or repr(error)}")
             else:
-                done(found, "")
+                done(nodes, "")
 
         threading.Thread(target=obtain, name="pypmix-obtain", daemon=True).start()
 
-    def _more(self, wanted: Wanted) -> list[Node]:
+    def _more(self, request: NodeRequest) -> list[Node]:
         deadline = time.monotonic() + self._settings.patience
         tool = self._tool
         assert tool is not None
-        slots = dict(wanted.hosts)
-        known = self._names(tool)
+        slots = dict(request.hosts)
+        dvm_names = self._names(tool)
         with self._gate:
             if not slots:
                 taken = self._coming.union(*[group.followers for group in self._groups])
-                free = [name for name in known if name not in taken]
-                if wanted.cpus or len(free) < wanted.nodes:
+                free = [name for name in dvm_names if name not in taken]
+                if request.cpus or len(free) < request.nodes:
                     raise RosterError(f"{len(free)} of its nodes are not of this run yet, and it counts no CPUs")
-                slots = dict.fromkeys(free[: wanted.nodes], 0)
+                slots = dict.fromkeys(free[: request.nodes], 0)
             self._coming.update(slots)
         try:
-            return self._take(tool, slots, known, deadline)
+            return self._take(tool, slots, dvm_names, deadline)
         finally:
             with self._gate:
                 self._coming.difference_update(slots)
 
-    def _take(self, tool: Tool, slots: Mapping[str, int], known: Sequence[str], deadline: float) -> list[Node]:
+    def _take(self, tool: Tool, slots: Mapping[str, int], dvm_names: Sequence[str], deadline: float) -> list[Node]:
         """Start processes on nodes of the DVM, and wait for them."""
         # PRRTE 3.0 does not answer a spawn that adds hosts, and may crash at the next spawn.
-        others = [name for name in slots if name not in known]
-        if others:
+        unknown = [name for name in slots if name not in dvm_names]
+        if unknown:
             raise RosterError(
-                f"{', '.join(others):.200}: it has {', '.join(known):.200}, and is started with all of them"
+                f"{', '.join(unknown):.200}: it has {', '.join(dvm_names):.200}, and is started with all of them"
             )
         group = Group(tool, self._settings, list(slots), True)
         with self._gate:

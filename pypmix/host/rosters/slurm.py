@@ -22,11 +22,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pypmix.host.placing import Obtained, Wanted
+    from pypmix.host.placing import NodeRequest, Obtained
     from pypmix.host.rosters.base import Lost, Members, Settings
     from pypmix.host.rosters.group import Group
     from pypmix.host.rosters.proof import Proof
-    from pypmix.host.rosters.slurm_further import Further
+    from pypmix.host.rosters.slurm_further import FurtherNodes
     from pypmix.host.session import StartedDaemon
 
 
@@ -34,6 +34,7 @@ class Step(SymmetricRoster):
     """The tasks of a step, one on each node."""
 
     name = "slurm"
+    uses_munge = True
 
     @classmethod
     def place(cls, settings: Settings) -> Place:
@@ -70,6 +71,7 @@ class SlurmRoster:
     """
 
     name = "slurm"
+    uses_munge = True
 
     def __init__(self, settings: Settings) -> None:
         if shares(settings.env):
@@ -82,7 +84,7 @@ class SlurmRoster:
         self._allocated = [] if self._step is not None else allocated(settings.env)
         self._settings = settings
         self._group: Group | None = None
-        self._further: Further | None = None
+        self._further: FurtherNodes | None = None
         self._left: dict[str, Node] = {}
         """Nodes of the first job that have left the session."""
         self._lost: Lost = lambda _name, _reason: None
@@ -137,22 +139,22 @@ class SlurmRoster:
         """Return an error text for a node's command that ended, or that makes no progress if the code is None."""
         return explained("srun", node, code, errors)
 
-    def watch(self, lost: Lost) -> None:
+    def watch(self, report_lost: Lost) -> None:
         """Report all nodes of a job as lost when its `srun` ends."""
-        self._lost = lost
+        self._lost = report_lost
         if self._group is not None:
-            self._group.watch(lost)
+            self._group.watch(report_lost)
 
     def attend(self, members: Members) -> None:
         """Do nothing: Slurm adds no node unless requested."""
 
-    def obtain(self, wanted: Wanted, done: Obtained) -> None:
+    def obtain(self, request: NodeRequest, done: Obtained) -> None:
         """Obtain further nodes: nodes of the first job that left the session, or nodes of further jobs."""
         if self._further is None:
-            from pypmix.host.rosters.slurm_further import Further
+            from pypmix.host.rosters.slurm_further import FurtherNodes
 
-            self._further = Further(self._settings, self._allocated, self._left, self._lost)
-        self._further.obtain(wanted, done)
+            self._further = FurtherNodes(self._settings, self._allocated, self._left, self._lost)
+        self._further.obtain(request, done)
 
     def release(self, node: Node) -> None:
         """End the job of a further node; a node of the first job stays allocated, and may be obtained again."""

@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pypmix.host.placing import Obtained, Wanted
+    from pypmix.host.placing import NodeRequest, Obtained
     from pypmix.host.rosters.base import Lost, Settings
     from pypmix.host.rosters.group import Group
     from pypmix.host.rosters.meet import Follower
@@ -101,10 +101,10 @@ class Job:
         self.group.wait(deadline)
         self.nodes = [node.replace(cpus=self.group.followers[node.name].hello.cpus) for node in found]
 
-    def watch(self, lost: Lost) -> None:
+    def watch(self, report_lost: Lost) -> None:
         """Report the job's nodes as lost when Slurm has ended the job."""
         assert self.group is not None
-        self.group.watch(lost)
+        self.group.watch(report_lost)
 
     def close(self) -> None:
         """End the job, and give its nodes back."""
@@ -123,44 +123,44 @@ class Job:
                 self._salloc.wait()
 
 
-class Further:
+class FurtherNodes:
     """The further nodes of a run.
 
     Args:
         settings: The launcher's settings.
         first: The nodes of the first job.
-        left: The nodes of the first job that have left the session, by name.
+        departed: The nodes of the first job that have left the session, by name.
         lost: Called with the name of a lost node and the reason.
     """
 
-    def __init__(self, settings: Settings, first: Sequence[Node], left: dict[str, Node], lost: Lost) -> None:
+    def __init__(self, settings: Settings, first: Sequence[Node], departed: dict[str, Node], report_lost: Lost) -> None:
         self._settings = settings
         self._first = first
-        self._left = left
-        self._lost = lost
+        self._departed = departed
+        self._report_lost = report_lost
         self._gate = threading.Lock()
         self._jobs: list[Job] = []
-        self._again: list[Group] = []
+        self._restarted: list[Group] = []
         self._closed = False
 
-    def obtain(self, wanted: Wanted, done: Obtained) -> None:
+    def obtain(self, request: NodeRequest, done: Obtained) -> None:
         """Obtain nodes, on a thread."""
 
         def obtain() -> None:
             try:
-                found = self._obtain(wanted)
+                nodes = self._obtain(request)
             except Exception as error:
                 # An error of any type: the request waits for an answer.
                 done((), str(error) or type(error).__name__)
             else:
-                done(found, "")
+                done(nodes, "")
 
         threading.Thread(target=obtain, name="pypmix-obtain", daemon=True).start()
 
     def follower(self, name: str) -> Follower | None:
         """Return the process on a node obtained here, None for any other node."""
         with self._gate:
-            groups = [*self._again, *[job.group for job in self._jobs if job.group is not None]]
+            groups = [*self._restarted, *[job.group for job in self._jobs if job.group is not None]]
         for group in groups:
             if name in group.followers:
                 return group.followers[name]
@@ -175,9 +175,9 @@ class Further:
                 job.group.followers.pop(name, None)
             over = [job for job in jobs if job.group is not None and not job.group.followers]
             self._jobs = [job for job in self._jobs if job not in over]
-            left = [group for group in self._again if group.followers.pop(name, None) is not None]
+            left = [group for group in self._restarted if group.followers.pop(name, None) is not None]
             ended = [group for group in left if not group.followers]
-            self._again = [group for group in self._again if group not in ended]
+            self._restarted = [group for group in self._restarted if group not in ended]
         for close in [*[job.close for job in over], *[group.close for group in ended]]:
             threading.Thread(target=close, name="pypmix-release").start()
         return bool(jobs)
@@ -187,24 +187,24 @@ class Further:
         with self._gate:
             self._closed = True
             closing = [threading.Thread(target=job.close) for job in self._jobs]
-            closing += [threading.Thread(target=group.close) for group in self._again]
+            closing += [threading.Thread(target=group.close) for group in self._restarted]
         for thread in closing:
             thread.start()
         for thread in closing:
             thread.join()
 
-    def _obtain(self, wanted: Wanted) -> list[Node]:
+    def _obtain(self, request: NodeRequest) -> list[Node]:
         deadline = time.monotonic() + self._settings.patience
         with self._gate:
-            names = [name for name, _ in wanted.hosts] or list(self._left)[: wanted.nodes]
-            again = names and len(names) >= wanted.nodes and not wanted.cpus and self._left.keys() >= set(names)
+            names = [name for name, _ in request.hosts] or list(self._departed)[: request.nodes]
+            reuse = names and len(names) >= request.nodes and not request.cpus and self._departed.keys() >= set(names)
             # Remove the nodes under the lock: another request may run concurrently.
-            known = [self._left.pop(name) for name in names] if again else []
-        if known:
-            return self._take_again(known, dict(wanted.hosts), deadline)
+            nodes = [self._departed.pop(name) for name in names] if reuse else []
+        if nodes:
+            return self._take_departed(nodes, dict(request.hosts), deadline)
         if shutil.which("salloc", path=self._settings.env.get("PATH")) is None:
             raise RosterError("there is no salloc here to ask Slurm for further nodes")
-        requests = self._requests(wanted)
+        requests = self._requests(request)
         jobs: list[Job] = []
         try:
             for options in requests:
@@ -223,28 +223,28 @@ class Further:
                 job.close()
             raise RosterError("the session has ended")
         for job in jobs:
-            job.watch(self._lost)
-        slots = dict(wanted.hosts)
+            job.watch(self._report_lost)
+        slots = dict(request.hosts)
         return [node.replace(slots=slots.get(node.name) or node.slots) for job in jobs for node in job.nodes]
 
-    def _take_again(self, known: Sequence[Node], slots: Mapping[str, int], deadline: float) -> list[Node]:
+    def _take_departed(self, nodes: Sequence[Node], slots: Mapping[str, int], deadline: float) -> list[Node]:
         """Obtain again nodes of the first job that have left the session."""
         group: Group | None = None
         try:
-            group = started(self._settings, [node.name for node in known], self._settings.env)
+            group = started(self._settings, [node.name for node in nodes], self._settings.env)
             group.wait(deadline)
         except BaseException:
             with self._gate:
-                self._left.update({node.name: node for node in known})
+                self._departed.update({node.name: node for node in nodes})
             if group is not None:
                 group.close()
             raise
         with self._gate:
-            self._again.append(group)
-        group.watch(self._lost)
-        return [node.replace(slots=slots.get(node.name) or node.slots) for node in known]
+            self._restarted.append(group)
+        group.watch(self._report_lost)
+        return [node.replace(slots=slots.get(node.name) or node.slots) for node in nodes]
 
-    def _requests(self, wanted: Wanted) -> list[list[str]]:
+    def _requests(self, request: NodeRequest) -> list[list[str]]:
         """Return the options of `salloc` for each further job."""
         env, settings = self._settings.env, self._settings
         usual = max([node.slots or 1 for node in self._first], default=0) or number(env, "SLURM_CPUS_ON_NODE") or 1
@@ -255,18 +255,18 @@ class Further:
             common.append(f"--cpus-per-task={cpus}")
         if left := self._time_left():
             common.append(f"--time={left}")
-        if wanted.hosts:
-            each = [[f"--nodelist={name}", "--nodes=1", f"--ntasks={slots or usual}"] for name, slots in wanted.hosts]
-        elif wanted.cpus:
-            nodes = [f"--nodes={wanted.nodes}"] if wanted.nodes else []
-            each = [[*nodes, f"--ntasks={max(wanted.cpus, wanted.nodes)}"]]
+        if request.hosts:
+            each = [[f"--nodelist={name}", "--nodes=1", f"--ntasks={slots or usual}"] for name, slots in request.hosts]
+        elif request.cpus:
+            nodes = [f"--nodes={request.nodes}"] if request.nodes else []
+            each = [[*nodes, f"--ntasks={max(request.cpus, request.nodes)}"]]
         else:
-            each = [["--nodes=1", f"--ntasks={usual}"]] * wanted.nodes
+            each = [["--nodes=1", f"--ntasks={usual}"]] * request.nodes
         if len(each) > MAX_JOBS:
             raise RosterError(f"a request for {len(each)} nodes is for more than {MAX_JOBS}")
         # Without this, Slurm could allocate the free CPUs of nodes that are already in the session.
         there = {node.name for job in self._jobs for node in job.nodes} | set(expand(env.get("SLURM_JOB_NODELIST", "")))
-        excluded = [] if wanted.hosts else [f"--exclude={','.join(sorted(there))}"]
+        excluded = [] if request.hosts else [f"--exclude={','.join(sorted(there))}"]
         return [[*common, *excluded, *options] for options in each]
 
     def _time_left(self) -> str:

@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pypmix.host.placing import Obtained, Wanted
+    from pypmix.host.placing import NodeRequest, Obtained
     from pypmix.host.rosters.base import Lost, Members, Settings
     from pypmix.host.session import StartedDaemon
 
@@ -151,13 +151,13 @@ class SSHRoster:
     def attend(self, members: Members) -> None:
         """Do nothing: this roster does not add or remove nodes unless requested."""
 
-    def obtain(self, wanted: Wanted, done: Obtained) -> None:
+    def obtain(self, request: NodeRequest, done: Obtained) -> None:
         """Obtain the nodes that the request names, or spare nodes."""
-        hosts = [self._host(name, slots) for name, slots in wanted.hosts] or list(self._spare.values())
-        if wanted.nodes:
-            hosts = hosts[: wanted.nodes]
+        hosts = [self._host(name, slots) for name, slots in request.hosts] or list(self._spare.values())
+        if request.nodes:
+            hosts = hosts[: request.nodes]
         nodes = [self._node(host) for host in hosts]
-        if not nodes or len(nodes) < wanted.nodes or sum([node.slots or 1 for node in nodes]) < wanted.cpus:
+        if not nodes or len(nodes) < request.nodes or sum([node.slots or 1 for node in nodes]) < request.cpus:
             done((), f"{len(self._spare)} further nodes are known: others have to be named, such as n3:4")
             return
         for host, node in zip(hosts, nodes, strict=True):
@@ -176,7 +176,7 @@ class SSHRoster:
         """Keep a node as a spare for later requests."""
         self._spare[node.name] = self._hosts.pop(node.name)
 
-    def watch(self, lost: Lost) -> None:
+    def watch(self, report_lost: Lost) -> None:
         """Do nothing: a node is known to be lost only by the end of its agent, which the session detects."""
 
     def close(self) -> None:

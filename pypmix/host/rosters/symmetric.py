@@ -141,7 +141,7 @@ class SymmetricRoster:
         self._own = Started(node.name, words, self._errors, _own_trouble)
         return self._own
 
-    def watch(self, lost: Lost) -> None:
+    def watch(self, report_lost: Lost) -> None:
         """Do nothing: the session detects lost nodes by the ends of their connections."""
 
     def close(self) -> None:

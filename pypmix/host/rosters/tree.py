@@ -280,7 +280,7 @@ class Relays:
         self._command = command
         self._daemon = daemon
         self._explain = explain
-        self._tree = Tree(self._selector, agent, command, daemon, radix, explain, errors, self._told)
+        self._tree = Tree(self._selector, agent, command, daemon, radix, explain, errors, self._handle_report)
         self._nodes: dict[str, Relayed] = {}
         self._left: set[str] = set()
         self._waker, self._wake = os.pipe2(os.O_CLOEXEC)
@@ -291,7 +291,7 @@ class Relays:
     def add(self, name: str, host: str, line: bytes) -> Relayed:
         """Add a node, to be started with all others by `begin`."""
         node = self._nodes[name] = Relayed(Leaf(name, host, line), self)
-        self._selector.register(node.closed, selectors.EVENT_READ, lambda: self._heard(node))
+        self._selector.register(node.closed, selectors.EVENT_READ, lambda: self._close_input(node))
         return node
 
     def begin(self) -> None:
@@ -334,7 +334,7 @@ class Relays:
                 else:
                     return
 
-    def _heard(self, node: Relayed) -> None:
+    def _close_input(self, node: Relayed) -> None:
         """Handle the end of a daemon's standard input: a command leaves once the inputs of all its nodes have ended."""
         if os.read(node.closed, CHUNK):
             # The session has written the first line, which `start` has already sent.
@@ -346,7 +346,7 @@ class Relays:
             if all(leaf.name in self._left for leaf in stem.leaves):
                 stem.leave(stem.relays)
 
-    def _told(self, kind: str, name: str, value: str | int) -> None:
+    def _handle_report(self, kind: str, name: str, value: str | int) -> None:
         node = self._nodes[name]
         if kind == OUT:
             node.said = True

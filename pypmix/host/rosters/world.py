@@ -152,13 +152,13 @@ class World:
             except Empty:
                 if self._over.is_set():
                     break
-                raise self._late(found, timeout) from None
+                raise self._time_out(found, timeout) from None
             if answer is None:
                 # The job has ended; results of nodes that still exist may be in transit.
                 deadline = time.monotonic() + ANSWERING
             else:
                 left -= 1
-                found.update(read(answer))
+                found.update(decode_results(answer))
         if len(found) < self.size or not all(result.fine for result in found.values()):
             # The lost or failed rank ends the job.
             if not self._over.wait(ENDING):
@@ -167,13 +167,13 @@ class World:
                 raise self._fault
         reason = self._reason
         failed = _failed(found)
-        if failed and not _lost(found, self.size, reason):
+        if failed and not _lost_results(found, self.size, reason):
             # The job's reason may name another rank, which failed as a consequence of the first.
             self._reason = f"rank {failed[0]} of {self.size} failed: {found[failed[0]].told.splitlines()[-1]}"
         return returned(found, self.size, reason)
 
-    def _late(self, found: Mapping[int, Result], timeout: float | None) -> OperationTimeout:
-        missing = [rank for rank in range(self.size) if rank not in found]
+    def _time_out(self, results: Mapping[int, Result], timeout: float | None) -> OperationTimeout:
+        missing = [rank for rank in range(self.size) if rank not in results]
         procs = [Proc(self._host.job.nspace, rank) for rank in missing] if self._host is not None else []
         text = f"{name_ranks(missing)} of {self.size} did not return within {timeout:g} s"
         self._end(text)
@@ -195,7 +195,7 @@ class World:
     def _run_job(self) -> None:
         """Run the job; run on a separate thread."""
         try:
-            outcome = self._job(self._begun)
+            outcome = self._job(self._set_host)
             self._reason = self._reason or outcome.reason
         except Exception as error:
             self._fault, self._reason = error, str(error)
@@ -203,7 +203,7 @@ class World:
             self._over.set()
             self._answers.put(None)
 
-    def _begun(self, host: LocalHost) -> None:
+    def _set_host(self, host: LocalHost) -> None:
         self._host = host
         if self._reason:
             # The world was closed before the job began.
@@ -252,14 +252,14 @@ def _failed(results: Mapping[int, Result]) -> list[int]:
     return [rank for _, rank in sorted([(result.when, rank) for rank, result in results.items() if not result.fine])]
 
 
-def _lost(results: Mapping[int, Result], size: int, reason: str) -> bool:
+def _lost_results(results: Mapping[int, Result], size: int, reason: str) -> bool:
     """Return True if results are missing and the job ended for a reason other than a rank with a result."""
     return len(results) < size and bool(reason) and not any(reason.startswith(f"rank {each} ") for each in results)
 
 
-def read(found: Mapping[int, bytes]) -> dict[int, Result]:
+def decode_results(data: Mapping[int, bytes]) -> dict[int, Result]:
     """Decode the results that ranks sent, by their numbers."""
-    return {rank: Result(*pickle.loads(each)) for rank, each in found.items()}
+    return {rank: Result(*pickle.loads(each)) for rank, each in data.items()}
 
 
 def returned(results: Mapping[int, Result], size: int, reason: str) -> list[Any]:
@@ -284,7 +284,7 @@ def returned(results: Mapping[int, Result], size: int, reason: str) -> list[Any]
         if error is None:
             raise PMIxError(f"{text}: {told}")
         error.add_note(f"{text}:\n{told}")
-        if isinstance(error, PartialSuccess) and _lost(results, size, reason):
+        if isinstance(error, PartialSuccess) and _lost_results(results, size, reason):
             # The exception names the procs missing then: the lost one, or others that were ended because of it.
             raise PMIxError(reason) from error
         raise error

@@ -73,7 +73,7 @@ class VirtualConnection:
             self.close()
             return None
         call = self._machine.start(op, None, self._loop.time())
-        self._after()
+        self._finish_turn()
         if call.outcome is None:
             self._machine.abandon(call)
             raise refused("a call blocks", f" ({op.name})")
@@ -89,7 +89,7 @@ class VirtualConnection:
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
         """See `ClientSession.submit`."""
         self._machine.start(op, done, self._loop.time())
-        self._after()
+        self._finish_turn()
         self._deliver()
 
     def withdraw(self, done: Done[Any]) -> bool:
@@ -102,7 +102,7 @@ class VirtualConnection:
         """Take a step of the machine; its results are delivered in the loop."""
         self._machine.look(self._loop.time())
         step()
-        self._after()
+        self._finish_turn()
         if self._machine.finished:
             self._loop.ring(self._fd)
 
@@ -125,7 +125,7 @@ class VirtualConnection:
     def close(self) -> None:
         """Drop the connection."""
         self._machine.close()
-        self._after()
+        self._finish_turn()
         self._deliver()
 
     def forked(self) -> None:
@@ -159,9 +159,9 @@ class VirtualConnection:
         self._arrived.clear()
         self._flush()
         machine.tick(now)
-        self._after()
+        self._finish_turn()
 
-    def _after(self) -> None:
+    def _finish_turn(self) -> None:
         self._flush()
         machine = self._machine
         if machine.half_closing or machine.closed is not None:

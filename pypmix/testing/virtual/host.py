@@ -122,7 +122,7 @@ class VirtualShare(Share):
             server.register_client(rank.proc)
             rank.alive = True
             self.launch.count(self.node, 1)
-            host.starts(rank, server.client_env(rank.proc))
+            host.on_start(rank, server.client_env(rank.proc))
         self.launch.share_started()
 
     def signal(self, ranks: Sequence[Rank], signum: int, handled: bool = False) -> None:
@@ -131,9 +131,9 @@ class VirtualShare(Share):
         assert isinstance(host, VirtualHost)
         for rank in ranks:
             if signum in ENDING:
-                host.ends(rank, signum)
+                host.on_end(rank, signum)
             elif signum in STOPPING or signum == signal.SIGCONT:
-                host.stops(rank, signum != signal.SIGCONT)
+                host.on_stop(rank, signum != signal.SIGCONT)
 
     def sweep(self) -> None:
         """Do nothing, as tasks leave no processes behind."""
@@ -155,9 +155,9 @@ class VirtualHost(ServingManager):
         clock: The clock.
         nodes: The number of nodes; each has a server.
         pace: Returns a latency below a maximum.
-        starts: Starts a rank with an environment.
-        ends: Ends a rank by a signal.
-        stops: Suspends or resumes a rank.
+        on_start: Starts a rank with an environment.
+        on_end: Ends a rank by a signal.
+        on_stop: Suspends or resumes a rank.
     """
 
     def __init__(
@@ -165,13 +165,13 @@ class VirtualHost(ServingManager):
         clock: VirtualTime,
         nodes: int,
         pace: Callable[[float], float],
-        starts: Callable[[Rank, dict[str, str]], None],
-        ends: Callable[[Rank, int], None],
-        stops: Callable[[Rank, bool], None],
+        on_start: Callable[[Rank, dict[str, str]], None],
+        on_end: Callable[[Rank, int], None],
+        on_stop: Callable[[Rank, bool], None],
     ) -> None:
         check_nodes(nodes, "python")
         self.clock = clock
-        self.starts, self.ends, self.stops = starts, ends, stops
+        self.on_start, self.on_end, self.on_stop = on_start, on_end, on_stop
         tmpdir = os.path.join("/tmp", "pypmix-virtual")
         super().__init__(HostCalls(clock), machine=Machine({}, tmpdir), space=SPACE, grace=GRACE, limits=Limits())
         self.turns = Turns(self.loop.post)

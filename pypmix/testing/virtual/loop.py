@@ -79,9 +79,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if self._clock.now >= self.limit:
             self._timed_out()
 
-    def at(self, when: float, call: Callable[[], None]) -> Alarm:
+    def at(self, due: float, call: Callable[[], None]) -> Alarm:
         """Schedule a call at a virtual time, outside of all ranks."""
-        return self._clock.at(when, call)
+        return self._clock.at(due, call)
 
     # Calls by the base class
 

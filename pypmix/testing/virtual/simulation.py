@@ -61,7 +61,7 @@ class RanksFailed(Exception):
             self.add_note(f"{where}: {each if isinstance(each, str) else f'{type(each).__name__}: {each}'}")
 
 
-class _Over(BaseException):
+class _SimulationEnd(BaseException):
     """Ends the loop of a simulation, or a rank that has killed itself."""
 
 
@@ -203,7 +203,7 @@ class Simulation:
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._meeting: asyncio.Future[None] = self._loop.create_future()
         self._met = 0
-        self.host = VirtualHost(self.clock, nodes, self.pace, self._start, self._ends, self._stops)
+        self.host = VirtualHost(self.clock, nodes, self.pace, self._start, self._end_rank, self._stops)
         names = [node.hostname for node in self.host.nodes]
         self.links = Links(self.later, names, ranks, self._cut, self._part)
         self._job: RunningJob | None = None
@@ -243,7 +243,7 @@ class Simulation:
         rank.expected = True
         self._end(rank, signum=signal.SIGKILL)
         if OWNER.get(None) is rank:
-            raise _Over
+            raise _SimulationEnd
 
     def lose(self, node: int | str) -> None:
         """Lose a node."""
@@ -255,7 +255,7 @@ class Simulation:
                     self._end(rank, signum=signal.SIGKILL)
                 self.host.lose(each)
                 if OWNER.get(None) in there:
-                    raise _Over
+                    raise _SimulationEnd
                 return
         names = ", ".join([each.hostname for each in self.host.nodes])
         raise ValueError(f"{node!r:.80} is not a node: the nodes are {names:.200}")
@@ -300,7 +300,7 @@ class Simulation:
         if all(each.told for each in self._ranks.values()) and not self._done.done():
             self._done.set_result(None)
 
-    def _ends(self, rank: Rank, signum: int) -> None:
+    def _end_rank(self, rank: Rank, signum: int) -> None:
         self._end(self._ranks[rank.proc.rank], signum=signum)
 
     def _stops(self, rank: Rank, still: bool) -> None:
@@ -352,7 +352,7 @@ class Simulation:
                     self._job = self.host.open(self._size, self.links)
                     self._loop.limit = self.clock.now + self._timeout
                     self._loop.run_until_complete(self._done)
-                except _Over:
+                except _SimulationEnd:
                     pass
                 finally:
                     self._clean()
@@ -383,7 +383,7 @@ class Simulation:
             for rank in self._ranks.values():
                 if not rank.told and not rank.expected:
                     rank.error = rank.error or Waits(rank.stacks())
-        raise _Over
+        raise _SimulationEnd
 
     def _clean(self) -> None:
         self._cleaning = True
@@ -392,7 +392,7 @@ class Simulation:
         try:
             if left:
                 self._loop.run_until_complete(asyncio.wait(left))
-        except _Over:
+        except _SimulationEnd:
             # Some tasks ignore their cancellation; they no longer run.
             pass
         for task in left:

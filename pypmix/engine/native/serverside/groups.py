@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pypmix.engine.native.serverside.node import Node
 
 
-def asked(node: Node, raw: Any) -> GroupUpcall:
+def read_group(node: Node, raw: Any) -> GroupUpcall:
     """Return the operation on a group.
 
     The members' group info and endpoint data stay among the directives, since the other servers need them.
@@ -26,7 +26,7 @@ def asked(node: Node, raw: Any) -> GroupUpcall:
     return GroupUpcall(raw.number, string(raw.text) or "", node.items(raw), merged(node.infos(raw)))
 
 
-def answered(node: Node, upcall: Upcall, result: Any, given: Any) -> int:
+def write_group(node: Node, upcall: Upcall, result: Any, outputs: Any) -> int:
     """Put the host's result for a group into an answer, with the membership of a new group."""
     # Releases 5.0 need the membership of a new group, so all releases get it.
     op: Any = upcall.op
@@ -34,7 +34,7 @@ def answered(node: Node, upcall: Upcall, result: Any, given: Any) -> int:
     if op.operation == GROUP_CONSTRUCT and keys.GROUP_MEMBERSHIP not in [info[0] for info in infos]:
         members = DataArray(codes.PROC, tuple(node.expand(op.procs)))
         infos = (Info.unchecked(keys.GROUP_MEMBERSHIP, Value.unchecked(codes.DATA_ARRAY, members), 0), *infos)
-    given.infos, given.ninfos = node.marshal.infos(infos)
+    outputs.infos, outputs.ninfos = node.marshal.infos(infos)
     return statuses.SUCCESS
 
 

@@ -50,7 +50,7 @@ class Lingering:
         """Add a client that has ended."""
         with self._lock:
             if proc not in self._due:
-                self._due[proc] = self._alarms.later(CLOSED_SECONDS, partial(self._over, proc))
+                self._due[proc] = self._alarms.later(CLOSED_SECONDS, partial(self._deregister, proc))
 
     def take(self, proc: Proc) -> bool:
         """Remove a client; return True if it was there."""
@@ -65,7 +65,7 @@ class Lingering:
         for proc in [proc for proc in list(self._due) if proc.nspace == nspace]:
             self.take(proc)
 
-    def _over(self, proc: Proc) -> None:
+    def _deregister(self, proc: Proc) -> None:
         if not self.take(proc):
             return
         try:

@@ -112,7 +112,7 @@ def _cut(node: Node, owner: int, connection: socket) -> None:
         return
 
 
-def admitted(node: Node, upcall: Upcall, result: object, given: Any) -> int:
+def write_tool_name(node: Node, upcall: Upcall, result: object, outputs: Any) -> int:
     """Assign a name to a tool: the name that it gave, the host's name for it, or a generated name."""
     op: Any = upcall.op
     name = op.proc or result
@@ -123,5 +123,5 @@ def admitted(node: Node, upcall: Upcall, result: object, given: Any) -> int:
         raise PMIxError(f"the host names a tool {name!r}, which is not a name", status=statuses.ERR_BAD_PARAM)
     node.users[name] = upcall.uid, upcall.gid
     node.states[name] = STATE_CONNECTED
-    node.marshal.fill(given.items, codes.PROC, (name,))
+    node.marshal.fill(outputs.items, codes.PROC, (name,))
     return statuses.SUCCESS

@@ -16,6 +16,7 @@ from pypmix.standard.ops.core import returned
 from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_PROC_LOCAL
 from pypmix.standard.ops.publishing import PERSIST_APP, RANGE_SESSION
 from pypmix.standard.record import Record
+from pypmix.standard.releases import PARTIAL_LOOKUP, PARTIAL_QUERY
 from pypmix.standard.types import MAX_NSLEN, Info, Pdata, Proc, check_name
 from pypmix.wire.readers import bit_of, fit_infos, unfit_for
 
@@ -46,13 +47,6 @@ The second close is at the deregistration of the client or its nspace: another c
 of the descriptor by then. So they are not deregistered. Earlier releases admit a client before they ask the host.
 """
 
-PARTIAL_LOOKUP = (7, 0, 0)
-PARTIAL_QUERY = (5, 0, 7)
-"""The first releases that accept the data of a partial success.
-
-Earlier releases drop it. If the status is success, they pass the data to the caller, which sees the missing keys.
-"""
-
 
 class Row(Record):
     """One upcall.
@@ -77,32 +71,32 @@ class Row(Record):
 # Results of the host. A row without `write` ignores the result.
 
 
-def _infos(node: Node, _upcall: object, result: object, given: Any) -> int:
-    given.infos, given.ninfos = node.marshal.infos(fit_infos(returned(result, Info), node.marshal.rule))
+def _infos(node: Node, _upcall: object, result: object, outputs: Any) -> int:
+    outputs.infos, outputs.ninfos = node.marshal.infos(fit_infos(returned(result, Info), node.marshal.rule))
     return statuses.SUCCESS
 
 
-def _found(node: Node, upcall: Upcall, result: object, given: Any) -> int:
-    found = returned(result, Pdata)
+def _published(node: Node, upcall: Upcall, result: object, outputs: Any) -> int:
+    values = returned(result, Pdata)
     unfit = bit_of(node.marshal.rule)
-    data = tuple([item for item in found if not unfit_for(item.value) & unfit])
+    data = tuple([item for item in values if not unfit_for(item.value) & unfit])
     if not data:
-        return statuses.ERR_UNKNOWN_DATA_TYPE if found else statuses.ERR_NOT_FOUND
-    node.marshal.fill(given.items, codes.PDATA, data)
+        return statuses.ERR_UNKNOWN_DATA_TYPE if values else statuses.ERR_NOT_FOUND
+    node.marshal.fill(outputs.items, codes.PDATA, data)
     op: Any = upcall.op
     partial = len(data) < len(op.keys) and node.release >= PARTIAL_LOOKUP
     return statuses.ERR_PARTIAL_SUCCESS if partial else statuses.SUCCESS
 
 
-def _answers(node: Node, upcall: Upcall, result: object, given: Any) -> int:
+def _answers(node: Node, upcall: Upcall, result: object, outputs: Any) -> int:
     queries = upcall.op.queries  # type: ignore[attr-defined]
-    found = completed(node, upcall.requestor, queries, returned(result, Info))
-    if not found:
+    answers = completed(node, upcall.requestor, queries, returned(result, Info))
+    if not answers:
         return statuses.ERR_NOT_FOUND
-    fit = fit_infos(found, node.marshal.rule)
+    fit = fit_infos(answers, node.marshal.rule)
     if not fit:
         return statuses.ERR_UNKNOWN_DATA_TYPE
-    given.infos, given.ninfos = node.marshal.infos(fit)
+    outputs.infos, outputs.ninfos = node.marshal.infos(fit)
     partial = len(fit) < sum([len(query.keys) for query in queries]) and node.release >= PARTIAL_QUERY
     return statuses.ERR_PARTIAL_SUCCESS if partial else statuses.SUCCESS
 
@@ -116,22 +110,22 @@ def _own_answers(node: Node, upcall: Upcall, _status: int) -> object:
     return found
 
 
-def _nspace(node: Node, _upcall: object, result: object, given: Any) -> int:
+def _nspace(node: Node, _upcall: object, result: object, outputs: Any) -> int:
     nspace = check_name(result, MAX_NSLEN, "the nspace of the new job")  # type: ignore[arg-type]
     if not nspace:
         raise ValueError("the nspace of the new job is not empty")
-    node.marshal.fill(given.items, codes.STRING, (nspace,))
+    node.marshal.fill(outputs.items, codes.STRING, (nspace,))
     return statuses.SUCCESS
 
 
-def _credential(node: Node, upcall: object, result: object, given: Any) -> int:
+def _credential(node: Node, upcall: object, result: object, outputs: Any) -> int:
     if not isinstance(result, ops.Credential) or not isinstance(result.data, bytes):
         raise TypeError(f"a Credential is wanted, not {type(result).__name__}")
-    node.marshal.fill(given.items, codes.BYTE_OBJECT, (result.data,))
-    return _infos(node, upcall, result.infos, given)
+    node.marshal.fill(outputs.items, codes.BYTE_OBJECT, (result.data,))
+    return _infos(node, upcall, result.infos, outputs)
 
 
-def _feed(node: Node, upcall: Upcall, result: object, _given: Any) -> int:
+def _feed(node: Node, upcall: Upcall, result: object, _outputs: Any) -> int:
     op = upcall.op
     if isinstance(op, ops.IOFPull):
         number = result if isinstance(result, int) and not isinstance(result, bool) else None
@@ -294,7 +288,7 @@ ROWS: dict[int, Row] = {
         lambda node, raw: ops.DirectModex(_source(raw), node.infos(raw)), asks=False, data=True
     ),
     lib.PYPMIX_UP_PUBLISH: Row(_publish),
-    lib.PYPMIX_UP_LOOKUP: Row(lambda node, raw: ops.Lookup(_keys(node, raw), node.infos(raw)), _found),
+    lib.PYPMIX_UP_LOOKUP: Row(lambda node, raw: ops.Lookup(_keys(node, raw), node.infos(raw)), _published),
     lib.PYPMIX_UP_UNPUBLISH: Row(lambda node, raw: ops.Unpublish(_keys(node, raw), node.infos(raw))),
     lib.PYPMIX_UP_SPAWN: Row(lambda node, raw: ops.Spawn(node.items(raw), node.infos(raw)), _nspace),
     lib.PYPMIX_UP_CONNECT: Row(lambda node, raw: ops.Connect(node.items(raw), merged(node.infos(raw)))),
@@ -303,8 +297,8 @@ ROWS: dict[int, Row] = {
     lib.PYPMIX_UP_DEREGISTER_EVENTS: Row(lambda node, raw: ops.DeregisterEvents(_codes(node, raw)), refused=_local),
     lib.PYPMIX_UP_NOTIFY_EVENT: Row(_event, refused=_local),
     lib.PYPMIX_UP_QUERY: Row(lambda node, raw: ops.QueryInfo(node.items(raw)), _answers, _own_answers),
-    lib.PYPMIX_UP_TOOL_CONNECTED: Row(tools.connected, tools.admitted),
-    lib.PYPMIX_UP_TOOL_CONNECTED2: Row(tools.connected, tools.admitted),
+    lib.PYPMIX_UP_TOOL_CONNECTED: Row(tools.connected, tools.write_tool_name),
+    lib.PYPMIX_UP_TOOL_CONNECTED2: Row(tools.connected, tools.write_tool_name),
     lib.PYPMIX_UP_LOG: Row(_log),
     lib.PYPMIX_UP_LOG2: Row(_log),
     lib.PYPMIX_UP_ALLOCATE: Row(lambda node, raw: ops.AllocationRequest(raw.number, node.infos(raw)), _infos),
@@ -326,7 +320,7 @@ ROWS: dict[int, Row] = {
             node.infos(raw),
         )
     ),
-    lib.PYPMIX_UP_GROUP: Row(groups.asked, groups.answered, groups.alone),
+    lib.PYPMIX_UP_GROUP: Row(groups.read_group, groups.write_group, groups.alone),
     lib.PYPMIX_UP_FABRIC: Row(_fabric, _infos),
     lib.PYPMIX_UP_SESSION_CONTROL: Row(lambda node, raw: ops.SessionControl(raw.number, node.infos(raw)), _infos),
     lib.PYPMIX_UP_RESOURCE_BLOCK: Row(

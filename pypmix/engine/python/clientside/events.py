@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pypmix.engine.chain import Handler, Handlers
+from pypmix.engine.chain import Handler, Handlers, RaisedEvents
 from pypmix.engine.groups import TAKEN_IN
 from pypmix.engine.python.client import Operation
-from pypmix.engine.raised import RaisedEvents
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import (
     SUCCESSES,

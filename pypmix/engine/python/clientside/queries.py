@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pypmix.engine.answers import OPEN, completed
 from pypmix.engine.python.client import UNOFFERED, Operation
 from pypmix.engine.python.datastore import GetDirectives, is_true
+from pypmix.engine.queryanswers import OPEN, completed
 from pypmix.standard import codes, keys, statuses, types
 from pypmix.standard.errors import (
     SUCCESSES,
@@ -114,7 +114,7 @@ def _local_value(client: Client, key: str, qualifiers: tuple[Info, ...]) -> Valu
 
 def _support(qualifiers: tuple[Info, ...]) -> tuple[Value | None, list[tuple[Info, ...]]]:
     """Return this process's own support, and the qualifiers of the queries for the server."""
-    from pypmix.engine.python.support import CLIENT, elsewhere, supported
+    from pypmix.engine.python.attributes import CLIENT, elsewhere, supported
 
     qualifiers = tuple([info for info in qualifiers if info.key != keys.QUERY_REFRESH_CACHE])
     own = supported(CLIENT, qualifiers)

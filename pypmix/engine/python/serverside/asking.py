@@ -39,6 +39,7 @@ from pypmix.standard.ops import (
 from pypmix.standard.ops.connecting import CONNECT_MADE
 from pypmix.standard.ops.core import returned
 from pypmix.standard.ops.events import is_set
+from pypmix.standard.releases import PARTIAL_LOOKUP, PARTIAL_QUERY
 from pypmix.standard.types import DeviceDistance, Info, Pdata, Value
 from pypmix.wire.messages import Command, reply_layout
 from pypmix.wire.readers import fit_infos, marks_of
@@ -54,13 +55,6 @@ if TYPE_CHECKING:
     Fields = dict[str, Any]
     Reply = Callable[[Any, Any, Peer], Fields]
 
-
-PARTIAL_LOOKUP = (7, 0, 0)
-PARTIAL_QUERY = (5, 0, 7)
-"""The first releases whose clients read the data of a partial success.
-
-Earlier clients drop it. If they get a success instead, they return the data, and the caller sees the missing keys.
-"""
 
 MAX_KEYS = 512
 """After how many keys one request may ask; an answer can be as large as the job."""

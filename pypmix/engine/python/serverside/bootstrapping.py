@@ -25,12 +25,12 @@ from pypmix.engine.collective.rules import (
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import ABSENT, found, proc, procs
 from pypmix.engine.python.collectives import absent_of, committed_infos, status_info
+from pypmix.engine.python.modexrequests import data_of
 from pypmix.engine.python.node import answer_failure, reason_of, status_of
 from pypmix.engine.python.serverdata import Group
 from pypmix.engine.python.serverside.constructs import OWN, Construct, group_info
 from pypmix.engine.python.serverside.forming import Outcome, told, told_as
 from pypmix.engine.python.serverside.plans import listed_all
-from pypmix.engine.python.sharing import data_of
 from pypmix.engine.times import HOST_GRACE
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError

@@ -25,8 +25,8 @@ from pypmix.standard.ops.events import (
     procs_in,
 )
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION, RANGES
+from pypmix.standard.releases import NEWEST
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info
-from pypmix.wire.codec import NEWEST
 from pypmix.wire.frames import TAG_NOTIFY, frame
 from pypmix.wire.messages import EVENT, Command
 from pypmix.wire.readers import rule_for

@@ -26,8 +26,9 @@ from pypmix.standard.ops.hosting import (
     GROUP_ROUND,
     GroupUpcall,
 )
+from pypmix.standard.releases import NEWEST
 from pypmix.standard.types import MAX_NSLEN, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
-from pypmix.wire.codec import NEWEST, PLAIN, Packer, encode_kval
+from pypmix.wire.codec import PLAIN, Packer, encode_kval
 from pypmix.wire.frames import frame
 from pypmix.wire.messages import Command, reply_layout
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from pypmix.engine.python.attributes import SERVER, supported
 from pypmix.engine.python.datastore import LEVEL_OF
-from pypmix.engine.python.support import SERVER, supported
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound
 from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE, RANGE_PROC_LOCAL, is_among, procs_in

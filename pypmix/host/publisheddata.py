@@ -42,7 +42,7 @@ COST = 64
 """Bytes that a published value counts in addition to its size."""
 
 
-class Who(Record):
+class Caller(Record):
     """A proc, with its user and group as the server knows them, and the number of its node."""
 
     proc: Proc
@@ -54,7 +54,7 @@ class Who(Record):
 class Entry(Record):
     """A published value, with its range and access rights."""
 
-    owner: Who
+    owner: Caller
     info: Info
     range: int
     persistence: int
@@ -74,11 +74,11 @@ class Entry(Record):
         """The key under which a value is unique, within one range of one user."""
         return self.info.key, self.owner.uid, self.range, _extent(self.range, self.owner, self.procs)
 
-    def open_to(self, who: Who) -> bool:
+    def open_to(self, caller: Caller) -> bool:
         """Return True if a proc may look the value up."""
-        if not _within(self.range, self.owner, who, self.procs):
+        if not _within(self.range, self.owner, caller, self.procs):
             return False
-        return who.uid == self.owner.uid or who.uid in self.users or who.gid in self.groups
+        return caller.uid == self.owner.uid or caller.uid in self.users or caller.gid in self.groups
 
 
 class _Share:
@@ -94,8 +94,8 @@ class _Share:
 class Search:
     """A pending lookup."""
 
-    def __init__(self, who: Who, op: Lookup, answer: Answer) -> None:
-        self.who = who
+    def __init__(self, caller: Caller, op: Lookup, answer: Answer) -> None:
+        self.caller = caller
         self.op = op
         self.answer = answer
         self.timer: Timer | None = None
@@ -108,7 +108,7 @@ class Search:
 
     def admits(self, entry: Entry) -> bool:
         """Return True if the lookup may find this value."""
-        return entry.open_to(self.who) and _within(self.range, self.who, entry.owner, self.procs)
+        return entry.open_to(self.caller) and _within(self.range, self.caller, entry.owner, self.procs)
 
 
 class Directory:
@@ -135,7 +135,7 @@ class Directory:
     def __len__(self) -> int:
         return self._size
 
-    def publish(self, who: Who, op: Publish) -> None:
+    def publish(self, caller: Caller, op: Publish) -> None:
         """Publish all values or, if that fails, none.
 
         Raises:
@@ -147,7 +147,7 @@ class Directory:
             raise PMIxError("a custom range names no procs", status=Status.ERR_BAD_PARAM, operation="publish")
         users, groups = _permissions(op.directives)
         entries = [
-            Entry(who, info, op.range, op.persistence, procs, users, groups, COST + _bytes_of(info))
+            Entry(caller, info, op.range, op.persistence, procs, users, groups, COST + _bytes_of(info))
             for info in op.infos
         ]
         for entry in entries:
@@ -157,7 +157,7 @@ class Directory:
                     status=Status.ERR_DUPLICATE_KEY,
                     operation="publish",
                 )
-        self._check_room(who.proc, len(entries), sum([entry.size for entry in entries]))
+        self._check_room(caller.proc, len(entries), sum([entry.size for entry in entries]))
         for entry in entries:
             self._add(entry)
         keys = {entry.info.key for entry in entries}
@@ -179,9 +179,9 @@ class Directory:
             if count > getattr(self._limits, name):
                 raise self._limits.reached(name, what, "publish")
 
-    def lookup(self, who: Who, op: Lookup, answer: Answer) -> None:
+    def lookup(self, caller: Caller, op: Lookup, answer: Answer) -> None:
         """Look keys up; `answer` is called once, now, or when enough values are published or the time has run out."""
-        search = Search(who, op, answer)
+        search = Search(caller, op, answer)
         if self._try(search):
             return
         if not search.waits:
@@ -192,28 +192,28 @@ class Directory:
         if limit:
             search.timer = self._later(float(limit), lambda: self._expire(search))
 
-    def unpublish(self, who: Who, op: Unpublish) -> None:
+    def unpublish(self, caller: Caller, op: Unpublish) -> None:
         """Remove values of the proc itself: the values of the keys, or all.
 
         Raises:
             NotFound: It has published none of these.
             PermissionDenied: Another proc has published them.
         """
-        wanted = _data(op.directives, keys.RANGE, None)
-        there = self._all(op.keys) if op.keys else self._own((who.proc,))
-        found = [entry for entry in there if wanted is None or entry.range == wanted]
-        own = [entry for entry in found if entry.owner.proc == who.proc]
-        for entry in own:
+        range = _data(op.directives, keys.RANGE, None)
+        there = self._all(op.keys) if op.keys else self._entries_of((caller.proc,))
+        entries = [entry for entry in there if range is None or entry.range == range]
+        owned = [entry for entry in entries if entry.owner.proc == caller.proc]
+        for entry in owned:
             self._remove(entry)
-        if own or not op.keys:
+        if owned or not op.keys:
             return
-        if any(entry.open_to(who) for entry in found):
-            raise PermissionDenied("another proc has published it", operation="unpublish", procs=(who.proc,))
-        raise NotFound("this proc has published none of these keys", operation="unpublish", procs=(who.proc,))
+        if any(entry.open_to(caller) for entry in entries):
+            raise PermissionDenied("another proc has published it", operation="unpublish", procs=(caller.proc,))
+        raise NotFound("this proc has published none of these keys", operation="unpublish", procs=(caller.proc,))
 
     def forget(self, procs: Collection[Proc], persistence: int) -> None:
         """Remove the values that these procs have published with this persistence."""
-        for entry in self._own(procs):
+        for entry in self._entries_of(procs):
             if entry.persistence == persistence:
                 self._remove(entry)
 
@@ -221,23 +221,23 @@ class Directory:
         """Return the values that are published to a range."""
         return [entry for entry in self._all(self._entries) if entry.range == range]
 
-    def remove_all(self, range: int, meant: Callable[[Entry], bool]) -> None:
-        """Remove the values of a range for which `meant` returns True."""
+    def remove_all(self, range: int, condition: Callable[[Entry], bool]) -> None:
+        """Remove the values of a range for which `condition` returns True."""
         for entry in self.published(range):
-            if meant(entry):
+            if condition(entry):
                 self._remove(entry)
 
     def leave(self, proc: Proc) -> None:
         """Remove the values of an ended proc that last as long as the proc, and end its lookups."""
         self.forget((proc,), Persist.PROC)
-        for search in [search for search in self._searches if search.who.proc == proc]:
+        for search in [search for search in self._searches if search.caller.proc == proc]:
             self._drop(search)
 
     def _all(self, keys: Collection[str]) -> Iterator[Entry]:
         for key in keys:
             yield from self._entries.get(key, {}).values()
 
-    def _own(self, procs: Collection[Proc]) -> list[Entry]:
+    def _entries_of(self, procs: Collection[Proc]) -> list[Entry]:
         """Return the values of procs; without a search of all values, since this is called for each proc that ends."""
         if len(procs) > len(self._shares):
             procs = [proc for proc in self._shares if proc in procs]
@@ -267,35 +267,35 @@ class Directory:
             del self._shares[entry.owner.proc]
         self.watcher(entry, False)
 
-    def _found(self, search: Search) -> list[Entry]:
-        found = []
+    def _find_entries(self, search: Search) -> list[Entry]:
+        matches = []
         for key in search.op.keys:
             entries = [entry for entry in self._all((key,)) if search.admits(entry)]
             if entries:
-                found.append(min(entries, key=lambda entry: NARROWEST_FIRST.index(Range(entry.range))))
-        return found
+                matches.append(min(entries, key=lambda entry: NARROWEST_FIRST.index(Range(entry.range))))
+        return matches
 
     def _try(self, search: Search) -> bool:
         """Answer a lookup if enough of its values are published."""
-        found = self._found(search)
+        found = self._find_entries(search)
         if len(found) < search.count:
             return False
         self._deliver(search, found)
         return True
 
-    def _deliver(self, search: Search, found: list[Entry]) -> None:
+    def _deliver(self, search: Search, entries: list[Entry]) -> None:
         self._drop(search)
-        for entry in found:
+        for entry in entries:
             if entry.persistence == Persist.FIRST_READ:
                 self._remove(entry)
-        search.answer(tuple([Pdata(entry.owner.proc, entry.info.key, entry.info.value) for entry in found]), None)
+        search.answer(tuple([Pdata(entry.owner.proc, entry.info.key, entry.info.value) for entry in entries]), None)
 
     def _expire(self, search: Search) -> None:
         self._end(search, OperationTimeout("it was not published in time", operation="lookup"))
 
     def _end(self, search: Search, error: PMIxError | None = None) -> None:
         """End a lookup with the values found so far."""
-        found = self._found(search)
+        found = self._find_entries(search)
         if found:
             self._deliver(search, found)
             return
@@ -308,7 +308,7 @@ class Directory:
             search.timer.cancel()
 
 
-def _within(range: int, center: Who, other: Who, procs: frozenset[Proc]) -> bool:
+def _within(range: int, center: Caller, other: Caller, procs: frozenset[Proc]) -> bool:
     """Return True if `other` is in the range of `center`; in one session, some ranges contain all procs."""
     if range == Range.PROC_LOCAL:
         return center.proc == other.proc
@@ -322,7 +322,7 @@ def _within(range: int, center: Who, other: Who, procs: frozenset[Proc]) -> bool
     return range in (Range.SESSION, Range.GLOBAL)
 
 
-def _extent(range: int, owner: Who, procs: frozenset[Proc]) -> object:
+def _extent(range: int, owner: Caller, procs: frozenset[Proc]) -> object:
     """Return the key that distinguishes two ranges of the same kind."""
     if range == Range.PROC_LOCAL:
         return owner.proc

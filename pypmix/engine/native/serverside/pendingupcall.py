@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 
-class Asked:
+class PendingUpcall:
     """An upcall that the host answers; see `pypmix.engine.base.Upcall`."""
 
     __slots__ = ("_log", "_node", "_raw", "_row", "gid", "op", "requestor", "uid")
@@ -73,15 +73,15 @@ class Asked:
 
     def _give(self, raw: Any, result: object) -> None:
         write = self._row.write
-        given = ffi.new("pypmix_given *")
+        outputs = ffi.new("pypmix_given *")
         try:
-            status = statuses.SUCCESS if write is None else write(self._node, self, result, given)
+            status = statuses.SUCCESS if write is None else write(self._node, self, result, outputs)
         except Exception as problem:
             # Hosts are user code, and may return anything.
-            lib.pypmix_given_free(given)
+            lib.pypmix_given_free(outputs)
             self._nonsense(problem)
             status = statuses.ERROR
-        answer(raw, status, given)
+        answer(raw, status, outputs)
 
     def _give_data(self, raw: Any, result: object) -> None:
         data = b"" if result is None else result
@@ -95,7 +95,7 @@ class Asked:
         self._log(f"the host answered {self.op.name} of {self.requestor} with nonsense: {problem!r}")
 
 
-class Told:
+class UpcallNotice:
     """An upcall that informs the host and does not need an answer."""
 
     __slots__ = ("gid", "op", "requestor", "uid")
@@ -113,9 +113,9 @@ class Told:
         """See `pypmix.engine.base.Upcall`."""
 
 
-def answer(raw: Any, status: int, given: Any = ffi.NULL) -> None:
+def answer(raw: Any, status: int, outputs: Any = ffi.NULL) -> None:
     """Answer an upcall with a status and results; the shim owns the upcall from then on."""
-    lib.pypmix_upcall_answer(raw, status, given)
+    lib.pypmix_upcall_answer(raw, status, outputs)
 
 
 def status_of(error: BaseException) -> int:

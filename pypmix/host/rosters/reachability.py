@@ -144,7 +144,7 @@ def apart(names: Sequence[str], call: Callable[..., Any], addresses: Sequence[st
     try:
         _, port = probe.listen(ANYWHERE)
         places = [(host, port) for host in addresses]
-        offers = _each([(name, "offer", interface, places) for name in names], call)
+        offers = _call_each([(name, "offer", interface, places) for name in names], call)
         for name, offer in offers.items():
             if isinstance(offer, str):
                 return f"{name}: {offer}"
@@ -153,24 +153,24 @@ def apart(names: Sequence[str], call: Callable[..., Any], addresses: Sequence[st
             name: [("this program", places), *[(each, [place]) for each, place in known if each != name]]
             for name, _ in known
         }
-        missed = _each([(name, "reach", [place for _, place in reached[name]]) for name, _ in known], call)
+        missed = _call_each([(name, "reach", [place for _, place in reached[name]]) for name, _ in known], call)
         for name, numbers in missed.items():
             for number in numbers or ():
                 other, (place, *_) = reached[name][number]
                 return f"{name} does not reach {other} at {with_port(*place)}"
     finally:
         probe.close()
-        _each([(name, "rest") for name in offers], call)
+        _call_each([(name, "rest") for name in offers], call)
     return ""
 
 
-def _each(calls: Sequence[tuple[Any, ...]], call: Callable[..., Any]) -> dict[str, Any]:
+def _call_each(calls: Sequence[tuple[Any, ...]], call: Callable[..., Any]) -> dict[str, Any]:
     """Call nodes concurrently; return their results, None for a call that fails: its cause is reported later.
 
     If no node answers for `SILENCE` seconds, such as with a stopped engine, the nodes without an answer are left out. A
     node that answers later is asked to stop listening.
     """
-    over = threading.Event()
+    finished = threading.Event()
     answers: SimpleQueue[tuple[str, Any]] = SimpleQueue()
 
     def make() -> None:
@@ -181,7 +181,7 @@ def _each(calls: Sequence[tuple[Any, ...]], call: Callable[..., Any]) -> dict[st
                 return
             try:
                 answers.put((name, call(name, *arguments)))
-                if over.is_set():
+                if finished.is_set():
                     call(name, "rest")
             except Exception:
                 answers.put((name, None))
@@ -189,12 +189,12 @@ def _each(calls: Sequence[tuple[Any, ...]], call: Callable[..., Any]) -> dict[st
     left = list(calls)
     for _ in range(min(len(calls), AT_A_TIME)):
         threading.Thread(target=make, daemon=True).start()
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     try:
         for _ in calls:
             name, answer = answers.get(timeout=SILENCE)
-            found[name] = answer
+            results[name] = answer
     except Empty:
         left.clear()
-        over.set()
-    return found
+        finished.set()
+    return results

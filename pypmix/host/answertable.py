@@ -38,7 +38,7 @@ MODULES = {
 
 _HOME = {name: module for module, names in MODULES.items() for name in names.split()}
 
-found: dict[type, Answer] = {}
+functions: dict[type, Answer] = {}
 """The functions of the modules imported so far, by operation."""
 
 
@@ -49,10 +49,10 @@ def module_of(kind: type) -> str | None:
 
 def find(kind: type) -> Answer | None:
     """Return the function that answers an operation, None for an unknown operation."""
-    answer = found.get(kind)
+    answer = functions.get(kind)
     module = _HOME.get(kind.__name__) if answer is None else None
     if module is not None:
         table: dict[type, Answer] = load(f"pypmix.host.{module}", "ANSWERS")
-        found.update(table)
-        answer = found.get(kind)
+        functions.update(table)
+        answer = functions.get(kind)
     return answer

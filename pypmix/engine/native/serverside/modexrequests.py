@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 
-class Again:
+class RepeatedRequests:
     """The direct modex requests of a server that wait for a key or have a time limit; used from any thread.
 
     Args:
@@ -41,9 +41,9 @@ class Again:
         wanted = b"" if key.startswith(RESERVED_PREFIX) or not key else key.encode() + b"\0"
 
         def ask(pause: float) -> None:
-            self._ask(proc, lambda data, error: answered(data, error, pause))
+            self._ask(proc, lambda data, error: handle_answer(data, error, pause))
 
-        def answered(data: bytes | None, error: BaseException | None, pause: float) -> None:
+        def handle_answer(data: bytes | None, error: BaseException | None, pause: float) -> None:
             if error is not None or wanted in (data or b""):
                 self._end(demand, data, error)
             elif demand in self._waiting:
