@@ -32,7 +32,7 @@ def look(words: Sequence[str], env: Mapping[str, str]) -> Examined | None:
     Raises:
         UsageError: The options cannot be carried out.
     """
-    where = parse([*words, "true"], env).where
+    where = parse([*words, "true"], env).selection
     if is_local_run(where, env):
         return None
     from pypmix.cli.examination import examine

@@ -193,7 +193,7 @@ class Examination:
         self._settings = settings
         self._munge = munge
         self._answers: queue.Queue[tuple[Channel, Answer]] = queue.Queue()
-        self._ended: set[Channel] = set()
+        self._closed: set[Channel] = set()
         self.facts: dict[str, Answer] = {name: {} for name in nodes}
         self.findings: list[Finding] = []
 
@@ -246,7 +246,7 @@ class Examination:
     def _gather(self, channels: Sequence[Channel], ask: str, seconds: float) -> None:
         """Collect the answers to a question from all nodes that can answer."""
         deadline = time.monotonic() + seconds
-        wanted = {name for channel in channels if channel not in self._ended for name in channel.names}
+        wanted = {name for channel in channels if channel not in self._closed for name in channel.names}
         if ask != "facts":
             wanted &= set(self._there())
         while wanted and (left := deadline - time.monotonic()) > 0:
@@ -255,7 +255,7 @@ class Examination:
             except queue.Empty:
                 return
             if not answer:
-                self._ended.add(channel)
+                self._closed.add(channel)
                 wanted.difference_update(channel.names)
             elif answer.get("asked") == ask:
                 name = channel.names[0] if len(channel.names) == 1 else str(answer.get("node"))

@@ -481,7 +481,7 @@ class Request(Record):
     address: str = "127.0.0.1"
     nspace: str = ""
     limits: Limits = DEFAULTS
-    where: NodeSelection = NodeSelection()
+    selection: NodeSelection = NodeSelection()
     warm: tuple[str, ...] | None = None
     faults: tuple[Fault, ...] = ()
     fill: bool = False
@@ -605,7 +605,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         address=address or "127.0.0.1",
         nspace=job.pop("nspace", ""),
         limits=allowed,
-        where=where,
+        selection=where,
         fill=fill,
         remarks=tuple(remarks),
         warm=job.pop("warm", None),

@@ -131,12 +131,12 @@ class Reach(Record):
             return
         # Servers of one session know the same jobs.
         if any(not found & jobs[first] for server, found in jobs.items() if server != first):
-            told: dict[frozenset[str], str] = {}
+            texts: dict[frozenset[str], str] = {}
             for server, found in jobs.items():
                 tool.set_server(server)
                 # Servers of one session are one choice; each server without a job is a separate one.
-                told.setdefault(frozenset(found or {str(server)}), _choice(tool, server, found))
-            text = "\n  ".join(["there are several servers of this user; name one:", *told.values()])
+                texts.setdefault(frozenset(found or {str(server)}), _choice(tool, server, found))
+            text = "\n  ".join(["there are several servers of this user; name one:", *texts.values()])
             raise UsageError(printable_lines(text))
         tool.set_server(first)
         for server in jobs:

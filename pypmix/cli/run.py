@@ -49,17 +49,17 @@ def run(words: Sequence[str]) -> int:
         occupy()
         for remark in request.remarks:
             say(remark)
-        if is_local_run(request.where, os.environ) and not request.where.secret_file:
+        if is_local_run(request.selection, os.environ) and not request.selection.secret_file:
             return _run_here(request)
         from pypmix.cli.cluster import Cluster
 
-        cluster = Cluster.find(request.where, os.environ)
+        cluster = Cluster.find(request.selection, os.environ)
         slots, remark = Cluster.alone(os.environ) if cluster is None else (0, "")
     except (UsageError, ValueError, OverflowError) as error:
         return _misused(error)
     if cluster is not None:
         return _run_there(request, cluster)
-    if request.where.secret_file:
+    if request.selection.secret_file:
         remark = "--secret-file has no effect: this run is one of this machine alone"
     if remark:
         say(remark)
@@ -168,7 +168,7 @@ def _settings(request: Request) -> dict[str, Any]:
         "nodes": request.nodes,
         "timeout": request.timeout,
         "grace": request.grace,
-        "mapping": request.where.mapping,
+        "mapping": request.selection.mapping,
         "fill": request.fill,
         "own_process": True,
         "cluster": request.cluster,

@@ -61,7 +61,7 @@ class Handler:
         id: Its number.
         codes: Its event codes, each once; empty for all codes.
         active: Whether it takes part in the chains of new events.
-        gone: Whether it was deregistered, or has received its single event.
+        removed: Whether it was deregistered, or has received its single event.
     """
 
     __slots__ = (
@@ -70,12 +70,12 @@ class Handler:
         "codes",
         "ended",
         "function",
-        "gone",
         "id",
         "name",
         "oneshot",
         "place",
         "range",
+        "removed",
         "within",
     )
 
@@ -98,7 +98,7 @@ class Handler:
         if self.within is not None and not self.range:
             self.range = RANGE_CUSTOM
         self.active = False
-        self.gone = False
+        self.removed = False
 
     @property
     def category(self) -> int:
@@ -251,7 +251,7 @@ class Handlers:
         """Activate a handler; it first receives the kept events."""
         handler.active = True
         for notification in list(self._kept):
-            if not handler.gone and self._matches(handler, notification):
+            if not handler.removed and self._matches(handler, notification):
                 self._kept.remove(notification)
                 self._start(_Chain(notification, [handler]))
 
@@ -373,7 +373,7 @@ class Handlers:
         )
 
     def _drop(self, handler: Handler) -> None:
-        handler.gone = True
+        handler.removed = True
         del self._known[handler.id]
         if handler is self._first:
             self._first = None
@@ -486,7 +486,7 @@ class Handlers:
     def _reach(self, chain: _Chain) -> Delivery | None:
         while chain.remaining:
             handler = chain.remaining.popleft()
-            if not handler.gone:
+            if not handler.removed:
                 return Delivery(self, chain, handler)
         if chain.completion is not None:
             chain.completion(chain.status, chain.results)
@@ -494,7 +494,7 @@ class Handlers:
 
     def _spend(self, handler: Handler) -> None:
         """Remove a handler for a single event, which it has received."""
-        if handler.oneshot and not handler.gone:
+        if handler.oneshot and not handler.removed:
             self._drop(handler)
 
     def _advance(self, delivery: Delivery, status: int, results: tuple[Info, ...]) -> Delivery | None:
@@ -511,7 +511,7 @@ class Handlers:
         following: list[Delivery | None] = [delivery]
         while (current := following.pop()) is not None:
             handler = current.handler
-            if handler.gone and not handler.oneshot:
+            if handler.removed and not handler.oneshot:
                 self.enter(lambda current=current: following.append(self._next(current.chain)))  # type: ignore[misc]
                 continue
             answer = current.hand_over()

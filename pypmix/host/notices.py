@@ -78,30 +78,30 @@ class Notices:
     """Raises the events of a host, according to the terms of its jobs.
 
     Attributes:
-        asked: The codes that clients want, limited to the codes that are raised here.
+        requested: The codes that clients want, limited to the codes that are raised here.
     """
 
     def __init__(self, host: Manager) -> None:
         self._host = host
         # A server of libpmix does not report the codes that its clients want.
-        self.asked: set[int] = set(RAISED if host.native else ())
+        self.requested: set[int] = set(RAISED if host.native else ())
         host.at_rank_end.append(self._rank_ended)
         host.at_job_end.append(self._job_ended)
 
     def add(self, event_codes: Iterable[int]) -> None:
         """Record that a client wants events of these codes."""
-        self.asked.update(RAISED.intersection(event_codes))
+        self.requested.update(RAISED.intersection(event_codes))
 
     def remove(self, unwanted: Iterable[int]) -> None:
         """Record that the clients of a server no longer want events of these codes."""
         # Clients of the other nodes may.
         if len(self._host.nodes) == 1:
-            self.asked.difference_update(unwanted)
+            self.requested.difference_update(unwanted)
 
     def job_started(self, job: RunningJob) -> None:
         """Raise the start of a spawned job, whose ranks have all been started."""
         for code in (EventCode.EVENT_JOB_START, EventCode.LAUNCH_COMPLETE):
-            if job.terms.tell_job or code in self.asked:
+            if job.terms.tell_job or code in self.requested:
                 self._host.notify(self._event(code, Proc.unchecked(job.nspace, RANK_WILDCARD), ()))
 
     def _rank_ended(self, job: RunningJob, rank: Rank) -> None:
@@ -114,12 +114,12 @@ class Notices:
         details = (attrs.EXIT_CODE(rank.exit_code), attrs.PROC_TERM_STATUS(status))
         if failed:
             self._spread(self._event(EventCode.ERR_PROC_ABORTED, rank.proc, details))
-            if status in self.asked:
+            if status in self.requested:
                 self._spread(self._event(status, rank.proc, details))
         for end in ENDS:
-            if told or (failed and end in self.asked):
+            if told or (failed and end in self.requested):
                 self._spread(self._event(end, rank.proc, details))
-            elif end in self.asked and not self._host.native:
+            elif end in self.requested and not self._host.native:
                 own = Info(OWN_CLIENTS, Value(codes.BOOL, True))
                 self._spread(self._event(end, rank.proc, (*details, own), cached=False))
 
@@ -132,7 +132,7 @@ class Notices:
 
     def _tell_end(self, nspace: str, code: int, status: int, required: bool) -> None:
         """Raise the end of a job, if `required` or if a client wants it."""
-        if required or EventCode.EVENT_JOB_END in self.asked:
+        if required or EventCode.EVENT_JOB_END in self.requested:
             details = (attrs.EXIT_CODE(code), attrs.JOB_TERM_STATUS(status))
             self._host.notify(self._event(EventCode.EVENT_JOB_END, Proc.unchecked(nspace, RANK_WILDCARD), details))
 

@@ -170,7 +170,7 @@ class Arrival:
     """
 
     def __init__(self, names: Iterable[str], job: str, ask: Ask, done: Callable[[Exception | None], None]) -> None:
-        self._left = list(names)
+        self._missing = list(names)
         self._folder = folder_of(job)
         self._ask = ask
         self._done = done
@@ -187,13 +187,13 @@ class Arrival:
             self._end(error)
 
     def _next(self) -> None:
-        if not self._left:
+        if not self._missing:
             self._end(None)
             return
-        path = os.path.join(self._folder, self._left[0])
+        path = os.path.join(self._folder, self._missing[0])
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._size, self._state = 0, None
-        self._ask(self._left[0], 0, self._take_answer)
+        self._ask(self._missing[0], 0, self._take_answer)
 
     def _take_answer(self, piece: Piece | None, error: PMIxError | None) -> None:
         try:
@@ -204,7 +204,7 @@ class Arrival:
             self._end(problem)
 
     def _take(self, mode: int, size: int, changed: int, data: bytes) -> None:
-        name, state = self._left[0], (mode, size, changed)
+        name, state = self._missing[0], (mode, size, changed)
         self._state = self._state or state
         self._size += len(data)
         if state != self._state or self._size > size or (not data and self._size < size):
@@ -216,7 +216,7 @@ class Arrival:
             return
         os.fchmod(self._fd, mode & 0o777)
         self._close()
-        del self._left[0]
+        del self._missing[0]
         self._next()
 
     def _close(self) -> None:

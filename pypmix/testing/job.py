@@ -100,7 +100,7 @@ class TestHost(LocalHost):
 
     Attributes:
         shared: The folder that the ranks share.
-        ends: How each failed rank has ended, as text for a person.
+        rank_ends: How each failed rank has ended, as text for a person.
     """
 
     __test__ = False
@@ -108,7 +108,7 @@ class TestHost(LocalHost):
     machine: TestMachine
 
     def __init__(self, folder: Path, links: int, *terms: Any, **more: Any) -> None:
-        self.ends: dict[int, str] = {}
+        self.rank_ends: dict[int, str] = {}
         self.shared = folder / "shared"
         super().__init__(*terms, **more)
         self.machine.host = self
@@ -170,11 +170,11 @@ class TestHost(LocalHost):
         super().rank_ended(job, rank)
         if job.number > 1 or not rank.blame or (self.shared / f".killed.{rank.proc.rank}").exists():
             return
-        if not self.ends:
+        if not self.rank_ends:
             self.loop.later(
                 PATIENCE, lambda: self.end(1, f"the others had {PATIENCE:g} s to end after {rank.label} failed")
             )
-        self.ends[rank.proc.rank] = rank.end()
+        self.rank_ends[rank.proc.rank] = rank.end()
 
 
 class Jobs:
@@ -225,7 +225,7 @@ class Jobs:
         outcome = host.run()
         # Ranks that the test has killed are failures for the host, but not for the test.
         late = outcome.reason if outcome.code == TIMED_OUT else ""
-        results = Results(item, folder, wish.ranks, host.ends, late, time.monotonic() - began)
+        results = Results(item, folder, wish.ranks, host.rank_ends, late, time.monotonic() - began)
         if not (folder / "shared").exists():
             shutil.rmtree(folder, ignore_errors=True)
         return results

@@ -43,7 +43,7 @@ class Side:
         self._gate = gate
         self._backlog = bytearray()
         self._reading = True
-        self._ended = False
+        self._closed = False
         self._watched = 0
         self.other: Side
         self._watch()
@@ -80,7 +80,7 @@ class Side:
         """Write data; empty data closes the direction."""
         if not self.open:
             return
-        self._ended = self._ended or not data
+        self._closed = self._closed or not data
         self._backlog += data
         self._write()
 
@@ -88,13 +88,13 @@ class Side:
         try:
             if self._backlog:
                 del self._backlog[: self._sock.send(self._backlog)]
-            if self._ended and not self._backlog:
+            if self._closed and not self._backlog:
                 self._sock.shutdown(socket.SHUT_WR)
         except BlockingIOError:
             pass
         except OSError:
             # Its process has exited.
-            self._ended, self._reading = True, False
+            self._closed, self._reading = True, False
             self._backlog.clear()
         self._watch()
         if self.done and self.other.done:
@@ -104,7 +104,7 @@ class Side:
     @property
     def done(self) -> bool:
         """Whether both directions are closed."""
-        return not self.open or (not self._reading and self._ended and not self._backlog)
+        return not self.open or (not self._reading and self._closed and not self._backlog)
 
     def close(self) -> None:
         """Close the socket; may be called twice."""

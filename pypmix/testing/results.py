@@ -105,8 +105,8 @@ class Results:
         self, item: pytest.Item, folder: Path, size: int, rank_ends: Mapping[int, str], late_text: str, seconds: float
     ) -> None:
         self._size = size
-        self._late = late_text
-        self._ends = rank_ends
+        self._late_text = late_text
+        self._rank_ends = rank_ends
         self._seconds = seconds
         self._reports: dict[str, dict[int, pytest.TestReport]] = {phase: {} for phase in PHASES}
         self._silent: dict[int, str] = {}
@@ -180,12 +180,14 @@ class Results:
         for rank in sorted(failed, key=place):
             equal.setdefault(_alike(failed[rank]), []).append(rank)
         parts = [(format_ranks(ranks, self._size), failed[ranks[0]].longrepr) for ranks in equal.values()]
-        late = [(format_ranks(range(self._size), self._size), self._late)] if self._late and silent else []
+        late = [(format_ranks(range(self._size), self._size), self._late_text)] if self._late_text and silent else []
         gone = []
         for rank, stacks in silent.items():
-            end = self._ends.get(rank, "it was ended before the test was over")
+            end = self._rank_ends.get(rank, "it was ended before the test was over")
             gone.append((format_ranks([rank], self._size), f"{end}\n{stacks}".strip()))
-        killed = [part for part, rank in zip(gone, silent, strict=True) if rank in self._ends and not self._late]
+        killed = [
+            part for part, rank in zip(gone, silent, strict=True) if rank in self._rank_ends and not self._late_text
+        ]
         return [*late, *killed, *parts, *[part for part in gone if part not in killed]]
 
     def _sections(self, reports: Mapping[int, pytest.TestReport]) -> list[tuple[str, str]]:

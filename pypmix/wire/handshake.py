@@ -182,12 +182,12 @@ class HelloReader:
         infos: Whether to decode the infos; a server checks the credential first.
     """
 
-    __slots__ = ("_error", "_held", "_infos", "_limit", "rest")
+    __slots__ = ("_buffer", "_error", "_infos", "_limit", "rest")
 
     def __init__(self, limit: int = MAX_HELLO, *, infos: bool = True) -> None:
         self._limit = limit
         self._infos = infos
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._error = ""
         self.rest = b""
 
@@ -205,11 +205,11 @@ class HelloReader:
             return self._feed(data)
         except RemoteProtocolError as error:
             self._error = error.detail
-            self._held.clear()
+            self._buffer.clear()
             raise
 
     def _feed(self, data: bytes) -> Hello | None:
-        held = self._held
+        held = self._buffer
         held += data
         if len(held) < _HEADER.size:
             return None

@@ -143,7 +143,7 @@ def test_a_place_is_taken_once() -> None:
     meeting = Meeting(3, SECRET)
     first = Process(meeting.port, hello(1))
     deadline = soon()
-    while not meeting._found:
+    while not meeting._followers:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     second = Process(meeting.port, hello(1), patience=0.5)

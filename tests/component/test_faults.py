@@ -312,7 +312,7 @@ def test_a_fault_over_one_connection_costs_no_other(monkeypatch, logged, where):
             else:
                 owner.received = broken
             if where == "log":
-                loop.reactor._told = broken
+                loop.reactor._write_log = broken
             bad.sendall(b"x")
         with bad:
             assert bad.recv(1) == b"", "the connection stands"

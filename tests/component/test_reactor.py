@@ -366,7 +366,7 @@ def test_connections_without_a_name_come_after_those_of_clients(loop):
     order = []
     pairs = [loop.connect() for _ in range(40)]
     known = pairs[-1][1]
-    known.link.known = True
+    known.link.is_client = True
     for _, owner in pairs:
         owner.received = lambda data, owner=owner: order.append(owner)
     holds, held = threading.Event(), threading.Event()

@@ -38,7 +38,7 @@ def test_values_stand_behind_an_equals_sign_or_without_a_space():
     assert parse(["--ntasks=3", "prog"], {}).apps[0].np == 3
     assert parse(["-n3", "prog"], {}).apps[0].np == 3
     assert "--map-by ppr:2:node" in refusal("-N2")
-    assert parse(["-npernode", "2", "prog"], {}).where.mapping.each == 2
+    assert parse(["-npernode", "2", "prog"], {}).selection.mapping.each == 2
 
 
 def test_parameters_of_open_mpi_are_variables_of_the_application():

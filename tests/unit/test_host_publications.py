@@ -70,7 +70,7 @@ def test_it_goes_with_the_proc_and_with_the_job():
             assert await ask(published, publish(f"proc.{proc.rank}", PERSIST_PROC), proc) is None
             assert await ask(published, publish(f"app.{proc.rank}", PERSIST_APP), proc) is None
         # From another thread, as a crossing tells it.
-        await asyncio.to_thread(published.ended, ONE)
+        await asyncio.to_thread(published.remove_proc, ONE)
         keys = ("proc.1", "app.1", "proc.2", "app.2")
         found = await ask(published, Lookup(keys), TWO)
         assert sorted(item.key for item in found) == ["app.1", "app.2", "proc.2"]

@@ -616,7 +616,7 @@ def test_the_output_of_some_jobs_outlives_them(world):
     pulled(world, world.all[0], Proc("", Rank.WILDCARD))
     assert [piece[1].nspace for piece in got(world.all[0])] == [f"n{number}" for number in range(2 * many, 3 * many)]
     assert not world.server.forwarding._caches
-    assert not world.server.forwarding._over
+    assert not world.server.forwarding._ended_jobs
     assert kept() == 0
 
 
@@ -632,7 +632,7 @@ def test_the_bound_of_all_is_that_of_jobs_that_are_over(world):
         world.add(f"n{number}", 1)
         write(world, b"x" * 300_000, source=Proc(f"n{number}", 0))
         world.server.deregister_nspace(f"n{number}")
-    assert len(world.server.forwarding._over) == kept() == 3
+    assert len(world.server.forwarding._ended_jobs) == kept() == 3
 
 
 def test_the_output_of_a_job_outlives_it(world):

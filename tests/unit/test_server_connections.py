@@ -726,7 +726,7 @@ def test_one_caller_that_wants_to_hear_of_each_hears_of_those_elsewhere():
     zero, one, two, three = parties
     two.connect()
     zero.connect()
-    assert not any(node.server.connecting._awaited for node in cluster.nodes)
+    assert not any(node.server.connecting._notified_elsewhere for node in cluster.nodes)
     # From here on all are told of, whether they have come before or come later, each once and by their own server.
     one.connect(EACH)
     three.connect()
@@ -734,13 +734,13 @@ def test_one_caller_that_wants_to_hear_of_each_hears_of_those_elsewhere():
         found = party.events()
         assert sorted(about for _, about, _ in found) == [("job", rank) for rank in range(4) if rank != number]
         assert {code for code, _, _ in found} == {statuses.PROC_HAS_CONNECTED}
-    assert not any(node.server.connecting._awaited for node in cluster.nodes)
+    assert not any(node.server.connecting._notified_elsewhere for node in cluster.nodes)
     # The connection is there: late news of how it came about makes the next connect no louder.
     everyone = talk.procs(CONNECT_PROCS, job(0, 1, 2, 3))
     late = Notification(statuses.PROC_HAS_CONNECTED, Proc("job", 2), RANGE_LOCAL, (everyone,))
     cluster.nodes[0].server.events.notify(late)
     assert [code for code, _, _ in zero.events()] == [statuses.PROC_HAS_CONNECTED]
-    assert not any(node.server.connecting._awaited for node in cluster.nodes)
+    assert not any(node.server.connecting._notified_elsewhere for node in cluster.nodes)
 
 
 def test_what_somebody_elsewhere_wants_may_come_to_light_in_the_end():

@@ -69,7 +69,7 @@ class Background:
         self._pending: dict[int, tuple[Op[Any], Report, Outcome, Alarm | None]] = {}
         self._last_token = 0
         self._finished: deque[tuple[Report, Any, BaseException | None]] = deque()
-        self._ended: deque[tuple[Report | None, Any, BaseException | None]] = deque()
+        self._reports: deque[tuple[Report | None, Any, BaseException | None]] = deque()
         self._due: deque[tuple[Callable[[Any], object], Any]] = deque()
         self._poller = 0
         self._attached = False
@@ -149,7 +149,7 @@ class Background:
 
     def poll(self) -> None:
         """Report the ends of operations, and make the calls that are due."""
-        ended = self._ended
+        ended = self._reports
         while call := lib.pypmix_queue_pop(self._queue):
             ended.append((None, call, None))
         while self._finished:

@@ -149,7 +149,7 @@ class Connection:
         self.queue: Any = None
         self.open = False
         self.groups: Groups | None = None
-        self._lost = False
+        self._server_lost = False
         self._forked = False
         self._topics: dict[str, Any] = {}
         self._spare: list[Any] = []
@@ -330,7 +330,7 @@ class Connection:
         self, operation: str, status: int, detail: str = "", procs: Sequence[Proc] = (), hint: str = ""
     ) -> PMIxError:
         """Return the error of an operation; end the session if the failure shows the loss of the server."""
-        server_lost = self._lost
+        server_lost = self._server_lost
         if status in MAYBE_LOST and self.open and self.server_is_lost():
             server_lost = True
             self.lose()
@@ -391,7 +391,7 @@ class Connection:
                 engine=str(self.info),
                 hint="open a client of its own in the child",
             )
-        if self._lost:
+        if self._server_lost:
             raise self.loss(operation, (self.proc,))
         raise NotInitialized(
             "the client is finalized", operation=operation, engine=str(self.info), hint="open a new one"
@@ -404,7 +404,7 @@ class Connection:
 
     def leave(self, *, server_lost: bool = False) -> None:
         """Accept no further operations, and fail the pending ones."""
-        self._lost = server_lost
+        self._server_lost = server_lost
         if self.open:
             self.open = False
             lib.pypmix_queue_fail(self.queue, statuses.ERR_LOST_CONNECTION)

@@ -164,7 +164,7 @@ class Topic(Asking):
         return added[0]
 
     def _given_up(self, handler: Handler) -> None:
-        if not handler.gone:
+        if not handler.removed:
             self.handlers.remove(handler.id)
 
     def _register_code(self, op: RegisterEventHandler, code: int | None) -> Steps:
@@ -206,7 +206,7 @@ class Topic(Asking):
             interest.handlers -= 1
             if not interest.handlers:
                 del self._interests[code]
-                if interest.id is not None and not self._inbox.over:
+                if interest.id is not None and not self._inbox.closed:
                     self._inbox.deregister(interest.id)
 
     # Events

@@ -99,7 +99,7 @@ class GroupPort:
         def finish(result: Any, error: BaseException | None) -> None:
             self._answer(number, result, error)
 
-        if self._inbox.over:
+        if self._inbox.closed:
             finish(None, LostConnection("the client was closed"))
         else:
             self.steps.begin(number, self._start, op, finish)
@@ -202,7 +202,7 @@ class GroupPort:
 
         asked: Any = op
         try:
-            if self._inbox.over:
+            if self._inbox.closed:
                 raise LostConnection("the client was closed")
             if type(asked) is ops.NotifyEvent:
                 self._events.inside(asked, finish)
@@ -257,7 +257,7 @@ class GroupPort:
         return Timer(self, self._alarms, seconds, self.steps.later(call))
 
     def fetch(self, proc: Proc, key: str) -> Value | None:
-        return None if self._inbox.over else self._session.fetch_local(proc, key)
+        return None if self._inbox.closed else self._session.fetch_local(proc, key)
 
 
 def has_own_server(session: Connection) -> bool:

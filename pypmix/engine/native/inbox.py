@@ -41,7 +41,7 @@ class Inbox:
         readers: For each kind of message, the function that reads it; called under the lock.
         enders: Called under the lock at the end of the inbox: with None if the session was closed, with the error if
             its server was lost.
-        over: True once the inbox has ended.
+        closed: True once the inbox has ended.
     """
 
     def __init__(self, queue: Any, background: Background, marshal: Marshal, engine: str, owner: Owner) -> None:
@@ -55,7 +55,7 @@ class Inbox:
         self._open: set[Any] = set()
         self.readers: dict[int, Callable[[Any], None]] = {}
         self.enders: list[Callable[[BaseException | None], None]] = []
-        self.over = False
+        self.closed = False
         self._box = lib.pypmix_inbox_new(queue)
         if not self._box:
             raise MemoryError("no memory for events and output")
@@ -118,9 +118,9 @@ class Inbox:
         self.within(lambda: self._end(error))
 
     def _end(self, error: BaseException | None) -> None:
-        if self.over:
+        if self.closed:
             return
-        self.over = True
+        self.closed = True
         for ender in self.enders:
             try:
                 ender(error)
@@ -139,7 +139,7 @@ class Inbox:
 
     def _take(self) -> None:
         lost = False
-        while not self.over:
+        while not self.closed:
             message = lib.pypmix_inbox_take(self._box)
             if not message:
                 break
@@ -153,7 +153,7 @@ class Inbox:
                 except Exception as error:
                     fault("an event or a piece of output", error)
             self.answer(message)
-        count = 0 if self.over else lib.pypmix_inbox_lost(self._box)
+        count = 0 if self.closed else lib.pypmix_inbox_lost(self._box)
         if count:
             _warn("%d events or pieces of output came too fast for their handlers and were dropped", count)
         if lost:

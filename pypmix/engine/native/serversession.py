@@ -126,7 +126,7 @@ class NativeServer:
         self._modex_requests: dict[int, Done[bytes]] = {}
         self._limit = LIBRARY_SECONDS
         self._alarms = Alarms()
-        self._again = RepeatedRequests(self._ask_modex, self._alarms, self.log)
+        self._modex = RepeatedRequests(self._ask_modex, self._alarms, self.log)
         self._lingering = Lingering(self._lingered, self._alarms, self.log)
         self._last_token = 0
         if os.environ.get("PYPMIX_SECURITY"):
@@ -456,7 +456,7 @@ class NativeServer:
         # The library takes neither a key nor a time limit here: `RepeatedRequests` repeats the request while the key is
         # missing.
         if key or timeout:
-            self._again.request(proc, done, key, timeout)
+            self._modex.request(proc, done, key, timeout)
         else:
             self._ask_modex(proc, done)
 
@@ -558,7 +558,7 @@ class NativeServer:
             if self._closed:
                 return
             self._closed = True
-        self._again.close()
+        self._modex.close()
         self._alarms.close()
         lib.pypmix_queue_fail(self._queue, statuses.ERR_LOST_CONNECTION)
         lib.pypmix_inbox_close(self._box)

@@ -139,7 +139,7 @@ class NativeSession(Connection):
         self.server = _server(env)
         self.slurm = not self.singleton and self.proc[0].startswith(SLURM)
         self._asked = False
-        self._everybody = (Proc.unchecked(self.proc[0], RANK_WILDCARD),)
+        self._whole_job = (Proc.unchecked(self.proc[0], RANK_WILDCARD),)
         self._renewed: set[Proc] | None = None
         self._last_start = last_start(library.release, env)
         self._names: set[str] = set()
@@ -185,7 +185,7 @@ class NativeSession(Connection):
 
     def run(self, op: Op[R]) -> R:
         """Carry out an operation and return its result; see `ClientSession.run`."""
-        if not self.open and not (self._lost and type(op) is ops.Finalize):
+        if not self.open and not (self._server_lost and type(op) is ops.Finalize):
             self.closed(op.name)
         if self.slurm:
             self._check_slurm(op)
@@ -203,7 +203,7 @@ class NativeSession(Connection):
     def submit(self, op: Op[R], done: Done[R]) -> None:
         """Start an operation and return; see `ClientSession.submit`."""
         participants: Any = op
-        if not self.open and not (self._lost and type(participants) is ops.Finalize):
+        if not self.open and not (self._server_lost and type(participants) is ops.Finalize):
             self.closed(op.name)
         try:
             if self.slurm:
@@ -257,11 +257,11 @@ class NativeSession(Connection):
 
         question = self._question(op)
         told = done if question is None else self._then_ask(question, done)
-        self.collectives.submit(op, participants or self._everybody, told, begin, deadline(op.directives), done)
+        self.collectives.submit(op, participants or self._whole_job, told, begin, deadline(op.directives), done)
 
     def fetch_local(self, proc: Proc, key: str) -> Value | None:
         """Return a value that this process holds already, without a message; None if it does not."""
-        if not self.open and not self._lost:
+        if not self.open and not self._server_lost:
             self.closed("get")
         if self.groups is not None:
             # The library numbers the ranks of a group differently.
@@ -506,10 +506,10 @@ class NativeSession(Connection):
                 status = call.status
         except BaseException:
             if call.status == PENDING:
-                self.collectives.leave(op, participants or self._everybody, call, self._outcome)
+                self.collectives.leave(op, participants or self._whole_job, call, self._outcome)
             raise
         if status == PENDING:
-            self.collectives.leave(op, participants or self._everybody, call, self._outcome)
+            self.collectives.leave(op, participants or self._whole_job, call, self._outcome)
             return statuses.ERR_TIMEOUT
         if status:
             lib.pypmix_call_free(call)

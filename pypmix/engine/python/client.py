@@ -381,7 +381,7 @@ class Client:
 
     def __init__(self, proc: Proc, store: DataStore, server: ServerInfo | None) -> None:
         self.proc = proc
-        self._everybody = (Proc.unchecked(proc[0], types.RANK_WILDCARD),)
+        self._whole_job = (Proc.unchecked(proc[0], types.RANK_WILDCARD),)
         self.store = store
         self.server = server
         self.release: Release = server.release if server else (0, 0, 0)
@@ -1080,7 +1080,7 @@ class Client:
         if isinstance(op, Get):
             return (op.proc,)
         if isinstance(op, Fence):
-            return op.procs or self._everybody
+            return op.procs or self._whole_job
         return getattr(op, "procs", ()) or getattr(op, "targets", ()) or (self.proc,)
 
     def error(self, call: Call, status: int, detail: str = "", hint: str = "") -> PMIxError:
@@ -1188,7 +1188,7 @@ class Client:
 
     def _to_stop(self) -> bool:
         """Whether the launcher wants this process to stop in PMIx_Init for a debugger."""
-        for proc in (self.proc, *self._everybody):
+        for proc in (self.proc, *self._whole_job):
             value = self.store.find(proc, keys.DEBUG_STOP_IN_INIT, PLAIN)
             if value is not None:
                 kind, data = value
@@ -1269,7 +1269,7 @@ class Client:
 
     def _fence(self, call: Call, op: Fence) -> None:
         if self.server is None:
-            if all(proc in (self.proc, *self._everybody) for proc in op.procs):
+            if all(proc in (self.proc, *self._whole_job) for proc in op.procs):
                 self.end(call)
             else:
                 self.alone(call)
@@ -1305,8 +1305,8 @@ class Client:
             call.infos = (_COLLECT,)
         payload = self._fences.get(op.collect)
         if payload is None:
-            payload = self._fences[op.collect] = encode_fence(self.buffer_type, self._everybody, call.infos, self.rule)
-        self.contribute(call, self._everybody, payload)
+            payload = self._fences[op.collect] = encode_fence(self.buffer_type, self._whole_job, call.infos, self.rule)
+        self.contribute(call, self._whole_job, payload)
 
     def _refused_fence(self, call: Call, procs: tuple[Proc, ...]) -> bool:
         """End a fence that cannot be sent, such as a fence of a group that the caller has left."""
@@ -1536,7 +1536,7 @@ class Client:
             call.phase = "barrier"
             self.limit(call, timeout_of(op))
             infos = (_COLLECT,) if self.slurm else ()
-            self.contribute(call, self._everybody, encode_fence(self.buffer_type, self._everybody, infos, self.rule))
+            self.contribute(call, self._whole_job, encode_fence(self.buffer_type, self._whole_job, infos, self.rule))
         else:
             self._leave(call)
 

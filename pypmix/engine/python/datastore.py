@@ -231,7 +231,7 @@ class DataStore:
         self.proc = proc
         self.hostname = hostname
         self._procs: dict[Proc, Table] = {proc: {}}
-        self._own = self._procs[proc]
+        self._own_values = self._procs[proc]
         self._scoped: dict[int, Table] = {SCOPE_LOCAL: {}, SCOPE_REMOTE: {}}
         # Deletions first: a key that is deleted and put again is there.
         self._unsent: dict[int, dict[str, bytes]] = {DEL_LOCAL: {}, DEL_REMOTE: {}, SCOPE_LOCAL: {}, SCOPE_REMOTE: {}}
@@ -254,7 +254,7 @@ class DataStore:
                 if scope in (block, SCOPE_GLOBAL):
                     self._scoped[block][key] = value
                     self._unsent[block][key] = packed
-        self._own[key] = value
+        self._own_values[key] = value
 
     def delete(self, key: str, scope: int, packed: bytes) -> None:
         """Drop an own value; `packed` is the form of its deletion in a commit, empty if it stays private."""
@@ -265,7 +265,7 @@ class DataStore:
                 if packed:
                     self._unsent[deletion][key] = packed
         if not any(key in table for table in self._scoped.values()):
-            self._own.pop(key, None)
+            self._own_values.pop(key, None)
 
     def drop(self, proc: Proc, key: str) -> None:
         """Forget a value that its proc has deleted."""
@@ -275,7 +275,7 @@ class DataStore:
 
     def keep(self, key: str, value: Value) -> None:
         """Keep a value of this process that is not committed."""
-        self._own[key] = value
+        self._own_values[key] = value
 
     def unsent(self) -> list[tuple[int, dict[str, bytes]]]:
         """Return copies of the values that no commit has delivered yet, by block, in the order of the wire."""
@@ -342,7 +342,7 @@ class DataStore:
         table = self._procs.get(proc)
         if table is None:
             table = self._procs[proc] = {}
-        own = table is self._own
+        own = table is self._own_values
         for key, value in values:
             if key in _NESTED:
                 self._add_nested(proc, key, _items(value))
@@ -431,7 +431,7 @@ class DataStore:
 
     def keys_of(self, proc: Proc) -> list[str]:
         """Return the keys of which values of a proc, or of this process, are here."""
-        return [*self._fetched.get(proc, _EMPTY), *self._table(proc), *self._own]
+        return [*self._fetched.get(proc, _EMPTY), *self._table(proc), *self._own_values]
 
     def nspaces(self) -> list[str]:
         """Return the nspaces whose job info is here, the own one first."""
@@ -454,7 +454,7 @@ class DataStore:
         for other, name in ((SCOPE_LOCAL, "LOCAL"), (SCOPE_REMOTE, "REMOTE")):
             if other != scope and key in self._scoped[other]:
                 return name
-        return "INTERNAL" if key in self._own and scope != SCOPE_INTERNAL else ""
+        return "INTERNAL" if key in self._own_values and scope != SCOPE_INTERNAL else ""
 
     def _plain(self, proc: Proc, key: str, level: str) -> Value | None:
         if proc[1] == _UNDEF:

@@ -170,7 +170,7 @@ class Modex:
         self.sharing = ModexRequests(clock, store)
         # One counter for all procs, so that a job that is registered again gets no lower stamps.
         self._stamps = count(1)
-        self._asked: Cache[tuple[bytes, int, Release], GetRequest] = store.cache(MAX_ASKED)
+        self._requests: Cache[tuple[bytes, int, Release], GetRequest] = store.cache(MAX_ASKED)
 
     def pending(self) -> list[Pending]:
         """Return the gets that wait."""
@@ -232,11 +232,11 @@ class Modex:
     def get(self, peer: Peer, tag: int, payload: bytes) -> None:
         """Answer a get, now or when its value is committed."""
         name = payload, peer.buffer_type, peer.release
-        request = self._asked.get(name)
+        request = self._requests.get(name)
         if request is None:
             request = GetRequest(*decode_get(*name))
             if len(payload) <= MAX_ASKED_BYTES:
-                self._asked.put(name, request)
+                self._requests.put(name, request)
         namespace = self._store.get(request.nspace)
         if namespace is None and request.rank > RANK_VALID:
             own = self._store.get(self._store.aliases.get(request.nspace))

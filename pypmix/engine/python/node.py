@@ -70,7 +70,7 @@ if TYPE_CHECKING:
             The owner's `drained` is then called when that is over.
             """
 
-        known: bool
+        is_client: bool
         """Whether it belongs to a client: such connections have precedence over unnamed ones."""
 
         def uid(self) -> int | None:
@@ -220,7 +220,7 @@ class Peer:
         most: The longest message that it accepts.
         denied: The status of a refused commit that its fence is to end with.
         pypmix: Whether its client runs pypmix without a library.
-        own: Whether its client is known to run pypmix; on a library, its requests show that.
+        is_own_engine: Whether its client is known to run pypmix; on a library, its requests show that.
         participants: The participants of the last fence of each group, if it has asked for them.
         plan: The last fence of procs of this server alone, which it is likely to repeat byte by byte.
         sent: The number `written` of each proc with much data when its values were last sent.
@@ -234,10 +234,10 @@ class Peer:
         "denied",
         "finalized",
         "form",
+        "is_own_engine",
         "link",
         "most",
         "open",
-        "own",
         "participants",
         "plan",
         "process",
@@ -257,7 +257,7 @@ class Peer:
         self.process = process
         self.release = release
         self.buffer_type = hello.buffer_type
-        self.pypmix = self.own = greeted(hello.infos)
+        self.pypmix = self.is_own_engine = greeted(hello.infos)
         self.rule = rule_for(release) if self.pypmix else rule_of(release, client=True)
         self.unfit = mark_of(self.rule)
         self.form = server.form(self.buffer_type, release)

@@ -85,12 +85,11 @@ class Link:
     """One connection. All data of a turn of the loop is sent at the end of the turn, in one piece.
 
     Attributes:
-        known: Whether it belongs to a client; the loop serves such connections before the others in each turn.
+        is_client: Whether it belongs to a client; the loop serves such connections before the others in each turn.
         watched: The epoll events that the loop watches it for; 0 for none.
     """
 
     __slots__ = (
-        "_asked",
         "_backlog",
         "_closing",
         "_lazy",
@@ -98,7 +97,8 @@ class Link:
         "_paused",
         "_queued",
         "_reactor",
-        "known",
+        "_watching",
+        "is_client",
         "owner",
         "socket",
         "watched",
@@ -110,8 +110,8 @@ class Link:
         self._out: list[bytes] = []
         self._backlog: deque[memoryview] | None = None
         self._queued = 0
-        self._paused = self._asked = self._lazy = False
-        self.known = False
+        self._paused = self._watching = self._lazy = False
+        self.is_client = False
         self.watched = 0
         self.owner: Owner | None = None
         self.socket: socket.socket | None = connection
@@ -170,8 +170,8 @@ class Link:
 
     def full(self) -> bool:
         """Return True if too much data waits for its reader; the owner's `drained` is called when that is over."""
-        self._asked = self._queued > FULL
-        return self._asked
+        self._watching = self._queued > FULL
+        return self._watching
 
     @property
     def reading(self) -> bool:
@@ -212,7 +212,7 @@ class Link:
                 self._keep(memoryview(data)[sent:])
         if self._closing:
             self._reactor.discard(self)
-        elif self._asked or not self.watched:
+        elif self._watching or not self.watched:
             # Much data was sent in this turn, and all of it was accepted at once.
             self._watch()
             self._sent()
@@ -248,8 +248,8 @@ class Link:
         self._sent()
 
     def _sent(self) -> None:
-        if self._asked and self._queued <= FULL:
-            self._asked = False
+        if self._watching and self._queued <= FULL:
+            self._watching = False
             if self.owner is not None:
                 self.owner.drained()
 
@@ -292,7 +292,7 @@ class Reactor:
     """
 
     def __init__(self, name: str, log: Callable[[str], None], limits: Limits = DEFAULTS) -> None:
-        self._told = log
+        self._write_log = log
         self.limits = limits
         self.dirty: list[Link] = []
         self.owners = Owners()
@@ -309,7 +309,7 @@ class Reactor:
         self._watcher: int | None = None
         """The thread that has attached."""
         self._visits = 0
-        self._awaited = -math.inf
+        self._due = -math.inf
         """The time at which the own thread runs timers, if another thread makes the turns."""
         # A signal handler may interrupt a thread that is just taking it or giving it back.
         self._turns = threading.RLock()
@@ -537,10 +537,10 @@ class Reactor:
         alone = False
         while not self._ending:
             with self._turns:
-                self._awaited = self._timers.due[0][0] if self._timers.due else math.inf
-            left = self._awaited - time.monotonic()
+                self._due = self._timers.due[0][0] if self._timers.due else math.inf
+            left = self._due - time.monotonic()
             came = waiting.poll(max(0.0, min(left, LONGEST_SLEEP)) * 1000)
-            self._awaited = -math.inf
+            self._due = -math.inf
             visits = self._visits
             if came and nudged.poll(0 if alone else ATTACHED_SECONDS * 1000):
                 os.eventfd_read(self._nudge)
@@ -590,7 +590,7 @@ class Reactor:
         if self._calls:
             os.eventfd_write(self._wakeup, 1)
         timers = self._timers.due
-        if timers and timers[0][0] < self._awaited:
+        if timers and timers[0][0] < self._due:
             os.eventfd_write(self._nudge, 1)
 
     def _loop(self, timeout: float) -> None:
@@ -608,7 +608,7 @@ class Reactor:
                         ready.append((fd, guests[fd]))
                     else:
                         self._service(fd)
-                elif link.known:
+                elif link.is_client:
                     self._happened(link, event)
                 else:
                     unnamed.append((link, event))
@@ -732,7 +732,7 @@ class Reactor:
 
     def _log(self, text: str) -> None:
         try:
-            self._told(text)
+            self._write_log(text)
         except Exception as error:
             # The host's own code, which is not to end the loop of all.
             fault("to log what a server does", error)

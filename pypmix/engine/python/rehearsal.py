@@ -57,7 +57,7 @@ class Rehearsal:
 
     def __init__(self) -> None:
         self._job = encode_reply(statuses.SUCCESS, 0) + frame(0, TAG_DYNAMIC + 1, encode_jobinfo(_job(), PLAIN, NEWEST))
-        self._left = frame(0, TAG_DYNAMIC + 2, Packer(PLAIN, NEWEST).pack(codes.STATUS, statuses.SUCCESS).bytes())
+        self._farewell = frame(0, TAG_DYNAMIC + 2, Packer(PLAIN, NEWEST).pack(codes.STATUS, statuses.SUCCESS).bytes())
         self._other = _socket.socket()
         self._dialer = session.dialer
 
@@ -85,7 +85,7 @@ class Rehearsal:
 
     def finish(self) -> None:
         """Let the open client finalize."""
-        self._other.send(self._left)
+        self._other.send(self._farewell)
         self._other.shutdown(_socket.SHUT_WR)
 
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pypmix.standard.releases import Release
     from pypmix.wire.handshake import Hello
 
-    Said = bytes | Asked
-    Begun = tuple[int, Said]
-    Answered = tuple["TracedPeer", Said, bytes]
+    Request = bytes | Asked
+    Begin = tuple[int, Request]
+    AnsweredRequest = tuple["TracedPeer", Request, bytes]
 
 KEPT = 4096
 """The longest request that is kept until it is described; a longer request is described at once."""
@@ -87,13 +87,13 @@ class TracedLink:
         self._link.owner = owner
 
     @property
-    def known(self) -> bool:
+    def is_client(self) -> bool:
         """See `Link`."""
-        return self._link.known
+        return self._link.is_client
 
-    @known.setter
-    def known(self, known: bool) -> None:
-        self._link.known = known
+    @is_client.setter
+    def is_client(self, is_client: bool) -> None:
+        self._link.is_client = is_client
 
     def close(self) -> None:
         """See `Link`."""
@@ -105,22 +105,22 @@ class TracedLink:
 
 def _sending(send: Callable[[bytes], None], peer: TracedPeer, tracer: Tracer) -> Callable[[bytes], None]:
     """Return a function that sends like `send`, and records which request the message answers, if any."""
-    ended, note, number_of = peer.begun.pop, tracer.noted.extend, tracer.number
+    end, note, number_of = peer.begun.pop, tracer.noted.extend, tracer.number
     number, last_answer = 0, b""
-    last_said: Said = b""
+    last_request: Request = b""
 
     def send_noted(data: bytes) -> None:
-        nonlocal number, last_said, last_answer
-        begun, now = ended(_tag_of(data)[0], None), monotonic_ns()
+        nonlocal number, last_request, last_answer
+        entry, now = end(_tag_of(data)[0], None), monotonic_ns()
         # First of all, as others wait for it.
         send(data)
-        if begun is not None:
-            begin, said = begun
+        if entry is not None:
+            begin, request = entry
             answer = data[16:HEAD]
             # Nearly all requests repeat the one before byte by byte, and so do their answers.
-            if said != last_said or answer != last_answer:
-                last_said, last_answer = said, answer
-                number = number_of(peer, said, answer)
+            if request != last_request or answer != last_answer:
+                last_request, last_answer = request, answer
+                number = number_of(peer, request, answer)
             note((number, begin, now))
 
     return send_noted
@@ -150,7 +150,7 @@ class TracedPeer(Peer):
     def __init__(self, tracer: Tracer, server: Node, link: Link, process: Process, release: Release, hello: Hello):
         super().__init__(server, link, process, release, hello)
         self._tracer = tracer
-        self.begun: dict[int, Begun] = {}
+        self.begun: dict[int, Begin] = {}
         self._take = _taking(super()._take, self)  # type: ignore[assignment,method-assign]
         self.link = TracedLink(link, self, tracer)
 
@@ -173,17 +173,17 @@ class Tracer:
 
     def __init__(self) -> None:
         self.noted: list[int] = []
-        self._numbers: dict[Answered, int] = {}
-        self._fresh: list[Answered] = []
+        self._numbers: dict[AnsweredRequest, int] = {}
+        self._fresh: list[AnsweredRequest] = []
         self._count = 0
 
     def peer(self, server: Node, link: Link, process: Process, release: Release, hello: Hello) -> Peer:
         """Return a connection that is traced."""
         return TracedPeer(self, server, link, process, release, hello)
 
-    def number(self, peer: TracedPeer, said: Said, answer: bytes) -> int:
+    def number(self, peer: TracedPeer, request: Request, answer: bytes) -> int:
         """Return the number of a kind of request: all requests with these bytes and this beginning of the answer."""
-        numbers, name = self._numbers, (peer, said, answer)
+        numbers, name = self._numbers, (peer, request, answer)
         number = numbers.get(name)
         if number is None:
             if len(numbers) >= MAX_KNOWN:

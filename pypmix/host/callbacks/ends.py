@@ -110,7 +110,7 @@ class SharedNotices(Notices):
             self._settle(nspace)
 
     def _changed(self, name: str, here: bool) -> None:
-        if here and self.asked:
+        if here and self.requested:
             self._send_registrations(name)
         elif not here:
             self._host.soon(self._settle_all)
@@ -123,9 +123,9 @@ class SharedNotices(Notices):
 
     def add(self, codes: Iterable[int]) -> None:
         """Add codes that a client here has registered for, and report them to the other hosts."""
-        before = len(self.asked)
+        before = len(self.requested)
         super().add(codes)
-        if len(self.asked) > before:
+        if len(self.requested) > before:
             for name in self._exchange.members:
                 if name != self._exchange.name:
                     self._send_registrations(name)
@@ -135,7 +135,7 @@ class SharedNotices(Notices):
         super().remove(set(codes) - self._elsewhere)
 
     def _send_registrations(self, name: str) -> None:
-        self._exchange.tell(name, ASKED, CODES.write(tuple(sorted(self.asked))))
+        self._exchange.tell(name, ASKED, CODES.write(tuple(sorted(self.requested))))
 
     def _receive_registrations(self, _sender: str, data: bytes) -> None:
         codes = CODES.read(data)

@@ -113,7 +113,7 @@ class Recorder:
 class RecordedUpcall:
     """An upcall that records its answers; see `pypmix.engine.base.Upcall`."""
 
-    __slots__ = ("_answered", "_recorder", "_seq", "_server", "_since", "_upcall", "gid", "op", "requestor", "uid")
+    __slots__ = ("_has_answer", "_recorder", "_seq", "_server", "_since", "_upcall", "gid", "op", "requestor", "uid")
 
     def __init__(self, recorder: Recorder, upcall: Upcall, server: str) -> None:
         self.op: Op[object] = upcall.op
@@ -123,7 +123,7 @@ class RecordedUpcall:
         self._recorder = recorder
         self._upcall = upcall
         self._server = server
-        self._answered = False
+        self._has_answer = False
         self._since = time.monotonic()
         self._seq = recorder.write(
             server,
@@ -149,8 +149,8 @@ class RecordedUpcall:
         self._record(error=_encode_error(error), raised=True)
 
     def _record(self, **answer: Any) -> None:
-        again = {"again": True} if self._answered else {}
-        self._answered = True
+        again = {"again": True} if self._has_answer else {}
+        self._has_answer = True
         after = round(time.monotonic() - self._since, 6)
         self._recorder.write(self._server, answers=self._seq, after=after, **answer, **again)
 

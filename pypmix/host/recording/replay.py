@@ -38,7 +38,7 @@ class Replay:
     def __init__(self, recording: Recording, server: str | None = None, normal: Normal | None = None) -> None:
         self._normal = normal or Normal()
         self._lock = threading.Lock()
-        self._left = [
+        self._unused = [
             (self._kind(entry.op, entry.requestor), entry)
             for entry in recording.entries
             if server is None or entry.server == server
@@ -48,11 +48,11 @@ class Replay:
     def __call__(self, upcall: Upcall) -> None:
         kind = self._kind(upcall.op, upcall.requestor)
         with self._lock:
-            number = next((number for number, (other, _) in enumerate(self._left) if other == kind), None)
+            number = next((number for number, (other, _) in enumerate(self._unused) if other == kind), None)
             if number is None:
                 self.unmatched.append((upcall.op, upcall.requestor))
             else:
-                _, entry = self._left.pop(number)
+                _, entry = self._unused.pop(number)
         if number is None:
             upcall.fail(NotFound("the recording has no further upcall of this kind", operation=upcall.op.name))
         elif entry.answer is None:
@@ -69,13 +69,13 @@ class Replay:
     def left(self) -> tuple[Entry, ...]:
         """The recorded upcalls that were not used yet."""
         with self._lock:
-            return tuple([entry for _, entry in self._left])
+            return tuple([entry for _, entry in self._unused])
 
     def report(self) -> list[str]:
         """Return a line for each difference: an upcall only of this run, or only of the recording."""
         with self._lock:
             new = [f"asked, not recorded: {_shown(op, proc)}" for op, proc in self.unmatched]
-            return new + [f"recorded, not asked: {_shown(entry.op, entry.requestor)}" for _, entry in self._left]
+            return new + [f"recorded, not asked: {_shown(entry.op, entry.requestor)}" for _, entry in self._unused]
 
     def _kind(self, op: Op[object], requestor: Proc | None) -> tuple[Op[object], Proc | None]:
         requestor = None if isinstance(op, COLLECTIVES) else self._normal.part(requestor)

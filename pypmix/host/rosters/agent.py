@@ -195,7 +195,7 @@ class Agent:
         self._run: _Run | None = None
         self._probe: Probe | None = None
         self._kept = b""
-        self._begun = threading.Condition()
+        self._condition = threading.Condition()
 
     def hostname(self) -> str:
         """Return the name of this machine."""
@@ -259,10 +259,10 @@ class Agent:
         # If this raised, an engine would log the call with its arguments, and so the secret.
         try:
             self.stop()
-            with self._begun:
+            with self._condition:
                 run = self._run = _Run(function)
                 self._kept = b""
-                self._begun.notify_all()
+                self._condition.notify_all()
             return run.start(line, switched)
         except Exception as error:
             self.stop()
@@ -275,7 +275,7 @@ class Agent:
         if run is None:
             return DaemonEnd(0, "", NOTHING, len(NOTHING))
         ended = run.wait()
-        with self._begun:
+        with self._condition:
             # The next daemon may have been started.
             if self._run is run:
                 self._run = None
@@ -284,7 +284,7 @@ class Agent:
 
     def read_piece(self, start: int) -> bytes:
         """Return the piece of the results from byte `start`; forget the results with the last piece."""
-        with self._begun:
+        with self._condition:
             piece = self._kept[start : start + PIECE]
             if start + PIECE >= len(self._kept):
                 self._kept = b""
@@ -304,9 +304,9 @@ class Agent:
             function: The function and its arguments, pickled by cloudpickle.
             count: The number of ranks.
         """
-        with self._begun:
+        with self._condition:
             # This may be called before `begin`, and a launcher that fails never calls `begin`.
-            self._begun.wait_for(lambda: self._calls is not None, BEGIN_SECONDS)
+            self._condition.wait_for(lambda: self._calls is not None, BEGIN_SECONDS)
             calls = self._calls
         return {} if calls is None else calls.call_in_ranks(function, count)
 
@@ -323,7 +323,7 @@ class Agent:
     def leave(self) -> None:
         """Handle the launcher's exit: ask the daemon, if any, to leave and end its ranks."""
         self.rest()
-        with self._begun:
+        with self._condition:
             self._kept = b""
         if (run := self._run) is not None:
             run.leave()

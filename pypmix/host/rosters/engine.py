@@ -111,20 +111,20 @@ class LentDaemon:
         self.results: dict[int, bytes] | None = None
         self._engine = engine
         self.name = node.name
-        self._given = line, function, switch is not None
+        self._arguments = line, function, switch is not None
         self._switch = switch
         self._tell = tell
         self.lost = False
         self._trouble = f"{engine.name} has not answered the call for it"
         self._stopped = False
-        self._heard = 0.0
+        self._last_answer = 0.0
         self._thread = threading.Thread(target=self._tend, name=f"pypmix-{node.name}", daemon=True)
         self._thread.start()
 
     def _tend(self) -> None:
         call, name = self._engine.call, self.name
         try:
-            answer: bytes = call(name, "begin", *self._given)
+            answer: bytes = call(name, "begin", *self._arguments)
             self._trouble = ""
             if self._stopped:
                 # `stop` ran before the agent had a daemon to kill.
@@ -158,7 +158,7 @@ class LentDaemon:
         """Fetch the remaining pieces of the ranks' results, and unpickle all."""
         data = bytearray(end.results)
         while len(data) < end.size:
-            self._heard = time.monotonic()
+            self._last_answer = time.monotonic()
             piece = self._engine.call(self.name, "read_piece", len(data))
             if not piece:
                 # This launcher waited too long, and the agent dropped the results when it began the next job.
@@ -200,7 +200,7 @@ class LentDaemon:
         Args:
             since: The time by which the daemon should have ended.
         """
-        while (left := max(since, self._heard) + AGENTS - time.monotonic()) > 0 and self._thread.is_alive():
+        while (left := max(since, self._last_answer) + AGENTS - time.monotonic()) > 0 and self._thread.is_alive():
             self._thread.join(left)
 
 

@@ -306,11 +306,11 @@ class Meeting:
         self._proof = proof
         self._context = _context(dials=False)
         self._gate = threading.Condition()
-        self._found: dict[int, Follower] = {}
+        self._followers: dict[int, Follower] = {}
         self._refused: dict[str, None] = {}
         self._unproved: dict[ssl.SSLSocket, float] = {}
         self._closed = False
-        self._ends = EndWatch()
+        self._end_watch = EndWatch()
         self._listener = _listener(ports)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="pypmix-meeting", daemon=True).start()
@@ -332,14 +332,14 @@ class Meeting:
                 if reason or time.monotonic() >= deadline:
                     break
             else:
-                return dict(self._found)
+                return dict(self._followers)
             self._forget()
             missing = [
-                names[place] if names else str(place) for place in range(1, self._size) if place not in self._found
+                names[place] if names else str(place) for place in range(1, self._size) if place not in self._followers
             ]
             listed = ", ".join(missing[:20]) + (", ..." if len(missing) > 20 else "")
             refused = "".join([f"; {each}" for each in list(self._refused)[:3]])
-            came = f"{len(self._found)} of the {self._size - 1} other processes have come, without {listed}"
+            came = f"{len(self._followers)} of the {self._size - 1} other processes have come, without {listed}"
             raise RosterError(f"{came} (port {self.port}){refused}" + (f"; {reason}" if reason else ""))
 
     def close(self) -> None:
@@ -350,20 +350,20 @@ class Meeting:
                 # This wakes the accepting thread.
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
-            for follower in self._found.values():
+            for follower in self._followers.values():
                 follower.close()
-        self._ends.close()
+        self._end_watch.close()
 
     def _complete(self) -> bool:
-        if len(self._found) == self._size - 1:
+        if len(self._followers) == self._size - 1:
             self._forget()
-        return len(self._found) == self._size - 1
+        return len(self._followers) == self._size - 1
 
     def _forget(self) -> None:
         """Forget followers that exited, so that they can be restarted."""
-        for place, follower in list(self._found.items()):
+        for place, follower in list(self._followers.items()):
             if follower.has_exited():
-                del self._found[place]
+                del self._followers[place]
                 follower.close()
 
     def _accept(self) -> None:
@@ -435,7 +435,7 @@ class Meeting:
         with self._gate:
             if self._closed or self._objection(hello):
                 return False
-            self._found[hello.place] = Follower(hello, secured, self._ends)
+            self._followers[hello.place] = Follower(hello, secured, self._end_watch)
             self._gate.notify_all()
         return True
 
@@ -445,7 +445,7 @@ class Meeting:
         if hello.size != self._size:
             return f"it counts {hello.size} processes, and the launcher {self._size}"
         self._forget()
-        if hello.place in self._found:
+        if hello.place in self._followers:
             return f"{OCCUPIED} {hello.place} already"
         return ""
 

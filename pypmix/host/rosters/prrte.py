@@ -147,7 +147,7 @@ class PRRTERoster:
         self._gate = threading.Lock()
         self._coming: set[str] = set()
         """The nodes of requests in progress."""
-        self._lost: Lost = lambda _name, _reason: None
+        self._report_lost: Lost = lambda _name, _reason: None
 
     @classmethod
     def found(cls, settings: Settings) -> str:
@@ -192,7 +192,7 @@ class PRRTERoster:
 
     def watch(self, report_lost: Lost) -> None:
         """Report nodes as lost when the DVM reports the end of their processes."""
-        self._lost = report_lost
+        self._report_lost = report_lost
         for group in self._groups:
             group.watch(report_lost)
 
@@ -249,7 +249,7 @@ class PRRTERoster:
         except BaseException:
             self._end([group])
             raise
-        group.watch(self._lost)
+        group.watch(self._report_lost)
         return group.nodes(slots)
 
     def release(self, node: Node) -> None:

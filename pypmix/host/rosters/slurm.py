@@ -84,10 +84,10 @@ class SlurmRoster:
         self._allocated = [] if self._step is not None else allocated(settings.env)
         self._settings = settings
         self._group: Group | None = None
-        self._further: FurtherNodes | None = None
-        self._left: dict[str, Node] = {}
+        self._further_nodes: FurtherNodes | None = None
+        self._departed: dict[str, Node] = {}
         """Nodes of the first job that have left the session."""
-        self._lost: Lost = lambda _name, _reason: None
+        self._report_lost: Lost = lambda _name, _reason: None
 
     @classmethod
     def found(cls, settings: Settings) -> str:
@@ -121,7 +121,7 @@ class SlurmRoster:
 
     def start(self, node: Node, line: bytes) -> StartedDaemon:
         """Turn the process on a node into its daemon."""
-        follower = self._further.follower(node.name) if self._further is not None else None
+        follower = self._further_nodes.follower(node.name) if self._further_nodes is not None else None
         if follower is None and self._step is not None:
             return self._step.start(node, line)
         if follower is None:
@@ -141,7 +141,7 @@ class SlurmRoster:
 
     def watch(self, report_lost: Lost) -> None:
         """Report all nodes of a job as lost when its `srun` ends."""
-        self._lost = report_lost
+        self._report_lost = report_lost
         if self._group is not None:
             self._group.watch(report_lost)
 
@@ -150,24 +150,24 @@ class SlurmRoster:
 
     def obtain(self, request: NodeRequest, done: Obtained) -> None:
         """Obtain further nodes: nodes of the first job that left the session, or nodes of further jobs."""
-        if self._further is None:
+        if self._further_nodes is None:
             from pypmix.host.rosters.slurm_further import FurtherNodes
 
-            self._further = FurtherNodes(self._settings, self._allocated, self._left, self._lost)
-        self._further.obtain(request, done)
+            self._further_nodes = FurtherNodes(self._settings, self._allocated, self._departed, self._report_lost)
+        self._further_nodes.obtain(request, done)
 
     def release(self, node: Node) -> None:
         """End the job of a further node; a node of the first job stays allocated, and may be obtained again."""
-        if self._further is None or not self._further.release(node.name):
+        if self._further_nodes is None or not self._further_nodes.release(node.name):
             if self._group is not None:
                 self._group.followers.pop(node.name, None)
             if self._step is None:
-                self._left[node.name] = node
+                self._departed[node.name] = node
 
     def close(self) -> None:
         """End the steps, and the further jobs."""
-        if self._further is not None:
-            self._further.close()
+        if self._further_nodes is not None:
+            self._further_nodes.close()
         if self._step is not None:
             self._step.close()
         if self._group is not None:

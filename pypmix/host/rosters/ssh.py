@@ -97,7 +97,7 @@ class SSHRoster:
         self._waiting: dict[str, process.Started | OSError] = {}
         """Daemons, or errors of their starts, that the session has not yet taken by `start`."""
         self._started: list[process.Started] = []
-        self._awaited = set(self._hosts)
+        self._pending = set(self._hosts)
         self._relays: Relays | None = None
         if len(self._hosts) > self.flat:
             self._relays = Relays(self._agent, self._command, settings.daemon, self.radix, self.explain, self._errors)
@@ -128,10 +128,10 @@ class SSHRoster:
 
     def start(self, node: Node, line: bytes) -> StartedDaemon:
         """Return the daemon of a node; many nodes are started with the last of them."""
-        if self._relays is not None and node.name in self._awaited:
+        if self._relays is not None and node.name in self._pending:
             relayed = self._relays.add(node.name, self._hosts[node.name].name, line)
-            self._awaited.discard(node.name)
-            if not self._awaited:
+            self._pending.discard(node.name)
+            if not self._pending:
                 self._relays.begin()
             return relayed
         started = self._waiting.pop(node.name, None) or self._begin(node.name)

@@ -81,7 +81,7 @@ class SymmetricRoster:
         self._followers: dict[str, Follower] = {}
         self._meeting: Meeting | None = None
         self._errors: Errors | None = None
-        self._own: Started | None = None
+        self._own_daemon: Started | None = None
 
     @classmethod
     def found(cls, settings: Settings) -> str:
@@ -138,8 +138,8 @@ class SymmetricRoster:
             return follower
         self._errors = Errors()
         words = [sys.executable, *self._settings.daemon[1:]]
-        self._own = Started(node.name, words, self._errors, _own_trouble)
-        return self._own
+        self._own_daemon = Started(node.name, words, self._errors, _own_trouble)
+        return self._own_daemon
 
     def watch(self, report_lost: Lost) -> None:
         """Do nothing: the session detects lost nodes by the ends of their connections."""
@@ -148,8 +148,8 @@ class SymmetricRoster:
         """Close the meeting, and end the daemon of this node."""
         if self._meeting is not None:
             self._meeting.close()
-        if self._own is not None and self._errors is not None:
-            self._own.close()
+        if self._own_daemon is not None and self._errors is not None:
+            self._own_daemon.close()
             self._errors.close()
 
 

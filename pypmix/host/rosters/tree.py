@@ -244,7 +244,7 @@ class Relayed:
         self.stdout, self.out = os.pipe2(os.O_CLOEXEC)
         self.direct: Started | None = None
         self.code: int | None = None
-        self.said = False
+        self.has_answered = False
         self._relays = relays
 
     def stop(self) -> None:
@@ -282,7 +282,7 @@ class Relays:
         self._explain = explain
         self._tree = Tree(self._selector, agent, command, daemon, radix, explain, errors, self._handle_report)
         self._nodes: dict[str, Relayed] = {}
-        self._left: set[str] = set()
+        self._departed: set[str] = set()
         self._waker, self._wake = os.pipe2(os.O_CLOEXEC)
         self._selector.register(self._waker, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="pypmix-roster-tree", daemon=True)
@@ -313,7 +313,7 @@ class Relays:
                 os.close(stem.started.stdout)
         for node in self._nodes.values():
             self._end(node, 0)
-            if node.leaf.name not in self._left:
+            if node.leaf.name not in self._departed:
                 os.close(node.closed)
         self._selector.close()
         os.close(self._waker)
@@ -341,24 +341,24 @@ class Relays:
             return
         self._selector.unregister(node.closed)
         os.close(node.closed)
-        self._left.add(node.leaf.name)
+        self._departed.add(node.leaf.name)
         for stem in self._tree.stems:
-            if all(leaf.name in self._left for leaf in stem.leaves):
+            if all(leaf.name in self._departed for leaf in stem.leaves):
                 stem.leave(stem.relays)
 
     def _handle_report(self, kind: str, name: str, value: str | int) -> None:
         node = self._nodes[name]
         if kind == OUT:
-            node.said = True
+            node.has_answered = True
             try:
                 if node.code is None:
                     os.write(node.out, str(value).encode())
             except OSError:
                 # The session has closed it.
                 return
-        elif not node.said and node.direct is None and name not in self._left:
+        elif not node.has_answered and node.direct is None and name not in self._departed:
             self._start_here(node)
-        elif kind == CUT and node.said:
+        elif kind == CUT and node.has_answered:
             # Keep the output open: the exchange reports the daemon's end.
             node.code = 0
         else:

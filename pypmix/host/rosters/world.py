@@ -80,7 +80,7 @@ class World:
         self._fault: Exception | None = None
         self._reason = ""
         self._turn = threading.Lock()
-        self._over = threading.Event()
+        self._ended_event = threading.Event()
         self._answers: SimpleQueue[dict[int, bytes] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run_job, name="pypmix-world", daemon=True)
         self._thread.start()
@@ -100,7 +100,7 @@ class World:
         self.close()
 
     def __repr__(self) -> str:
-        state = f"ended: {self._reason}" if self._over.is_set() else f"{self.size} ranks"
+        state = f"ended: {self._reason}" if self._ended_event.is_set() else f"{self.size} ranks"
         return f"<world of {', '.join(self._shares)}: {state}>"
 
     def run(
@@ -139,7 +139,7 @@ class World:
     def _gather(self, data: bytes, timeout: float | None) -> list[Any]:
         """Call a function in all ranks, and return their results."""
         answers = self._answers = SimpleQueue()
-        if self._over.is_set():
+        if self._ended_event.is_set():
             raise self._fault or PMIxError(f"the world has ended: {self._reason}")
         for name, share in self._shares.items():
             threading.Thread(target=self._ask_node, args=(answers, name, data, share), daemon=True).start()
@@ -150,7 +150,7 @@ class World:
             try:
                 answer = answers.get(timeout=None if deadline is None else max(deadline - time.monotonic(), 0.0))
             except Empty:
-                if self._over.is_set():
+                if self._ended_event.is_set():
                     break
                 raise self._time_out(found, timeout) from None
             if answer is None:
@@ -161,7 +161,7 @@ class World:
                 found.update(decode_results(answer))
         if len(found) < self.size or not all(result.fine for result in found.values()):
             # The lost or failed rank ends the job.
-            if not self._over.wait(ENDING):
+            if not self._ended_event.wait(ENDING):
                 self._end("a rank was lost")
             if self._fault is not None:
                 raise self._fault
@@ -177,7 +177,7 @@ class World:
         procs = [Proc(self._host.job.nspace, rank) for rank in missing] if self._host is not None else []
         text = f"{name_ranks(missing)} of {self.size} did not return within {timeout:g} s"
         self._end(text)
-        self._over.wait(ENDING)
+        self._ended_event.wait(ENDING)
         return OperationTimeout(f"{text}; the world was ended", operation="run", procs=procs, missing=procs)
 
     def _ask_node(self, answers: SimpleQueue[dict[int, bytes] | None], name: str, data: bytes, share: int) -> None:
@@ -187,7 +187,7 @@ class World:
             found = self._ask(name, "call_in_ranks", data, share)
         except Exception as error:
             # The exceptions of engines are of many types. Mostly the node is lost, which ends the job.
-            if not self._over.wait(LEAVING):
+            if not self._ended_event.wait(LEAVING):
                 lines = str(error).strip().splitlines()
                 self._end(f"node {name}: {type(error).__name__}: {lines[0] if lines else ''}"[:300])
         answers.put(found)
@@ -200,7 +200,7 @@ class World:
         except Exception as error:
             self._fault, self._reason = error, str(error)
         finally:
-            self._over.set()
+            self._ended_event.set()
             self._answers.put(None)
 
     def _set_host(self, host: LocalHost) -> None:
@@ -223,14 +223,14 @@ class World:
         """End the ranks, and release the nodes."""
         if self._turn.acquire(blocking=False):
             try:
-                if not self._over.is_set():
+                if not self._ended_event.is_set():
                     self._reason = "it was closed"
                     for name in self._shares:
                         threading.Thread(target=self._dismiss, args=(name,), daemon=True).start()
-                    self._over.wait(CLOSING)
+                    self._ended_event.wait(CLOSING)
             finally:
                 self._turn.release()
-        if not self._over.is_set():
+        if not self._ended_event.is_set():
             self._end("it was closed")
         self._thread.join(CLOSING)
         self._release()

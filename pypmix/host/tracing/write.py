@@ -106,7 +106,7 @@ class TraceFile:
         self._threads = 0
         self._nspaces: list[str] = []
         self._kinds: dict[str, list[_Kind]] = {}
-        self._left: deque[tuple[list[_Kind], list[int], int]] = deque()
+        self._waiting: deque[tuple[list[_Kind], list[int], int]] = deque()
         self._calls: list[Any] = []
         self._count = 0
         self._lines = [_meta("process_name", TOGETHER, 0, name="collectives")]
@@ -153,15 +153,15 @@ class TraceFile:
         ahead -= self._begin
         kinds = self._kinds.setdefault(node, [])
         kinds += [self._kind(node, *kind) for kind in new]
-        self._left.append((kinds, rows, ahead))
+        self._waiting.append((kinds, rows, ahead))
         self._add([(self._kind(node, *kind, upcall=True), begin + ahead, end + ahead) for kind, begin, end in upcalls])
 
     def _show_left(self, most: int) -> None:
         """Write events for at most so many of the added entries, the oldest first."""
-        while self._left and most > 0:
-            kinds, rows, ahead = self._left.popleft()
+        while self._waiting and most > 0:
+            kinds, rows, ahead = self._waiting.popleft()
             if len(rows) > ROW * most:
-                self._left.appendleft((kinds, rows[ROW * most :], ahead))
+                self._waiting.appendleft((kinds, rows[ROW * most :], ahead))
                 del rows[ROW * most :]
             items = iter(rows)
             numbers = zip(items, items, items, strict=True)

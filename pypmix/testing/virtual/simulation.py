@@ -72,7 +72,7 @@ class VirtualRank:
         proc: The host's object for the rank.
         expected: Whether the test has ended it.
         alive: Whether it runs.
-        told: Whether its end was reported to the host.
+        reported: Whether its end was reported to the host.
         result: The result of its program.
         error: The exception that has ended its program.
     """
@@ -81,7 +81,7 @@ class VirtualRank:
         self.rank = rank
         self.env = env
         self.alive = True
-        self.expected = self.told = False
+        self.expected = self.reported = False
         self.result: object = None
         self.error: BaseException | None = None
         self.connections: list[VirtualConnection] = []
@@ -198,7 +198,7 @@ class Simulation:
         self._loop = VirtualLoop(self.clock, self._stuck, self._timed_out)
         self._ranks: dict[int, VirtualRank] = {}
         self._size = ranks
-        self._late = ""
+        self._late_text = ""
         self._cleaning = False
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._meeting: asyncio.Future[None] = self._loop.create_future()
@@ -296,8 +296,8 @@ class Simulation:
         rank.rank.code, rank.rank.signum = code, signum
         assert self._job is not None
         self._job.ranks_ended([rank.rank])
-        rank.told = True
-        if all(each.told for each in self._ranks.values()) and not self._done.done():
+        rank.reported = True
+        if all(each.reported for each in self._ranks.values()) and not self._done.done():
             self._done.set_result(None)
 
     def _end_rank(self, rank: Rank, signum: int) -> None:
@@ -379,9 +379,9 @@ class Simulation:
 
     def _give_up(self, why: str) -> None:
         if not self._cleaning:
-            self._late = "\n  ".join([why, *unfinished(self.host, self.host.who)])
+            self._late_text = "\n  ".join([why, *unfinished(self.host, self.host.who)])
             for rank in self._ranks.values():
-                if not rank.told and not rank.expected:
+                if not rank.reported and not rank.expected:
                     rank.error = rank.error or Waits(rank.stacks())
         raise _SimulationEnd
 
@@ -418,7 +418,7 @@ class Simulation:
                 found = f"{rank.rank.end()}: {self._reason()}".removesuffix(": ")
             if found is not None:
                 equal.setdefault(found if isinstance(found, str) else _place(found), ([], found))[0].append(number)
-        late = [(format_ranks(range(self._size), self._size), self._late)] if self._late else []
+        late = [(format_ranks(range(self._size), self._size), self._late_text)] if self._late_text else []
         return [*late, *[(format_ranks(ranks, self._size), found) for ranks, found in equal.values()]]
 
 

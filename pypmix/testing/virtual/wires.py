@@ -80,7 +80,7 @@ class End:
         uid: The user of the client.
     """
 
-    __slots__ = ("_arrived", "_paused", "_send", "_uid", "_world", "known", "owner")
+    __slots__ = ("_arrived", "_paused", "_send", "_uid", "_world", "is_client", "owner")
 
     def __init__(self, world: Paces, send: Callable[[bytes], None], uid: int | None = None) -> None:
         self._world = world
@@ -88,7 +88,7 @@ class End:
         self._arrived: list[bytes] = []
         self._send = send
         self._uid = os.geteuid() if uid is None else uid
-        self.known = False
+        self.is_client = False
         self.owner: Owner | None = None
 
     def uid(self) -> int | None:

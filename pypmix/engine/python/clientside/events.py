@@ -55,15 +55,15 @@ class _Interest:
     Attributes:
         handlers: How many handlers are for it.
         leader: The registration that was sent to the server, until the answer.
-        known: Whether the server has accepted it.
+        registered: Whether the server has accepted it.
     """
 
-    __slots__ = ("handlers", "known", "leader")
+    __slots__ = ("handlers", "leader", "registered")
 
     def __init__(self) -> None:
         self.handlers = 0
         self.leader: Call | None = None
-        self.known = False
+        self.registered = False
 
 
 class ClientEvents:
@@ -101,7 +101,7 @@ class ClientEvents:
         for interest in self._interests.values():
             if interest.leader is call:
                 interest.leader = None
-                interest.known = status in SUCCESSES
+                interest.registered = status in SUCCESSES
         if status in SUCCESSES:
             self._advance(call)
         else:
@@ -117,8 +117,8 @@ class ClientEvents:
         if self._client.server is not None:
             interest = self._interests.setdefault(code, _Interest())
             interest.handlers += 1
-            if not interest.known and interest.leader is None:
-                interest.known = True
+            if not interest.registered and interest.leader is None:
+                interest.registered = True
                 self._client.listeners[TAG_NOTIFY] = self._arrived
                 self._client.send(_request(self._client, (code,), ()))
 
@@ -138,7 +138,7 @@ class ClientEvents:
         """Take a registration as far as it can go now."""
         client, handler = self._client, self._registering[call]
         interests = {code: self._interests[code] for code in self._registration_codes(handler)}
-        new = [code for code, interest in interests.items() if not interest.known and interest.leader is None]
+        new = [code for code, interest in interests.items() if not interest.registered and interest.leader is None]
         op = call.op
         assert isinstance(op, RegisterEventHandler)
         if new:
@@ -172,7 +172,7 @@ class ClientEvents:
             interest.handlers -= 1
             if not interest.handlers:
                 del self._interests[code]
-                if interest.known or interest.leader is not None:
+                if interest.registered or interest.leader is not None:
                     unused.append(code)
         if client.closed is not None:
             return

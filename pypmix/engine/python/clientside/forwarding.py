@@ -107,7 +107,7 @@ class _Gate:
     def __init__(self, client: Client) -> None:
         self._client = client
         self.shut = False
-        self._held: list[tuple[Call, bytes]] = []
+        self._calls: list[tuple[Call, bytes]] = []
         client.listeners[TAG_IOF_CONTROL] = self
         client.at_loss.append(self._fail_held_calls)
 
@@ -117,22 +117,22 @@ class _Gate:
         if not fields["channel"] & STDIN or not names_proc((fields["source"],), client.proc):
             return
         self.shut = fields["xoff"]
-        while self._held and not self.shut:
-            call, message = self._held[0]
+        while self._calls and not self.shut:
+            call, message = self._calls[0]
             if call.outcome is None:
                 client.request(call, message)
-            self._held.pop(0)
+            self._calls.pop(0)
 
     def send(self, call: Call, message: bytes) -> None:
         """Send now, or when the server wants more; in the order of the calls."""
-        if self.shut or self._held:
-            self._held.append((call, message))
+        if self.shut or self._calls:
+            self._calls.append((call, message))
         else:
             self._client.request(call, message)
 
     def _fail_held_calls(self) -> None:
         assert self._client.closed is not None
-        calls, self._held = self._held, []
+        calls, self._calls = self._calls, []
         for call, _ in calls:
             if call.outcome is None:
                 self._client.fail(call, self._client.closed())

@@ -164,7 +164,7 @@ class Asking(Topic):
     def __init__(self, server: Node) -> None:
         super().__init__(server)
         self.knowledge = Knowledge(server)
-        self._asked: dict[Peer, set[_PendingRequest]] = {}
+        self._pending: dict[Peer, set[_PendingRequest]] = {}
         self._beats: dict[Peer, float] = {}
         """The time until which further heartbeats are not reported to the host."""
         self.handlers = {command: self._handler(command, make, reply) for command, make, reply in QUESTIONS}
@@ -173,13 +173,13 @@ class Asking(Topic):
         self.handlers[Command.RESOLVE_NODE] = self._resolve_nodes
 
     def disconnected(self, peer: Peer) -> None:
-        self._asked.pop(peer, None)
+        self._pending.pop(peer, None)
         self._beats.pop(peer, None)
 
     def pending(self) -> list[Pending]:
         return [
             Pending(asked.op.name, "with the host", (peer.process.proc,), (), asked.since)
-            for peer, requests in self._asked.items()
+            for peer, requests in self._pending.items()
             for asked in requests
         ]
 
@@ -215,7 +215,7 @@ class Asking(Topic):
 
     def _ask(self, peer: Peer, op: Op[Any], answer: Callable[[Any, BaseException | None], None]) -> None:
         """Ask the host; its answer is dropped if the caller has disconnected in the meantime."""
-        requests = self._asked.setdefault(peer, set())
+        requests = self._pending.setdefault(peer, set())
         if len(requests) >= self.server.limits.requests:
             raise self.server.limits.reached("requests", f"the host has {len(requests)} requests already")
         asked = _PendingRequest(op, self.server.clock.now())

@@ -72,7 +72,7 @@ class Connecting(Topic):
         self.handlers = {Command.CONNECTNB: self._connect, Command.DISCONNECTNB: self._disconnect}
         self._connects: Kind[Process, Call] = Kind(CONNECT, partial(_Connect, self))
         self._disconnects: Kind[Process, Call] = Kind(DISCONNECT, partial(_Disconnect, self))
-        self._awaited: dict[Title, None] = {}
+        self._notified_elsewhere: dict[Title, None] = {}
         """Connects for which a caller of another server wants an event of each participant."""
         self._requested: dict[Title, None] = {}
         """Connects whose participants were asked to join, by a caller of this server or of another."""
@@ -92,7 +92,7 @@ class Connecting(Topic):
         under_way = next((each for each in membership.running if peer.process not in each.arrived), None)
         arrived = () if under_way is None else tuple(under_way.arrived)
         loud = (under_way is not None and _of(under_way).loud) or (
-            bool(self._awaited) and _title(membership) in self._awaited
+            bool(self._notified_elsewhere) and _title(membership) in self._notified_elsewhere
         )
         each, requests = is_set(infos, CONNECT_NOTIFY_EACH), is_set(infos, CONNECT_NOTIFY_REQ)
         titles = (text(CONNECT_ID, id),) if id else ()
@@ -236,7 +236,7 @@ class Connecting(Topic):
         under_way = (*membership.running, *membership.asking)
         # The event may arrive after the connection was made; then it does not concern the next connect.
         if under_way or title not in [(each.id, frozenset(each.formed)) for each in connections]:
-            _note(self._awaited, title)
+            _note(self._notified_elsewhere, title)
         for connect in under_way:
             _of(connect).tell_of_all()
             _of(connect).loud = True
@@ -262,7 +262,7 @@ class Connecting(Topic):
         Returns:
             True if procs elsewhere wanted an event of each participant.
         """
-        if not self._requested and not self._awaited:
+        if not self._requested and not self._notified_elsewhere:
             return False
         title = _title(membership)
 
@@ -272,7 +272,7 @@ class Connecting(Topic):
 
         if self._requested.pop(title, self) is None:
             self.server.events.forget(is_obsolete)
-        return self._awaited.pop(title, self) is None
+        return self._notified_elsewhere.pop(title, self) is None
 
     def _membership_in(self, event: Notification) -> Membership[Process, Call] | None:
         """Return the participants of the connect that an event is about, None if it does not name them."""

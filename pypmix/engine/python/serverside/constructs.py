@@ -504,7 +504,7 @@ class Construct(NodeMeaning):
         if keys.GROUP_FT_COLLECTIVE not in self.flags:
             return
         calls = self.collective.arrived.items()
-        on_library = [each.proc for each, (peer, _) in calls if peer.release >= TELLS_ABSENT and not peer.own]
+        on_library = [each.proc for each, (peer, _) in calls if peer.release >= TELLS_ABSENT and not peer.is_own_engine]
         for failed in absent:
             # The callers have got the events of the others while they waited.
             if on_library and failed not in self.told:

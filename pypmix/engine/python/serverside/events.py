@@ -78,7 +78,7 @@ class _Event:
         number: Its place in the order of all events.
         time: When it was raised.
         size: About how many bytes it holds.
-        own: Whether it is for clients that run pypmix alone.
+        for_own_clients: Whether it is for clients that run pypmix alone.
         nspace: The only nspace that it is for; None if it is for others, too.
         targets: The only procs that it is for; None if it names none.
     """
@@ -87,11 +87,11 @@ class _Event:
         "_named",
         "_packed",
         "_wholes",
+        "for_own_clients",
         "nondefault",
         "notification",
         "nspace",
         "number",
-        "own",
         "sender",
         "size",
         "targets",
@@ -104,7 +104,7 @@ class _Event:
         self.number = 0
         self.time = 0.0
         self.nondefault = is_set(notification.infos, keys.EVENT_NON_DEFAULT)
-        self.own = sender is None and is_set(notification.infos, OWN_CLIENTS)
+        self.for_own_clients = sender is None and is_set(notification.infos, OWN_CLIENTS)
         self.targets = procs_in(notification.infos, keys.EVENT_CUSTOM_RANGE)
         self._named = frozenset(self.targets or ())
         self._wholes = [target for target in self.targets or () if target[1] == RANK_WILDCARD]
@@ -253,7 +253,7 @@ class Events(Topic):
             raise self.server.limits.reached("codes", "these are too many event codes")
         registration = _Registration(peer, tag, wanted, fields["infos"])
         if is_set(fields["infos"], OWN_CLIENTS):
-            peer.own = True
+            peer.is_own_engine = True
         self._asking.setdefault(peer, []).append(registration)
         self._consider(registration)
 
@@ -515,7 +515,7 @@ class Events(Topic):
             self.recent.add(event, most)
 
     def _send(self, peer: Peer, event: _Event) -> None:
-        if peer.open and not peer.finalized and (peer.own or not event.own):
+        if peer.open and not peer.finalized and (peer.is_own_engine or not event.for_own_clients):
             peer.link.send(event.packed(peer.buffer_type, peer.rule))
 
     def _expire(self) -> None:

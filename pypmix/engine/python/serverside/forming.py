@@ -109,7 +109,7 @@ def _takes_partial(peer: Peer) -> bool:
     Libraries from 6.0 on drop the members with any status but success, and then the group does not exist for them.
     pypmix on a library compares the members instead, as it does with other servers.
     """
-    return peer.pypmix or (peer.release < INFO_IN_REPLY and not peer.own)
+    return peer.pypmix or (peer.release < INFO_IN_REPLY and not peer.is_own_engine)
 
 
 _HAS_LEFT = attrgetter("left")
@@ -340,7 +340,7 @@ class Forming(Topic):
                 # It has finalized in the meantime.
                 peer.status(tag, told_as(statuses.GROUP_CONSTRUCT_ABORT, peer))
                 continue
-            form = peer.buffer_type, peer.release, peer.pypmix, peer.own, process.namespace
+            form = peer.buffer_type, peer.release, peer.pypmix, peer.is_own_engine, process.namespace
             payload = packed.get(form)
             if payload is None:
                 payload = packed[form] = reply_layout(Command.GROUP_CONSTRUCT, peer.release).encode_fit(

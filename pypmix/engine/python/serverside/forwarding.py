@@ -55,11 +55,11 @@ Native servers send 0, which is also the number of a client's first pull, and so
 class _Feed:
     """A pull of the host, which clients with equal pulls share."""
 
-    __slots__ = ("answered", "id", "name", "users", "waiting")
+    __slots__ = ("has_answer", "id", "name", "users", "waiting")
 
     def __init__(self, name: object) -> None:
         self.name = name
-        self.answered = False
+        self.has_answer = False
         self.id: int | None = None
         self.users: set[_Pull] = set()
         self.waiting: list[Callable[[BaseException | None], None]] = []
@@ -154,7 +154,7 @@ class Forwarding(Topic):
         self._pulls: dict[Peer, dict[int, _Pull]] = {}
         self._feeds: dict[object, _Feed] = {}
         self._caches: dict[str, _Cache] = {}
-        self._over: dict[str, _Cache] = {}
+        self._ended_jobs: dict[str, _Cache] = {}
         """The caches of jobs that have ended, oldest first."""
         self._inputs: dict[Peer, int] = {}
         self._last = 0
@@ -251,7 +251,7 @@ class Forwarding(Topic):
         if feed is not None:
             pull.feed = feed
             feed.users.add(pull)
-            if feed.answered:
+            if feed.has_answer:
                 answer(None)
             else:
                 feed.waiting.append(answer)
@@ -261,7 +261,7 @@ class Forwarding(Topic):
         feed.waiting.append(answer)
 
         def record_answer(number: int | None, error: BaseException | None) -> None:
-            feed.answered = True
+            feed.has_answer = True
             feed.id = number if isinstance(number, int) and not isinstance(number, bool) else None
             if error is not None:
                 self._feeds.pop(name, None)
@@ -328,7 +328,7 @@ class Forwarding(Topic):
         feed = pull.feed
         if feed is not None and pull in feed.users:
             feed.users.discard(pull)
-            if not feed.users and feed.answered:
+            if not feed.users and feed.has_answer:
                 self._release(feed, directives)
 
     def _release(self, feed: _Feed, directives: tuple[Info, ...]) -> None:
@@ -364,16 +364,16 @@ class Forwarding(Topic):
 
     def _outlive(self, nspace: str, cache: _Cache) -> None:
         """Keep the output of a job that has ended, and drop the oldest such output beyond `MANY_OVER` jobs."""
-        self._over[nspace] = cache
-        while len(self._over) > MANY_OVER:
-            oldest = next(iter(self._over))
-            self._drop(oldest, self._over[oldest])
+        self._ended_jobs[nspace] = cache
+        while len(self._ended_jobs) > MANY_OVER:
+            oldest = next(iter(self._ended_jobs))
+            self._drop(oldest, self._ended_jobs[oldest])
         cache.end = self.server.clock.call_later(OUTPUT_SECONDS, lambda: self._drop(nspace, cache))
 
     def _drop(self, nspace: str, cache: _Cache) -> None:
         if cache.end is not None:
             # It would keep the output until then.
             cache.end.cancel()
-        for found in (self._over, self._caches):
+        for found in (self._ended_jobs, self._caches):
             if found.get(nspace) is cache:
                 del found[nspace]

@@ -151,7 +151,7 @@ class Groups(Constructing):
             return False
         elif plan.given:
             construct.called(process, plan)
-            peer.own = peer.own or REACTS in plan.given
+            peer.is_own_engine = peer.is_own_engine or REACTS in plan.given
         collective.add_contribution(process, (peer, tag), False, plan.timeout, said)
         if construct is not None and collective.gone and collective.is_running:
             construct.look()
@@ -176,7 +176,7 @@ class Groups(Constructing):
             raise OutOfResources(f"there are {len(store.groups)} groups")
         if store.groups and not store.groups.keys().isdisjoint(plan.nspaces):
             plan = Plan(tuple(store.ungrouped(store.resolve(plan.named, process.proc))), plan.infos)
-        peer.own = peer.own or REACTS in plan.given
+        peer.is_own_engine = peer.is_own_engine or REACTS in plan.given
         if plan.offers:
             if store.key_of(name, process.proc) is not None:
                 raise PMIxError(f"there is a group {name!r} already", status=statuses.ERR_EXISTS)

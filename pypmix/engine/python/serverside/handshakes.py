@@ -54,19 +54,19 @@ MAX_EARLY = 1 << 16
 class Handshake:
     """A connection that has not sent its hello, or that the host has not accepted yet."""
 
-    __slots__ = ("_handshakes", "deadline", "early", "held", "link", "reader", "uid")
+    __slots__ = ("_handshakes", "deadline", "early", "link", "paused", "reader", "uid")
 
     def __init__(self, handshakes: Handshakes, link: Link, deadline: float, uid: int | None) -> None:
         self._handshakes = handshakes
         self.link = link
         self.deadline = deadline
         self.uid = uid
-        self.held = False
+        self.paused = False
         self.reader: HelloReader | None = HelloReader(infos=False)
         self.early = b""
 
     def received(self, data: bytes) -> None:
-        if self.reader is None or self.held:
+        if self.reader is None or self.paused:
             self.early += data
             if len(self.early) > MAX_EARLY:
                 self._handshakes.refuse(self, "it went on before it was accepted")
@@ -83,7 +83,7 @@ class Handshake:
 
     def release(self) -> None:
         """Listen to it now, after its user was made to wait."""
-        self.held = False
+        self.paused = False
         early, self.early = self.early, b""
         if early and self.link.owner is self:
             self.received(early)
@@ -146,7 +146,7 @@ class Handshakes:
         self.incomplete[handshake] = None
         delay = self.admission.delay(uid)
         if delay:
-            handshake.held = True
+            handshake.paused = True
             self._server.clock.call_later(delay, handshake.release)
         if self._timer is None:
             self._timer = self._server.clock.call_later(HANDSHAKE_SECONDS, self._expire)
@@ -283,7 +283,7 @@ class Handshakes:
         link = handshake.link
         peer = self._make(self._server, link, process, release, hello)
         link.owner = peer
-        link.known = True
+        link.is_client = True
         self._server.joined(peer)
         self._pindex = (self._pindex + 1) & 0x7FFFFFFF
         link.send(encode_reply(statuses.SUCCESS, self._pindex) if reply is None else reply)

@@ -54,7 +54,7 @@ class OutputForm:
         self._timestamp = timestamp
         self._xml = xml
         self._inside: set[tuple[Proc, int]] = set()
-        self._held: dict[tuple[Proc, int], bytes] = {}
+        self._unfinished: dict[tuple[Proc, int], bytes] = {}
 
     @classmethod
     def from_directives(cls, directives: Iterable[Info]) -> OutputForm | None:
@@ -84,9 +84,9 @@ class OutputForm:
 
     def _elements(self, output: Output) -> bytes:
         key = output.source, output.channel
-        lines = _split(self._held.pop(key, b"") + output.data)
+        lines = _split(self._unfinished.pop(key, b"") + output.data)
         if lines and output.data and not lines[-1].endswith(b"\n") and len(lines[-1]) < MAX_HELD:
-            self._held[key] = lines.pop()
+            self._unfinished[key] = lines.pop()
         return b"".join([self._element(output, line) for line in lines])
 
     def _before(self, output: Output) -> str:

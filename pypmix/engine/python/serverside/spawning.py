@@ -35,15 +35,15 @@ class Spawning(Topic):
     def __init__(self, server: Node) -> None:
         super().__init__(server)
         self.handlers = {Command.SPAWNNB: self._spawn}
-        self._begun: dict[Peer, dict[int, float]] = {}
+        self._began_at: dict[Peer, dict[int, float]] = {}
 
     def disconnected(self, peer: Peer) -> None:
-        self._begun.pop(peer, None)
+        self._began_at.pop(peer, None)
 
     def pending(self) -> list[Pending]:
         return [
             Pending("spawn", "with the host", (peer.process.proc,), (), since)
-            for peer, spawns in self._begun.items()
+            for peer, spawns in self._began_at.items()
             for since in spawns.values()
         ]
 
@@ -52,7 +52,7 @@ class Spawning(Topic):
         infos = self.server.store.native(tuple(fields["infos"]), keys.PARENT_ID)
         op: Spawn = made(Spawn, tuple(fields["apps"]), infos)
         channels = self._channels(peer, op)
-        begun = self._begun.setdefault(peer, {})
+        begun = self._began_at.setdefault(peer, {})
         if len(begun) >= MAX_SPAWNS:
             raise OutOfResources("too many jobs are being started already")
         begun[tag] = self.server.clock.now()
