@@ -426,11 +426,12 @@ class Client:
         self.timers: list[ClientTimer] = []
         self.enter: Callable[[Callable[[], None]], None] = lambda step: step()
         """Takes a step of this machine from any thread that is not in it already; the transport sets it."""
-        self.read: Callable[[Callable[[str], Any], str], Any] = lambda function, argument: function(argument)
-        """Calls a function without an effect on this machine, from any thread; the transport sets it."""
         self.misdirected = False
         """Whether the job info arrived in the form of another data store; another connection helps."""
         self._may_stop = False
+
+    read: Callable[[Callable[[str], Any], str], Any] = staticmethod(lambda function, argument: function(argument))
+    """Calls a function without an effect on this machine, from any thread; the transport sets it."""
 
     _rule = -1
     """Not known yet."""
