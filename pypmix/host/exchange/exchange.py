@@ -263,9 +263,8 @@ class Exchange:
             later = self._alarms.later
         self._later: Later = later
         self._now = now
-        self._closed = False
-        self._out = False
-        """Whether this server has left the others."""
+        self._closed = self._out = False
+        """The second: whether this server has left the others."""
         self._here: set[str] = {self.name}
         self.gone: frozenset[str] = frozenset()
         self._numbers = count(1)

@@ -451,9 +451,9 @@ class Stream:
         self._messages: deque[bytes] = deque()
         """The messages that are not acknowledged."""
         self._acknowledged = 0
-        """How many messages the other side has acknowledged."""
+        """The number of messages that the other side has acknowledged."""
         self._arrived = self._reported = self._unreported = 0
-        """How many messages have arrived, how many of them are acknowledged, and the bytes of the others."""
+        """The numbers of arrived and of acknowledged messages, and the bytes of those that are not acknowledged."""
         self._taken = 0
         self._signs = 0
 

@@ -3,7 +3,7 @@
 Theory of operation. `stream` has the messages with one other server, `handshake` the proof of who it is, `keepalive`
 the signs of its life, and `circle` which servers are present and have to be connected. Here is the I/O:
 
-* `Entrance` accepts connections, and bounds the share of strangers.
+* `Entrance` accepts connections, and bounds the share of peers in their handshake.
 * `Dialer` connects with servers whose addresses are known, until it reaches them, and restores streams.
 * `Admission` opens connections, `ConnectionNeeds` makes the needed ones, `Departure` ends them in order.
 * `Peers` has the streams with the other servers: it serves, restores and ends them, and reports the servers that join
