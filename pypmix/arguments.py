@@ -168,6 +168,8 @@ def ranked(procs: Procs, own: Proc) -> Procs:
         return procs
     if _is_rank(procs):
         return Proc(own.nspace, procs)  # type: ignore[arg-type]
+    if not hasattr(procs, "__iter__"):
+        raise TypeError(f"procs are a Proc, a rank, a job, or several of these, not {procs!r:.80}")
     if type(procs) in _PLAIN or not hasattr(procs, "__len__") or hasattr(procs, "dtype"):
         return tuple([Proc(own.nspace, each) if _is_rank(each) else each for each in procs])  # type: ignore[union-attr, arg-type]
     return procs

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+ENGINES = (None, "auto", "python", "native")
+
 SINGLETON = ("allow", "require", "forbid")
 
 _ports: dict[PortBase, None] = {}
@@ -161,6 +163,8 @@ class ClientBase:
         singleton: str = "allow",
         abort_on_error: bool = False,
     ) -> None:
+        if engine not in ENGINES:
+            raise ValueError(f"an engine is one of {', '.join(map(str, ENGINES[1:]))}, or None, not {engine!r:.80}")
         if singleton not in SINGLETON:
             raise ValueError(f"singleton is one of {', '.join(SINGLETON)}, not {singleton!r}")
         self._engine = engine

@@ -11,7 +11,7 @@ from pypmix.standard.values import to_python
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, NoReturn, Protocol
+    from typing import Any, NoReturn, Protocol, overload
 
     from pypmix.engine.base import ClientSession
     from pypmix.psets import ProcSet
@@ -92,12 +92,24 @@ class Job:
     def _read(self, key: str) -> Any:
         return read(self._session, Proc.unchecked(self.nspace, RANK_WILDCARD), key)
 
-    def __getitem__(self, rank: int) -> Proc:
-        if not hasattr(rank, "__index__"):
-            raise TypeError(f"a job's procs are found by rank, an int, not {type(rank).__name__}")
-        if not 0 <= rank < self.size:
-            raise IndexError(f"job {self.nspace} has ranks 0 to {self.size - 1}, not {rank}")
-        return self.procs[rank]
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self, rank: int) -> Proc: ...
+        @overload
+        def __getitem__(self, rank: slice) -> ProcSet: ...
+        def __getitem__(self, rank: Any) -> Any: ...
+
+    else:
+
+        def __getitem__(self, rank):
+            if isinstance(rank, slice):
+                return self.procs[rank]
+            if not hasattr(rank, "__index__"):
+                raise TypeError(f"a job's procs are found by rank, an int, not {type(rank).__name__}")
+            if not -self.size <= rank < self.size:
+                raise IndexError(f"job {self.nspace} has ranks 0 to {self.size - 1}, not {rank}")
+            return self.procs[rank]
 
     def __len__(self) -> int:
         return self.size
@@ -106,16 +118,25 @@ class Job:
         return iter(self.procs)
 
     def __contains__(self, proc: object) -> bool:
+        """Return True if a proc, or a rank, is of this job."""
+        if isinstance(proc, int) and not isinstance(proc, bool):
+            return 0 <= proc < self.size
         return proc in self.procs
+
+    def __eq__(self, other: object) -> bool:
+        return self.nspace == other.nspace if isinstance(other, Job) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Job, self.nspace))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Job cannot be pickled: it is a view of an open client; send `job.procs`, or `job.nspace`")
 
     def __repr__(self) -> str:
         try:
-            return f"<Job {self.nspace} of {self.size}>"
+            return f"<{type(self).__name__} {self.nspace} of {self.size}>"
         except PMIxError:
-            return f"<Job {self.nspace}>"
+            return f"<{type(self).__name__} {self.nspace}>"
 
 
 class Node:

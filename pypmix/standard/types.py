@@ -631,9 +631,8 @@ def checked_array(data: object, element: int | None) -> DataArray:
     if not isinstance(data, list | tuple) or isinstance(data, Proc | Value | Info):
         raise _mismatch(codes.DATA_ARRAY, data)
     if element is None:
-        if not data:
-            raise TypeError("the element type of an empty array cannot be inferred: use array(DataType.INT64, [])")
-        element = _checked_items(codes.VALUE, data[:1])[0].type
+        # An empty list has no element to infer the type from: it is one of ints.
+        element = _checked_items(codes.VALUE, data[:1])[0].type if data else codes.INT64
     return DataArray(int(element), _checked_items(int(element), data))
 
 
@@ -668,7 +667,8 @@ def from_python(data: object) -> Value:
     """Return the typed value of a Python object.
 
     `bool` becomes BOOL, `int` INT64, `float` DOUBLE, `str` STRING, `bytes` BYTE_OBJECT, a list or tuple a DATA_ARRAY
-    of the first element's type, a dict a DATA_ARRAY of INFO; members of pypmix's enums and its records keep their
+    of the first element's type, which all others must have, too (INT64 if it is empty), a dict a DATA_ARRAY of INFO;
+    members of pypmix's enums and its records keep their
     types. Scalars of NumPy keep their types (`numpy.int32` is INT32), and its arrays become DATA_ARRAYs of the element
     type, nested for several dimensions. A C peer that reads another integer type needs an explicit one, such as
     `uint32(7)`.

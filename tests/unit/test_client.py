@@ -31,6 +31,7 @@ from pypmix.engine.native import quirks
 from pypmix.engine.python import session as python
 from pypmix.engine.python.session import OURS
 from pypmix.engine.python.toolsession import RECONNECT
+from pypmix.spawned import ChildJob
 from pypmix.standard.features import FEATURES
 from pypmix.standard.ops import Abort, Commit, Fence, Finalize, Get, Put
 from pypmix.types import DataType, uint32
@@ -70,6 +71,36 @@ def test_a_client_knows_who_it_is(me: Client, session: FakeSession) -> None:
     assert me.node.local_procs == (Proc("job", 0), Proc("job", 2))
     with pytest.raises(IndexError, match="ranks 0 to 2"):
         me.job[3]
+
+
+def test_a_job_is_a_collection_of_its_procs(me: Client, session: FakeSession) -> None:
+    session.data[ALL, "pmix.job.size"] = uint32(3)
+    assert me.job == me.job
+    assert {me.job: 1}[me.job] == 1
+    assert me.job != ChildJob(session, "other")  # type: ignore[arg-type]
+    assert me.job != "job"
+    assert (me.job[-1], me.job[1:]) == (Proc("job", 2), (Proc("job", 1), Proc("job", 2)))
+    assert [2 in me.job, 3 in me.job, Proc("job", 2) in me.job, True in me.job] == [True, False, True, False]
+    with pytest.raises(IndexError, match="ranks 0 to 2, not -4"):
+        me.job[-4]
+    assert repr(me.job) == "<Job job of 3>"
+    session.data[Proc("other", ALL.rank), "pmix.job.size"] = uint32(2)
+    assert repr(ChildJob(session, "other")) == "<ChildJob other of 2>"  # type: ignore[arg-type]
+
+
+def test_a_key_of_the_job_is_found_without_the_job(me: Client, session: FakeSession) -> None:
+    session.data[ALL, "pmix.job.size"] = uint32(3)
+    session.answers[Get] = NotFound("a rank has none")
+    session.run = lambda op: (
+        session.data[ALL, op.key] if getattr(op, "proc", None) == ALL else FakeSession.run(session, op)
+    )  # type: ignore[method-assign]
+    assert me.get(attrs.JOB_SIZE) == 3
+
+
+@pytest.mark.parametrize("form", [Client, aio.Client])
+def test_an_engine_that_does_not_exist_is_refused_at_the_call(form: Any) -> None:
+    with pytest.raises(ValueError, match="an engine is one of auto, python, native, or None, not 'foo'"):
+        form(engine="foo")
 
 
 def test_a_feature_that_does_not_exist_is_refused(me: Client) -> None:
@@ -348,6 +379,8 @@ def test_ranks_stand_for_procs_of_the_job(me: Client, session: FakeSession) -> N
     assert session.ops[-1].targets == peers
     with pytest.raises(TypeError):
         me.fence([True])
+    with pytest.raises(TypeError, match="procs are a Proc, a rank, a job, or several of these, not True"):
+        me.fence(True)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="not the string"):
         me.fence("job")  # type: ignore[arg-type]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from lib.fake_session import FakeSession
-from pypmix import Client, attrs
+from pypmix import Client, DataType, attrs
 from pypmix.standard.enums import Scope
 from pypmix.standard.errors import PMIxError
-from pypmix.standard.values import array, from_python
+from pypmix.standard.values import array, from_python, to_python
 
 GLOBAL = Scope.GLOBAL
 
@@ -26,8 +26,6 @@ def me(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     ("value", "text"),
     [
         ([1, "a"], r"^put of 'k': value\[1\]: INT64 cannot hold a str: 'a'$"),
-        ([], r"^put of 'k': value: the element type of an empty array cannot be inferred"),
-        ({"b": []}, r"^put of 'k': value\['b'\]: the element type of an empty array cannot be inferred"),
         ({"a": {"b": [1, "x"]}}, r"^put of 'k': value\['a'\]\['b'\]\[1\]: INT64 cannot hold a str: 'x'$"),
         ([None], r"^put of 'k': value\[0\]: a NoneType has no PMIx type"),
         ([[1], [1, 2.5]], r"^put of 'k': value\[1\]\[1\]: INT64 cannot hold a float: 2.5$"),
@@ -64,3 +62,19 @@ def test_keys_are_checked_as_before(me: Client) -> None:
     me.put("k", [1, 2], GLOBAL)
     with pytest.raises((TypeError, ValueError, PMIxError), match="key must be"):
         me.put(7, 1, GLOBAL)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [[], {"b": []}, [[], [1]], ()])
+def test_an_empty_list_is_one_of_ints(me: Client, value: object) -> None:
+    me.put("k", value)
+    assert from_python([]) == array(DataType.INT64, [])
+    assert to_python(from_python(value)) == (list(value) if isinstance(value, tuple) else value)
+
+
+def test_a_list_has_one_type() -> None:
+    for mixed in ([1, 2.5], ["a", b"b"], [True, 1]):
+        with pytest.raises(TypeError, match=r"^\[1\]"):
+            from_python(mixed)
+    # A float holds an int, and each list in a list has a type of its own.
+    assert to_python(from_python([1.5, 2])) == [1.5, 2.0]
+    from_python([[1], ["a"]])

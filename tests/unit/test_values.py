@@ -101,8 +101,7 @@ def test_arrays_hold_one_type() -> None:
     assert array(DataType.UINT32, [1]).data == DataArray(codes.UINT32, (1,))
     assert array(DataType.STRING, []).data == DataArray(codes.STRING, ())
     assert values.from_python([pypmix.types.uint32(1), pypmix.types.uint32(2)]).data == DataArray(codes.UINT32, (1, 2))
-    with pytest.raises(TypeError, match="empty"):
-        values.from_python([])
+    assert values.from_python([]) == array(DataType.INT64, [])
     for mixed in ([1, "a"], [1, True], [1, 2.5], [pypmix.types.uint32(1), pypmix.types.uint16(2)]):
         with pytest.raises(TypeError):
             values.from_python(mixed)
