@@ -81,6 +81,8 @@ def made() -> dict[str, str]:
             text = (after / name).read_text().replace("pypmix.aio", "pypmix")
             text = re.sub(r".*# async only\n", "", text)
             text = re.sub(r"\b(?:call|apart)\(\s*([\w.]+)(?:,\s*)?", r"\1(", text)
+            # The examples of docstrings, which are text to the conversion of code.
+            text = re.sub(r"(?m)^( *(?:>>>|\.\.\.) .*)$", lambda line: _make_blocking(line[1]), text)
             text = re.sub(r"\b(?:Later|Awaitable)\[(\w+)\]", r"\1", text)
             if name == "operations/__init__.py":
                 text = '"""The operations of a client by topic, in blocking calls."""\n'
@@ -91,6 +93,10 @@ def made() -> dict[str, str]:
         name = Path(source).relative_to(RESULT).with_suffix(".pyi").as_posix()
         found[name] = _tidy(NOTE.format(name[:-1]) + _stub(package), str(RESULT / name))
     return found
+
+
+def _make_blocking(example: str) -> str:
+    return re.sub(r"\b(?:await|async) ", "", example)
 
 
 def _stub(package: str) -> str:

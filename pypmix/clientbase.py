@@ -177,49 +177,89 @@ class ClientBase:
 
     @property
     def is_open(self) -> bool:
-        """Whether the client is between `open` and `close`."""
+        """Whether the client is between `open` and `close`.
+
+        Example:
+            >>> me.is_open
+            True
+        """
         return self._port.is_open
 
     @property
     def proc(self) -> Proc:
-        """The caller: its nspace and rank."""
+        """The caller: its nspace and rank.
+
+        Example:
+            >>> me.proc == Proc(me.nspace, me.rank)
+            True
+        """
         return self._session.proc
 
     @property
     def nspace(self) -> str:
-        """The caller's namespace."""
+        """The caller's namespace.
+
+        Example:
+            >>> whole_job = Proc(me.nspace, Rank.WILDCARD)
+        """
         return self._session.proc.nspace
 
     @property
     def rank(self) -> int:
-        """The caller's rank in its job."""
+        """The caller's rank in its job.
+
+        Example:
+            >>> if me.rank == 0:
+            ...     print("the first of", me.job.size)
+        """
         return self._session.proc.rank
 
     @property
     def singleton(self) -> bool:
-        """Whether no server launched this process, so that it is a job of its own."""
+        """Whether no server launched this process, so that it is a job of its own.
+
+        Example:
+            >>> if me.singleton:
+            ...     print("start me with `pypmix run -n 4 python program.py`")
+        """
         return self._session.singleton
 
     @property
     def engine(self) -> EngineInfo:
-        """The engine that this client runs on; as a string `python 5.0.11` or `native 4.2.2`."""
+        """The engine that this client runs on; as a string `python 5.0.11` or `native 4.2.2`.
+
+        Example:
+            >>> print(me.engine.name, me.engine.release)
+        """
         return self._session.info
 
     @property
     def server(self) -> str:
-        """The server as the environment names it; empty for a singleton."""
+        """The server as the environment names it; empty for a singleton.
+
+        Example:
+            >>> print("my server is", me.server)
+        """
         return self._session.server
 
     @property
     def job(self) -> Job:
-        """The caller's job, a collection of its procs."""
+        """The caller's job, a collection of its procs.
+
+        Example:
+            >>> left, right = me.job[me.rank - 1], me.job[(me.rank + 1) % me.job.size]
+        """
         from pypmix.job import Job
 
         return Job(self._session)
 
     @property
     def node(self) -> Node:
-        """The node that the caller runs on."""
+        """The node that the caller runs on.
+
+        Example:
+            >>> print(me.rank, "runs on", me.node.hostname)
+        """
         from pypmix.job import Node
 
         return Node(self._session)
@@ -232,6 +272,9 @@ class ClientBase:
 
         Raises:
             ValueError: There is no feature of this name.
+
+        Example:
+            >>> limit = 10 if me.supports("fence.timeout") else None
         """
         from pypmix.standard.features import check
 

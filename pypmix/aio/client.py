@@ -126,6 +126,10 @@ class Client(ClientBase, Operations):
         Raises:
             EngineUnavailable: The requested engine cannot be used here.
             Unreachable: The server cannot be reached or refuses this process.
+
+        Example:
+            >>> other = await Client().open()
+            >>> await other.close()
         """
         self._open()
         self._port.attach()
@@ -136,6 +140,10 @@ class Client(ClientBase, Operations):
 
         Args:
             info: Infos or a mapping for the server, such as `attrs.EMBED_BARRIER`, a fence of the job before.
+
+        Example:
+            >>> other = await Client().open()
+            >>> await other.close()
         """
         op = Finalize(infos(info))
         port = self._port
@@ -194,6 +202,10 @@ class Client(ClientBase, Operations):
             NotSupported: A key is to be deleted, and the server or the library is older than 7.
             TypeError, OverflowError, ValueError: The key or value is not one of PMIx; nothing was put.
 
+        Example:
+            >>> await me.put("endpoint", b"\\x0a\\x00")
+            >>> await me.put("node.only", 3, Scope.LOCAL)
+
         PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".
         """
         typed = None if key.__class__ is str or not isinstance(key, TypedKey) else key
@@ -219,6 +231,10 @@ class Client(ClientBase, Operations):
 
     async def commit(self) -> None:
         """`PMIx_Commit`: hand what was put to the server; `fence` does so by itself.
+
+        Example:
+            >>> await me.put("ready", True)
+            >>> await me.commit()
 
         PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".
         """
@@ -250,6 +266,10 @@ class Client(ClientBase, Operations):
             OperationTimeout: Not all had come in time; `missing` names them if the server tells.
             PartialSuccess: The others have come, but a participant ended without coming.
             LostConnection: The server is gone.
+
+        Example:
+            >>> await me.put("uid", f"uid of {me.rank}")
+            >>> await me.fence(collect=True, timeout=60)
 
         PMIx Standard: Process-Related Non-Reserved Keys, "Synchronization and data exchange".
         """
@@ -410,6 +430,11 @@ class Client(ClientBase, Operations):
             NotFound: There is no such value, and no default was given.
             OperationTimeout: It did not come in time.
 
+        Example:
+            >>> size = await me.get(attrs.JOB_SIZE)
+            >>> uid = await me.get("uid", 0, timeout=10)
+            >>> maybe = await me.get("optional", 0, timeout=0, default=None)
+
         PMIx Standard: "Retrieval rules" of reserved and non-reserved keys.
         """
         if wait is not None:
@@ -431,7 +456,11 @@ class Client(ClientBase, Operations):
 
     @property
     def raw(self) -> Raw:
-        """The functions of the Standard as C has them: `me.raw.fence()` is `PMIx_Fence`, and nothing else."""
+        """The functions of the Standard as C has them: `me.raw.fence()` is `PMIx_Fence`, and nothing else.
+
+        Example:
+            >>> await me.raw.fence(me.job, collect=True, timeout=60)
+        """
         from pypmix.aio.operations.raw import Raw
 
         return Raw(self._port)
@@ -446,6 +475,10 @@ class Client(ClientBase, Operations):
         Raises:
             NotSupported: The server does not tell of process sets.
 
+        Example:
+            >>> for name, members in (await me.psets).items():
+            ...     print(name, len(members))
+
         PMIx Standard: "Process Sets".
         """
         return later(self._psets)
@@ -458,6 +491,9 @@ class Client(ClientBase, Operations):
                 low byte of the status, and with 1 where that is 0.
             message: What the host prints.
             procs: Whom to end; all of the job by default.
+
+        Example:
+            >>> await me.abort(3, "the input is damaged")
 
         PMIx Standard: "Process termination and abort".
         """

@@ -105,6 +105,9 @@ class ProcControl:
             PermissionDenied: The caller may not do this to them.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> me.control(me.job).request(info={attrs.JOB_CTRL_CHECKPOINT: "step7"})
+
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
         return Answers(self._run(timed(infos(info), timeout)))
@@ -118,6 +121,9 @@ class ProcControl:
 
         Raises:
             PMIxError: As for `request`.
+
+        Example:
+            >>> me.control(me.job).signal(10)
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
@@ -136,6 +142,9 @@ class ProcControl:
         Raises:
             PMIxError: As for `request`.
 
+        Example:
+            >>> me.control(me.job[1]).kill()
+
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
         self._send(attrs.JOB_CTRL_KILL(True), info)
@@ -148,6 +157,9 @@ class ProcControl:
 
         Raises:
             PMIxError: As for `request`.
+
+        Example:
+            >>> me.control(me.job[1:]).terminate()
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
@@ -162,6 +174,9 @@ class ProcControl:
         Raises:
             PMIxError: As for `request`.
 
+        Example:
+            >>> me.control(me.job).pause()
+
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
         self._send(attrs.JOB_CTRL_PAUSE(True), info)
@@ -174,6 +189,9 @@ class ProcControl:
 
         Raises:
             PMIxError: As for `request`.
+
+        Example:
+            >>> me.control(me.job).resume()
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
@@ -201,6 +219,9 @@ class ProcControl:
 
         Raises:
             PMIxError: As for `request`.
+
+        Example:
+            >>> me.control().register_cleanup("/dev/shm/acme", directory=True)
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
@@ -237,6 +258,9 @@ class Monitors:
             NotSupported: The server watches nothing like that.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> me.monitors.watch(attrs.MONITOR_HEARTBEAT(True), EventCode.MONITOR_HEARTBEAT_ALERT)
+
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
         return Answers(self._port.run(ops.ProcessMonitor(monitor, event_code(error), infos(info))))
@@ -267,6 +291,10 @@ class Monitors:
 
         Raises:
             PMIxError: As for `watch`.
+
+        Example:
+            >>> name = me.monitors.watch_heartbeat(10, drops=2)
+            >>> me.monitors.send_heartbeat()
 
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
@@ -313,6 +341,9 @@ class Monitors:
         Raises:
             PMIxError: As for `watch`.
 
+        Example:
+            >>> me.monitors.watch_file("out.log", 60, size=True)
+
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
         if not (size or access or modify):
@@ -342,6 +373,9 @@ class Monitors:
         Raises:
             PMIxError: As for `watch`.
 
+        Example:
+            >>> me.monitors.cancel()
+
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
         every = Info(keys.MONITOR_CANCEL, Value.unchecked(codes.STRING, None))
@@ -353,6 +387,9 @@ class Monitors:
         Raises:
             LostConnection: The server is gone.
             Unreachable: The caller is a singleton.
+
+        Example:
+            >>> me.monitors.send_heartbeat()
 
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
@@ -381,6 +418,10 @@ class Credentials:
             NotSupported: The host gives none.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> credential = me.credentials.get()
+            >>> me.put("credential", credential.data)
+
         PMIx Standard: Security, "Obtaining Credentials".
         """
         directives = _given(kinds=(attrs.CRED_TYPE, kinds)) + timed(infos(info), timeout)
@@ -402,6 +443,10 @@ class Credentials:
             PermissionDenied: It is not valid, or not any more.
             NotSupported: The host validates none.
             Unreachable: The caller is a singleton.
+
+        Example:
+            >>> who = me.credentials.validate(b"opaque")
+            >>> print(who.get(attrs.USERID))
 
         PMIx Standard: Security, "Validating Credentials".
         """
@@ -442,6 +487,10 @@ class Control(Asks):
             NotSupported: The host has no such channel.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> me.log("step 7 is done", timestamp=True)
+            >>> me.log("the disk is full", to=["stderr", "syslog"], once=True)
+
         PMIx Standard: Job Management and Reporting, "Logging".
         """
         if isinstance(data, str):
@@ -470,6 +519,10 @@ class Control(Asks):
         Args:
             procs: One proc, several, or a job: `me.job`. Without any, `request` and `register_cleanup` are for all of
                 the caller's job, and the others refuse.
+
+        Example:
+            >>> me.control(me.job[1]).kill()
+            >>> me.control(me.job).signal(10)
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
@@ -512,6 +565,10 @@ class Control(Asks):
             PartialSuccess: Only a part of it was granted.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> granted = me.allocate(AllocDirective.EXTEND, nodes=2, time="1:00:00")
+            >>> print(granted.get(attrs.ALLOC_ID))
+
         PMIx Standard: Job Management and Reporting, "Allocation Requests".
         """
         number = number_of(directive, "AllocDirective", "EXTEND")
@@ -528,10 +585,19 @@ class Control(Asks):
 
     @property
     def monitors(self) -> Monitors:
-        """The monitors of the caller at its server, of its heartbeat or of files."""
+        """The monitors of the caller at its server, of its heartbeat or of files.
+
+        Example:
+            >>> name = me.monitors.watch_heartbeat(10)
+            >>> me.monitors.cancel(name)
+        """
         return Monitors(self._port)
 
     @property
     def credentials(self) -> Credentials:
-        """Credentials of the caller for others, and of others."""
+        """Credentials of the caller for others, and of others.
+
+        Example:
+            >>> credential = me.credentials.get()
+        """
         return Credentials(self._port)

@@ -246,6 +246,11 @@ class Forwarding(Asks):
             NotSupported: The server's host forwards no output.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> with me.output(me.job, IOFChannel.STDERR) as pieces:
+            ...     for piece in pieces:
+            ...         print(piece.source, piece.text, end="")
+
         PMIx Standard: "Tools and Debuggers", `PMIx_IOF_pull`.
         """
         return OutputStream(self._port, self._procs(procs), channels, buffer, info)
@@ -256,6 +261,10 @@ class Forwarding(Asks):
         Args:
             procs: A proc, a job, or several procs.
             info: Infos or a mapping for each push.
+
+        Example:
+            >>> with me.input(me.job[0]) as stdin:
+            ...     stdin.write("a line\\n")
 
         PMIx Standard: "Tools and Debuggers", `PMIx_IOF_push`.
         """

@@ -519,6 +519,10 @@ class Invitations(Asks):
         Raises:
             TypeError, ValueError: An argument is none of these.
 
+        Example:
+            >>> invite = me.invite("team", me.job, optional=True, timeout=60)
+            >>> team = invite.form()
+
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_invite`.
         """
         caller = self._session.proc
@@ -560,6 +564,11 @@ class Invitations(Asks):
             auto: Called with each invitation: what is true accepts it at once, what is false declines it, None leaves
                 it to the reader. It runs as a handler does (see `on`); in an event loop it may be a coroutine function.
                 The stream yields all but those declined, and their `accept` then waits for the group.
+
+        Example:
+            >>> with me.invitations() as invitations:
+            ...     for invitation in invitations:
+            ...         team = invitation.accept(timeout=60)
 
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_join`.
         """

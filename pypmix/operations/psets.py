@@ -196,6 +196,11 @@ class Psets(Asks):
         Args:
             buffer: How many changes are kept for a slow reader; of more than that the oldest are dropped and counted.
 
+        Example:
+            >>> with me.watch_psets() as changes:
+            ...     for change in changes:
+            ...         print(change.kind, change.name, len(change.members))
+
         PMIx Standard: "Process Sets".
         """
         return PsetStream(self._port, buffer, self._psets)

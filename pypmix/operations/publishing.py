@@ -53,6 +53,9 @@ class Publishing(Asks):
             NotSupported: The server's host keeps no published data.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> me.publish({"acme.port": "tcp://n0:4242"}, data_range=Range.SESSION, persist=Persist.APP)
+
         PMIx Standard: "Publish/Lookup Operations".
         """
         reach, lifetime = number_of(data_range, "Range", "SESSION"), number_of(persist, "Persist", "APP")
@@ -110,6 +113,11 @@ class Publishing(Asks):
         Raises:
             NotFound: The single key is not published where the caller may look it up, and no default was given.
             OperationTimeout: Nothing was published in time.
+
+        Example:
+            >>> port = me.lookup("acme.port", timeout=10)
+            >>> found = me.lookup(["acme.port", "acme.name"])
+            >>> print(found["acme.port"].by, found.missing)
 
         PMIx Standard: "Publish/Lookup Operations".
         """
@@ -169,6 +177,9 @@ class Publishing(Asks):
 
         Raises:
             NotFound: The caller has published none of these keys.
+
+        Example:
+            >>> me.unpublish("acme.port")
 
         PMIx Standard: "Publish/Lookup Operations".
         """

@@ -80,13 +80,17 @@ class Raw:
         """`PMIx_Fabric_update`: request changes of a registered fabric."""
         return self._port.run(ops.FabricUpdate(index))
 
-    def fence(self, procs: Procs = None, collect: bool = False, info: Infos = None) -> frozenset[Proc] | None:
+    def fence(
+        self, procs: Procs = None, collect: bool = False, info: Infos = None, *, timeout: float | None = None
+    ) -> frozenset[Proc] | None:
         """`PMIx_Fence`: wait until all procs have called it, and with `collect` exchange their committed data.
 
         No procs means all of the caller's nspace. With `FENCE_PARTICIPANTS` the result is the set of the procs that took
         part, empty if they are the expected ones; it is None if the server does not report them.
+
+        Understood directive: `attrs.TIMEOUT`.
         """
-        return self._port.run(ops.Fence(self._together(procs), collect, infos(info)))
+        return self._port.run(ops.Fence(self._together(procs), collect, timed(infos(info), timeout)))
 
     def get(self, proc: Proc, key: str, info: Infos = None, *, timeout: float | None = None) -> Value:
         """`PMIx_Get`: the value that a proc put under a key, or its value in the job info.

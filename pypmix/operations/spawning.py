@@ -195,6 +195,10 @@ class Spawning(Asks):
             Unreachable: The caller is a singleton.
             OperationTimeout: It took longer than `timeout`.
 
+        Example:
+            >>> job = me.spawn(["./worker", "--fast"], n=4)
+            >>> print(job.nspace, "has", job.size, "processes")
+
         PMIx Standard: "Process Management", `PMIx_Spawn`.
         """
         directives = infos(info)
@@ -232,7 +236,12 @@ class Spawning(Asks):
 
     @property
     def parent(self) -> Proc | None:
-        """The proc whose spawn started this process's job (`PMIX_PARENT_ID`), None if none did."""
+        """The proc whose spawn started this process's job (`PMIX_PARENT_ID`), None if none did.
+
+        Example:
+            >>> if me.parent is not None:
+            ...     port = me.get("acme.port", me.parent)
+        """
         parent = self._known(keys.PARENT_ID)
         return parent if isinstance(parent, Proc) else None
 

@@ -221,6 +221,10 @@ class Connecting(Asks):
             NotSupported: The server's host cannot connect jobs, or the server does not know what was asked for
                 (`supports("connect.directives")`).
 
+        Example:
+            >>> both = await me.connect([*me.job, Proc("other", 0)], timeout=60)
+            >>> await both.disconnect()
+
         PMIx Standard: "Process Management", "Connecting and Disconnecting Processes"; RFC 0003.
         """
         if procs is None:

@@ -104,6 +104,9 @@ class ProcControl:
             PermissionDenied: The caller may not do this to them.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> await me.control(me.job).request(info={attrs.JOB_CTRL_CHECKPOINT: "step7"})
+
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
         return Answers(await self._run(timed(infos(info), timeout)))
@@ -117,6 +120,9 @@ class ProcControl:
 
         Raises:
             PMIxError: As for `request`.
+
+        Example:
+            >>> await me.control(me.job).signal(10)
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
@@ -135,6 +141,9 @@ class ProcControl:
         Raises:
             PMIxError: As for `request`.
 
+        Example:
+            >>> await me.control(me.job[1]).kill()
+
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
         await self._send(attrs.JOB_CTRL_KILL(True), info)
@@ -147,6 +156,9 @@ class ProcControl:
 
         Raises:
             PMIxError: As for `request`.
+
+        Example:
+            >>> await me.control(me.job[1:]).terminate()
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
@@ -161,6 +173,9 @@ class ProcControl:
         Raises:
             PMIxError: As for `request`.
 
+        Example:
+            >>> await me.control(me.job).pause()
+
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
         await self._send(attrs.JOB_CTRL_PAUSE(True), info)
@@ -173,6 +188,9 @@ class ProcControl:
 
         Raises:
             PMIxError: As for `request`.
+
+        Example:
+            >>> await me.control(me.job).resume()
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
@@ -200,6 +218,9 @@ class ProcControl:
 
         Raises:
             PMIxError: As for `request`.
+
+        Example:
+            >>> await me.control().register_cleanup("/dev/shm/acme", directory=True)
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
@@ -236,6 +257,9 @@ class Monitors:
             NotSupported: The server watches nothing like that.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> await me.monitors.watch(attrs.MONITOR_HEARTBEAT(True), EventCode.MONITOR_HEARTBEAT_ALERT)
+
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
         return Answers(await self._port.run(ops.ProcessMonitor(monitor, event_code(error), infos(info))))
@@ -266,6 +290,10 @@ class Monitors:
 
         Raises:
             PMIxError: As for `watch`.
+
+        Example:
+            >>> name = await me.monitors.watch_heartbeat(10, drops=2)
+            >>> await me.monitors.send_heartbeat()
 
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
@@ -312,6 +340,9 @@ class Monitors:
         Raises:
             PMIxError: As for `watch`.
 
+        Example:
+            >>> await me.monitors.watch_file("out.log", 60, size=True)
+
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
         if not (size or access or modify):
@@ -341,6 +372,9 @@ class Monitors:
         Raises:
             PMIxError: As for `watch`.
 
+        Example:
+            >>> await me.monitors.cancel()
+
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
         every = Info(keys.MONITOR_CANCEL, Value.unchecked(codes.STRING, None))
@@ -352,6 +386,9 @@ class Monitors:
         Raises:
             LostConnection: The server is gone.
             Unreachable: The caller is a singleton.
+
+        Example:
+            >>> await me.monitors.send_heartbeat()
 
         PMIx Standard: Job Management and Reporting, "Process and Job Monitoring".
         """
@@ -380,6 +417,10 @@ class Credentials:
             NotSupported: The host gives none.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> credential = await me.credentials.get()
+            >>> await me.put("credential", credential.data)
+
         PMIx Standard: Security, "Obtaining Credentials".
         """
         directives = _given(kinds=(attrs.CRED_TYPE, kinds)) + timed(infos(info), timeout)
@@ -403,6 +444,10 @@ class Credentials:
             PermissionDenied: It is not valid, or not any more.
             NotSupported: The host validates none.
             Unreachable: The caller is a singleton.
+
+        Example:
+            >>> who = await me.credentials.validate(b"opaque")
+            >>> print(who.get(attrs.USERID))
 
         PMIx Standard: Security, "Validating Credentials".
         """
@@ -443,6 +488,10 @@ class Control(Asks):
             NotSupported: The host has no such channel.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> await me.log("step 7 is done", timestamp=True)
+            >>> await me.log("the disk is full", to=["stderr", "syslog"], once=True)
+
         PMIx Standard: Job Management and Reporting, "Logging".
         """
         if isinstance(data, str):
@@ -471,6 +520,10 @@ class Control(Asks):
         Args:
             procs: One proc, several, or a job: `me.job`. Without any, `request` and `register_cleanup` are for all of
                 the caller's job, and the others refuse.
+
+        Example:
+            >>> await me.control(me.job[1]).kill()
+            >>> await me.control(me.job).signal(10)
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
@@ -513,6 +566,10 @@ class Control(Asks):
             PartialSuccess: Only a part of it was granted.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> granted = await me.allocate(AllocDirective.EXTEND, nodes=2, time="1:00:00")
+            >>> print(granted.get(attrs.ALLOC_ID))
+
         PMIx Standard: Job Management and Reporting, "Allocation Requests".
         """
         number = number_of(directive, "AllocDirective", "EXTEND")
@@ -529,10 +586,19 @@ class Control(Asks):
 
     @property
     def monitors(self) -> Monitors:
-        """The monitors of the caller at its server, of its heartbeat or of files."""
+        """The monitors of the caller at its server, of its heartbeat or of files.
+
+        Example:
+            >>> name = await me.monitors.watch_heartbeat(10)
+            >>> await me.monitors.cancel(name)
+        """
         return Monitors(self._port)
 
     @property
     def credentials(self) -> Credentials:
-        """Credentials of the caller for others, and of others."""
+        """Credentials of the caller for others, and of others.
+
+        Example:
+            >>> credential = await me.credentials.get()
+        """
         return Credentials(self._port)

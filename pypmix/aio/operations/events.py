@@ -135,6 +135,11 @@ class Events(Asks):
             The stream; it is registered when it is entered, and then gets also what was raised a while before and is
             still kept by the server.
 
+        Example:
+            >>> async with me.events(EventCode.PROC_TERMINATED) as events:
+            ...     async for event in events:
+            ...         print(event.affected, "ended")
+
         PMIx Standard: "Event Notification", `PMIx_Register_event_handler`.
         """
         numbers = tuple([event_code(code) for code in codes])
@@ -173,6 +178,11 @@ class Events(Asks):
         Raises:
             NotFound: There is no handler `before` or `after` which it could be called.
             PMIxError: There is a `first` or `last` one already.
+
+        Example:
+            >>> @me.on(EventCode.PROC_TERMINATED)
+            ... def ended(event):
+            ...     print(event.affected, "ended")
 
         PMIx Standard: "Event Notification", `PMIx_Register_event_handler`.
         """
@@ -222,6 +232,9 @@ class Events(Asks):
 
         Raises:
             PMIxError: The server or its host refused it.
+
+        Example:
+            >>> await me.notify(EventCode.custom(-4242), targets=me.job, info={"acme.load": 0.75})
 
         PMIx Standard: "Event Notification", `PMIx_Notify_event`.
         """

@@ -456,6 +456,9 @@ class Exchanging:
             OperationTimeout: Not all had come in time; `missing` names them if the server tells.
             PartialSuccess: A rank ended without coming; in a group that continues without members that fail, it was
                 the root.
+
+        Example:
+            >>> port = await me.bcast(4242 if me.rank == 0 else None)
         """
         return await Transfer(self._among(), "bcast", root, codec, timeout).bcast(value)
 
@@ -470,6 +473,10 @@ class Exchanging:
         Returns:
             The values by rank, the same at all ranks. In a group that continues without members that fail, those of the
             members that took part. `procs` of the list names them.
+
+        Example:
+            >>> hosts = await me.allgather(me.node.hostname)
+            >>> print(hosts[0], hosts.procs[0])
         """
         return await Transfer(self._among(), "allgather", None, codec, timeout).allgather(value)
 
@@ -489,6 +496,11 @@ class Exchanging:
 
         Raises:
             NotSupported: A value is above 1 MiB, and the server ends no fence of some procs of several nodes (Slurm).
+
+        Example:
+            >>> times = await me.gather(0.25)
+            >>> if times is not None:
+            ...     print("the slowest took", max(times))
         """
         return await Transfer(self._among(), "gather", root, codec, timeout).gather(value)
 
@@ -514,6 +526,9 @@ class Exchanging:
 
         Raises:
             ValueError: There are not as many values as ranks. The others are told.
+
+        Example:
+            >>> mine = await me.scatter([[rank, rank + 1] for rank in range(me.job.size)])
         """
         return await Transfer(self._among(), "scatter", root, codec, timeout).scatter(values)
 
@@ -527,5 +542,9 @@ class Exchanging:
             OperationTimeout: Not all had come in time; `missing` names them if the server tells.
             PartialSuccess: A rank ended without coming; in a group that continues without members that fail, it was
                 the root.
+
+        Example:
+            >>> async with me.group("team", me.job) as team:
+            ...     await team.barrier(timeout=60)
         """
         await self._among().fence(False, timeout)

@@ -38,6 +38,9 @@ class Fabrics:
             NotSupported: The host knows of no fabrics.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> fabric = await me.fabric.register(info={attrs.FABRIC_PLANE: "blue"})
+
         PMIx Standard: Fabric Support Definitions, "Fabric Support Functions".
         """
         return answers.read_fabric(await self._port.run(FabricRegister(infos(info))))
@@ -55,6 +58,9 @@ class Fabrics:
             NotFound: No such fabric is registered.
             NotSupported: The host knows of no fabrics.
             Unreachable: The caller is a singleton.
+
+        Example:
+            >>> fabric = await me.fabric.update(await me.fabric.register())
 
         PMIx Standard: Fabric Support Definitions, "Fabric Support Functions".
         """
@@ -85,6 +91,10 @@ class Fabrics:
             NotSupported: The server does not know the topology.
             Unreachable: The caller is a singleton.
 
+        Example:
+            >>> for device in await me.fabric.compute_distances(devices=DeviceType.GPU):
+            ...     print(device.osname, device.mindist)
+
         PMIx Standard: Process-Related Reserved Keys, "Device Distances".
         """
         cores = _own_binding() if cpuset is None else cpuset
@@ -102,7 +112,12 @@ class Fabric(Asks):
 
     @property
     def fabric(self) -> Fabrics:
-        """The fabrics that the host knows, and the distances of devices."""
+        """The fabrics that the host knows, and the distances of devices.
+
+        Example:
+            >>> fabric = await me.fabric.register()
+            >>> print(fabric.info)
+        """
         return Fabrics(self._port)
 
 

@@ -443,6 +443,10 @@ class Groups(Asks):
             NotSupported: The server's host constructs no groups, or none of this kind; or the library does not
                 understand the answer of the server.
 
+        Example:
+            >>> async with me.group("team", me.job, timeout=60) as team:
+            ...     await team.fence()
+
         PMIx Standard: "Process Sets and Groups", `PMIx_Group_construct`.
         """
         session = self._session

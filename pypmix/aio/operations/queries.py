@@ -85,6 +85,10 @@ class Queries(Asks):
             NotSupported: The server's host does not answer such a question, and no default was given.
             Unreachable: The caller is a singleton and does not know it itself.
 
+        Example:
+            >>> jobs = await me.query(attrs.QUERY_NAMESPACES)
+            >>> found = await me.query([attrs.JOB_SIZE, attrs.UNIV_SIZE])
+
         PMIx Standard: "Query".
         """
         qualifiers = _qualifiers(nspace, self._target(proc), node, refresh, info)

@@ -144,6 +144,8 @@ class Fence(Op["frozenset[Proc] | None"]):
 
     No procs means all of the caller's nspace. With `FENCE_PARTICIPANTS` the result is the set of the procs that took
     part, empty if they are the expected ones; it is None if the server does not report them.
+
+    Understood directive: `attrs.TIMEOUT`.
     """
 
     procs: tuple[Proc, ...] = ()
