@@ -11,13 +11,14 @@ import pytest
 
 import pypmix
 from lib.fake_session import FakeSession
-from pypmix import Client, Proc, aio, attrs, uint32
+from pypmix import Client, Proc, aio, attrs
 from pypmix.operations.control import Credentials, Monitors, ProcControl
 from pypmix.operations.fabric import Fabrics
 from pypmix.standard import ops
 from pypmix.standard.ops import GroupResults, GroupState
 from pypmix.standard.types import Info, Pdata, Value
 from pypmix.standard.values import from_python
+from pypmix.types import uint32
 
 KINDS: tuple[type, ...] = (Client, ProcControl, Monitors, Credentials, Fabrics)
 MEMBERS = [(kind, name) for kind in KINDS for name in dir(kind) if not name.startswith("_")]

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from lib.fake_session import FakeSession
-from pypmix import Client, DataType, attrs
+from pypmix import Client, attrs
 from pypmix.standard.enums import Scope
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.values import array, from_python, to_python
+from pypmix.types import DataType
 
 GLOBAL = Scope.GLOBAL
 

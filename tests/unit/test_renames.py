@@ -15,13 +15,25 @@ from unittest.mock import Mock, call
 import pytest
 
 from lib.fake_session import FakeSession
-from pypmix import Client, Connection, Group, PMIxError, Proc, SpawnedJob, Tool, aio, attrs, renames, uint32
+from pypmix import (
+    Client,
+    Connection,
+    Group,
+    PMIxError,
+    Proc,
+    SpawnedJob,
+    Tool,
+    aio,
+    attrs,
+    renames,
+)
 from pypmix.operations.control import Credentials, Monitors, ProcControl
 from pypmix.operations.fabric import Fabrics
 from pypmix.operations.raw import Raw
 from pypmix.renames import ARGUMENTS, CLIENT, Rename, find_alias, follow, rewrite, show
 from pypmix.standard import ops
 from pypmix.standard.types import Query
+from pypmix.types import uint32
 
 ROOT = Path(__file__).parents[2]
 OTHER = Proc("job", 2)

@@ -99,7 +99,9 @@ class HostManager(ServingManager):
             published.job_over(procs)
             self._over_everywhere(procs[0].nspace)
 
-        self.crossing = Crossing(self.server, exchange, directory=published.post, gone=published.remove_proc, over=end_job)
+        self.crossing = Crossing(
+            self.server, exchange, directory=published.post, gone=published.remove_proc, over=end_job
+        )
         self._crossings = Exchanging(self, self.crossing)
         # The exchange itself uses the plain name for the numbers of groups.
         self.next_context_id = ContextIds(f"{exchange.name} host").take
