@@ -750,8 +750,8 @@ class Fleet(Site):
             self._trace.add(node.hostname, unpack(data))
 
     def _changed(self, name: str, here: bool) -> None:
-        if not here and self._carrier is not None:
-            reason = self._carrier.reason(name)
+        if not here and self._exchange is not None:
+            reason = self._exchange.reason(name)
             text = f"the connection with its daemon has ended{reason and ': '}{reason}"
             assert self._inbox is not None
             self._inbox.post(lambda: self._disconnected(name, text))

@@ -96,9 +96,19 @@ def test_a_node_whose_ssh_never_answers(begin: Begin, cluster: Cluster) -> None:
     assert len(lines) == 2 and lines[1].startswith("n3: its daemon does not answer; try `ssh "), lines
 
 
+def test_nodes_that_no_longer_reach_each_other(begin: Begin, cluster: Cluster) -> None:
+    session = begin("--keep-alive", "6", "--node-timeout", LONG)
+    session.wait_until_up()
+    cluster.cut("n2", "n3")
+    code, lines = session.end()
+    cluster.mend("n2", "n3")
+    assert code == 137 and len(lines) == 1, lines
+    assert "was lost with node n3" in lines[0] and "it has no connection with n2" in lines[0], lines
+
+
 @pytest.mark.parametrize("hit", ["its daemon is stopped", "its link is down"])
 def test_a_node_that_no_longer_answers(begin: Begin, cluster: Cluster, hit: str) -> None:
-    session = begin("--keep-alive", "3", "--node-timeout", LONG)
+    session = begin("--keep-alive", "6", "--node-timeout", LONG)
     session.wait_until_up()
     stopped = daemons(cluster["n3"]) if "stopped" in hit else []
     assert stopped or "link" in hit

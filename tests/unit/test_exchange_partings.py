@@ -39,6 +39,10 @@ def test_the_later_one_of_two_leaves_the_others():
     session.hub.part("a", "b")
     assert session.views() == {"a": "ac", "b": "b", "c": "ac"}
     assert session.exchanges["c"].gone == {"b"}
+    assert session.exchanges["c"].reason("b") == "it has no connection with a"
+    session.exchanges["c"].close()
+    session.hub.run()
+    assert session.exchanges["a"].reason("c") == ""
 
 
 def test_two_alone_have_nobody_to_tell_them():

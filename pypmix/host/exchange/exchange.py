@@ -74,7 +74,7 @@ DISCONNECTED = "pypmix.disconnected"
 """The server of this name has lost the receiver."""
 
 LEAVES = "pypmix.leaves"
-"""The sender leaves."""
+"""The sender leaves; the data is the reason."""
 
 ALLGATHER = "allgather"
 _NO_PARTY = Party((), lambda _proc: None)
@@ -275,7 +275,7 @@ class Exchange:
         self._listeners: dict[str, Listener] = {
             LOST: self._told_lost,
             DISCONNECTED: self._told_disconnected,
-            LEAVES: lambda sender, _data: self._lose(sender),
+            LEAVES: self._told_leaves,
         }
         self._watchers: list[Watcher] = []
         self._held: dict[str, tuple[Callable[[], None], list[bytes]]] = {}
@@ -294,6 +294,9 @@ class Exchange:
         self._waiting: list[_Awaited] = []
         self._lately: dict[str, tuple[float, set[str]]] = {}
         """Servers that this one has lost in the last moment, when, and the servers that were informed."""
+        self._reasons: dict[str, str] = {}
+        """The reasons that servers sent before they left."""
+        self._carrier_reason: Callable[[str], str] = getattr(carrier, "reason", lambda _name: "")
         self._heard_by_all: Callable[[str], bool] = getattr(carrier, "heard_by_all", lambda _name: False)
         self._telling = Telling(self, carrier.send, self._taken)
         self.collectives = Participant(self)
@@ -325,6 +328,10 @@ class Exchange:
         """The names of all present servers, this one included; sorted."""
         # Not the carrier's: it may know servers whose arrival has not had its turn. These cannot be sent to yet.
         return tuple(sorted({self.name} if self._out or self._closed else self._here.copy()))
+
+    def reason(self, name: str) -> str:
+        """Return why a server is lost, as it has reported or the carrier knows; empty if it has left in order."""
+        return self._reasons.get(name) or self._carrier_reason(name)
 
     def has(self, name: str) -> bool:
         """Return True if a server is present; this one is."""
@@ -815,6 +822,7 @@ class Exchange:
             self._carrier.send(name, codec.pack(ASIDE, TEXT.write(LEAVES), b""))
         elif here:
             self.gone -= {name}
+            self._reasons.pop(name, None)
             self._lately.pop(name, None)
             self._here.add(name)
             told = self._telling.count
@@ -842,6 +850,11 @@ class Exchange:
         if name not in (sender, self.name):
             self._tell((name,), DISCONNECTED, TEXT.write(sender))
 
+    def _told_leaves(self, sender: str, data: bytes) -> None:
+        if reason := TEXT.read(data)[: limits.MAX_DETAIL]:
+            self._reasons[sender] = reason
+        self._lose(sender)
+
     def _told_disconnected(self, sender: str, data: bytes) -> None:
         other = TEXT.read(data)
         if other > self.name:
@@ -849,11 +862,14 @@ class Exchange:
             self._lose(other)
         elif other < self.name and not self._out:
             self._out = True
-            log.warning("%s: leaves the session, since it has no connection with %s", shown(self.name), shown(other))
+            reason = f"it has no connection with {shown(other)}"
+            # The receivers report it, if the carrier leaves losses to others.
+            level = log.info if getattr(self._carrier, "quiet", False) else log.warning
+            level("%s: leaves the session, since %s", shown(self.name), reason)
             rest = self.others()
             for each in rest:
                 # Directly, and past the messages it waits for: the servers that would pass that on lose this server.
-                self.aside(each, LEAVES, b"")
+                self.aside(each, LEAVES, TEXT.write(reason))
             for each in rest:
                 self._lose(each)
 

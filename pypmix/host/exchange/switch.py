@@ -154,6 +154,9 @@ class SwitchCarrier:
         keep_alive: Seconds after which a silent switch is lost, and with it all other servers.
     """
 
+    quiet = True
+    """The launcher reports a lost node, once for all."""
+
     def __init__(
         self,
         name: str,
@@ -345,7 +348,6 @@ class SwitchCarrier:
         del self._present[name]
         self._reasons[name] = reason
         if reason:
-            # The launcher reports a lost node, once for all.
             log.info("%s: %s has gone: %s", shown(self.name), shown(name), reason)
         self._call(self._on_change, name, False)
 

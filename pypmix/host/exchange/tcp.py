@@ -1336,6 +1336,7 @@ class TCPCarrier:
     ) -> None:
         self.name = check_name(name)
         settings = Settings(name, secret, max_message, max_backlog, mesh, keep_alive, encrypt, quiet)
+        self.quiet = quiet
         self._known = dict(peers or {})
         _check_addresses(self._known, listen)
         self._max_message = max_message
