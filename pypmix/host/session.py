@@ -419,21 +419,20 @@ class Fleet(Site):
             return
         left = self.session.patience - max(seconds for *_, seconds in pairs)
         if left > 0:
-            # They are asked once more when the time is over.
+
+            def ask_again() -> None:
+                for node in self.nodes:
+                    if node.unreached:
+                        node.ask_reach(self._lose_apart)
+
             if self._next_look is not None:
                 self._next_look.cancel()
-            self._next_look = self._loop.later(left, self._ask_apart)
+            self._next_look = self._loop.later(left, ask_again)
             return
         missed = [node for one, other, *_ in pairs for node in (one, other)]
         worst = max(missed, key=lambda node: (missed.count(node), node.number))
         one, other, where, reason, _ = next(pair for pair in pairs if worst in pair)
         self.lose(worst.hostname, f"{apart(one.hostname, other.hostname, where, reason)}; {TRY_INTERFACE}")
-
-    def _ask_apart(self) -> None:
-        """Ask the nodes that have not reached others if they have by now."""
-        for node in self.nodes:
-            if node.unreached:
-                node.ask_reach(self._lose_apart)
 
     def _listening(self, session: NodeSession) -> TCPCarrier:
         """Return a carrier to which the daemons connect."""
