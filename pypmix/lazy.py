@@ -50,6 +50,9 @@ def names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any],
             return [*home]
         where = home.get(name)
         if where is None:
+            if name[:2] == "__":
+                # An import statement asks for `__path__`, also in programs without old names.
+                raise AttributeError(f"module {package!r} has no attribute {name!r}")
             return load("pypmix.moves", "find")(f"{package}.{name}")
         found = load(where, "" if where.endswith("." + name) else name)
         setattr(modules[package], name, found)

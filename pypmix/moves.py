@@ -7,8 +7,6 @@ it. Nothing imports this module until an old name is used.
 from __future__ import annotations
 
 import warnings
-from functools import wraps
-from typing import cast
 
 from pypmix.lazy import load
 
@@ -60,6 +58,8 @@ MOVES = {
     ),
     **{f"pypmix.types.DataBuffer.{name}(type)": "data_type" for name in ("one", "pack", "unpack")},
     **_moved("ProcSet", "pypmix.host", "pypmix"),
+    "pypmix.host.Job": "pypmix.host.JobLayout",
+    "pypmix.host.Node": "pypmix.host.NodeLayout",
     "pypmix.host.recording.Answer": "pypmix.host.recording.RecordedAnswer",
     "pypmix.host.Host.ended": "pypmix.host.Host.report_end",
     **_moved("engine pending proc", "pypmix.host.Host", "pypmix.host.Host.server"),
@@ -115,6 +115,8 @@ def takes_old(owner: str, **names: str) -> Callable[[F], F]:
         names: The new name of each old one.
     """
 
+    from functools import wraps
+
     def decorate(function: F) -> F:
         @wraps(function)
         def call(*args: Any, **options: Any) -> Any:
@@ -123,7 +125,7 @@ def takes_old(owner: str, **names: str) -> Callable[[F], F]:
                 options[names[old]] = options.pop(old)
             return function(*args, **options)
 
-        return cast("F", call)
+        return call  # type: ignore[return-value]
 
     return decorate
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pypmix.engine.common import EngineInfo, Pending
 
     class Described(Protocol):
-        """A job that can tell its job info, as `pypmix.host.Job` does."""
+        """A job that can tell its job info, as `pypmix.host.JobLayout` does."""
 
         def info(self) -> JobInfo: ...
 
@@ -199,7 +199,7 @@ class Server:
         """`PMIx_server_register_nspace`: take in a job's info, so that its clients can connect.
 
         Args:
-            job: A `pypmix.host.Job`, or the job info, level by level.
+            job: A `pypmix.host.JobLayout`, or the job info, level by level.
             local: The ranks that this server serves, none where it only has to know of the job; all by default.
                 What concerns others too is put to the host: `FenceUpcall`, `DirectModex`, `GroupUpcall`, `Connect`.
 

@@ -12,7 +12,7 @@ _HOME = {
     ".callbacks.processes": "BlockingProcesses Processes",
     ".callbacks.base": "LATER Request",
     ".callbacks.requests": "requests",
-    ".job": "Application Job Node",
+    ".job": "Application JobLayout NodeLayout",
     ".local": "LocalHost",
     ".outcome": "Outcome",
 }

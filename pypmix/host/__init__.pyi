@@ -6,8 +6,8 @@ from pypmix.host.callbacks.host import Host as Host
 from pypmix.host.callbacks.processes import BlockingProcesses as BlockingProcesses
 from pypmix.host.callbacks.processes import Processes as Processes
 from pypmix.host.job import Application as Application
-from pypmix.host.job import Job as Job
-from pypmix.host.job import Node as Node
+from pypmix.host.job import JobLayout as JobLayout
+from pypmix.host.job import NodeLayout as NodeLayout
 from pypmix.host.local import LocalHost as LocalHost
 from pypmix.host.outcome import Outcome as Outcome
 from pypmix.psets import ProcSet as ProcSet  # deprecated

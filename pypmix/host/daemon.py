@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.exchange.switch import SwitchCarrier
     from pypmix.host.feeding import Input
-    from pypmix.host.job import Job
+    from pypmix.host.job import JobLayout
     from pypmix.host.nodes import HostNode
     from pypmix.host.orders import Fault
     from pypmix.host.output import Pausable, Stream
@@ -581,7 +581,7 @@ class Daemon(ServingManager):
         self._crossing.place(described, places, number)
         self._inbox.carry_out(sender, lambda _launcher: self._describe(description, answer), answer)
 
-    def _describe(self, description: tuple[Job, int, bool, int | None, bool], answer: OnAnswer) -> None:
+    def _describe(self, description: tuple[JobLayout, int, bool, int | None, bool], answer: OnAnswer) -> None:
         described, number, merged, stdin, indexed = description
         # A node that has left and joined again has the same name, and none of its former ranks.
         own = [node.ranks for node in described.nodes if node.number == self._node.number]

@@ -108,7 +108,7 @@ def check_local_size(size: int) -> None:
         raise OverflowError(f"a node holds {LOCAL_RANKS_MAX} ranks, not {size}")
 
 
-class Node(Record):
+class NodeLayout(Record):
     """A node of a job.
 
     Args:
@@ -149,7 +149,7 @@ class Slot(Record):
     local_rank: int
 
 
-class Job(Record):
+class JobLayout(Record):
     """A job before it runs: its applications and the placement of its ranks.
 
     Ranks are numbered through the applications in their order.
@@ -170,7 +170,7 @@ class Job(Record):
 
     nspace: str
     apps: tuple[Application, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[NodeLayout, ...]
     session: int = 0
     tmpdir: str = ""
     wdir: str = ""
@@ -270,7 +270,7 @@ class Job(Record):
             found += [attrs.PARENT_ID(self.parent), attrs.SPAWNED(True)]
         return found
 
-    def _node(self, number: int, node: Node) -> list[Info]:
+    def _node(self, number: int, node: NodeLayout) -> list[Info]:
         ranks = sorted(node.ranks)
         found = [
             attrs.NODEID(number if node.number is None else node.number),

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 
 from pypmix.host.folders import remove
-from pypmix.host.job import Job, Node, check_local_size
+from pypmix.host.job import JobLayout, NodeLayout, check_local_size
 from pypmix.host.loop import Turns
 from pypmix.host.nodes import usable_cpus
 from pypmix.host.placing import ANYWHERE
@@ -271,7 +271,7 @@ class Manager(JobHost):
             from pypmix.host.preload import with_folder
 
             apps = with_folder(apps, folder)
-        job = Job(
+        job = JobLayout(
             nspace=f"{self._space}@{number}",
             apps=apps,
             nodes=tuple([self._described(node, ranks, taken.get(node.number, 0), crowded) for node, ranks in placed]),
@@ -291,12 +291,12 @@ class Manager(JobHost):
         """Make the share of a launch on a node."""
         return self.site.share(launch, node, ranks)
 
-    def _described(self, node: HostNode, ranks: tuple[int, ...], first: int, crowded: bool) -> Node:
+    def _described(self, node: HostNode, ranks: tuple[int, ...], first: int, crowded: bool) -> NodeLayout:
         if node.slots is not None:
             # Slots beyond the number of CPUs do not keep ranks from waiting for each other.
             most = min(node.slots, node.cpus or node.slots)
             crowded = node.running + len(ranks) > most
-        return Node(node.hostname, ranks, node.number, first, node.running, crowded)
+        return NodeLayout(node.hostname, ranks, node.number, first, node.running, crowded)
 
     def make_room(self, ranks: int) -> None:
         """Make room for the descriptors of this many further ranks."""

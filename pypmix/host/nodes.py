@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pypmix.arguments import Procs
     from pypmix.engine.base import OnUpcall
     from pypmix.engine.common import Pending
-    from pypmix.host.job import Job
+    from pypmix.host.job import JobLayout
     from pypmix.host.machine import Machine
     from pypmix.host.terms import Terms
     from pypmix.server import Server
@@ -77,7 +77,7 @@ class HostNode:
 
     # Operations that the host requests
 
-    def register(self, job: Job, number: int, terms: Terms, ranks: Sequence[int]) -> None:
+    def register(self, job: JobLayout, number: int, terms: Terms, ranks: Sequence[int]) -> None:
         """Register a job with the server.
 
         Args:
@@ -156,7 +156,7 @@ class LocalNode(HostNode):
         """Whether this process serves it: yes."""
         return True
 
-    def register(self, job: Job, number: int, terms: Terms, ranks: Sequence[int]) -> None:
+    def register(self, job: JobLayout, number: int, terms: Terms, ranks: Sequence[int]) -> None:
         """Register a job with the server."""
         if len(ranks) == job.size:
             self.server.register_nspace(job.info())

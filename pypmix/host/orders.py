@@ -29,7 +29,7 @@ from pypmix.host.exchange.codec import (
     optional,
     record,
 )
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.asjson import from_json, to_json
 from pypmix.standard.errors import PMIxError
@@ -63,8 +63,10 @@ VALUE: Field[Any] = Field(lambda value: json.dumps(to_json(value)).encode(), _re
 
 _PAIRS: Field[tuple[tuple[str, str], ...]] = many(message(TEXT, TEXT))
 _APP: Field[Application] = record(Application, TEXTS, NUMBER, _PAIRS, TEXT, TEXT, TEXTS, TEXT, _PAIRS)
-_NODE: Field[Node] = record(Node, NAME, RANKS, optional(NUMBER), optional(NUMBER), optional(NUMBER), FLAG)
-JOB: Field[Job] = record(Job, NAME, many(_APP), many(_NODE), NUMBER, TEXT, TEXT, optional(PROC), NUMBER, NUMBER, TEXT)
+_NODE: Field[NodeLayout] = record(NodeLayout, NAME, RANKS, optional(NUMBER), optional(NUMBER), optional(NUMBER), FLAG)
+JOB: Field[JobLayout] = record(
+    JobLayout, NAME, many(_APP), many(_NODE), NUMBER, TEXT, TEXT, optional(PROC), NUMBER, NUMBER, TEXT
+)
 
 # Requests of the launcher, with their answers.
 
@@ -75,7 +77,7 @@ ADDRESSES: Field[tuple[tuple[str, int], ...]] = many(_ADDRESS)
 PEERS: Field[tuple[tuple[str, tuple[tuple[str, int], ...]], ...]] = many(message(NAME, ADDRESSES))
 
 DESCRIBE_JOB = "pypmix.node.describe"
-DESCRIBE: Field[tuple[Job, int, bool, int | None, bool]] = compressed(
+DESCRIBE: Field[tuple[JobLayout, int, bool, int | None, bool]] = compressed(
     message(JOB, NUMBER, FLAG, optional(NUMBER), FLAG)
 )
 """A job, its number, whether both outputs are one, the rank that reads its input, whether argv[0] has the rank."""

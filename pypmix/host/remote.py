@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pypmix.host.exchange import Exchange
     from pypmix.host.exchange.codec import Field
     from pypmix.host.exchange.kinds import OnAnswer
-    from pypmix.host.job import Application, Job
+    from pypmix.host.job import Application, JobLayout
     from pypmix.host.orders import Fault
     from pypmix.host.output import Sink, Stream
     from pypmix.host.placing import Node
@@ -145,7 +145,7 @@ class RemoteNode(HostNode):
 
     # Orders of the host
 
-    def register(self, job: Job, number: int, terms: Terms, ranks: Sequence[int]) -> None:
+    def register(self, job: JobLayout, number: int, terms: Terms, ranks: Sequence[int]) -> None:
         """Describe a job to the daemon."""
         nspace = job.nspace
         self._described[nspace] = None

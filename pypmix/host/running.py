@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Upcall
     from pypmix.engine.common import Pending
     from pypmix.host.forking.servers import ForkServer
-    from pypmix.host.job import Application, Job
+    from pypmix.host.job import Application, JobLayout
     from pypmix.host.loop import HostLoop
     from pypmix.host.nodes import HostNode, LocalNode
     from pypmix.host.terms import Terms
@@ -289,7 +289,7 @@ class RunningJob:
     """
 
     def __init__(
-        self, host: JobHost, job: Job, number: int, terms: Terms, homes: Mapping[int, HostNode], mark: str = ""
+        self, host: JobHost, job: JobLayout, number: int, terms: Terms, homes: Mapping[int, HostNode], mark: str = ""
     ) -> None:
         self.host = host
         self.job = job

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from pypmix import Proc, Server
-from pypmix.host import Application, Host, Job, Node
+from pypmix.host import Application, Host, JobLayout, NodeLayout
 from pypmix.server import accept
 from pypmix.standard.ops import FenceUpcall
 
@@ -39,8 +39,8 @@ def inline(n: int, command: list[str]) -> int:
             accept(upcall)
 
     here = os.uname().nodename
-    nodes = (Node(here, tuple(range(n))), Node("elsewhere", tuple(range(n, 2 * n))))
-    job = Job("bench", (Application(tuple(command), 2 * n),), nodes)
+    nodes = (NodeLayout(here, tuple(range(n))), NodeLayout("elsewhere", tuple(range(n, 2 * n))))
+    job = JobLayout("bench", (Application(tuple(command), 2 * n),), nodes)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PMIX_")}
     with Server(upcall, engine=os.environ.get("PYPMIX_ENGINE", "python")) as server:
         server.register_nspace(job.info(), tuple(range(n)))

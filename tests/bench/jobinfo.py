@@ -14,7 +14,7 @@ import time
 
 from pypmix.engine.python.client import Client, ServerInfo
 from pypmix.engine.python.datastore import PLAIN, DataStore
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.standard import codes, keys
 from pypmix.standard.types import Proc
 from pypmix.wire.codec import Unpacker
@@ -25,14 +25,14 @@ DESCRIBED = 2
 ROUNDS = 3
 
 
-def job_of(ranks: int, nodes: int) -> Job:
+def job_of(ranks: int, nodes: int) -> JobLayout:
     """Return a job with its ranks in blocks on nodes with names of a usual length."""
     each = -(-ranks // nodes)
     places = [range(number * each, min(ranks, (number + 1) * each)) for number in range(nodes)]
-    return Job(
+    return JobLayout(
         "pypmix-host-12345-dc55b81ebd37eec744377308@1",
         (Application(("python3", "hello.py"), np=ranks),),
-        tuple([Node(f"node{number:05}.example.org", tuple(place)) for number, place in enumerate(places)]),
+        tuple([NodeLayout(f"node{number:05}.example.org", tuple(place)) for number, place in enumerate(places)]),
         tmpdir="/tmp/pypmix-host-12345-e180dc",
         wdir="/home/user",
     )

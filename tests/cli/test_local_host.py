@@ -17,7 +17,7 @@ from lib.command import ROOT
 from lib.leftovers import nothing_left
 from pypmix import Server
 from pypmix.engine.base import Upcall
-from pypmix.host import Application, Job, LocalHost, Node, Outcome, answertable, orphans
+from pypmix.host import Application, JobLayout, LocalHost, NodeLayout, Outcome, answertable, orphans
 from pypmix.host.guard import Guard
 from pypmix.standard.errors import NotInitialized, PMIxError
 from pypmix.standard.ops import AllocationRequest, ClientConnected, ClientFinalized
@@ -210,7 +210,7 @@ def test_a_server_by_itself(env: dict[str, str]) -> None:
         seen.append(upcall.op)
         upcall.reply()
 
-    job = Job("mine", (Application(("x",), 2),), (Node("here", (0, 1)),))
+    job = JobLayout("mine", (Application(("x",), 2),), (NodeLayout("here", (0, 1)),))
     with Server(on_upcall) as server:
         server.register_nspace(job.info())
         with pytest.raises(PMIxError):
@@ -232,7 +232,7 @@ def test_a_server_by_itself(env: dict[str, str]) -> None:
 
 
 def test_a_server_by_default_lets_clients_come_and_go_and_refuses_the_rest(env: dict[str, str]) -> None:
-    job = Job("mine", (Application(("x",)),), (Node("here", (0,)),))
+    job = JobLayout("mine", (Application(("x",)),), (NodeLayout("here", (0,)),))
     program = "from pypmix import Client, NotSupported\nwith Client() as me:\n    try: me.abort(3)\n"
     program += "    except NotSupported: print('no')"
     with Server() as server:

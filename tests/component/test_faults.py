@@ -34,7 +34,7 @@ from pypmix.handlers import _Worker
 from pypmix.host import Host
 from pypmix.host.callbacks.workers import Workers
 from pypmix.host.exchange import TCPCarrier
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.loop import READ, Loop
 from pypmix.host.manager import Manager
 from pypmix.recipes.leadership import Leadership
@@ -345,7 +345,7 @@ def test_a_fault_over_a_request_is_answered_and_the_connection_stays(monkeypatch
 
     served = ServerSession(host, on_log=log.append)
     try:
-        job = Job("job", (Application(("prog",), 1),), (Node("here", (0,)),), session=7, wdir="/tmp").info()
+        job = JobLayout("job", (Application(("prog",), 1),), (NodeLayout("here", (0,)),), session=7, wdir="/tmp").info()
         served.register_nspace(job)
         proc = Proc("job", 0)
         served.register_client(proc, os.getuid(), os.getgid())

@@ -268,7 +268,7 @@ def test_the_end_waits_for_no_server_that_is_gone(tmp_path: Path) -> None:
         PRELUDE
         + """
 import signal
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix import Proc
 read, write = os.pipe()
 pid = os.fork()
@@ -277,7 +277,9 @@ if pid == 0:
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     server = pypmix.Server().open()
-    server.register_nspace(Job("job", (Application(("prog",), 1),), (Node("here", (0,)),), session=7, wdir="/tmp"))
+    nodes = (NodeLayout("here", (0,)),)
+    job = JobLayout("job", (Application(("prog",), 1),), nodes, session=7, wdir="/tmp")
+    server.register_nspace(job)
     server.register_client(Proc("job", 0))
     os.write(write, repr(server.client_env(Proc("job", 0))).encode())
     signal.pause()
@@ -299,7 +301,7 @@ print("end", flush=True)
 SERVERS = """
 import subprocess
 from pypmix import Proc, Server
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 
 def start(server, rank):
     proc = Proc("job", rank)
@@ -313,8 +315,8 @@ def start(server, rank):
 
 try:
     with Server(engine=sys.argv[1], tool_support=True, tmpdir=os.getcwd()) as server:
-        nodes = (Node("here", (0, 1)),)
-        server.register_nspace(Job("job", (Application(("prog",), 2),), nodes, session=7, wdir="/tmp"))
+        nodes = (NodeLayout("here", (0, 1)),)
+        server.register_nspace(JobLayout("job", (Application(("prog",), 2),), nodes, session=7, wdir="/tmp"))
         first = start(server, 0)
         files = sorted(os.listdir("."))
         for how in ("exit", "leave", "close"):
@@ -378,12 +380,14 @@ def test_the_clients_of_a_server_that_is_killed_hear_of_it_although_a_child_of_i
         + """
 import signal
 from pypmix import Proc, Server, LostConnection
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 read, write = os.pipe()
 pid = os.fork()
 if pid == 0:
     server = Server().open()
-    server.register_nspace(Job("job", (Application(("prog",), 2),), (Node("here", (0, 1)),), session=7, wdir="/tmp"))
+    nodes = (NodeLayout("here", (0, 1)),)
+    job = JobLayout("job", (Application(("prog",), 2),), nodes, session=7, wdir="/tmp")
+    server.register_nspace(job)
     server.register_client(Proc("job", 0))
     os.write(write, repr(server.client_env(Proc("job", 0))).encode())
     while not os.path.exists("connected"):

@@ -32,7 +32,7 @@ from pypmix import (
     attrs,
 )
 from pypmix.engine.python import reactor
-from pypmix.host import LATER, Application, Host, Job, Node
+from pypmix.host import LATER, Application, Host, JobLayout, NodeLayout
 from pypmix.host.callbacks import dispatcher, workers
 from pypmix.host.callbacks.upcalls import METHODS, ROUTES
 from pypmix.moves import MOVES
@@ -1358,7 +1358,7 @@ def client(rm, rank, source=ASKS, **env):
     """Start a client of the job `job`, of which two ranks are registered here."""
     server = rm.server
     if not rank:
-        server.register_nspace(Job("job", (Application(("true",), 2),), (Node("here", (0, 1)),)))
+        server.register_nspace(JobLayout("job", (Application(("true",), 2),), (NodeLayout("here", (0, 1)),)))
     server.register_client(Proc("job", rank))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PMIX_")}
     given = {**inherited, **server.client_env(Proc("job", rank)), **env}
@@ -1420,7 +1420,7 @@ def test_a_client_in_the_loops_own_thread_is_served():
     async def main():
         async with Threads() as rm:
             await asyncio.sleep(0)
-            rm.server.register_nspace(Job("job", (Application(("true",), 1),), (Node("here", (0,)),)))
+            rm.server.register_nspace(JobLayout("job", (Application(("true",), 1),), (NodeLayout("here", (0,)),)))
             rm.server.register_client(Proc("job", 0))
             with Client(env=rm.server.client_env(Proc("job", 0)), engine="python") as me:
                 me.put("key", 5)

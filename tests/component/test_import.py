@@ -56,7 +56,7 @@ def modules_of(code: str) -> set[str]:
 
 
 def test_a_host_does_not_import_the_embedded_one_nor_the_other_way_round() -> None:
-    ours = modules_of("from pypmix.host import Host, Job, LATER")
+    ours = modules_of("from pypmix.host import Host, JobLayout, LATER")
     assert "pypmix.host.callbacks.host" in ours
     assert not ours & {"pypmix.host.local", "pypmix.host.exchange"}
     embedded = modules_of("from pypmix.host import LocalHost")
@@ -72,3 +72,9 @@ def test_the_keys_that_a_client_reads_are_at_hand(code: str) -> None:
         f"from pypmix import Client; {code}; from pypmix.standard import keys; "
         "assert 'TIMEOUT' in vars(keys) and 'SIZE_ESTIMATE' not in vars(keys)"
     )
+
+
+def test_programs_without_old_names_do_not_import_the_table_of_moves() -> None:
+    code = "import pypmix; from pypmix import Client, aio; from pypmix.types import uint32; Client(env={}).open()"
+    assert "pypmix.moves" not in modules_of(code)
+    assert "pypmix.moves" in modules_of("import pypmix; pypmix.uint32")

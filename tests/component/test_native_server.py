@@ -295,7 +295,7 @@ caught(NotFound, me.run, Get(Proc("job", 1), "nothing"))
 me.run(Finalize())
 '''
 with Server(host, engine="native") as server:
-    server.register_nspace(job(2, (Node("here", (0,)), Node("there", (1,)))), local=(0,))
+    server.register_nspace(job(2, (NodeLayout("here", (0,)), NodeLayout("there", (1,)))), local=(0,))
     run(server, CODE)
     found = []
     over = threading.Event()
@@ -415,10 +415,10 @@ me.run(Finalize())
 '''
 folder = os.getcwd()
 os.makedirs("0", exist_ok=True)
-known = Job(
+known = JobLayout(
     "job",
     (Application(("a", "-x"), 2, wdir=folder), Application(("b",), 2)),
-    (Node("here", (0, 1)), Node("there", (2, 3))),
+    (NodeLayout("here", (0, 1)), NodeLayout("there", (2, 3))),
     session=7, tmpdir=folder, wdir=folder, parent=Proc("parent", 3), others=2,
 ).info()
 own = (
@@ -528,7 +528,7 @@ me.run(Finalize())
 '''
 with Server(host, engine="native", nspace="srv", rank=mine, hostname=f"here{mine}") as server:
     threading.Thread(target=listen, daemon=True).start()
-    server.register_nspace(job(2, (Node("here0", (0,)), Node("here1", (1,)))), local=(mine,))
+    server.register_nspace(job(2, (NodeLayout("here0", (0,)), NodeLayout("here1", (1,)))), local=(mine,))
     run(server, CODE, mine)
     assert len(asked(FenceUpcall)) == 3, asked(FenceUpcall)
 if mine == 0:
@@ -598,7 +598,7 @@ time.sleep(0.5)
 me.run(Finalize())
 '''
 with Server(host, engine="native") as server:
-    server.register_nspace(job(2, (Node("here", (0,)), Node("there", (1,)))), local=(0,))
+    server.register_nspace(job(2, (NodeLayout("here", (0,)), NodeLayout("there", (1,)))), local=(0,))
     found = {}
     over = threading.Event()
     def note(name, count):
@@ -690,7 +690,7 @@ def watched(nspace):
     return client.returncode
 with Server(noted, engine="native", nspace="srv", hostname="here") as server:
     for nspace in ("first", "second", "third"):
-        server.register_nspace(job(2, (Node("here", (0,)), Node("there", (1,))), nspace), (0,))
+        server.register_nspace(job(2, (NodeLayout("here", (0,)), NodeLayout("there", (1,))), nspace), (0,))
     session = server.session
     session.attach()
     assert watched("first") == 0
@@ -732,7 +732,7 @@ def noting(call):
 async def main():
     async with Manager(engine="native", node="here", wrap=noting) as rm:
         for nspace in ("first", "second"):
-            rm.server.register_nspace(job(2, (Node("here", (0,)), Node("there", (1,))), nspace), (0,))
+            rm.server.register_nspace(job(2, (NodeLayout("here", (0,)), NodeLayout("there", (1,))), nspace), (0,))
         code = 'me.run(Fence((me.proc, Proc("first", 1))))\\nme.run(Finalize())'
         client = await asyncio.to_thread(start, rm.server, code, 0, "first")
         assert await asyncio.to_thread(client.wait, 30) == 0

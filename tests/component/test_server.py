@@ -14,7 +14,7 @@ import pytest
 
 import pypmix
 from pypmix import NotFound, OperationTimeout, PMIxError, Proc, aio, attrs, server
-from pypmix.host import Application, Job, Node
+from pypmix.host import Application, JobLayout, NodeLayout
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.jobinfo import JobInfo
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(60)
 
 PACKAGE = os.path.dirname(pypmix.__file__) + os.sep
 ME = Proc("job", 0)
-JOB = Job("job", (Application(("true",), 2),), (Node("n0", (0, 1)),))
+JOB = JobLayout("job", (Application(("true",), 2),), (NodeLayout("n0", (0, 1)),))
 INFO = (attrs.TIMEOUT(1),)
 EVENT = Notification(-1, ME)
 OUTPUT = Output(ME, 2, b"text")

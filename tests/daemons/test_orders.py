@@ -10,7 +10,7 @@ from hypothesis import given, strategies
 from pypmix.host import orders
 from pypmix.host.addresses import listening_address
 from pypmix.host.daemon import Orders, bootstrap, first_line, read_orders, read_ready
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.mapping import Mapping
 from pypmix.host.nodes import HostNode
 from pypmix.host.placing import Node as RosterNode
@@ -40,8 +40,11 @@ FIELDS = [
 ]
 PROC = Proc("demo", 3)
 APP = Application(("a.out", "\udcff"), 2, (("A", "b=c"),), "/tmp", "/bin/a.out", ("X",), "pset")
-JOB = Job(
-    "demo", (APP, Application(("b",))), (Node("n0", (0, 2), 0, 0, 0), Node("n1", (1,), 1, 5, 4, True)), parent=PROC
+JOB = JobLayout(
+    "demo",
+    (APP, Application(("b",))),
+    (NodeLayout("n0", (0, 2), 0, 0, 0), NodeLayout("n1", (1,), 1, 5, 4, True)),
+    parent=PROC,
 )
 GIVEN = Orders("n1", "space", b"s" * 32, ("!launcher", (("127.0.0.1", 4711), ("::1", 4711))), 3, "lo", (("A", "b"),))
 

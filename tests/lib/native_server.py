@@ -17,7 +17,7 @@ faulthandler.dump_traceback_later(60, exit=True)
 from pypmix import Server
 from pypmix.engine.native.library import find_library
 from pypmix.engine.select import open_client
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.standard import attrs
 from pypmix.standard.codes import *
 from pypmix.standard.errors import *
@@ -62,8 +62,8 @@ def until(condition, seconds=10):
         time.sleep(0.01)
 
 def job(size=1, nodes=None, nspace="job"):
-    places = nodes or (Node("here", tuple(range(size))),)
-    return Job(nspace, (Application(("prog",), size),), places, session=7, wdir="/tmp").info()
+    places = nodes or (NodeLayout("here", tuple(range(size))),)
+    return JobLayout(nspace, (Application(("prog",), size),), places, session=7, wdir="/tmp").info()
 
 def start(server, code, rank=0, nspace="job", **more):
     proc = Proc(nspace, rank)

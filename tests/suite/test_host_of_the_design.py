@@ -13,7 +13,7 @@ from lib.running import Jobs
 # What the design shows. What its reader has to write is below: `agree` and `next_cid`.
 DESIGN = """
 from pypmix import aio, Status
-from pypmix.host import Host, Job
+from pypmix.host import Host, JobLayout
 
 class MyRM(Host):                                                 # every upcall has a default: NOT_SUPPORTED
     async def fence(self, req):                                   # runs in *your* loop, never on the progress thread

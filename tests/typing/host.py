@@ -10,7 +10,7 @@ from pypmix.host import (
     LATER,
     BlockingProcesses,
     Host,
-    Job,
+    JobLayout,
     Processes,
     Request,
     requests,
@@ -77,7 +77,7 @@ async def main() -> None:
     async with Asynchronous(engine="native") as rm:
         assert_type(rm, Asynchronous)
         job = rm.job("demo", np=4, nodes={"n0": [0, 1], "n1": [2, 3]})
-        assert_type(job, Job)
+        assert_type(job, JobLayout)
         async with rm.start(job, ["./client"], forward_output=True) as procs:
             assert_type(procs, Processes)
             assert_type(await procs.wait(), dict[int, int])

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from pypmix.host import Application, LocalHost
-from pypmix.host.job import Job, Node
+from pypmix.host.job import JobLayout, NodeLayout
 from pypmix.host.manager import Manager
 from pypmix.host.outcome import Outcome
 from pypmix.host.running import RunningJob
@@ -28,8 +28,10 @@ class Aborted:
     def __init__(self, nodes, **terms):
         names = [f"n{number}" for number in range(nodes)]
         places = {name: tuple(rank for rank in range(4) if rank * nodes // 4 == at) for at, name in enumerate(names)}
-        job = Job(
-            "job@1", (Application(("./app",), 4),), tuple([Node(name, ranks, 0) for name, ranks in places.items()])
+        job = JobLayout(
+            "job@1",
+            (Application(("./app",), 4),),
+            tuple([NodeLayout(name, ranks, 0) for name, ranks in places.items()]),
         )
         self.host = Host()
         self.corrected = []

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.manager import Manager
 from pypmix.host.publishing import Publications
 from pypmix.host.queries import Subject
@@ -87,7 +87,9 @@ def start(job):
 
 def running(*sizes, **terms):
     size = sum(sizes)
-    job = Job("job@1", tuple([Application(("./app",), np) for np in sizes]), (Node("away", tuple(range(size)), 0),))
+    job = JobLayout(
+        "job@1", tuple([Application(("./app",), np) for np in sizes]), (NodeLayout("away", tuple(range(size)), 0),)
+    )
     made = RunningJob(Host(), job, 1, Terms(**terms), dict.fromkeys(range(size), Elsewhere()))
     start(made)
     return made

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pypmix.host.groups import was_broken
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.loop import Loop
 from pypmix.host.nodegroups import NodeGroups
 from pypmix.host.rank import CONNECTED, Rank
@@ -65,10 +65,10 @@ class Host:
         ranks = [Rank(proc, f"rank {proc.rank}", node) for proc in PROCS]
         for rank in ranks:
             rank.pid, rank.alive, rank.stage = 1, True, CONNECTED
-        job = Job(
+        job = JobLayout(
             nspace="demo",
             apps=(Application(("true",), np=4),),
-            nodes=(Node("node0", (0, 1, 2, 3), 0, 0, 0),),
+            nodes=(NodeLayout("node0", (0, 1, 2, 3), 0, 0, 0),),
             session=1,
             tmpdir="",
             wdir="",

@@ -11,7 +11,7 @@ import pytest
 from pypmix.engine.common import Pending
 from pypmix.host import nodes as host_nodes
 from pypmix.host.crossings import merged
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.nodes import MAX_NODES, check_nodes, in_blocks, usable_cpus
 from pypmix.standard.types import Proc
 
@@ -78,8 +78,8 @@ def test_several_nodes_on_the_native_engine_are_refused() -> None:
 
 def test_a_job_beside_others_on_some_of_the_nodes() -> None:
     apps = (Application(("a",), 3),)
-    placement = Node("n1", (0, 1), 1, 4, 2), Node("n3", (2,), 3, 0, 0)
-    info = Job("demo@2", apps, placement, first=9, others=7).info()
+    placement = NodeLayout("n1", (0, 1), 1, 4, 2), NodeLayout("n3", (2,), 3, 0, 0)
+    info = JobLayout("demo@2", apps, placement, first=9, others=7).info()
     first, second = [{each.key: each.value.data for each in infos} for infos in info.nodes]
     assert (first["pmix.nodeid"], first["pmix.node.size"]) == (1, 4)
     assert (second["pmix.nodeid"], second["pmix.node.size"]) == (3, 1)

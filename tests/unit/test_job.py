@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.launch import find_program, inherited_environment
 from pypmix.standard import attrs, codes
 from pypmix.standard.attrs import by_key
 from pypmix.standard.types import Info, Proc, Value
 
-JOB = Job(
+JOB = JobLayout(
     "demo@1",
     apps=(Application(("./a", "-v", "x y"), 3, wdir="/work"), Application(("b",), 2)),
-    nodes=(Node("n0", (0, 3, 1)), Node("n1", (2, 4))),
+    nodes=(NodeLayout("n0", (0, 3, 1)), NodeLayout("n1", (2, 4))),
     session=77,
     tmpdir="/tmp/demo",
     wdir="/home",
@@ -27,13 +27,17 @@ JOB = Job(
         (lambda: Application(("true", 5)), TypeError, "made of str, not of int"),
         (lambda: Application((b"true",)), TypeError, "made of str, not of bytes"),
         (lambda: Application(("true",), env=(("A", 1),)), TypeError, "made of str, not of int"),
-        (lambda: Node(5, (0,)), TypeError, "must be a str, not int"),
-        (lambda: Node("a\0", (0,)), ValueError, "cannot name a node"),
-        (lambda: Node("a", (0.5,)), TypeError, "are ints, not float"),
-        (lambda: Node("a", (True,)), TypeError, "are ints, not bool"),
-        (lambda: Job("j", ("true",), (Node("a", (0,)),)), TypeError, "are Applications, not str"),
+        (lambda: NodeLayout(5, (0,)), TypeError, "must be a str, not int"),
+        (lambda: NodeLayout("a\0", (0,)), ValueError, "cannot name a node"),
+        (lambda: NodeLayout("a", (0.5,)), TypeError, "are ints, not float"),
+        (lambda: NodeLayout("a", (True,)), TypeError, "are ints, not bool"),
+        (lambda: JobLayout("j", ("true",), (NodeLayout("a", (0,)),)), TypeError, "are Applications, not str"),
         # Which takes no memory for the ranks that are not there.
-        (lambda: Job("j", (Application(("true",), 2**31),), (Node("a", (0,)),)), ValueError, "must hold each"),
+        (
+            lambda: JobLayout("j", (Application(("true",), 2**31),), (NodeLayout("a", (0,)),)),
+            ValueError,
+            "must hold each",
+        ),
     ],
 )
 def test_what_describes_no_job_is_refused_at_the_call(make, error, text) -> None:
@@ -198,7 +202,7 @@ def test_no_folder_no_keys_about_it() -> None:
 
 
 def test_a_node_may_be_empty() -> None:
-    nodes = (Node("n0", (0, 1, 2, 3, 4)), Node("spare", ()))
+    nodes = (NodeLayout("n0", (0, 1, 2, 3, 4)), NodeLayout("spare", ()))
     spare = data(JOB.replace(nodes=nodes).info().nodes[1])
     assert (spare["pmix.local.size"], spare["pmix.lpeers"]) == (0, "")
     assert "pmix.lldr" not in spare
@@ -206,28 +210,33 @@ def test_a_node_may_be_empty() -> None:
 
 @pytest.mark.parametrize(
     "nodes",
-    [(), (Node("n", (0, 1, 2, 3)),), (Node("n", (0, 1, 2, 3, 4, 5)),), (Node("n", (0, 1, 2)), Node("m", (2, 3, 4)))],
+    [
+        (),
+        (NodeLayout("n", (0, 1, 2, 3)),),
+        (NodeLayout("n", (0, 1, 2, 3, 4, 5)),),
+        (NodeLayout("n", (0, 1, 2)), NodeLayout("m", (2, 3, 4))),
+    ],
 )
-def test_each_rank_has_one_place(nodes: tuple[Node, ...]) -> None:
+def test_each_rank_has_one_place(nodes: tuple[NodeLayout, ...]) -> None:
     with pytest.raises(ValueError, match="each of the ranks 0 to 4 once"):
         JOB.replace(nodes=nodes)
 
 
 def test_nodes_have_names_of_their_own() -> None:
     with pytest.raises(ValueError, match="listed twice"):
-        JOB.replace(nodes=(Node("n", (0, 1, 2)), Node("n", (3, 4))))
+        JOB.replace(nodes=(NodeLayout("n", (0, 1, 2)), NodeLayout("n", (3, 4))))
 
 
 @pytest.mark.parametrize("hostname", ["", "a,b"])
 def test_a_node_needs_a_name(hostname: str) -> None:
     with pytest.raises(ValueError, match="cannot name a node"):
-        Node(hostname, ())
+        NodeLayout(hostname, ())
 
 
 def test_a_node_holds_as_many_ranks_as_can_be_numbered() -> None:
-    Node("n", tuple(range(65535)))
+    NodeLayout("n", tuple(range(65535)))
     with pytest.raises(OverflowError, match="65535"):
-        Node("n", tuple(range(65536)))
+        NodeLayout("n", tuple(range(65536)))
 
 
 @pytest.mark.parametrize(
@@ -268,8 +277,8 @@ def test_the_environment_of_an_outer_job_is_dropped() -> None:
 
 def test_a_node_says_that_it_is_oversubscribed_only_where_it_is() -> None:
     """Open MPI takes the key for a yes, whatever its value."""
-    full = Node("far", (0, 1), oversubscribed=True)
-    job = JOB.replace(apps=(Application(("x",), 3),), nodes=(full, Node("near", (2,))))
+    full = NodeLayout("far", (0, 1), oversubscribed=True)
+    job = JOB.replace(apps=(Application(("x",), 3),), nodes=(full, NodeLayout("near", (2,))))
     key = attrs.NODE_OVERSUBSCRIBED.key
     said = [[info.value.data for info in node if info.key == key] for node in job.info().nodes]
     assert said == [[True], []]

@@ -20,7 +20,7 @@ from pypmix.host.exchange.kinds import FENCE, OUTCOME, Outcome
 from pypmix.host.exchange.limits import DEFLATE_BYTES, MAX_MESH
 from pypmix.host.exchange.places import Places
 from pypmix.host.exchange.queries import Record
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.standard import attrs, codes, keys
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.jobinfo import JobInfo
@@ -35,8 +35,8 @@ def job(ranks, nodes=100, *, dealt):
         per = ranks // nodes
         return tuple(range(number, ranks, nodes) if dealt else range(number * per, (number + 1) * per))
 
-    placed = tuple([Node(f"node{number:04}", here(number), number) for number in range(nodes)])
-    return Job("job-1@1", (Application(("./app",), ranks),), placed)
+    placed = tuple([NodeLayout(f"node{number:04}", here(number), number) for number in range(nodes)])
+    return JobLayout("job-1@1", (Application(("./app",), ranks),), placed)
 
 
 @given(st.lists(st.integers(0, RANK_UNDEF), max_size=12))

@@ -15,8 +15,7 @@ from pypmix.cli.options import parse
 from pypmix.cli.parser import UsageError
 from pypmix.engine.psets import names_of, new_pset
 from pypmix.host import Application
-from pypmix.host.job import Job as HostJob
-from pypmix.host.job import Node
+from pypmix.host.job import JobLayout, NodeLayout
 from pypmix.psets import begun_with, change_in, members_in, names_in, spread, wild
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import PMIxError
@@ -227,7 +226,7 @@ def test_the_command_line():
 
 def test_the_sets_of_a_job():
     apps = [Application((name,), np, pset=pset) for name, np, pset in (("a", 2, "x"), ("b", 1, ""), ("c", 1, "x"))]
-    job = HostJob("demo", tuple(apps), (Node("n0", (0, 1, 2, 3)),))
+    job = JobLayout("demo", tuple(apps), (NodeLayout("n0", (0, 1, 2, 3)),))
     assert job.psets() == {"x": (A, B, D)}
     keys = [{info.key: info.value.data for info in app} for app in job.info().apps]
     assert [app.get("pmix.pset.nm") for app in keys] == ["x", None, "x"]

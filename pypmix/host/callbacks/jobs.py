@@ -13,7 +13,7 @@ from pypmix.host.callbacks.manager import HostManager
 from pypmix.host.callbacks.processes import REAP, Home, Launched, Processes, Start, check_signal, run_in_loop
 from pypmix.host.callbacks.watching import Watching
 from pypmix.host.folders import temporary_folder, working_directory
-from pypmix.host.job import Application, Job, Node, check_local_size, is_sole_proof, new_nspace
+from pypmix.host.job import Application, JobLayout, NodeLayout, check_local_size, is_sole_proof, new_nspace
 from pypmix.host.launch import inherited_environment
 from pypmix.host.machine import POLL, Machine
 from pypmix.host.nodes import usable_cpus
@@ -75,10 +75,10 @@ class Jobs(Home):
         argv: Sequence[str] | None = None,
         *,
         apps: Iterable[Application] | None = None,
-        nodes: Mapping[str, Iterable[int]] | Iterable[Node] | None = None,
+        nodes: Mapping[str, Iterable[int]] | Iterable[NodeLayout] | None = None,
         parent: Proc | None = None,
         pset: str = "",
-    ) -> Job:
+    ) -> JobLayout:
         """Describe a job, register it with the server and return it.
 
         Args:
@@ -117,22 +117,22 @@ class Jobs(Home):
         self,
         nspace: str,
         apps: tuple[Application, ...],
-        placed: tuple[Node, ...] | None,
+        placed: tuple[NodeLayout, ...] | None,
         parent: Proc | None,
         *,
         bare: bool,
-    ) -> Job:
+    ) -> JobLayout:
         if placed is None:
             for app in apps:
                 if not isinstance(app, Application):
                     raise TypeError(f"apps are Applications, not {type(app).__name__}s")
             size = sum([app.np for app in apps])
             check_local_size(size)
-            placed = (Node(self.node or socket.gethostname() or "localhost", tuple(range(size))),)
+            placed = (NodeLayout(self.node or socket.gethostname() or "localhost", tuple(range(size))),)
         manager = self._managed()
         number = manager.take_number()
         folder = manager.node.folder(number)
-        job = Job(nspace, apps, placed, tmpdir=folder, wdir=working_directory(), parent=parent)
+        job = JobLayout(nspace, apps, placed, tmpdir=folder, wdir=working_directory(), parent=parent)
         if len(self.local_ranks(job)) + manager.running > usable_cpus():
             here = [n.replace(oversubscribed=True) if self.node in (None, n.hostname) else n for n in placed]
             job = job.replace(nodes=tuple(here))
@@ -147,7 +147,7 @@ class Jobs(Home):
         self._manager.machine.env, self._manager.grace = self.env, self.grace
         return self._manager
 
-    def _running(self, job: Job, number: int, *, bare: bool = False) -> RunningJob:
+    def _running(self, job: JobLayout, number: int, *, bare: bool = False) -> RunningJob:
         homes = dict.fromkeys(self.local_ranks(job), self._managed().node)
         terms = OPEN.replace(tell_end=job.parent is not None)
         running = RunningJob(self._managed(), job, number, terms, homes, job.nspace)
@@ -155,37 +155,39 @@ class Jobs(Home):
         return running
 
     @staticmethod
-    def _nodes(nodes: Mapping[str, Iterable[int]] | Iterable[Node] | None) -> tuple[Node, ...] | None:
+    def _nodes(
+        nodes: Mapping[str, Iterable[int]] | Iterable[NodeLayout] | None,
+    ) -> tuple[NodeLayout, ...] | None:
         if nodes is None:
             return None
         if hasattr(nodes, "items"):
             for name, ranks in nodes.items():
                 if isinstance(ranks, str | bytes) or not hasattr(ranks, "__iter__"):
                     raise TypeError(f"the ranks of node {name!r} are ints in a list, not {type(ranks).__name__}")
-            return tuple([Node(name, tuple(ranks)) for name, ranks in nodes.items()])
+            return tuple([NodeLayout(name, tuple(ranks)) for name, ranks in nodes.items()])
         if isinstance(nodes, str | bytes) or not hasattr(nodes, "__iter__"):
             raise TypeError(f"nodes are a mapping of names to ranks, or Nodes, not {type(nodes).__name__}")
         found = tuple(nodes)
         for node in found:
-            if not isinstance(node, Node):
+            if not isinstance(node, NodeLayout):
                 raise TypeError(f"nodes are a mapping of names to ranks, or Nodes, not {type(node).__name__}s")
         return found
 
-    def local_ranks(self, job: Job) -> tuple[int, ...]:
+    def local_ranks(self, job: JobLayout) -> tuple[int, ...]:
         """Return the ranks of a job on this host."""
         if self.node is None:
             return tuple(range(job.size))
         return tuple(sorted([rank for node in job.nodes if node.hostname == self.node for rank in node.ranks]))
 
     @property
-    def jobs(self) -> dict[str, Job]:
+    def jobs(self) -> dict[str, JobLayout]:
         """The jobs that are registered, by nspace."""
         return {} if self._manager is None else {nspace: each.job for nspace, each in self._manager.jobs.items()}
 
-    def forget(self, job: Job | str) -> None:
+    def forget(self, job: JobLayout | str) -> None:
         """Deregister a job; a job of `start` is deregistered when its processes have ended."""
-        if not isinstance(job, str | Job):
-            raise TypeError(f"a Job or an nspace is forgotten, not {type(job).__name__}")
+        if not isinstance(job, str | JobLayout):
+            raise TypeError(f"a JobLayout or an nspace is forgotten, not {type(job).__name__}")
         manager = self._managed()
         found = manager.jobs.get(job if isinstance(job, str) else job.nspace)
         if found is not None:
@@ -199,7 +201,7 @@ class Jobs(Home):
 
     def start(
         self,
-        job: Job,
+        job: JobLayout,
         argv: Sequence[str] | None = None,
         *,
         ranks: Iterable[int] | None = None,
@@ -227,8 +229,8 @@ class Jobs(Home):
         Raises:
             TypeError, ValueError: A rank is not on this host, or an argument is not valid.
         """
-        if not isinstance(job, Job):
-            raise TypeError(f"a Job is started, not a {type(job).__name__}; `rm.job(...)` makes one")
+        if not isinstance(job, JobLayout):
+            raise TypeError(f"a JobLayout is started, not a {type(job).__name__}; `rm.job(...)` makes one")
         known = self._managed().jobs.get(job.nspace)
         if argv is None and known is not None and known.bare:
             raise ValueError(f"{job.nspace} has no program to run: give `argv` here or to `job`")
@@ -243,7 +245,12 @@ class Jobs(Home):
         return Start(self, partial(self._make, job, chosen, apps, forward_output))
 
     def _make(
-        self, job: Job, ranks: tuple[int, ...], apps: tuple[Application, ...], shown: bool, waiting: bool = True
+        self,
+        job: JobLayout,
+        ranks: tuple[int, ...],
+        apps: tuple[Application, ...],
+        shown: bool,
+        waiting: bool = True,
     ) -> Launched:
         manager = self._managed()
         running = manager.jobs.get(job.nspace)

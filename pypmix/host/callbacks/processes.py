@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from pypmix.host.callbacks.watching import Watching
-    from pypmix.host.job import Application, Job
+    from pypmix.host.job import Application, JobLayout
     from pypmix.host.rank import Rank
     from pypmix.host.running import Launch
 
@@ -213,7 +213,7 @@ class Running:
         self._launch = launch
 
     @property
-    def job(self) -> Job:
+    def job(self) -> JobLayout:
         """The job."""
         return self._launch.job
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from foreign.compare.scenarios import SCENARIOS, Scenario, main
 
 from pypmix import attrs
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.recording import Recorder, replay
 from pypmix.server import Server
 from pypmix.standard import ops
@@ -99,17 +99,17 @@ class ScriptedHost:
         self.spawned += 1
         nspace = f"spawned-{self.spawned}"
         size = sum([app.maxprocs for app in op.apps])
-        job = Job(nspace, (Application(("prog",), size),), (Node("elsewhere", tuple(range(size))),))
+        job = JobLayout(nspace, (Application(("prog",), size),), (NodeLayout("elsewhere", tuple(range(size))),))
         assert self.server is not None
         self.server.register_nspace(job.info(), local=())
         return nspace
 
 
 def job_info(size: int):
-    nodes = [Node(socket.gethostname(), LOCAL)]
+    nodes = [NodeLayout(socket.gethostname(), LOCAL)]
     if size > len(LOCAL):
-        nodes.append(Node("elsewhere", tuple(range(len(LOCAL), size))))
-    return Job(NSPACE, (Application(("client",), size),), tuple(nodes)).info()
+        nodes.append(NodeLayout("elsewhere", tuple(range(len(LOCAL), size))))
+    return JobLayout(NSPACE, (Application(("client",), size),), tuple(nodes)).info()
 
 
 def play(engine: str, name: str, path: str, environment: dict[str, str], replayed: str = "") -> int:

@@ -303,7 +303,7 @@ NO_NSPACES = (None, 7, "", "a\0b", "x" * 256)
 
 def thrown(cell):
     """What the function of a `Server` does wrong ends one request, and neither the server nor another client."""
-    from pypmix.host import Application, Job, Node
+    from pypmix.host import Application, JobLayout, NodeLayout
 
     texts = []
     logging.getLogger("pypmix.server").addHandler(keeping(texts))
@@ -322,7 +322,9 @@ def thrown(cell):
 
     engine = "native" if cell.native else "python"
     with pypmix.Server(answer, engine=engine, library=cell.library) as server:
-        server.register_nspace(Job("demo", (Application(("prog",), 2),), (Node(socket.gethostname(), (0, 1)),)))
+        server.register_nspace(
+            JobLayout("demo", (Application(("prog",), 2),), (NodeLayout(socket.gethostname(), (0, 1)),))
+        )
         procs = []
         for proc in (Proc("demo", 0), Proc("demo", 1)):
             server.register_client(proc)
@@ -347,14 +349,14 @@ def keeping(texts):
 
 def registering(cell):
     """What makes no sense of a job's ranks is refused by both engines alike."""
-    from pypmix.host import Application, Job, Node
+    from pypmix.host import Application, JobLayout, NodeLayout
 
     engine = "native" if cell.native else "python"
     with pypmix.Server(engine=engine, library=cell.library) as server:
-        node = Node(socket.gethostname(), (0, 1))
+        node = NodeLayout(socket.gethostname(), (0, 1))
         with raises(ValueError):
-            server.register_nspace(Job("demo", (Application(("prog",), 2),), (node,)), [0, 5])
-        server.register_nspace(Job("demo", (Application(("prog",), 2),), (node,)))
+            server.register_nspace(JobLayout("demo", (Application(("prog",), 2),), (node,)), [0, 5])
+        server.register_nspace(JobLayout("demo", (Application(("prog",), 2),), (node,)))
         for proc in (Proc("demo", 2), Proc("demo", pypmix.Rank.WILDCARD), Proc("other", 0)):
             with raises(pypmix.NotFound):
                 server.register_client(proc)
