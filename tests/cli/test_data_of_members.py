@@ -30,7 +30,7 @@ with pypmix.Client() as me:
 """
 
 OPERATIONS = {
-    "construct": "me.group_construct('acme.all', me.job.procs, timeout=20)",
+    "construct": "me.group('acme.all', me.job.procs, timeout=20).form()",
     "connect": "me.connect(me.job.procs, timeout=20)",
 }
 

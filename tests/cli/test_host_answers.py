@@ -241,7 +241,7 @@ if rank == 0:
 
     # The same key in two queries, of which only the second has an answer.
     gone, here = (Query((str(attrs.QUERY_PROC_TABLE),), (attrs.NSPACE(name),)) for name in ("gone", me.nspace))
-    (found,) = me.query_info([gone, here])
+    (found,) = me.raw.query_info([gone, here])
     assert [row.proc for row in found.value.data.items] == list(me.job.procs)
     os.kill(table[1].pid, signal.SIGTERM)
 me.close()
@@ -266,7 +266,7 @@ if rank == 0:
         return {row.proc.rank: (ProcState(row.state).name, codes[row.proc.rank]) for row in table}
     wanted = {0: ("CONNECTED", None), 1: ("TERM_NON_ZERO", 5), 2: ("TERMINATED", 0), 3: ("ABORTED_BY_SIG", 137),
               4: ("KILLED_BY_CMD", 137)}
-    me.kill(me.job[4])
+    me.control(me.job[4]).kill()
     deadline = time.monotonic() + 10
     while states() != wanted and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -280,7 +280,7 @@ if rank == 4:
 
 
 def test_what_was_killed_is_named_with_who_wanted_it(command: Command) -> None:
-    text = 'tell("up")\nme.fence()\nif rank == 0: me.kill(me.job[1])\ntime.sleep(30)\n'
+    text = 'tell("up")\nme.fence()\nif rank == 0: me.control(me.job[1]).kill()\ntime.sleep(30)\n'
     process = command.start("run", "-n", 3, *client(text))
     pids = command.wait_for("up", 3)
     ended = command.end(process)
@@ -306,7 +306,7 @@ def test_who_does_not_end_when_asked_is_killed(command: Command) -> None:
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 tell("up")
 me.fence()
-if rank == 0: me.terminate(me.job[1])
+if rank == 0: me.control(me.job[1]).terminate()
 time.sleep(30)
 """
     started = time.monotonic()
@@ -319,14 +319,14 @@ def test_job_control_that_is_refused(command: Command) -> None:
     text = """
 me.fence()
 seen = [
-    status(lambda: me.job_control(info={attrs.JOB_CTRL_CHECKPOINT: "x", attrs.JOB_CTRL_KILL: True})),
-    status(lambda: me.job_control(info={attrs.JOB_CTRL_PREEMPTIBLE: True})),
-    status(lambda: me.job_control(me.job)),
-    status(lambda: me.job_control(me.job, info={attrs.JOB_CTRL_KILL: False})),
-    status(lambda: me.job_control(me.job, info={attrs.JOB_CTRL_SIGNAL: 0})),
-    status(lambda: me.job_control(me.job, info={attrs.JOB_CTRL_SIGNAL: 1000})),
-    status(lambda: me.kill(Proc(me.nspace, 7))),
-    status(lambda: me.kill([me.job[0], Proc("gone", 0)])),
+    status(lambda: me.control().request(info={attrs.JOB_CTRL_CHECKPOINT: "x", attrs.JOB_CTRL_KILL: True})),
+    status(lambda: me.control().request(info={attrs.JOB_CTRL_PREEMPTIBLE: True})),
+    status(lambda: me.control(me.job).request()),
+    status(lambda: me.control(me.job).request(info={attrs.JOB_CTRL_KILL: False})),
+    status(lambda: me.control(me.job).request(info={attrs.JOB_CTRL_SIGNAL: 0})),
+    status(lambda: me.control(me.job).request(info={attrs.JOB_CTRL_SIGNAL: 1000})),
+    status(lambda: me.control(Proc(me.nspace, 7)).kill()),
+    status(lambda: me.control([me.job[0], Proc("gone", 0)]).kill()),
 ]
 if rank == 0: print(seen)
 me.fence()
@@ -338,7 +338,7 @@ me.close()
 
 def test_context_ids(command: Command) -> None:
     text = """
-ids = [me.job_control(info={attrs.GROUP_ASSIGN_CONTEXT_ID: True})[attrs.GROUP_CONTEXT_ID] for _ in range(3)]
+ids = [me.control().request(info={attrs.GROUP_ASSIGN_CONTEXT_ID: True})[attrs.GROUP_CONTEXT_ID] for _ in range(3)]
 me.put("ids", ids)
 me.commit()
 me.fence(collect=True)
@@ -355,11 +355,11 @@ if rank == 0:
         Path(name).mkdir()
         (Path(name) / "file").touch()
     Path("kept").touch()
-    me.register_cleanup(os.path.abspath("all"), directory=True, recursive=True)
-    me.register_cleanup(os.path.abspath("mine/file"), procs=me.proc)
-    assert status(lambda: me.register_cleanup("/etc", directory=True, recursive=True)) == "ERR_NO_PERMISSIONS"
-    assert status(lambda: me.register_cleanup(os.getcwd(), directory=True)) == "ERR_NO_PERMISSIONS"
-    assert status(lambda: me.job_control(info={attrs.REGISTER_CLEANUP: "kept"})) == "ERR_BAD_PARAM"
+    me.control().register_cleanup(os.path.abspath("all"), directory=True, recursive=True)
+    me.control(me.proc).register_cleanup(os.path.abspath("mine/file"))
+    assert status(lambda: me.control().register_cleanup("/etc", directory=True, recursive=True)) == "ERR_NO_PERMISSIONS"
+    assert status(lambda: me.control().register_cleanup(os.getcwd(), directory=True)) == "ERR_NO_PERMISSIONS"
+    assert status(lambda: me.control().request(info={attrs.REGISTER_CLEANUP: "kept"})) == "ERR_BAD_PARAM"
 me.fence()
 me.close()
 if rank == 1:
@@ -376,7 +376,7 @@ if rank == 1:
 def test_clean_up_after_a_job_that_fails(command: Command) -> None:
     text = """
 Path("file").touch()
-me.register_cleanup(os.path.abspath("file"))
+me.control().register_cleanup(os.path.abspath("file"))
 os.abort()
 """
     assert command("run", "-n", 1, *client(text)).code == 134
@@ -448,7 +448,7 @@ def test_a_heart_that_stopped_with_its_rank_is_told_of_by_nobody(command: Comman
     text = """
 me.fence()
 if rank == 0:
-    me.monitor_heartbeat(1)
+    me.monitors.watch_heartbeat(1)
     me.fence()
     me.close()
     time.sleep(2.5)
@@ -469,7 +469,7 @@ def test_limits_of_years_end_nothing(command: Command) -> None:
 far = 2**31 - 1
 me.fence()
 if rank == 0:
-    me.monitor_heartbeat(2**32 - 1)
+    me.monitors.watch_heartbeat(2**32 - 1)
     child = me.spawn(["sleep", "0.5"], info=[attrs.JOB_TIMEOUT(far)])
     print(me.lookup("late", timeout=far), child.wait(far))
 else:

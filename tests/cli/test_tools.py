@@ -215,11 +215,11 @@ with pypmix.Client(engine="python") as me:
         time.sleep(0.01)
     if me.rank == 0:
         me.notify(pypmix.EventCode(-5000), range=pypmix.Range.GLOBAL, info={{{HOSTILE!r}: {HOSTILE!r}}})
-        me.group_construct({HOSTILE!r}, [pypmix.Proc(me.nspace, 0), pypmix.Proc(me.nspace, 1)], timeout=60)
+        me.group({HOSTILE!r}, [pypmix.Proc(me.nspace, 0), pypmix.Proc(me.nspace, 1)], timeout=60).form()
     else:
         while not (folder / "stop").exists():
             time.sleep(0.01)
-        me.group_construct({HOSTILE!r}, [pypmix.Proc(me.nspace, 0), pypmix.Proc(me.nspace, 1)], timeout=60)
+        me.group({HOSTILE!r}, [pypmix.Proc(me.nspace, 0), pypmix.Proc(me.nspace, 1)], timeout=60).form()
 """
 
 
@@ -533,7 +533,7 @@ def test_what_a_tool_has_published_lasts_as_long_as_it_was_to(command: Command, 
         "    keys = [f'{name}.{len(sys.argv)}' for name in ('PROC', 'APP', 'SESSION')]\n"
         "    for key in keys:\n"
         "        tool.publish({key: 1}, persist=pypmix.Persist[key.partition('.')[0]])\n"
-        "    assert set(tool.lookup_all(keys)) == set(keys)\n"
+        "    assert set(tool.lookup(keys)) == set(keys)\n"
         "    if sys.argv[2:]:\n"
         "        os._exit(0)\n"
     )

@@ -102,7 +102,7 @@ def main():
                     else:
                         raise AssertionError(ask)
                 me.close()
-                me.finalize()
+                me.close()
                 me.close()
                 os._exit(0)
             assert waited(pid) == 0
@@ -187,7 +187,7 @@ async def main():
             else:
                 os._exit(1)
             await me.close()
-            await me.finalize()
+            await me.close()
             os._exit(3)
         assert await asyncio.to_thread(waited, pid) == 3
         await me.fence(timeout=20)

@@ -35,7 +35,7 @@ from pypmix import Client, Proc, attrs
 with Client() as me:
     me.fence(timeout=30)
     if me.rank == 0:
-        me.job_control([Proc(me.nspace, rank) for rank in (1, 2)], info={attrs.JOB_CTRL_DEFINE_PSET: "inner"})
+        me.control([Proc(me.nspace, rank) for rank in (1, 2)]).request(info={attrs.JOB_CTRL_DEFINE_PSET: "inner"})
         me.publish({"defined": True})
     me.lookup("defined", timeout=30)
     found = me.psets

@@ -41,7 +41,7 @@ async def spawned(cell):
 def stop(me):
     job = spawn(me, "import time\ntime.sleep(600)", n=2)
     states = sorted([proc.state for proc in me.query(attrs.QUERY_PROC_TABLE, info={attrs.NSPACE: job.nspace})])
-    me.job_control(job, info={attrs.JOB_CTRL_KILL: True})
+    me.control(job).request(info={attrs.JOB_CTRL_KILL: True})
     return [
         len(states),
         job.wait(timeout=WAIT),
@@ -61,19 +61,19 @@ def asking(me):
     with me.events(EventCode.MONITOR_HEARTBEAT_ALERT) as alerts:
         me.fence(timeout=WAIT)
         if me.rank == 0:
-            me.monitor_heartbeat(1)
+            me.monitors.watch_heartbeat(1)
             me.publish({"acme.a": "published"})
             me.log("written down", to=attrs.LOG_STDERR, timeout=WAIT)
         else:
             found.append(alerts.get(timeout=WAIT).source.rank)
         me.fence(timeout=WAIT)
-    credential = me.get_credential()
+    credential = me.credentials.get()
     table = me.query(attrs.QUERY_PROC_TABLE)
     return [
         *found,
         me.lookup("acme.a"),
         sorted([proc.proc.rank for proc in table if proc.pid]),
-        me.validate_credential(credential)[attrs.PROCID].rank,
+        me.credentials.validate(credential)[attrs.PROCID].rank,
         status(me.query, "acme.unknown"),
     ]
 

@@ -159,9 +159,9 @@ def across(me):
     me.put("acme.a", me.rank)
     me.fence(collect=True, timeout=WAIT)
     found = [me.get("acme.a", proc=proc) for proc in me.job.procs]
-    group = me.group_construct("acme.g", me.job.procs, context_id=True, timeout=WAIT)
+    group = me.group("acme.g", me.job.procs, context_id=True, timeout=WAIT).form()
     me.fence(Proc("acme.g", Rank.WILDCARD), timeout=WAIT)
-    me.group_destruct("acme.g", timeout=WAIT)
+    me.raw.group_destruct("acme.g", timeout=WAIT)
     me.connect(me.job.procs, timeout=WAIT)
     me.disconnect(me.job.procs, timeout=WAIT)
     return [found, group.context_id]

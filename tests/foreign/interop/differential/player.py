@@ -161,7 +161,7 @@ class Player:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def do_leave(self, _index, name):
-        self.me.group_leave(name)
+        self.me.raw.group_leave(name)
 
     def do_put(self, _index, key, scope, value):
         self.me.put(key, value_of(value), SCOPES[scope])
@@ -188,7 +188,7 @@ class Player:
         self.me.unpublish(key)
 
     def do_construct(self, _index, name, *procs, **flags):
-        results = self.me.group_construct(name, self.procs(procs), context_id=True, timeout=self.limit, **flags)
+        results = self.me.group(name, self.procs(procs), context_id=True, timeout=self.limit, **flags).form()
         return f"group {results.context_id} {','.join(str(rank) for rank in sorted(p.rank for p in results.members))}"
 
     def do_optional(self, index, name, *procs):
@@ -222,7 +222,7 @@ class Player:
         return ended[0]
 
     def do_destruct(self, _index, name):
-        self.me.group_destruct(name, timeout=self.limit)
+        self.me.raw.group_destruct(name, timeout=self.limit)
 
     def do_connect(self, _index, *procs):
         self.me.connect(self.procs(procs), timeout=self.limit)
