@@ -31,7 +31,7 @@ ATTACHED_SECONDS = 0.02
 KEEP_ALIVE_SECONDS = 30.0
 """When another server that no longer answers, or has vanished with its node, is lost, unless a host says otherwise."""
 
-# Modex (`modex`, `sharing`)
+# Modex (`modex`, `modexrequests`)
 
 GET_SECONDS = 2.0
 """Time limit of a get without a timeout, the same as in libpmix's servers."""
@@ -61,7 +61,7 @@ EVENT_SECONDS = 120.0
 OUTPUT_SECONDS = 120.0
 """Time for which the output of a job is kept after its end, for late pulls."""
 
-# The native engine's server (`serversession`, and `again`, `lingering` and `tools` of its topics)
+# The native engine's server (`serversession`, and `modexrequests`, `lingering` and `tools` of its topics)
 
 LIBRARY_SECONDS = 30.0
 """Time limit of a call of libpmix that does not wait for any proc."""

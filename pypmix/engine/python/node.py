@@ -56,7 +56,7 @@ if TYPE_CHECKING:
             """Send without blocking, now or at the end of this turn; must not call the machine."""
 
         def close(self) -> None:
-            """Close after what was sent; `lost` is not called."""
+            """Close after what was sent; `handle_disconnect` is not called."""
 
         def send_now(self, data: bytes) -> None:
             """Send at once if nothing is before it, or like `send`; must not call the machine either."""
