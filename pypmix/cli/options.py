@@ -12,12 +12,14 @@ import os
 from pypmix.cli.parser import Parser, Read, UsageError, add_help, unknown_option
 from pypmix.engine.select import ENGINES, SERVER_ENGINES
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
+from pypmix.host.binding import NONE, Binding
 from pypmix.host.job import Application
-from pypmix.host.mapping import RANKINGS, Mapping
+from pypmix.host.mapping import RANKFILE, RANKINGS, Mapping
 from pypmix.host.terms import GRACE, Terms
 from pypmix.standard.limits import DEFAULTS, Limits
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_WILDCARD, decimal
+from pypmix.topology.bitmaps import parse_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,12 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping as Variables
     from typing import Any
 
+    from pypmix.host.rankfile import Line
     from pypmix.host.rosters.names import Host
     from pypmix.host.trying import Fault
 
 PUSH = "push"
 READERS: dict[str, int | str | None] = {"all": RANK_WILDCARD, "none": None, PUSH: PUSH}
 """The values of `--stdin` other than a rank."""
+
+DISPLAYS = ("map", "bind")
 
 REPEATED = ("env", "preload")
 
@@ -143,6 +148,41 @@ def _mapping(name: str, text: str) -> Mapping:
         return Mapping.read(text)
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
+
+
+def _binding(name: str, text: str) -> Binding:
+    try:
+        return Binding().read(text)
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _cpus(name: str, text: str) -> str:
+    try:
+        if parse_list(text) > 0:
+            return text
+    except ValueError:
+        pass
+    raise UsageError(f"{name} takes numbers of CPUs such as 0-3,8, not {text!r:.80}")
+
+
+def _rankfile(_name: str, path: str) -> tuple[Line, ...]:
+    from pypmix.host.rankfile import read_rankfile
+
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return read_rankfile(file, path)
+    except OSError as error:
+        raise UsageError(f"the rankfile {path!r:.200} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _display(name: str, text: str) -> tuple[str, ...]:
+    found = tuple(text.lower().split(","))
+    if any(each not in DISPLAYS for each in found):
+        raise UsageError(f"{name} takes {' and '.join(DISPLAYS)}, not {text!r:.80}")
+    return found
 
 
 class Option(Record):
@@ -322,16 +362,52 @@ OPTIONS = (
     Option(
         "mapping",
         ("--map-by",),
-        "slot|node|ppr:N:node",
-        "Place ranks on one node after the other, in turn on each, or N on each; slot if not given.",
+        "OBJECT[:WORD]...",
+        "Place ranks on one node after the other (slot), in turn on each (node), or on the hwthreads, cores, caches "
+        "(l1cache to l3cache), NUMA nodes or packages of each; 'ppr:N:OBJECT' places N on each. 'device=gpu' gives "
+        "each rank a GPU. Words are pe=N, span, hwtcpus, oversubscribe, and for devices ndev=N and shared. If not "
+        "given, each rank has a core, or if there are more ranks than cores, a slot.",
         _mapping,
     ),
     Option(
         "rank_by",
         ("--rank-by",),
-        "slot|node",
-        "Give consecutive ranks to the same node or to different ones; as they are mapped if not given.",
+        "|".join(RANKINGS),
+        "Give consecutive ranks to the same node, to different nodes, to the same object, or to different objects; as "
+        "they are mapped if not given.",
         _one_of(RANKINGS),
+    ),
+    Option(
+        "binding",
+        ("--bind-to",),
+        "OBJECT[:overload-allowed]",
+        "Bind each rank to the CPUs of a hwthread, core, cache, NUMA node or package, or to none. If not given, to the "
+        "object that it is mapped to, unless ranks outnumber the cores. With 'overload-allowed' several ranks may have "
+        "the same core.",
+        _binding,
+    ),
+    Option("width", ("--cpus-per-rank",), "N", "Bind each rank to N cores, as --map-by slot:pe=N.", _number),
+    Option(
+        "cpus",
+        ("--cpu-set",),
+        "CPUS",
+        "The CPUs of each node that ranks may use, such as 0-3,8, with the numbers that 'taskset' shows.",
+        _cpus,
+    ),
+    Option(
+        "rankfile",
+        ("--rankfile", "-rf"),
+        "FILE",
+        "Place ranks as the lines of this file say, which has the format of Open MPI's: 'rank 0=n1 slot=0:0-3'.",
+        _rankfile,
+    ),
+    Option("report", ("--report-bindings",), "", "Print the CPUs that each rank is bound to, as --display bind."),
+    Option(
+        "display",
+        ("--display",),
+        "map|bind",
+        "Print the nodes of the job with their ranks, or the CPUs that each rank is bound to.",
+        _display,
     ),
     Option("crowded", ("--oversubscribe",), "", "Let nodes run more ranks than they have slots."),
     Option(
@@ -567,10 +643,8 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     limits = job.pop("limits", "")
     where = _take_selection(job)
     fill = len(apps) == 1 and not counted
-    if where.mapping.each and not counted and not fill:
-        raise UsageError(
-            f"--map-by ppr:{where.mapping.each}:node says how many ranks a node takes, not how many there are: add -n"
-        )
+    if (where.mapping.each or where.mapping.lines) and not counted and not fill:
+        raise UsageError("--map-by ppr and --rankfile say where ranks go, not how many each application has: add -n")
     cluster, join, address = [job.pop(field, "") for field in ("cluster", "join", "join_address")]
     if join and not cluster:
         raise UsageError("runs that are joined are clusters, and each has a name of its own: add --cluster NAME")
@@ -580,6 +654,8 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         raise UsageError("--server-libpmix is for a server of the native engine: add --server-engine native")
     if job.get("directory"):
         job["directory"] = os.path.abspath(job["directory"])
+    shown = job.pop("display", ())
+    job["maps"], job["bindings"] = "map" in shown, job.pop("report", False) or "bind" in shown
     reader = job.pop("stdin", 0)
     size = sum([app.np for app in apps])
     if isinstance(reader, int) and reader >= size and not fill and reader != RANK_WILDCARD:
@@ -628,8 +704,7 @@ def _check_preload(apps: Sequence[Application]) -> None:
 
 def _take_selection(job: dict[str, Any]) -> NodeSelection:
     """Remove the options about nodes from the options of the job, and return them."""
-    mapping: Mapping = job.pop("mapping", Mapping())
-    mapping = mapping.replace(rank_by=job.pop("rank_by", ""), crowded=job.pop("crowded", False) or mapping.crowded)
+    mapping = _placement(job)
     hosts = job.pop("hosts", ())
     hostfile = job.pop("hostfile", ())
     others: tuple[Host, ...] = ()
@@ -659,6 +734,23 @@ def _take_selection(job: dict[str, Any]) -> NodeSelection:
     if job.get("nodes", 1) > 1 and (hosts or hostfile or given):
         raise UsageError("--nodes simulates nodes on this machine: leave it out to run on others")
     return NodeSelection(hosts=hosts or hostfile, others=others, mapping=mapping, **given)
+
+
+def _placement(job: dict[str, Any]) -> Mapping:
+    """Remove the options about the places of ranks from the options of the job, and return them as one mapping."""
+    mapping: Mapping = job.pop("mapping", Mapping())
+    lines = job.pop("rankfile", ())
+    given: Binding = job.pop("binding", Binding())
+    width = job.pop("width", mapping.binding.width)
+    if lines and (mapping.by or mapping.each or given.level or width > 1):
+        raise UsageError("--rankfile gives each rank its cores: leave out --map-by, --bind-to and --cpus-per-rank")
+    binding = mapping.binding.replace(level=given.level, overload=given.overload, width=width, cpus=job.pop("cpus", ""))
+    if binding.width > 1 and binding.level == NONE:
+        raise UsageError("a rank that has several cores is bound to them: leave out --bind-to none")
+    mapping = mapping.replace(
+        rank_by=job.pop("rank_by", ""), crowded=job.pop("crowded", False) or mapping.crowded, binding=binding
+    )
+    return mapping.replace(by=RANKFILE, lines=lines) if lines else mapping
 
 
 def _segments(words: Sequence[str]) -> list[list[str]]:

@@ -157,7 +157,6 @@ def _address_of(interface: str) -> str:
 def _addresses() -> list[tuple[str, str]]:
     """Return the interfaces of this node with their addresses, IPv4 first."""
     import fcntl
-    import ipaddress
     import struct
 
     found = []
@@ -175,7 +174,7 @@ def _addresses() -> list[tuple[str, str]]:
                 digits, _, _, scope, _, name = line.split()
                 # Link-local addresses need a scope, which is valid on this node only.
                 if scope != "20":
-                    found.append((name, str(ipaddress.IPv6Address(int(digits, 16)))))
+                    found.append((name, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))))
     except (OSError, ValueError):
         pass
     return found

@@ -38,6 +38,7 @@ from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
 from pypmix.host.exchange.coordinator import ContextIds
 from pypmix.host.exchange.limits import MAX_MESH
 from pypmix.host.folders import temporary_folder
+from pypmix.host.hardware import this_shape
 from pypmix.host.loop import READ, Loop
 from pypmix.host.machine import Machine
 from pypmix.host.nodes import LocalNode, usable_cpus
@@ -54,6 +55,7 @@ from pypmix.standard.limits import Limits
 from pypmix.standard.logtext import get_logger, printable, printable_lines
 from pypmix.standard.ops import Heartbeat, JobControl, Output, ProcessMonitor, QueryInfo
 from pypmix.standard.record import Record
+from pypmix.topology.shape import Shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -148,6 +150,7 @@ class Ready(Record):
     cpus: int
     hostname: str
     version: str
+    shape: Shape | None = None
 
 
 NO_INPUT = (
@@ -284,7 +287,10 @@ def read_ready(line: bytes, node: str) -> Ready:
     if version != __version__:
         raise PMIxError(f"node {node} has pypmix {version or 'of an unknown version'}, and this is {__version__}")
     try:
-        return Ready(_text(found["ready"]), int(found["pid"]), int(found["cpus"]), _text(found["hostname"]), version)
+        shape = Shape.read(_text(found["shape"])) if found.get("shape") else None
+        return Ready(
+            _text(found["ready"]), int(found["pid"]), int(found["cpus"]), _text(found["hostname"]), version, shape
+        )
     except (KeyError, TypeError, ValueError):
         raise PMIxError(f"node {node}: what its daemon answers is incomplete") from None
 
@@ -866,7 +872,9 @@ def main() -> int:
         _say({"error": str(error), "version": __version__})
         return 1
     hostname = socket.gethostname()
-    _say({"ready": given.node, "pid": os.getpid(), "cpus": usable_cpus(), "hostname": hostname, "version": __version__})
+    shape = this_shape()
+    ready = {"ready": given.node, "pid": os.getpid(), "cpus": usable_cpus(), "hostname": hostname}
+    _say({**ready, "version": __version__, "shape": "" if shape is None else shape.write()})
     # Objects that exist by now stay: exclude them from garbage collection.
     gc.freeze()
     gc.enable()

@@ -119,6 +119,10 @@ class NodeLayout(Record):
         others: The number of procs of other jobs there; by default the job's value for all nodes.
         oversubscribed: There are more procs than CPUs for them (PMIX_NODE_OVERSUBSCRIBED): MPI libraries then yield
             while they wait.
+        cpus: The CPUs that each of the ranks is bound to, as a list such as `0-3`, in the order of `ranks`; empty for a
+            rank that is not bound, and no items if none is.
+        variables: The environment variables of each of them that follow from its place, such as its GPUs, in the same
+            order; no items if none has any.
     """
 
     hostname: str
@@ -127,6 +131,8 @@ class NodeLayout(Record):
     first: int | None = None
     others: int | None = None
     oversubscribed: bool = False
+    cpus: tuple[str, ...] = ()
+    variables: tuple[tuple[tuple[str, str], ...], ...] = ()
 
     def __validate__(self) -> None:
         if not isinstance(self.hostname, str):
@@ -137,6 +143,22 @@ class NodeLayout(Record):
         for rank in self.ranks:
             if type(rank) is not int:
                 raise TypeError(f"the ranks of node {self.hostname} are ints, not {type(rank).__name__}")
+        for what, given in (("bindings", self.cpus), ("variables", self.variables)):
+            if given and len(given) != len(self.ranks):
+                raise ValueError(f"node {self.hostname} has {len(self.ranks)} ranks and {len(given)} {what}")
+
+    def cpus_of(self, rank: int) -> str:
+        """Return the CPUs that one of its ranks is bound to; empty if it is not bound."""
+        return self.cpus[self.ranks.index(rank)] if self.cpus else ""
+
+    def variables_of(self, rank: int) -> tuple[tuple[str, str], ...]:
+        """Return the environment variables that follow from the place of one of its ranks."""
+        return self.variables[self.ranks.index(rank)] if self.variables else ()
+
+
+_POLICIES = (attrs.MAPBY, attrs.RANKBY, attrs.BINDTO)
+_FIRST_LIFE = attrs.REINCARNATION(0)
+"""A rank that is started again is told the same: its job info has been registered by then."""
 
 
 class Slot(Record):
@@ -166,6 +188,8 @@ class JobLayout(Record):
             other jobs of the session run on its node.
         others: The number of procs of other jobs.
         cluster: The name of its cluster (PMIX_CLUSTER_ID); empty if it has none.
+        policies: The rules by which its ranks were mapped, ranked and bound, in the words of PMIX_MAPBY, PMIX_RANKBY
+            and PMIX_BINDTO; empty if they are unknown.
     """
 
     nspace: str
@@ -178,6 +202,7 @@ class JobLayout(Record):
     first: int = 0
     others: int = 0
     cluster: str = ""
+    policies: tuple[str, ...] = ()
 
     def __validate__(self) -> None:
         if not check_name(self.nspace, MAX_NSLEN, "an nspace"):
@@ -264,6 +289,7 @@ class JobLayout(Record):
         ]
         if self.cluster:
             found.append(attrs.CLUSTER_ID(self.cluster))
+        found += [name(text) for name, text in zip(_POLICIES, self.policies, strict=False)]
         if self.tmpdir:
             found += [attrs.TMPDIR(self.tmpdir), attrs.NSDIR(self.tmpdir), attrs.TDIR_RMCLEAN(True)]
         if self.parent is not None:
@@ -282,6 +308,8 @@ class JobLayout(Record):
         ]
         if ranks:
             found.append(attrs.LOCALLDR(ranks[0]))
+        if node.cpus and all(node.cpus):
+            found.append(attrs.LOCAL_CPUSETS(":".join([node.cpus_of(rank) for rank in ranks])))
         if node.oversubscribed:
             # Set only if true: Open MPI tests for the key, and not its value.
             found.append(attrs.NODE_OVERSUBSCRIBED(True))
@@ -320,6 +348,13 @@ class JobLayout(Record):
         local_rank, node_rank = cache(attrs.LOCAL_RANK), cache(attrs.NODE_RANK)
         # The Standard defines it for a proc, some clients look it up for the job: both find it.
         spawned = () if self.parent is None else (attrs.PARENT_ID(self.parent), attrs.SPAWNED(True))
+        cpuset = cache(attrs.CPUSET)
+        bindings = {
+            rank: (cpuset(text),)
+            for node in self.nodes
+            for rank, text in zip(node.ranks, node.cpus, strict=False)
+            if text
+        }
         found: list[tuple[int, tuple[Info, ...]]] = []
         for slot in self.slots():
             infos = (
@@ -330,6 +365,8 @@ class JobLayout(Record):
                 *nodes[slot.node],
                 attrs.GLOBAL_RANK(self.first + slot.rank),
                 attrs.APP_RANK(slot.app_rank),
+                _FIRST_LIFE,
+                *bindings.get(slot.rank, ()),
                 *((attrs.PROCDIR(self.procdir(slot.rank)),) if self.tmpdir else ()),
                 *spawned,
             )

@@ -144,6 +144,37 @@ def spawn(
     return os.posix_spawn(path, list(argv), env, file_actions=actions, setsigmask=mask, setsigdef=_DEFAULTED, **place)
 
 
+class Bound:
+    """Binds a process to CPUs while it starts another one, which inherits the binding; a context manager.
+
+    Args:
+        pid: The process, 0 for this thread.
+        cpus: The CPUs, as a list; empty to leave it alone.
+    """
+
+    __slots__ = ("_before", "_cpus", "_pid")
+
+    def __init__(self, pid: int, cpus: str) -> None:
+        self._pid = pid
+        self._cpus = cpus
+        self._before: set[int] = set()
+
+    def __enter__(self) -> None:
+        if self._cpus:
+            from pypmix.topology.bitmaps import numbers, parse_list
+
+            self._before = os.sched_getaffinity(self._pid)
+            os.sched_setaffinity(self._pid, numbers(parse_list(self._cpus)))
+
+    def __exit__(self, *_error: object) -> None:
+        if self._before:
+            try:
+                os.sched_setaffinity(self._pid, self._before)
+            except ProcessLookupError:
+                # The fork server has ended, which is reported elsewhere.
+                return
+
+
 def read_exit(pid: int) -> tuple[int | None, int, bool] | None:
     """Return the exit code of a child that has ended, its signal, and whether it dumped core; None while it runs.
 

@@ -15,6 +15,7 @@ from pypmix.host.folders import temporary_folder
 from pypmix.host.job import Application, is_sole_proof, new_nspace
 from pypmix.host.loop import Loop
 from pypmix.host.machine import POLL, Machine
+from pypmix.host.mapping import fill
 from pypmix.host.nodes import LocalNode, check_nodes
 from pypmix.host.outcome import TIMED_OUT, Outcome, pending_text, signal_text
 from pypmix.host.placing import ANYWHERE
@@ -93,8 +94,8 @@ class LocalHost(ServingManager):
         limits: The resources that one peer may use; read from `PYPMIX_LIMITS` by default.
         remote: The nodes that the jobs run on, by daemons there; this machine by default. Its server is for tools then,
             and ranks are placed by the nodes' slots.
-        mapping: How ranks are placed; by default all slots are filled, and then nodes take even shares. This machine
-            takes any number.
+        mapping: How ranks are placed and bound; by default all slots are filled, and then nodes take even shares, and
+            ranks are not bound. This machine takes any number.
         fill: Whether the only application has a rank for each slot of remote nodes, or the number of ranks on each
             node that the mapping gives.
         warm: Whether ranks that run Python are forked from a process that has imported pypmix once, which is faster
@@ -289,11 +290,10 @@ class LocalHost(ServingManager):
         if self._fill:
             self._fill = False
             nodes = [node for node in self.site.nodes if node.slots != 0]
-            each = self.site.mapping.each
-            size = each * len(nodes) if each else sum([node.slots or 0 for node in nodes])
+            rooms = self.site.rooms([(node, node.slots or 0) for node in nodes], ANYWHERE)
+            size, why = fill(rooms, self.site.mapping)
             self._given = ((apps[0].replace(np=size or apps[0].np),), terms)
             if any(node.slots for node in nodes):
-                why = f"{each} on each node" if each else "one for each slot"
                 text = f"{size} rank{'s' if size != 1 else ''}, {why}; -n says otherwise"
                 self.sink(2).write(None, f"pypmix run: {text}\n".encode())
         self._check_faults()

@@ -97,6 +97,7 @@ class Machine:
         argv: tuple[str, ...],
         env: Mapping[str, str],
         files: tuple[int, int, int],
+        cpus: str = "",
     ) -> tuple[ForkServer | None, int]:
         """Start a process: fork it if it can be forked and this host has fork servers.
 
@@ -106,6 +107,7 @@ class Machine:
             argv: Its command line.
             env: Its whole environment.
             files: The descriptors to give it as its standard input, output and error.
+            cpus: The CPUs to bind it to, as a list; empty for those of this process.
 
         Returns:
             The fork server that is its parent, or None if this process is; and its pid.
@@ -116,9 +118,11 @@ class Machine:
         forks = self.forks
         found = None if forks is None else forks.prepare(app, program, self.env, self.wdir or os.sep, self.tmpdir)
         if found is None:
-            return None, launch.spawn(program, argv, env, files, app.wdir)
+            with launch.Bound(0, cpus):
+                return None, launch.spawn(program, argv, env, files, app.wdir)
         server = found[1]
-        return server, server.start(found[0].start(argv, env, app.wdir, server.session), files)
+        with launch.Bound(server.pid, cpus):
+            return server, server.start(found[0].start(argv, env, app.wdir, server.session), files)
 
     def guard(self, pid: int) -> None:
         """Make sure that a process and its group end even if this process is killed, and limit its open files."""

@@ -15,16 +15,17 @@ from pypmix.host.folders import remove
 from pypmix.host.job import JobLayout, NodeLayout, check_local_size
 from pypmix.host.loop import Turns
 from pypmix.host.nodes import usable_cpus
-from pypmix.host.placing import ANYWHERE
+from pypmix.host.placing import ANYWHERE, describe_places
 from pypmix.host.running import JobHost, RunningJob
 from pypmix.host.sites import Site
 from pypmix.standard import statuses
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
-from pypmix.standard.logtext import get_logger, printable
+from pypmix.standard.logtext import get_logger, printable, printable_lines
 from pypmix.standard.naming import common_job, name_proc
 from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_PROC_LOCAL
 from pypmix.standard.types import RANK_WILDCARD, Proc, decimal
+from pypmix.topology.bitmaps import format_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pypmix.host.job import Application
     from pypmix.host.loop import Cancellable, HostLoop
     from pypmix.host.machine import Machine
+    from pypmix.host.mapping import Place
     from pypmix.host.nodes import HostNode
     from pypmix.host.placing import Target
     from pypmix.host.rank import Rank
@@ -258,6 +260,7 @@ class Manager(JobHost):
         size = sum([app.np for app in apps])
         check_local_size(size)
         placed = self.site.place([app.np for app in apps], target)
+        bound = any(each.units for _, places in placed for each in places)
         jobs = [job.job for job in self.jobs.values()]
         # Ranks of a node are numbered through all jobs that run there.
         taken: dict[int | None, int] = {}
@@ -274,7 +277,7 @@ class Manager(JobHost):
         job = JobLayout(
             nspace=f"{self._space}@{number}",
             apps=apps,
-            nodes=tuple([self._described(node, ranks, taken.get(node.number, 0), crowded) for node, ranks in placed]),
+            nodes=tuple([self._described(node, places, taken.get(node.number, 0), crowded) for node, places in placed]),
             session=os.getpid(),
             tmpdir=folder,
             wdir=self.machine.wdir,
@@ -282,21 +285,30 @@ class Manager(JobHost):
             first=max([job.first + job.size for job in jobs], default=0),
             others=self.running,
             cluster=self._cluster,
+            policies=(target.mapping or self.site.mapping).policies(bound),
         )
         self._last = number
-        homes = {rank: node for node, ranks in placed for rank in ranks}
-        return RunningJob(self, job, number, terms, homes, "" if number == 1 else str(number))
+        homes = {each.rank: node for node, places in placed for each in places}
+        running = RunningJob(self, job, number, terms, homes, "" if number == 1 else str(number))
+        for _, places in placed:
+            for each in places:
+                if each.units and (rank := running.rank(each.rank)) is not None:
+                    rank.units = each.units
+        return running
 
     def share(self, launch: Launch, node: HostNode, ranks: list[Rank]) -> Share:
         """Make the share of a launch on a node."""
         return self.site.share(launch, node, ranks)
 
-    def _described(self, node: HostNode, ranks: tuple[int, ...], first: int, crowded: bool) -> NodeLayout:
+    def _described(self, node: HostNode, places: tuple[Place, ...], first: int, crowded: bool) -> NodeLayout:
+        ranks = tuple([each.rank for each in places])
         if node.slots is not None:
             # Slots beyond the number of CPUs do not keep ranks from waiting for each other.
             most = min(node.slots, node.cpus or node.slots)
             crowded = node.running + len(ranks) > most
-        return NodeLayout(node.hostname, ranks, node.number, first, node.running, crowded)
+        cpus = tuple([format_list(each.cpus) for each in places]) if any(each.cpus for each in places) else ()
+        variables = tuple([each.variables for each in places]) if any(each.variables for each in places) else ()
+        return NodeLayout(node.hostname, ranks, node.number, first, node.running, crowded, cpus, variables)
 
     def make_room(self, ranks: int) -> None:
         """Make room for the descriptors of this many further ranks."""
@@ -349,6 +361,9 @@ class Manager(JobHost):
 
             link(job.job.apps, job.job.tmpdir)
         self.started(job)
+        if job.terms.maps or job.terms.bindings:
+            lines = describe_places(job)
+            self.sink(2).write(None, "".join([f"pypmix run: {printable_lines(line)}\n" for line in lines]).encode())
         job.launch(range(job.job.size)).start(job.job.apps, programs)
 
     def program(self, app: Application) -> str:

@@ -6,6 +6,7 @@ import math
 import os
 
 from pypmix.host.folders import remove_job
+from pypmix.host.hardware import described, resources, this_shape
 from pypmix.standard.errors import NotSupported
 
 TYPE_CHECKING = False
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pypmix.server import Server
     from pypmix.standard.ops import Notification, Output
     from pypmix.standard.types import Proc
+    from pypmix.topology.shape import Shape
 
     Wrap = Callable[[OnUpcall, str], OnUpcall]
 
@@ -42,6 +44,7 @@ class HostNode:
         running: The number of ranks that run on it, of all jobs.
         cpus: The number of CPUs that ranks may use there; 0 if it is unknown.
         most: The largest number of ranks that are placed on it if it is crowded; 0 for any number.
+        shape: Its usable hardware; None if it is unknown.
         reached: The signals that a resource manager has sent to all processes there, including ranks. After SIGTERM it
             will also kill them.
     """
@@ -56,6 +59,7 @@ class HostNode:
         self.names: tuple[str, ...] = (hostname, hostname.partition(".")[0])
         self.running = 0
         self.most = 0
+        self.shape: Shape | None = None
         self.reached: set[int] = set()
 
     @property
@@ -145,6 +149,8 @@ class LocalNode(HostNode):
         super().__init__(number, hostname, tmpdir, slots)
         self.machine = machine
         self._server = server(self)
+        self.shape = this_shape() if slots != 0 else None
+        self._has_resources = False
 
     @property
     def server(self) -> Server:
@@ -158,10 +164,17 @@ class LocalNode(HostNode):
 
     def register(self, job: JobLayout, number: int, terms: Terms, ranks: Sequence[int]) -> None:
         """Register a job with the server."""
-        if len(ranks) == job.size:
-            self.server.register_nspace(job.info())
-        else:
+        if not ranks:
             self.server.register_nspace(job.replace(tmpdir=self.folder(number)).info(), ranks)
+            return
+        if not self._has_resources:
+            self._has_resources = True
+            self.server.session.register_resources(resources())
+        if len(ranks) == job.size:
+            self.server.register_nspace(described(job.info(), job, self.hostname))
+        else:
+            job = job.replace(tmpdir=self.folder(number))
+            self.server.register_nspace(described(job.info(), job, self.hostname), ranks)
 
     def deregister(self, nspace: str) -> None:
         """Deregister a job from the server."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     Fault = tuple[int, str, str]
 
-PROTOCOL = 5
+PROTOCOL = 6
 """The version of the messages of launchers and daemons; both must have the same."""
 
 
@@ -63,9 +63,11 @@ VALUE: Field[Any] = Field(lambda value: json.dumps(to_json(value)).encode(), _re
 
 _PAIRS: Field[tuple[tuple[str, str], ...]] = many(message(TEXT, TEXT))
 _APP: Field[Application] = record(Application, TEXTS, NUMBER, _PAIRS, TEXT, TEXT, TEXTS, TEXT, _PAIRS)
-_NODE: Field[NodeLayout] = record(NodeLayout, NAME, RANKS, optional(NUMBER), optional(NUMBER), optional(NUMBER), FLAG)
+_NODE: Field[NodeLayout] = record(
+    NodeLayout, NAME, RANKS, optional(NUMBER), optional(NUMBER), optional(NUMBER), FLAG, TEXTS, many(_PAIRS)
+)
 JOB: Field[JobLayout] = record(
-    JobLayout, NAME, many(_APP), many(_NODE), NUMBER, TEXT, TEXT, optional(PROC), NUMBER, NUMBER, TEXT
+    JobLayout, NAME, many(_APP), many(_NODE), NUMBER, TEXT, TEXT, optional(PROC), NUMBER, NUMBER, TEXT, TEXTS
 )
 
 # Requests of the launcher, with their answers.

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pypmix.host.binding import Cpus
 from pypmix.host.mapping import Room, place
 from pypmix.host.naming import check_name
 from pypmix.standard.record import Record
+from pypmix.topology.bitmaps import parse_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from collections.abc import Mapping as Numbers
 
-    from pypmix.host.mapping import Mapping
+    from pypmix.host.job import NodeLayout
+    from pypmix.host.mapping import Mapping, Place
     from pypmix.host.nodes import HostNode
+    from pypmix.host.rank import Rank
+    from pypmix.host.running import RunningJob
 
     Obtained = Callable[["Sequence[Node]", str], None]
     Obtain = Callable[["NodeRequest", Obtained], None]
@@ -74,28 +79,79 @@ class NodeRequest(Record):
 ANYWHERE = Target()
 
 
+def rooms_of(
+    nodes: Sequence[tuple[HostNode, int]], limits: Numbers[str, int], ranks: Sequence[Rank] = ()
+) -> list[Room]:
+    """Return the room on nodes, in their order.
+
+    Args:
+        nodes: The nodes with their slots, including taken ones.
+        limits: The largest number of slots of a node for the job, by the node's name.
+        ranks: The ranks that run already.
+    """
+    loads: dict[object, dict[int, int]] = {}
+
+    def cpus_of(node: HostNode) -> Cpus | None:
+        if node.shape is None:
+            return None
+        # Simulated nodes, and containers, are on one machine.
+        return Cpus(node.hostname, node.shape, loads.setdefault(node.shape.machine or node, {}))
+
+    for rank in ranks:
+        if rank.units and not rank.over and (cpus := cpus_of(rank.node)) is not None:
+            cpus.take(rank.units)
+    rooms = []
+    for node, slots in nodes:
+        slots = min(slots, node.running + limits.get(node.hostname, slots))
+        rooms.append(Room(node.hostname, slots, node.most, node.running, cpus_of(node), node.names))
+    return rooms
+
+
 def placed(
-    sizes: Sequence[int], nodes: Sequence[tuple[HostNode, int]], limits: Numbers[str, int], mapping: Mapping
-) -> list[tuple[HostNode, tuple[int, ...]]]:
-    """Place the ranks of a job; return the nodes that hold any with their ranks.
+    sizes: Sequence[int], nodes: Sequence[tuple[HostNode, int]], rooms: Sequence[Room], mapping: Mapping
+) -> list[tuple[HostNode, tuple[Place, ...]]]:
+    """Place the ranks of a job; return the nodes that hold any with the places of their ranks.
 
     Args:
         sizes: The number of ranks of each of its applications.
         nodes: The nodes with their slots, including taken ones.
-        limits: The largest number of slots of a node for the job, by the node's name.
+        rooms: The room on them.
         mapping: The rules of the placement.
 
     Raises:
         OverflowError: There is no room for them; the text contains a remedy.
     """
-    rooms = []
-    for node, slots in nodes:
-        limit = limits.get(node.hostname, slots)
-        rooms.append(Room(node.hostname, min(slots, node.running + limit), node.most, node.running))
     if not rooms:
         raise OverflowError("no node has a slot")
     try:
         found = place(rooms, sizes, mapping)
     except ValueError as error:
         raise OverflowError(str(error)) from None
-    return [(node, ranks) for (node, _), ranks in zip(nodes, found, strict=True) if ranks]
+    return [(node, places) for (node, _), places in zip(nodes, found, strict=True) if places]
+
+
+def describe_places(job: RunningJob) -> list[str]:
+    """Return the lines that show a job's nodes with their ranks, or the CPUs that each rank is bound to."""
+    lines = []
+    by, ranked, bound = job.job.policies
+    if job.terms.maps:
+        lines.append(f"job {job.number}: ranks are mapped {by}, ranked {ranked}, bound to {bound}")
+    for node in job.job.nodes:
+        if job.terms.maps:
+            lines.append(f"{node.hostname}: {len(node.ranks)} rank{'s' if len(node.ranks) != 1 else ''}")
+        for number in sorted(node.ranks):
+            lines.append(_describe_place(job, node, number))
+    return lines
+
+
+def _describe_place(job: RunningJob, node: NodeLayout, number: int) -> str:
+    """Return the line about one rank."""
+    rank = job.rank(number)
+    shape = None if rank is None else rank.node.shape
+    cpus = node.cpus_of(number)
+    if not cpus or shape is None:
+        where = "not bound"
+    else:
+        where = f"{shape.describe(parse_list(cpus))}, CPUs {cpus}".lstrip(" ,")
+    given = "".join([f", {name}={text}" for name, text in node.variables_of(number)])
+    return f"{'  ' if job.terms.maps else ''}rank {number} on {node.hostname}: {where}{given}"

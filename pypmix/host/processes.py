@@ -106,7 +106,9 @@ class LocalShare(Share):
         except FileExistsError:
             # A rank that is started again has one.
             pass
-        env = {**app.environment(machine.env), **node.server.client_env(rank.proc)}
+        place, number = job.job.nodes[slot.node], rank.proc.rank
+        variables = dict(place.variables_of(number))
+        env = {**app.environment(machine.env), **variables, **node.server.client_env(rank.proc)}
         if app.wdir:
             env["PWD"] = app.wdir
         rank.pmi, variables = machine.pmi.register(self.host.loop, rank.proc, job.job.size, env)
@@ -118,7 +120,8 @@ class LocalShare(Share):
         try:
             stdin = self._input(rank, null, ours)
             stdout, stderr = self._outputs(rank, ours)
-            rank.forked, rank.pid = machine.start_process(app, program, argv, env, (stdin, stdout, stderr))
+            files = (stdin, stdout, stderr)
+            rank.forked, rank.pid = machine.start_process(app, program, argv, env, files, place.cpus_of(number))
             machine.guard(rank.pid)
         finally:
             for fd in ours:

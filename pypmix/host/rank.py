@@ -41,6 +41,7 @@ class Rank:
         excused: Its end was requested, and does not count as a failure.
         fate: How it ended, for a person, if it has neither a code nor a signal of its end; else empty.
         killer: The proc that ended it by job control, for a person; else empty.
+        units: The CPUs that it takes, of those it is bound to; 0 if it is not bound.
     """
 
     __slots__ = (
@@ -64,6 +65,7 @@ class Rank:
         "signum",
         "stage",
         "streams",
+        "units",
     )
 
     def __init__(self, proc: Proc, label: str, node: HostNode) -> None:
@@ -87,6 +89,7 @@ class Rank:
         self.excused = False
         self.fate = ""
         self.killer = ""
+        self.units = 0
 
     @property
     def blame(self) -> int:

@@ -316,7 +316,9 @@ class RunningJob:
         """Renew ranks, none of which runs, for another start; renew the whole job if nothing else is left of it."""
         of = f" of job {self.mark}" if self.mark else ""
         for rank in ranks:
-            self._ranks[rank] = Rank(self.job.proc(rank), f"rank {rank}{of}", self._homes[rank])
+            former = self._ranks.get(rank)
+            made = self._ranks[rank] = Rank(self.job.proc(rank), f"rank {rank}{of}", self._homes[rank])
+            made.units = 0 if former is None else former.units
         if self.launches:
             return
         self._shares.clear()

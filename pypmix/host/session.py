@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pypmix.host.job import Application
     from pypmix.host.loop import Cancellable, Loop
     from pypmix.host.mapping import Mapping as Placement
+    from pypmix.host.mapping import Place
     from pypmix.host.nodes import HostNode
     from pypmix.host.placing import Node, Obtain, Target
     from pypmix.host.rank import Rank
@@ -324,22 +325,22 @@ class Fleet(Site):
 
     @property
     def has_slots(self) -> bool:
-        """Whether the number of slots of each node is known; otherwise daemons report it."""
-        return all(node.slots is not None for node in self.session.nodes)
+        """Whether all that a placement needs is known of each node; otherwise daemons report it."""
+        return all(node.slots is not None for node in self.session.nodes) and not self.mapping.needs_hardware
 
     @property
     def room(self) -> int:
         """The number of slots that no rank has yet."""
         return sum([max(0, (node.slots or 0) - node.running) for node in self.nodes])
 
-    def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[int, ...]]]:
+    def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[Place, ...]]]:
         """Place the ranks of a job on nodes, by their slots.
 
         Raises:
             OverflowError: There is no room for them.
         """
         usable = [(node, node.slots) for node in target.nodes or self.nodes if node.slots]
-        return placed(sizes, usable, target.slots, target.mapping or self.mapping)
+        return placed(sizes, usable, self.rooms(usable, target), target.mapping or self.mapping)
 
     def program(self, app: Application) -> str:
         """Return the name of the program of an application, which daemons resolve."""
@@ -551,6 +552,7 @@ class Fleet(Site):
         else:
             daemon.ready = True
             daemon.node.has_cpus(ready.cpus)
+            daemon.node.shape = ready.shape
             self._settle(daemon)
             if told := (printed + rest).strip():
                 _log.info("%s: %s", daemon.node, told.decode(errors="replace"))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 
 from pypmix.host import orphans
+from pypmix.host.binding import NONE, Binding
 from pypmix.host.mapping import Mapping
 from pypmix.host.nodes import LocalNode, in_blocks, usable_cpus
-from pypmix.host.placing import placed
+from pypmix.host.placing import placed, rooms_of
 from pypmix.host.processes import LocalShare
 
 TYPE_CHECKING = False
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pypmix.host.job import Application
     from pypmix.host.loop import Loop
     from pypmix.host.machine import Machine
+    from pypmix.host.mapping import Place, Room
     from pypmix.host.nodes import HostNode
     from pypmix.host.placing import Target
     from pypmix.host.rank import Rank
@@ -33,7 +35,7 @@ class Site:
     Args:
         host: The host.
         machine: Its processes on this machine.
-        mapping: The rules by which ranks are placed for a job that gives none; as even blocks by default.
+        mapping: The rules by which ranks are placed for a job that gives none; by default as even blocks, and not bound.
 
     Attributes:
         complete: Whether all of its first nodes have joined.
@@ -46,7 +48,7 @@ class Site:
     def __init__(self, host: JobHost, machine: Machine, mapping: Mapping | None = None) -> None:
         self._host = host
         self._machine = machine
-        self.mapping = mapping or Mapping(crowded=True)
+        self.mapping = mapping or Mapping(crowded=True, binding=Binding(NONE))
 
     @property
     def nodes(self) -> Sequence[HostNode]:
@@ -55,7 +57,7 @@ class Site:
 
     @property
     def has_slots(self) -> bool:
-        """Whether the number of slots of each node is known."""
+        """Whether all that a placement needs is known of each node."""
         return True
 
     @property
@@ -63,8 +65,8 @@ class Site:
         """The number of CPUs, or slots, that no rank has yet."""
         return max(0, usable_cpus() - self._host.running)
 
-    def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[int, ...]]]:
-        """Place the ranks of a job on nodes, and return the nodes that hold ranks, each with its ranks.
+    def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[Place, ...]]]:
+        """Place the ranks of a job on nodes, and return the nodes that hold ranks, each with their places.
 
         Each node has as many slots as make the blocks even.
 
@@ -78,14 +80,17 @@ class Site:
         size = sum(sizes)
         blocks = in_blocks(size, target.nodes or self.nodes)
         mapping = target.mapping or self.mapping
-        if mapping == Mapping(crowded=True) and not target.slots:
-            return blocks
         if not mapping.crowded and size > self.room:
             raise OverflowError(f"{size} procs, and {self.room} CPUs without one")
         if not target.slots:
             mapping = mapping.replace(crowded=True)
         slots = [(node, node.running + target.slots.get(node.hostname, len(ranks))) for node, ranks in blocks]
-        return placed(sizes, slots, target.slots, mapping)
+        return placed(sizes, slots, self.rooms(slots, target), mapping)
+
+    def rooms(self, nodes: Sequence[tuple[HostNode, int]], target: Target) -> list[Room]:
+        """Return the room on nodes that are given with their slots."""
+        ranks = [rank for job in self._host.jobs.values() for rank in job.ranks]
+        return rooms_of(nodes, target.slots, ranks)
 
     def program(self, app: Application) -> str:
         """Return the path of the program of an application."""

@@ -32,6 +32,8 @@ class Terms(Record):
         tell_ranks: The parent gets an event of each rank's end.
         tell_failures: The parent gets an event of each rank that fails.
         silent: No event is sent of the job's end if it is a success.
+        maps: The nodes of the job with their ranks are shown when it starts.
+        bindings: The CPUs that each rank is bound to are shown when it starts.
     """
 
     tagged: bool = False
@@ -54,3 +56,5 @@ class Terms(Record):
     tell_ranks: bool = False
     tell_failures: bool = False
     silent: bool = False
+    maps: bool = False
+    bindings: bool = False

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pypmix.host.mapping import Mapping, Room, place
+from pypmix.host import mapping as rules
+from pypmix.host.mapping import Mapping, Room
+
+
+def place(rooms: Sequence[Room], sizes: Sequence[int], mapping: Mapping) -> list[tuple[int, ...]]:
+    return [tuple([each.rank for each in places]) for places in rules.place(rooms, sizes, mapping)]
+
 
 THREE = (Room("n1", 2), Room("n2", 4), Room("n3", 2))
 
@@ -66,10 +74,10 @@ def test_what_does_not_fit_is_refused(by: str, size: int, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "core", "ppr:0:node", "ppr:2:socket", "ppr:x:node", "slot:fill", "ppr:2", "ppr:70000:node"]
+    "text", ["", "board", "ppr:0:node", "ppr:2:slot", "ppr:x:node", "slot:fill", "ppr:2", "ppr:70000:node", "slot:span"]
 )
 def test_other_mappings_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="mapped by slot, node or ppr:N:node"):
+    with pytest.raises(ValueError, match="mapped by slot, node, hwthread, core"):
         Mapping.read(text)
 
 
