@@ -32,7 +32,6 @@ class Equivalent(Record):
     advice: str = ""
 
 
-NO_BINDING = "ranks are not bound to processors; start the program with taskset, numactl or hwloc-bind"
 IN_ALLOCATION = "pypmix run does not ask for nodes: run it within an allocation of salloc or sbatch"
 BY_PMIX = "ranks find each other through PMIx: leave it out"
 
@@ -56,8 +55,38 @@ EQUIVALENTS = (
         "mpirun, srun",
         1,
         advice="mpirun means the number of ranks by it, which is -n {0}, and srun the processors of each rank: "
-        + NO_BINDING,
+        "--cpus-per-rank {0}",
     ),
+    Equivalent(("cpus-per-proc", "cpus-per-task"), "mpirun, srun", 1, ("--cpus-per-rank", "{0}")),
+    Equivalent(("cpu-list",), "mpirun", 1, ("--cpu-set", "{0}")),
+    Equivalent(("mapby",), "prterun", 1, ("--map-by", "{0}")),
+    Equivalent(("rankby",), "prterun", 1, ("--rank-by", "{0}")),
+    Equivalent(("bindto",), "prterun", 1, ("--bind-to", "{0}")),
+    Equivalent(("bind-to-core",), "mpirun", 0, ("--bind-to", "core")),
+    Equivalent(("bind-to-socket",), "mpirun", 0, ("--bind-to", "package")),
+    Equivalent(("bind-to-none",), "mpirun", 0, ("--bind-to", "none")),
+    Equivalent(("bynode",), "mpirun", 0, ("--map-by", "node")),
+    Equivalent(("byslot",), "mpirun", 0, ("--map-by", "slot")),
+    Equivalent(("npersocket", "ntasks-per-socket"), "mpirun, srun", 1, ("--map-by", "ppr:{0}:package")),
+    Equivalent(("ntasks-per-core",), "srun", 1, ("--map-by", "ppr:{0}:core")),
+    Equivalent(("gpus-per-task",), "srun", 1, ("--map-by", "device=gpu:{0}")),
+    Equivalent(("display-map",), "mpirun", 0, ("--display", "map")),
+    Equivalent(
+        ("cpu-bind", "cpu_bind"),
+        "srun",
+        1,
+        advice="say --bind-to with core, hwthread, l3cache, numa, package or none, or --rankfile FILE",
+    ),
+    Equivalent(
+        ("m", "distribution"),
+        "srun",
+        1,
+        advice="say --map-by slot for block, --map-by node for cyclic, and --map-by package for cyclic sockets",
+    ),
+    Equivalent(
+        ("gpu-bind", "gpus", "gpus-per-node"), "srun", 1, advice="say --map-by device=gpu for a GPU for each rank"
+    ),
+    Equivalent(("mem-bind",), "srun", 1, advice="memory is not bound: the kernel takes it from the node of the CPUs"),
     Equivalent(("mca", "gmca", "omca"), "mpirun", 2, ("-x", "OMPI_MCA_{0}={1}")),
     Equivalent(("pmixmca", "gpmixmca"), "mpirun, prterun", 2, ("-x", "PMIX_MCA_{0}={1}")),
     Equivalent(
@@ -88,14 +117,6 @@ EQUIVALENTS = (
         1,
         advice="nodes run the Python of --remote-python; libraries that ranks need are found by -x LD_LIBRARY_PATH",
     ),
-    Equivalent(
-        ("bind-to", "cpu-set", "cpu-list", "rankfile", "rf", "cpus-per-rank", "cpus-per-proc", "cpus-per-task"),
-        "mpirun, srun",
-        1,
-        advice=NO_BINDING,
-    ),
-    Equivalent(("cpu-bind", "gpus-per-task", "gpus", "display"), "srun, prterun", 1, advice=NO_BINDING),
-    Equivalent(("report-bindings", "display-map", "use-hwthread-cpus"), "mpirun", 0, advice=NO_BINDING),
     Equivalent(("add-host", "add-hostfile"), "prterun", 1, advice="a running job gets further nodes by `pypmix grow`"),
     Equivalent(("app",), "mpirun", 1, advice="write the applications one after the other, with a ':' between them"),
     Equivalent(
@@ -155,8 +176,6 @@ def translate(words: Sequence[str]) -> tuple[int, list[str]]:
     inline = [glued] if glued else [value] if equals else []
     used = 1 + found.values - len(inline) if found.values else 1
     values = [*inline, *words[1:used]]
-    if option == "--bind-to" and values[:1] == ["none"]:
-        return used, []
     if found.advice:
         shown = values[0] if values and values[0].isdecimal() else "N"
         raise UsageError(f"there is no {option} here, {has}: {found.advice.format(shown)}")

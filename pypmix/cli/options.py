@@ -361,7 +361,7 @@ OPTIONS = (
     ),
     Option(
         "mapping",
-        ("--map-by",),
+        ("--map-by", "-map-by"),
         "OBJECT[:WORD]...",
         "Place ranks on one node after the other (slot), in turn on each (node), or on the hwthreads, cores, caches "
         "(l1cache to l3cache), NUMA nodes or packages of each; 'ppr:N:OBJECT' places N on each. 'device=gpu' gives "
@@ -371,7 +371,7 @@ OPTIONS = (
     ),
     Option(
         "rank_by",
-        ("--rank-by",),
+        ("--rank-by", "-rank-by"),
         "|".join(RANKINGS),
         "Give consecutive ranks to the same node, to different nodes, to the same object, or to different objects; as "
         "they are mapped if not given.",
@@ -379,12 +379,18 @@ OPTIONS = (
     ),
     Option(
         "binding",
-        ("--bind-to",),
+        ("--bind-to", "-bind-to"),
         "OBJECT[:overload-allowed]",
         "Bind each rank to the CPUs of a hwthread, core, cache, NUMA node or package, or to none. If not given, to the "
         "object that it is mapped to, unless ranks outnumber the cores. With 'overload-allowed' several ranks may have "
         "the same core.",
         _binding,
+    ),
+    Option(
+        "threads",
+        ("--use-hwthread-cpus",),
+        "",
+        "Count hardware threads instead of cores: each rank has one, and pe=N and --cpus-per-rank mean so many.",
     ),
     Option("width", ("--cpus-per-rank",), "N", "Bind each rank to N cores, as --map-by slot:pe=N.", _number),
     Option(
@@ -396,12 +402,17 @@ OPTIONS = (
     ),
     Option(
         "rankfile",
-        ("--rankfile", "-rf"),
+        ("--rankfile", "-rf", "--rf", "-rankfile"),
         "FILE",
         "Place ranks as the lines of this file say, which has the format of Open MPI's: 'rank 0=n1 slot=0:0-3'.",
         _rankfile,
     ),
-    Option("report", ("--report-bindings",), "", "Print the CPUs that each rank is bound to, as --display bind."),
+    Option(
+        "report",
+        ("--report-bindings", "-report-bindings"),
+        "",
+        "Print the CPUs that each rank is bound to, as --display bind.",
+    ),
     Option(
         "display",
         ("--display",),
@@ -745,6 +756,8 @@ def _placement(job: dict[str, Any]) -> Mapping:
     if lines and (mapping.by or mapping.each or given.level or width > 1):
         raise UsageError("--rankfile gives each rank its cores: leave out --map-by, --bind-to and --cpus-per-rank")
     binding = mapping.binding.replace(level=given.level, overload=given.overload, width=width, cpus=job.pop("cpus", ""))
+    if job.pop("threads", False):
+        binding = binding.replace(threads=True)
     if binding.width > 1 and binding.level == NONE:
         raise UsageError("a rank that has several cores is bound to them: leave out --bind-to none")
     mapping = mapping.replace(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from pypmix.host.binding import level_of
 from pypmix.host.job import Application
 from pypmix.host.preload import VARIABLE as PRELOAD
 from pypmix.host.terms import Terms
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     Reader = Callable[["Wish", Any], None]
 
 OPERATION = "spawn"
-
-WITHIN = ("core", "hwthread", "package", "socket", "numa", "l1cache", "l2cache", "l3cache", "fill")
-"""Policies about the place of a proc within its node: between nodes they are the same as by slot."""
 
 
 def refused(status: int, detail: str) -> PMIxError:
@@ -58,6 +56,9 @@ class Wish:
         preload_program: Whether the program is one of them.
         map_by: The mapping of procs to nodes, in the form of `Mapping.read`; empty if none was given.
         rank_by: The ranking of the mapped procs; empty if none was given.
+        bind_to: The binding of the procs, in the form of `Binding.read`; empty if none was given.
+        cpus: The CPUs that the procs may use, as a list; empty for all.
+        width: The number of CPUs of each proc; 0 if none was given.
     """
 
     def __init__(self) -> None:
@@ -78,6 +79,9 @@ class Wish:
         self.preload_program = False
         self.map_by = ""
         self.rank_by = ""
+        self.bind_to = ""
+        self.cpus = ""
+        self.width = 0
         self.inherits: bool | None = None
         self.forwards_env = False
 
@@ -224,8 +228,7 @@ def _map_by(wish: Wish, data: str | None) -> None:
         words = [word for word in words if word not in (INHERIT, NOINHERIT)]
         if words in ([], [""]):
             return
-    policy, colon, rest = ":".join(words).partition(":")
-    _map(wish, f"slot{colon}{rest}" if policy in WITHIN else f"{policy}{colon}{rest}")
+    _map(wish, ":".join(words))
 
 
 def _ppr(wish: Wish, data: str | None) -> None:
@@ -243,13 +246,32 @@ def _map(wish: Wish, text: str) -> None:
 
 def _rank_by(wish: Wish, data: str | None) -> None:
     text = (data or "").lower()
-    text = "slot" if text in WITHIN else text
+    # Earlier releases number procs by the objects of a level.
+    text = "fill" if level_of(text) else text
     if wish.rank_by not in ("", text):
         raise refused(
             statuses.ERR_JOB_FAILED_TO_MAP,
             f"the procs of a job are ranked in one way, not by {wish.rank_by} and {text:.80}",
         )
     wish.rank_by = text
+
+
+def _bind_to(wish: Wish, data: str | None) -> None:
+    text = (data or "").lower()
+    if wish.bind_to not in ("", text):
+        raise refused(
+            statuses.ERR_JOB_FAILED_TO_MAP,
+            f"the procs of a job are bound in one way, not to {wish.bind_to} and {text:.80}",
+        )
+    wish.bind_to = text
+
+
+def _cpu_list(wish: Wish, data: str | None) -> None:
+    wish.cpus = data or ""
+
+
+def _cpus_each(wish: Wish, data: int) -> None:
+    wish.width = data
 
 
 def _parent(wish: Wish, data: Proc) -> None:
@@ -329,6 +351,11 @@ READERS: dict[str, Reader] = {
     attrs.MAPBY.key: _map_by,
     attrs.PPR.key: _ppr,
     attrs.RANKBY.key: _rank_by,
+    attrs.BINDTO.key: _bind_to,
+    attrs.CPU_LIST.key: _cpu_list,
+    attrs.CPUS_PER_PROC.key: _cpus_each,
+    attrs.REPORT_BINDINGS.key: _term("bindings"),
+    attrs.DISPLAY_MAP.key: _term("maps"),
     attrs.NO_OVERSUBSCRIBE.key: _not_crowded,
     attrs.DO_NOT_LAUNCH.key: _no_launch,
     **{each.key: _stop(each) for each in (attrs.DEBUG_STOP_ON_EXEC, attrs.DEBUG_STOP_IN_INIT, attrs.DEBUG_STOP_IN_APP)},
@@ -414,7 +441,7 @@ def read(
         wish.read(app.info)
         apps.append(_application(app, wish, env, base, folder, parent if wish.inherits is not False else None))
         job.parent, job.crowded, job.map_by, job.rank_by = wish.parent, wish.crowded, wish.map_by, wish.rank_by
-        job.inherits = wish.inherits
+        job.inherits, job.bind_to, job.cpus, job.width = wish.inherits, wish.bind_to, wish.cpus, wish.width
     reader = job.terms["stdin"]
     if reader not in (None, RANK_WILDCARD) and reader >= sum([app.np for app in apps]):
         raise refused(statuses.ERR_BAD_PARAM, f"there is no rank {reader} that could read the job's input")

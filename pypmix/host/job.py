@@ -157,8 +157,6 @@ class NodeLayout(Record):
 
 
 _POLICIES = (attrs.MAPBY, attrs.RANKBY, attrs.BINDTO)
-_FIRST_LIFE = attrs.REINCARNATION(0)
-"""A rank that is started again is told the same: its job info has been registered by then."""
 
 
 class Slot(Record):
@@ -348,6 +346,8 @@ class JobLayout(Record):
         local_rank, node_rank = cache(attrs.LOCAL_RANK), cache(attrs.NODE_RANK)
         # The Standard defines it for a proc, some clients look it up for the job: both find it.
         spawned = () if self.parent is None else (attrs.PARENT_ID(self.parent), attrs.SPAWNED(True))
+        # A host that places ranks by rules starts each of them once; one that starts them itself may start them again.
+        first_life = (attrs.REINCARNATION(0),) if self.policies else ()
         cpuset = cache(attrs.CPUSET)
         bindings = {
             rank: (cpuset(text),)
@@ -365,7 +365,7 @@ class JobLayout(Record):
                 *nodes[slot.node],
                 attrs.GLOBAL_RANK(self.first + slot.rank),
                 attrs.APP_RANK(slot.app_rank),
-                _FIRST_LIFE,
+                *first_life,
                 *bindings.get(slot.rank, ()),
                 *((attrs.PROCDIR(self.procdir(slot.rank)),) if self.tmpdir else ()),
                 *spawned,

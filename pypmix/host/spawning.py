@@ -5,21 +5,25 @@ from __future__ import annotations
 import errno
 import os
 
+from pypmix.host.binding import NONE
 from pypmix.host.directives import Wish, read, refused, terms_of
 from pypmix.host.launch import NO_FOLDER, is_missing
-from pypmix.host.mapping import RANKINGS, Mapping
+from pypmix.host.mapping import RANKFILE, RANKINGS, Mapping
 from pypmix.host.notices import Notices
 from pypmix.host.placing import NodeRequest, Target
 from pypmix.host.tools import Orphanage
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.ops import Spawn
+from pypmix.topology.bitmaps import parse_list
+from pypmix.topology.shape import LEVELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pypmix.engine.base import Upcall
+    from pypmix.host.binding import Binding
     from pypmix.host.job import Application
     from pypmix.host.manager import Manager
     from pypmix.host.nodes import HostNode
@@ -54,20 +58,43 @@ def _target(host: Manager, wish: Wish, parent: Proc | None) -> Target:
 def _mapping(host: Manager, wish: Wish) -> Mapping | None:
     """Return the mapping of a wish; None if it is the host's."""
     found = host.site.mapping
-    if wish.map_by:
-        try:
-            found = Mapping.read(wish.map_by, crowded=found.crowded)
-        except ValueError as error:
-            raise refused(Status.ERR_JOB_FAILED_TO_MAP, str(error)) from None
+    try:
+        if wish.map_by:
+            found = Mapping.read(wish.map_by, crowded=found.crowded, binding=found.binding)
+            if found.by in LEVELS and not wish.bind_to:
+                # Procs that are mapped to hardware are bound to it, even where others are not bound.
+                found = found.replace(binding=found.binding.replace(level=""))
+        found = found.replace(binding=_binding(found.binding, wish))
+    except ValueError as error:
+        raise refused(Status.ERR_JOB_FAILED_TO_MAP, str(error)) from None
+    if found.by == RANKFILE:
+        # The rankfile of the first job has no places for others.
+        found = found.replace(by="", lines=())
     if wish.rank_by:
         if wish.rank_by not in RANKINGS:
             raise refused(
-                Status.ERR_JOB_FAILED_TO_MAP, f"procs are ranked by slot or node, not by {wish.rank_by!r:.80}"
+                Status.ERR_JOB_FAILED_TO_MAP, f"procs are ranked by {', '.join(RANKINGS)}, not by {wish.rank_by!r:.80}"
             )
         found = found.replace(rank_by=wish.rank_by)
     if not wish.crowded:
         found = found.replace(crowded=False)
     return None if found == host.site.mapping else found
+
+
+def _binding(binding: Binding, wish: Wish) -> Binding:
+    """Return the rules of binding of a wish; raise `ValueError` if they are not valid."""
+    if wish.bind_to:
+        binding = binding.read(wish.bind_to)
+    if wish.width:
+        # Procs with CPUs of their own are bound to these.
+        level = "" if binding.level == NONE and not wish.bind_to else binding.level
+        binding = binding.replace(width=wish.width, level=level)
+        if level == NONE and wish.width > 1:
+            raise ValueError("procs with several CPUs each are bound to them, and PMIX_BINDTO is none")
+    if wish.cpus:
+        parse_list(wish.cpus)
+        binding = binding.replace(cpus=wish.cpus)
+    return binding
 
 
 def _named(host: Manager, wish: Wish) -> list[tuple[str, int]]:

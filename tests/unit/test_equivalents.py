@@ -19,10 +19,20 @@ def refusal(*words):
     return str(caught.value)
 
 
+VALUES = {
+    ("-n",): ["4"],
+    ("--map-by",): ["4"],
+    ("--cpus-per-rank",): ["4"],
+    ("--cpu-set",): ["0-3"],
+    ("--rank-by",): ["slot"],
+    ("--bind-to",): ["core"],
+}
+
+
 @pytest.mark.parametrize("each", EQUIVALENTS, ids=lambda each: each.names[0])
 def test_each_is_understood_or_answered_in_one_line(each):
-    values = ["btl", "tcp"] if each.values == 2 else ["4"] if each.ours[:1] in (("-n",), ("--map-by",)) else ["n1"]
-    values = values[: each.values]
+    values = ["btl", "tcp"] if each.values == 2 else VALUES.get(each.ours[:1], ["n1"])
+    values = ["core"] if each.names == ("mapby",) else values[: each.values]
     for name in each.names:
         assert not any(dashed(name) in option.names for option in OPTIONS)
         if each.advice:
@@ -51,9 +61,32 @@ def test_a_value_that_is_missing_is_named():
         translate(["--mca", "btl"])
 
 
-def test_no_binding_is_what_there_is():
-    assert parse(["--bind-to", "none", "-n", "2", "prog"], {}).apps[0].np == 2
-    assert "taskset" in refusal("--bind-to", "core")
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        (["--cpus-per-task", "2"], ["--cpus-per-rank", "2"]),
+        (["--cpus-per-task=2"], ["--map-by", "slot:pe=2"]),
+        (["--mapby", "core:span", "--bindto", "l3"], ["--map-by", "core:span", "--bind-to", "l3cache"]),
+        (["--gpus-per-task", "2"], ["--map-by", "device=gpu:2"]),
+        (["-bind-to", "socket", "-map-by", "numa"], ["--bind-to", "package", "--map-by", "numa"]),
+        (["--display-map", "--report-bindings"], ["--display", "map,bind"]),
+        (["--npersocket", "2"], ["--map-by", "ppr:2:package"]),
+        (["--cpu-list", "0-3"], ["--cpu-set", "0-3"]),
+    ],
+)
+def test_places_by_other_launchers_words(words, ours):
+    one, other = [parse([*each, "prog"], {}) for each in (words, ours)]
+    assert one.terms == other.terms
+    # `slot:pe=2` and two cores for each rank differ only in the mapping that is named.
+    assert one.where.mapping.settled().replace(by="") == other.where.mapping.settled().replace(by="")
+
+
+def test_contradictions_of_places_are_refused():
+    assert "leave out --bind-to none" in refusal("--cpus-per-rank", "2", "--bind-to", "none")
+    assert "such as 0-3,8" in refusal("--cpu-set", "x")
+    assert "cannot be read" in refusal("--rankfile", "/nosuch")
+    assert "ranks are bound to none" in refusal("--bind-to", "board")
+    assert "takes map and bind" in refusal("--display", "topo")
 
 
 def test_words_of_the_program_are_its_own():

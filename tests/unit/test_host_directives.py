@@ -145,7 +145,7 @@ def test_what_a_tool_shows_is_not_shown_twice(infos: tuple[Info, ...], shown: tu
 
 
 def test_what_is_required_and_not_offered_is_refused_by_its_name() -> None:
-    for key in ("pmix.bindto", "pmix.cospawn", "acme.own"):
+    for key in ("pmix.dispalloc", "pmix.cospawn", "acme.own"):
         info = Info(key, Value(DataType.BOOL, True))
         asked(info)
         with pytest.raises(NotSupported, match=name_of(key)):

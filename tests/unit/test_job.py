@@ -299,3 +299,21 @@ def test_programs_are_found_as_a_shell_finds_them(tmp_path) -> None:  # type: ig
         find_program(str(tmp_path), {})
     with pytest.raises(FileNotFoundError, match="tool"):
         find_program("tool", {"PATH": str(tmp_path)})
+
+
+def test_places_on_hardware() -> None:
+    nodes = (
+        Node("n0", (0, 2), cpus=("0-3", "4-7"), variables=((), (("CUDA_VISIBLE_DEVICES", "1"),))),
+        Node("n1", (1,), cpus=("",)),
+    )
+    policies = ("BYPACKAGE:NOOVERSUBSCRIBE", "FILL", "PACKAGE")
+    job = Job("demo@1", (Application(("prog",), 3),), nodes, policies=policies)
+    info = job.info()
+    assert [data(infos).get("pmix.cpuset") for _, infos in info.procs] == ["0-3", None, "4-7"]
+    assert [data(infos)["pmix.reinc"] for _, infos in info.procs] == [0, 0, 0]
+    assert [data(infos).get("pmix.lcpus") for infos in info.nodes] == ["0-3:4-7", None]
+    assert [data(info.job)[key] for key in ("pmix.mapby", "pmix.rankby", "pmix.bindto")] == list(policies)
+    assert nodes[0].variables_of(2) == (("CUDA_VISIBLE_DEVICES", "1"),)
+    assert nodes[1].variables_of(1) == ()
+    with pytest.raises(ValueError, match="node n0 has 2 ranks and 1 bindings"):
+        Node("n0", (0, 1), cpus=("0",))
