@@ -10,7 +10,7 @@ import os
 
 from pypmix.host import orphans
 from pypmix.host.binding import NONE, Binding
-from pypmix.host.mapping import Mapping
+from pypmix.host.mapping import RANKFILE, Mapping
 from pypmix.host.nodes import LocalNode, in_blocks, usable_cpus
 from pypmix.host.placing import placed, rooms_of
 from pypmix.host.processes import LocalShare
@@ -35,7 +35,7 @@ class Site:
     Args:
         host: The host.
         machine: Its processes on this machine.
-        mapping: The rules by which ranks are placed for a job that gives none; by default as even blocks, and not bound.
+        mapping: The rules by which ranks are placed for a job that gives none; by default as even blocks, unbound.
 
     Attributes:
         complete: Whether all of its first nodes have joined.
@@ -78,8 +78,10 @@ class Site:
             OverflowError: There is no room for them.
         """
         size = sum(sizes)
-        blocks = in_blocks(size, target.nodes or self.nodes)
+        nodes = target.nodes or self.nodes
         mapping = target.mapping or self.mapping
+        # A rankfile names nodes: all of them.
+        blocks = [(node, ()) for node in nodes] if mapping.by == RANKFILE else in_blocks(size, nodes)
         if not mapping.crowded and size > self.room:
             raise OverflowError(f"{size} procs, and {self.room} CPUs without one")
         if not target.slots:
