@@ -26,6 +26,7 @@ MODULES = {
     "elastic": "AllocationRequest",
     "forwarding": "IOFPull IOFDeregister IOFPush",
     "groups": "GroupUpcall",
+    "hardware": "ComputeDistances",
     "logs": "Log",
     "monitors": "ProcessMonitor Heartbeat",
     "notices": "NotifyEvent RegisterEvents DeregisterEvents",

@@ -53,7 +53,7 @@ from pypmix.server import Server
 from pypmix.standard.errors import LostConnection, NotFound, PMIxError
 from pypmix.standard.limits import Limits
 from pypmix.standard.logtext import get_logger, printable, printable_lines
-from pypmix.standard.ops import Heartbeat, JobControl, Output, ProcessMonitor, QueryInfo
+from pypmix.standard.ops import ComputeDistances, Heartbeat, JobControl, Output, ProcessMonitor, QueryInfo
 from pypmix.standard.record import Record
 from pypmix.topology.shape import Shape
 
@@ -843,7 +843,7 @@ def _is_of_this_node(op: object) -> bool:
         from pypmix.host.queries import OF_THE_NODE
 
         return OF_THE_NODE.issuperset([key for query in op.queries for key in query.keys])
-    return isinstance(op, Heartbeat | ProcessMonitor)
+    return isinstance(op, ComputeDistances | Heartbeat | ProcessMonitor)
 
 
 def _fault(error: OSError) -> Fault:

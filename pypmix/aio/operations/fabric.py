@@ -5,10 +5,12 @@ from __future__ import annotations
 from pypmix import answers
 from pypmix.aio.operations.base import Asks
 from pypmix.arguments import number_of
-from pypmix.standard import attrs
+from pypmix.standard import attrs, keys
+from pypmix.standard.errors import NotSupported
 from pypmix.standard.ops import ComputeDistances, FabricRegister, FabricUpdate
 from pypmix.standard.types import Cpuset, Topology
 from pypmix.standard.values import infos
+from pypmix.topology.bitmaps import bitmap, format_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from pypmix.arguments import Infos
     from pypmix.standard.enums import DeviceType
     from pypmix.standard.types import DeviceDistance
+    from pypmix.topology.machine import Machine
 
 
 class Fabrics:
@@ -97,7 +100,7 @@ class Fabrics:
 
         PMIx Standard: Process-Related Reserved Keys, "Device Distances".
         """
-        cores = _own_binding() if cpuset is None else cpuset
+        cores = own_binding() if cpuset is None else cpuset
         directives = infos(info)
         if devices is not None:
             directives += (attrs.DEVICE_TYPE(number_of(devices, "DeviceType", "GPU")),)
@@ -120,16 +123,43 @@ class Fabric(Asks):
         """
         return Fabrics(self._port)
 
+    async def load_topology(self) -> Machine:
+        """`PMIx_Load_topology`: the hardware of this node.
 
-def _own_binding() -> str:
+        It is what the server describes; if it describes none, the kernel's files are read.
+
+        Returns:
+            The machine: its `levels`, from the packages to the hardware threads, its `numa` nodes and its `devices`.
+
+        Raises:
+            NotSupported: Neither describes any hardware.
+
+        Example:
+            >>> machine = await me.load_topology()
+            >>> print(len(machine.of_type("Core")), "cores")
+
+        PMIx Standard: Process-Related Reserved Keys, "Hardware Locality".
+        """
+        return read_description(await self.get(keys.HWLOC_XML_V2, default=None, optional=True))
+
+
+def read_description(text: object) -> Machine:
+    """Return the machine that a server describes in hwloc's XML; without a text, what the kernel shows of this one.
+
+    Raises:
+        NotSupported: The kernel shows no hardware, or the text does not parse.
+    """
+    from pypmix.topology.kernel import read_machine
+    from pypmix.topology.xml import read_xml
+
+    try:
+        return read_xml(text) if isinstance(text, str) else read_machine()
+    except (OSError, ValueError) as error:
+        raise NotSupported(f"this node's hardware is unknown: {error}", operation="load_topology") from None
+
+
+def own_binding() -> str:
     """Return the cores on which this process may run, as hwloc writes lists."""
     from os import sched_getaffinity
 
-    cores = sorted(sched_getaffinity(0))
-    parts: list[list[int]] = []
-    for core in cores:
-        if parts and parts[-1][1] == core - 1:
-            parts[-1][1] = core
-        else:
-            parts.append([core, core])
-    return ",".join([f"{first}-{last}" if last > first else f"{first}" for first, last in parts])
+    return format_list(bitmap(sched_getaffinity(0)))
