@@ -148,12 +148,12 @@ class Mapping(Record):
         if found.each and found.by == "slot":
             raise _unknown(text)
         for word in rest:
-            found = found._with(word, text)
+            found = found.with_word(word, text)
         if not by and (found.span or found.devices > 1 or found.shared):
             raise _unknown(text)
         return found
 
-    def _with(self, word: str, text: str) -> Mapping:
+    def with_word(self, word: str, text: str) -> Mapping:
         """Return it with the change of one word behind the mapping."""
         name, equals, value = word.partition("=")
         number = decimal(value if equals else name, MAX_PER_NODE)
@@ -182,7 +182,7 @@ class Mapping(Record):
 
     @property
     def ranking(self) -> str:
-        """How ranks are numbered."""
+        """The order in which ranks are numbered."""
         if self.rank_by:
             return self.rank_by
         if self.by == "node" and not self.each:

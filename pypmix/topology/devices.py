@@ -118,7 +118,8 @@ def _hang(files: Files, machine: Machine, made: dict[str, tuple[Object, list[str
         hosts[bus].add(each)
     for bus, host in hosts.items():
         domain, _, first = bus.rpartition(":")
-        below = [int(each.attributes["bridge_pci"][-3:-1], 16) for each in host.devices if each.type == BRIDGE]
+        buses = [each.attributes["bridge_pci"].rstrip("]") for each in host.devices if each.type == BRIDGE]
+        below = [int(text.rpartition("-")[2], 16) for text in buses]
         host.attributes = {
             "bridge_type": "0-1",
             "depth": "0",
