@@ -204,14 +204,6 @@ TABLE: tuple[Difference, ...] = (
         "`PMIX_SUCCESS`, and nothing is loaded: `compute_distances` asks for the topology itself.",
     ),
     Difference(
-        "generate_locality_string",
-        "server",
-        "Works where libpmix was built with hwloc.",
-        "`PMIX_ERR_NOT_SUPPORTED`: pypmix has no hwloc.",
-        "Leave it out, or make the string by hwloc's own binding.",
-        CALL,
-    ),
-    Difference(
         "init finalize",
         "client",
         "At 4.2 a second `init` raises a `RuntimeError`, a second object takes the handlers of the first away, and "

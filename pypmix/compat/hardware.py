@@ -27,8 +27,12 @@ LEVELS = {
 
 
 def _places(cpus: object) -> dict[str, set[int]]:
-    source, _, words = to_text(cpus).partition(":")
-    if source != HWLOC:
+    text = to_text(cpus)
+    source, _, words = text.partition(":")
+    if source[:2] in LEVELS:
+        # As `generate_locality_string` makes it.
+        words = text
+    elif source != HWLOC:
         raise refused(f"a locality is told as hwloc's, not as {source!r:.40}", statuses.ERR_NOT_SUPPORTED)
     return {word[:2]: set(cpus_of(word[2:])) for word in words.split(":") if word}
 

@@ -17,6 +17,9 @@ from pypmix.standard import codes, ops, statuses
 from pypmix.standard.errors import NotInitialized, NotSupported, PMIxError, Unreachable
 from pypmix.standard.ops.forwarding import STDIN
 from pypmix.standard.types import Regex2
+from pypmix.topology.bitmaps import parse_list
+from pypmix.topology.kernel import read_machine
+from pypmix.topology.locality import format_locality
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -418,11 +421,14 @@ class PMIxServer(PMIxClient):
         return status, found or {}
 
     def generate_locality_string(self, pycpus: object) -> tuple[int, str | None]:
-        """`PMIx_server_generate_locality_string`: not supported, since pypmix has no hwloc."""
+        """`PMIx_server_generate_locality_string`: return the hardware of the cores, such as `SK0:L30:CR0:HT0-1:NM0`."""
 
-        def generate() -> None:
+        def generate() -> str | None:
             self._host()
-            to_cpuset(pycpus)
-            raise NotSupported("there is no hwloc", operation="generate_locality_string")
+            found = to_cpuset(pycpus)
+            try:
+                return format_locality(read_machine(), parse_list(found.cpus or ""))
+            except OSError as error:
+                raise NotSupported(str(error), operation="generate_locality_string") from None
 
-        return attempt(generate)[0], None
+        return attempt(generate)

@@ -101,7 +101,7 @@ def test_the_parent_has_the_childs_job_info(command: Command) -> None:
         ("App('true', ('true',), (), None, 1, (attrs.HOSTFILE('nofile'),))", "ERR_JOB_FAILED_TO_MAP"),
         ("App('true', ('true',), (), None, 1, (attrs.HOSTFILE('hosts'),))", "ERR_JOB_FAILED_TO_MAP"),
         ("App('true', ('true',), (), None, 5000, (attrs.NO_OVERSUBSCRIBE(True),))", "ERR_JOB_INSUFFICIENT_RESOURCES"),
-        ("App('true', ('true',), (), None, 1, (attrs.CPU_LIST('0', flags=1),))", "ERR_NOT_SUPPORTED"),
+        ("App('true', ('true',), (), None, 1, (attrs.DISPLAY_ALLOCATION(True, flags=1),))", "ERR_NOT_SUPPORTED"),
         (
             "App('true', ('true',), (), None, 1, (pypmix.Info('acme.odd', pypmix.types.uint32(1), 1),))",
             "ERR_NOT_SUPPORTED",

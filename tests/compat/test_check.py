@@ -15,7 +15,6 @@ BEGIN = "from pmix import *\nclient = PMIxClient()\nserver = PMIxServer()\ntool 
 
 FOUND = [
     ("client.resource_block(1, 'block', [], [])", "resource_block"),
-    ("anything.generate_locality_string(cpus)", "generate_locality_string"),
     ("client.put(PMIX_GLOBAL, 'x' * 3 + 'y', 7)", "put"),
     ("client.put(PMIX_GLOBAL, 'k', {'value': 7})", "put"),
     (f"client.put(PMIX_GLOBAL, {'k' * 512!r}, value)", "put"),

@@ -136,5 +136,6 @@ def test_what_two_procs_share():
     second = "hwloc:NM0:SK0:L30-1:L21:L11:CR1:HT2-3"
     shared = [names[f"PMIX_LOCALITY_SHARE_{level}"] for level in ("L3CACHE", "PACKAGE", "NUMA", "NODE")]
     assert client.get_relative_locality(first, second) == (0, shared)
+    assert client.get_relative_locality(first.removeprefix("hwloc:"), second.removeprefix("hwloc:")) == (0, shared)
     assert client.get_relative_locality(first, "other:NM0") == (names["PMIX_ERR_NOT_SUPPORTED"], [])
     assert client.get_relative_locality(first, "hwloc:NMx") == (names["PMIX_ERR_BAD_PARAM"], [])

@@ -321,7 +321,10 @@ def test_lists():
             assert server.generate_cpuset_string(bad) == (PMIX_ERR_BAD_PARAM, None)
         for text in (None, "nonsense", "hwloc:5-2"):
             assert server.generate_cpuset(text) == (PMIX_ERR_BAD_PARAM, {})
-        assert server.generate_locality_string(cpus) == (PMIX_ERR_NOT_SUPPORTED, None)
+        rc, locality = server.generate_locality_string({"source": "hwloc", "cpus": [min(os.sched_getaffinity(0))]})
+        assert rc == PMIX_SUCCESS
+        assert locality is not None and ":HT" in f":{locality}"
+        assert server.generate_locality_string({"source": "hwloc", "cpus": [60000]}) == (PMIX_SUCCESS, None)
 
 
 def test_events():
