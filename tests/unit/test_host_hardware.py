@@ -12,7 +12,7 @@ from lib.hardware import Layout, machine
 from pypmix.host import distances, hardware
 from pypmix.host.binding import Binding
 from pypmix.host.directives import Wish
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.mapping import RANKFILE, Mapping
 from pypmix.host.spawning import _mapping as mapping_of
 from pypmix.standard import attrs
@@ -38,8 +38,8 @@ def data(infos: tuple[Info, ...]) -> dict[str, Any]:
 
 
 def test_places_and_the_node_are_told_to_its_own_ranks(layout: Layout) -> None:
-    nodes = (Node("n0", (0, 1, 2, 3), cpus=("0,8", "1,9", "4,12", "")), Node("n1", (4,), cpus=("0,8",)))
-    job = Job("demo@1", (Application(("prog",), 5),), nodes)
+    nodes = (NodeLayout("n0", (0, 1, 2, 3), cpus=("0,8", "1,9", "4,12", "")), NodeLayout("n1", (4,), cpus=("0,8",)))
+    job = JobLayout("demo@1", (Application(("prog",), 5),), nodes)
     found = hardware.described(job.info(), job, "n0")
     procs = [data(infos) for _, infos in found.procs]
     assert [each.get("pmix.locstr") for each in procs] == [
@@ -65,7 +65,7 @@ def test_clients_get_the_xml(layout: Layout) -> None:
 
 def test_a_kernel_that_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "this_machine", lambda: None)
-    job = Job("demo@1", (Application(("prog",)),), (Node("n0", (0,)),))
+    job = JobLayout("demo@1", (Application(("prog",)),), (NodeLayout("n0", (0,)),))
     assert hardware.resources() == ()
     assert hardware.described(job.info(), job, "n0") == job.info()
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pypmix.host.job import Application, Job, Node
+from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.outcome import NOT_FOUND
 from pypmix.host.placing import Node as Known
 from pypmix.host.remote import RemoteNode, RemoteShare
@@ -58,8 +58,8 @@ def node(number):
 def launched(held=False):
     """Return a job with two ranks on each node, and its launch."""
     nodes = [node(number) for number in range(NODES)]
-    places = [Node(each.hostname, (2 * number, 2 * number + 1), number) for number, each in enumerate(nodes)]
-    job = Job("job@1", (Application(("./app",), 2 * NODES),), tuple(places))
+    places = [NodeLayout(each.hostname, (2 * number, 2 * number + 1), number) for number, each in enumerate(nodes)]
+    job = JobLayout("job@1", (Application(("./app",), 2 * NODES),), tuple(places))
     homes = {rank: nodes[rank // 2] for rank in range(2 * NODES)}
     running = RunningJob(Launcher(), job, 1, Terms(), homes)
     running.done = []
@@ -139,8 +139,8 @@ class Session(Launcher):
 def test_the_loss_of_a_node_looks_at_no_rank_of_another(monkeypatch):
     host, size = Session(), 1000
     nodes = [RemoteNode(host, number, Known(f"n{number}", 1)) for number in range(size)]
-    places = tuple([Node(each.hostname, (number,), number) for number, each in enumerate(nodes)])
-    job = Job("job@1", (Application(("./app",), size),), places)
+    places = tuple([NodeLayout(each.hostname, (number,), number) for number, each in enumerate(nodes)])
+    job = JobLayout("job@1", (Application(("./app",), size),), places)
     terms = Terms(keep_going=True, stdin=None, shown=(False, False))
     running = host.jobs["job@1"] = RunningJob(host, job, 1, terms, dict(enumerate(nodes)))
     launch = running.launch(range(size))

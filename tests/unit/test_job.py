@@ -303,11 +303,11 @@ def test_programs_are_found_as_a_shell_finds_them(tmp_path) -> None:  # type: ig
 
 def test_places_on_hardware() -> None:
     nodes = (
-        Node("n0", (0, 2), cpus=("0-3", "4-7"), variables=((), (("CUDA_VISIBLE_DEVICES", "1"),))),
-        Node("n1", (1,), cpus=("",)),
+        NodeLayout("n0", (0, 2), cpus=("0-3", "4-7"), variables=((), (("CUDA_VISIBLE_DEVICES", "1"),))),
+        NodeLayout("n1", (1,), cpus=("",)),
     )
     policies = ("BYPACKAGE:NOOVERSUBSCRIBE", "FILL", "PACKAGE")
-    job = Job("demo@1", (Application(("prog",), 3),), nodes, policies=policies)
+    job = JobLayout("demo@1", (Application(("prog",), 3),), nodes, policies=policies)
     info = job.info()
     assert [data(infos).get("pmix.cpuset") for _, infos in info.procs] == ["0-3", None, "4-7"]
     assert [data(infos)["pmix.reinc"] for _, infos in info.procs] == [0, 0, 0]
@@ -316,4 +316,4 @@ def test_places_on_hardware() -> None:
     assert nodes[0].variables_of(2) == (("CUDA_VISIBLE_DEVICES", "1"),)
     assert nodes[1].variables_of(1) == ()
     with pytest.raises(ValueError, match="node n0 has 2 ranks and 1 bindings"):
-        Node("n0", (0, 1), cpus=("0",))
+        NodeLayout("n0", (0, 1), cpus=("0",))
