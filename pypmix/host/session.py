@@ -694,6 +694,12 @@ class Fleet(Site):
     # Messages
 
     def _listen(self, exchange: Exchange) -> Inbox[RemoteNode]:
+        def add_to_trace(node: RemoteNode, data: bytes) -> None:
+            if self._trace is not None:
+                from pypmix.host.tracing.node import unpack
+
+                self._trace.add(node.hostname, unpack(data))
+
         inbox = self._inbox = Inbox(exchange, self._loop, self._of)
         exchange.handle(orders.HERE, self._meet)
         for request, handler in (
@@ -709,7 +715,7 @@ class Fleet(Site):
             (orders.OVER, RemoteNode.record_job_end),
             (orders.LEAVES, RemoteNode.will_leave),
             (orders.REACHED, RemoteNode.was_reached),
-            (orders.TRACED, self._traced),
+            (orders.TRACED, add_to_trace),
         ):
             inbox.hear(topic, listener)
         exchange.watch(self._changed)
@@ -742,13 +748,6 @@ class Fleet(Site):
 
         host = self._host
         self.refresh(lambda: answer(orders.REPORTED.write((report(host, host.who),)), None))
-
-    def _traced(self, node: RemoteNode, data: bytes) -> None:
-        """Add the requests that a daemon's server received to the trace."""
-        if self._trace is not None:
-            from pypmix.host.tracing.node import unpack
-
-            self._trace.add(node.hostname, unpack(data))
 
     def _changed(self, name: str, here: bool) -> None:
         if not here and self._exchange is not None:
