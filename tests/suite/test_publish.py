@@ -116,7 +116,6 @@ def test_mistakes_are_errors_at_the_call(run):
         "unsupported value": "TypeError",
         "no range": "ValueError",
         "no persistence": "ValueError",
-        "string for keys": "TypeError",
         "no keys": "ValueError",
         "empty lookup": "ValueError",
         "None": "TypeError",

@@ -143,7 +143,6 @@ async def refused(me):
         "unsupported value": lambda: me.publish({"x": object()}),
         "no range": lambda: me.publish({"x": 1}, data_range=99),
         "no persistence": lambda: me.publish({"x": 1}, persist=77),
-        "string for keys": lambda: me.lookup("abc"),
         "no keys": lambda: me.lookup([]),
         "empty lookup": lambda: me.lookup(""),
         "None": lambda: me.lookup(None),
