@@ -257,11 +257,11 @@ def fill(rooms: Sequence[Room], mapping: Mapping) -> tuple[int, str]:
     if mapping.by == RANKFILE:
         return len(mapping.lines), "one for each line of the rankfile"
     if mapping.by == DEVICE:
-        groups = [len(_known(room).shape.gpus) // mapping.devices for room in rooms]
+        groups = [len(_require_cpus(room).shape.gpus) // mapping.devices for room in rooms]
         each = mapping.each or 1
         return sum(groups) * each, f"{each} for each {'GPU' if mapping.devices == 1 else f'{mapping.devices} GPUs'}"
     if mapping.each and mapping.by in LEVELS:
-        objects = [len(_known(room).objects(mapping.by, mapping.binding)) for room in rooms]
+        objects = [len(_require_cpus(room).objects(mapping.by, mapping.binding)) for room in rooms]
         return sum(objects) * mapping.each, f"{mapping.each} on each {mapping.by}"
     if mapping.each:
         return mapping.each * len(rooms), f"{mapping.each} on each node"
@@ -329,7 +329,7 @@ def _spots(rooms: Sequence[Room], used: list[int], size: int, mapping: Mapping, 
 
 def _of_objects(room: Room, node: int, count: int, mapping: Mapping) -> list[Spot]:
     """Return spots that are dealt out to the objects of a node, without those that are full while others are not."""
-    cpus = _known(room)
+    cpus = _require_cpus(room)
     objects = cpus.objects(mapping.by, mapping.binding)
     binding = mapping.binding
     if binding.width > 1 and all(len(cpus.units(binding, each)) < binding.width for each in objects):
@@ -350,7 +350,7 @@ def _of_each_object(rooms: Sequence[Room], used: list[int], size: int, mapping: 
     """Return spots for `ppr:N:` with a level."""
     found = []
     for node, room in enumerate(rooms):
-        objects = _known(room).objects(mapping.by, mapping.binding)
+        objects = _require_cpus(room).objects(mapping.by, mapping.binding)
         found += [Spot(node, place, cpus) for place, cpus in enumerate(objects) for _ in range(mapping.each)]
     if size > len(found):
         raise ValueError(
@@ -368,7 +368,7 @@ def _of_devices(rooms: Sequence[Room], used: list[int], size: int, mapping: Mapp
     found: list[Spot] = []
     each = mapping.devices
     for node, room in enumerate(rooms):
-        devices = _known(room).shape.gpus
+        devices = _require_cpus(room).shape.gpus
         groups = [devices[place : place + each] for place in range(0, len(devices) // each * each, each)]
         spots = [Spot(node, place, _near(group), _joined(group)) for place, group in enumerate(groups)]
         found += [spot for spot in spots for _ in range(mapping.each or 1)]
@@ -412,11 +412,11 @@ def _of_file(rooms: Sequence[Room], size: int, mapping: Mapping, first: int) -> 
         if rank not in lines:
             raise ValueError(f"the rankfile has no line for rank {rank}: add one, or run {len(lines)} ranks")
         node = find_node(lines[rank], [(room.name, *room.names) for room in rooms])
-        found.append(Spot(node, bound=cpus_of(lines[rank], _known(rooms[node]), mapping.binding)))
+        found.append(Spot(node, bound=cpus_of(lines[rank], _require_cpus(rooms[node]), mapping.binding)))
     return found
 
 
-def _known(room: Room) -> Cpus:
+def _require_cpus(room: Room) -> Cpus:
     if room.cpus is None:
         raise ValueError(f"the hardware of {room.name} is unknown: map ranks by slot or node")
     return room.cpus
@@ -444,7 +444,7 @@ def _counts(rooms: Sequence[Room], used: list[int], size: int, mapping: Mapping)
     """Return the number of ranks of an application for each node."""
     free = [max(0, room.slots - taken) for room, taken in zip(rooms, used, strict=True)]
     if mapping.each:
-        return _each(rooms, used, size, mapping)
+        return _count_per_node(rooms, used, size, mapping)
     width = mapping.binding.width
     if width > 1 and not mapping.binding.overload:
         # Each rank takes several cores: a node runs as many as these suffice for.
@@ -474,7 +474,7 @@ def _counts(rooms: Sequence[Room], used: list[int], size: int, mapping: Mapping)
     return counts
 
 
-def _each(rooms: Sequence[Room], used: list[int], size: int, mapping: Mapping) -> list[int]:
+def _count_per_node(rooms: Sequence[Room], used: list[int], size: int, mapping: Mapping) -> list[int]:
     most = mapping.each * len(rooms)
     if size > most:
         raise ValueError(
@@ -487,11 +487,11 @@ def _each(rooms: Sequence[Room], used: list[int], size: int, mapping: Mapping) -
     return counts
 
 
-def _check_slots(room: Room, taken: int, count: int, mapping: Mapping) -> None:
-    limit = room.slots if not mapping.crowded else room.most or taken + count
-    if taken + count > limit:
+def _check_slots(room: Room, used: int, count: int, mapping: Mapping) -> None:
+    limit = room.slots if not mapping.crowded else room.most or used + count
+    if used + count > limit:
         raise ValueError(
-            f"{room.name} has {max(0, limit - taken)} of its {limit} slots free, and {count} ranks are mapped to "
+            f"{room.name} has {max(0, limit - used)} of its {limit} slots free, and {count} ranks are mapped to "
             f"it; map fewer per node, or {MORE}"
         )
 

@@ -187,14 +187,14 @@ def _nest(root: Object, objects: list[Object]) -> None:
     _tidy(root)
 
 
-def _tidy(each: Object) -> None:
+def _tidy(item: Object) -> None:
     """Order children by their first CPUs, and drop groups around a single object of the same CPUs."""
-    for child in list(each.children):
+    for child in list(item.children):
         if child.type == GROUP and len(child.children) == 1 and child.children[0].cpus == child.cpus:
-            each.children[each.children.index(child)] = child.children[0]
-            child.children[0].parent = each
-    each.children.sort(key=lambda child: child.cpus & -child.cpus)
-    for child in each.children:
+            item.children[item.children.index(child)] = child.children[0]
+            child.children[0].parent = item
+    item.children.sort(key=lambda child: child.cpus & -child.cpus)
+    for child in item.children:
         _tidy(child)
 
 
@@ -292,13 +292,13 @@ def _pages(files: Files, folder: str, memory: int) -> list[tuple[int, int]]:
 def _restrict(root: Object, cpus: int, nodes: int) -> None:
     """Take out of the machine what may not be used; objects without CPUs stay if they have memory."""
 
-    def keep(each: Object) -> bool:
-        each.complete_cpus, each.cpus = each.cpus, each.cpus & cpus
-        each.memory = [node for node in each.memory if node.nodes & nodes]
-        for node in each.memory:
+    def keep(item: Object) -> bool:
+        item.complete_cpus, item.cpus = item.cpus, item.cpus & cpus
+        item.memory = [node for node in item.memory if node.nodes & nodes]
+        for node in item.memory:
             node.complete_cpus, node.cpus = node.cpus, node.cpus & cpus
-        each.children = [child for child in each.children if keep(child)]
-        return bool(each.cpus or each.memory or any(not child.cpus for child in each.children))
+        item.children = [child for child in item.children if keep(child)]
+        return bool(item.cpus or item.memory or any(not child.cpus for child in item.children))
 
     keep(root)
 
@@ -306,13 +306,13 @@ def _restrict(root: Object, cpus: int, nodes: int) -> None:
 def _set_nodes(root: Object) -> None:
     """Give each object the NUMA nodes in it, or else those around it."""
 
-    def visit(each: Object, around: int) -> int:
+    def visit(item: Object, around: int) -> int:
         inside = 0
-        for node in each.memory:
+        for node in item.memory:
             inside |= node.nodes
-        for child in each.children:
+        for child in item.children:
             inside |= visit(child, inside or around)
-        each.nodes = each.complete_nodes = inside or around
+        item.nodes = item.complete_nodes = inside or around
         return inside
 
     every = root.nodes

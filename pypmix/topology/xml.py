@@ -39,26 +39,26 @@ def write_xml(machine: Machine) -> str:
     return "".join(parts)
 
 
-def _write(machine: Machine, each: Object, margin: str, numbers: list[int], parts: list[str]) -> None:
+def _write(machine: Machine, item: Object, margin: str, numbers: list[int], parts: list[str]) -> None:
     numbers[0] += 1
-    number = f' os_index="{each.number}"' if each.number is not None else ""
-    parts.append(f'{margin}<object type="{each.type}"{number}')
-    if each.type not in DEVICES and each.type != MISC:
-        parts.append(f' cpuset="{format_mask(each.cpus)}" complete_cpuset="{format_mask(each.complete_cpus)}"')
-        if each.type == MACHINE:
+    number = f' os_index="{item.number}"' if item.number is not None else ""
+    parts.append(f'{margin}<object type="{item.type}"{number}')
+    if item.type not in DEVICES and item.type != MISC:
+        parts.append(f' cpuset="{format_mask(item.cpus)}" complete_cpuset="{format_mask(item.complete_cpus)}"')
+        if item.type == MACHINE:
             parts.append(f' allowed_cpuset="{format_mask(machine.allowed_cpus)}"')
-        parts.append(f' nodeset="{format_mask(each.nodes)}" complete_nodeset="{format_mask(each.complete_nodes)}"')
-        if each.type == MACHINE:
+        parts.append(f' nodeset="{format_mask(item.nodes)}" complete_nodeset="{format_mask(item.complete_nodes)}"')
+        if item.type == MACHINE:
             parts.append(f' allowed_nodeset="{format_mask(machine.allowed_nodes)}"')
     parts.append(f' gp_index="{numbers[0]}"')
-    parts += [f' {name}="{_escape(text)}"' for name, text in each.attributes.items()]
-    inner = (*each.memory, *each.children, *each.devices, *each.others)
-    if not inner and not each.pages and not each.infos:
+    parts += [f' {name}="{_escape(text)}"' for name, text in item.attributes.items()]
+    inner = (*item.memory, *item.children, *item.devices, *item.others)
+    if not inner and not item.pages and not item.infos:
         parts.append("/>\n")
         return
     parts.append(">\n")
-    parts += [f'{margin}  <page_type size="{size}" count="{count}"/>\n' for size, count in each.pages]
-    parts += [f'{margin}  <info name="{_escape(name)}" value="{_escape(text)}"/>\n' for name, text in each.infos]
+    parts += [f'{margin}  <page_type size="{size}" count="{count}"/>\n' for size, count in item.pages]
+    parts += [f'{margin}  <info name="{_escape(name)}" value="{_escape(text)}"/>\n' for name, text in item.infos]
     for child in inner:
         _write(machine, child, margin + "  ", numbers, parts)
     parts.append(f"{margin}</object>\n")
@@ -103,15 +103,15 @@ class _Reader:
     def refuse(self, *_about: Any) -> None:
         raise ValueError("the XML of a machine declares no entities")
 
-    def start(self, name: str, given: dict[str, str]) -> None:
+    def start(self, name: str, attributes: dict[str, str]) -> None:
         within = self._path[-1] if self._path else None
         made = None
         if name == "object":
-            made = self._make(given, within)
+            made = self._make(attributes, within)
         elif name == "info" and within is not None:
-            within.infos.append((given.get("name", ""), given.get("value", "")))
+            within.infos.append((attributes.get("name", ""), attributes.get("value", "")))
         elif name == "page_type" and within is not None:
-            within.pages.append((_number(given.get("size", "0")), _number(given.get("count", "0"))))
+            within.pages.append((_number(attributes.get("size", "0")), _number(attributes.get("count", "0"))))
         elif not self._path and name not in ("topology", "root"):
             raise ValueError(f"this is not the XML of a machine, but of a {name:.80}")
         if len(self._path) > MAX_DEPTH:
@@ -121,27 +121,27 @@ class _Reader:
     def end(self, _name: str) -> None:
         self._path.pop()
 
-    def _make(self, given: dict[str, str], within: Object | None) -> Object:
+    def _make(self, attributes: dict[str, str], within: Object | None) -> Object:
         self._objects += 1
         if self._objects > MAX_OBJECTS:
             raise ValueError(f"the XML of a machine has at most {MAX_OBJECTS} objects")
-        type = given.get("type", "")
+        type = attributes.get("type", "")
         if type == _OLD_CACHES:
-            type = f"L{_number(given.get('depth', '0'))}{'i' if given.get('cache_type') == '2' else ''}Cache"
+            type = f"L{_number(attributes.get('depth', '0'))}{'i' if attributes.get('cache_type') == '2' else ''}Cache"
         made = Object(_OLD_TYPES.get(type, type))
-        if "os_index" in given:
-            made.number = _number(given["os_index"])
+        if "os_index" in attributes:
+            made.number = _number(attributes["os_index"])
         for name, field in _SETS.items():
-            if name in given:
-                setattr(made, field, parse_mask(given[name]))
-        made.attributes = {name: text for name, text in given.items() if name not in _KEPT}
+            if name in attributes:
+                setattr(made, field, parse_mask(attributes[name]))
+        made.attributes = {name: text for name, text in attributes.items() if name not in _KEPT}
         if within is not None:
             within.add(made)
         elif self._root is not None or made.type != MACHINE:
             raise ValueError(f"the outermost object is the machine, not a {made.type:.80}")
         else:
             self._root = made
-            self._allowed = tuple([parse_mask(given[name]) if name in given else -1 for name in _ALLOWED])  # type: ignore[assignment]
+            self._allowed = tuple([parse_mask(attributes[name]) if name in attributes else -1 for name in _ALLOWED])  # type: ignore[assignment]
         return made
 
     def machine(self) -> Machine:
