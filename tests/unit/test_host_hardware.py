@@ -109,7 +109,7 @@ def test_distances(layout: Layout, tmp_path: Path) -> None:
 def wished(host_mapping: Mapping, *infos: Info) -> Mapping | None:
     wish = Wish()
     wish.read(infos)
-    return mapping_of(SimpleNamespace(mapping=host_mapping), wish)  # type: ignore[arg-type]
+    return mapping_of(SimpleNamespace(site=SimpleNamespace(mapping=host_mapping)), wish)  # type: ignore[arg-type]
 
 
 def test_directives_of_a_spawn_set_places() -> None:
