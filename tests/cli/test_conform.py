@@ -14,7 +14,7 @@ from lib.command import Command, Ended
 from lib.pairings import Pairing, surviving
 from pypmix import reports
 from pypmix.cli import conform
-from pypmix.cli.launching import Ended as EndedJob
+from pypmix.cli.launching import JobEnd
 from pypmix.conformance.check import Promise
 from pypmix.conformance.checks import CHECKS, TOPICS
 
@@ -230,7 +230,7 @@ GOOD = [{"rank": rank, **REPORT, "result": [rank, 2, "job"]} for rank in range(2
     ],
 )
 def test_how_a_job_is_judged(told: list[dict], code: int | None, errors: str, why: str) -> None:
-    found = conform.judge(CHECKS["start"][1], EndedJob(told, code, 1.0, errors), 2, 9)
+    found = conform.judge(CHECKS["start"][1], JobEnd(told, code, 1.0, errors), 2, 9)
     assert found == ("broken" if why else "kept", why)
 
 
@@ -262,7 +262,7 @@ LOST = [{"rank": rank, **REPORT, "result": [None, []]} for rank in range(3)]
     ],
 )
 def test_how_a_job_that_loses_ranks_is_judged(told: list[dict], code: int, name: str, result: str, why: str) -> None:
-    found = conform.judge(CHECKS[name][1], EndedJob(told, code, 1.0, ""), 3, 9)
+    found = conform.judge(CHECKS[name][1], JobEnd(told, code, 1.0, ""), 3, 9)
     assert found[0] == result and found[1].startswith(why) and bool(found[1]) == bool(why), found
 
 
