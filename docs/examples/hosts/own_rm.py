@@ -73,7 +73,7 @@ class MyRM(Host):
 
     def end(self, data):
         targets, status = json.loads(data)
-        self.killing = asyncio.ensure_future(self.control(from_json(targets)).kill(status=status))
+        self.killing = asyncio.ensure_future(self.kill(from_json(targets), status=status))
 
 
 async def main(size, command):

@@ -24,7 +24,7 @@ class Batch(Host):
     async def client_aborted(self, req):
         print(f"{req.proc.nspace}: a rank aborts the job with {req.status}", flush=True)
         # The job ends only after this answer.
-        self.running.add(asyncio.ensure_future(self.control(req.targets).kill(status=req.status)))
+        self.running.add(asyncio.ensure_future(self.kill(req.targets, status=req.status)))
 
     # The queue.
 
