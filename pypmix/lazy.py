@@ -100,7 +100,7 @@ TOPICS = {
     "control": "log control allocate monitors credentials",
     "events": "events on notify",
     "exchanging": "bcast allgather gather scatter",
-    "fabric": "fabric load_topology",
+    "fabric": "fabric",
     "forwarding": "output input _push_input _iof_deregister",
     "groups": "group _group_destruct _group_leave _group_names",
     "invitations": "invite _group_join invitations",

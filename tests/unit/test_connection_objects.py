@@ -100,7 +100,7 @@ def test_it_has_the_job_info_of_others(me: Client, session: Session, made: Conne
         session.data[whole, "pmix.job.size"] = Value(codes.UINT32, 7)
     both = me.connect(ALL)
     assert [op.proc for op in session.asked(Get)] == ([] if near else [whole])
-    assert repr(both.jobs) == "{'far': <Job far of 7>}"
+    assert repr(both.jobs) == "{'far': <ChildJob far of 7>}"
 
 
 def test_what_nobody_describes_is_no_job(me: Client, session: Session) -> None:

@@ -78,7 +78,7 @@ def test_places_by_other_launchers_words(words, ours):
     one, other = [parse([*each, "prog"], {}) for each in (words, ours)]
     assert one.terms == other.terms
     # `slot:pe=2` and two cores for each rank differ only in the mapping that is named.
-    assert one.where.mapping.settled().replace(by="") == other.where.mapping.settled().replace(by="")
+    assert one.selection.mapping.settled().replace(by="") == other.selection.mapping.settled().replace(by="")
 
 
 def test_contradictions_of_places_are_refused():

@@ -18,7 +18,7 @@ from pypmix.standard import ops
 from pypmix.standard.ops import GroupResults, GroupState
 from pypmix.standard.types import Info, Pdata, Value
 from pypmix.standard.values import from_python
-from pypmix.types import uint32
+from pypmix.types import DeviceType, uint32
 
 KINDS: tuple[type, ...] = (Client, ProcControl, Monitors, Credentials, Fabrics)
 MEMBERS = [(kind, name) for kind in KINDS for name in dir(kind) if not name.startswith("_")]
@@ -102,7 +102,7 @@ def test_a_member_has_an_example_of_a_few_lines(kind: type, name: str) -> None:
 def test_an_example_runs(kind: type, name: str, me: Client, capsys: pytest.CaptureFixture[str]) -> None:
     names = {each: getattr(pypmix, each) for each in pypmix.__all__}
     before = {*vars(me)}
-    exec(examples(kind, name), {**names, "me": me})
+    exec(examples(kind, name), {**names, "DeviceType": DeviceType, "me": me})
     assert {*vars(me)} >= before
     capsys.readouterr()
 

@@ -19,7 +19,7 @@ from pypmix.standard.ops import Fence, GroupConstruct, GroupDestruct, GroupResul
 class Inbox:
     """The inbox of a session that has one thread."""
 
-    over = False
+    closed = False
 
     def __init__(self) -> None:
         self.enders: list[Any] = []

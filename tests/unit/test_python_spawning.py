@@ -169,9 +169,9 @@ def test_what_belongs_to_the_callers_own_place_is_not_passed_on():
 
 def test_who_the_parent_is(me, session):
     session.answers[ops.Get] = NotFound("no")
-    assert (me.spawned, me.parent) == (False, None)
+    assert me.parent is None
     session.data[ME, "pmix.parent"] = Value(codes.PROC, Proc("parent", 3))
-    assert (me.spawned, me.parent) == (True, Proc("parent", 3))
+    assert me.parent == Proc("parent", 3)
 
 
 @pytest.mark.parametrize(

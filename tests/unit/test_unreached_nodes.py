@@ -36,7 +36,7 @@ def fleet():
 
     def make(patience, keep_alive, begin=0.5, until=float("inf")):
         clock = VirtualTime()
-        host = SimpleNamespace(tmpdir="/tmp", loop=SimpleNamespace(post=lambda call: call()))
+        host = SimpleNamespace(machine=SimpleNamespace(tmpdir="/tmp"), loop=SimpleNamespace(post=lambda call: call()))
         nodes = [Node(name, slots=1) for name in ("n1", "n2")]
         session = NodeSession(nodes, None, patience=patience, keep_alive=keep_alive)
         found = Fleet(host, session, "job", clock)
@@ -47,7 +47,7 @@ def fleet():
 
         def lose(name, reason):
             losses.append((clock.now, name, reason))
-            found.nodes = tuple(node for node in found.nodes if node.hostname != name)
+            found._joined = tuple(node for node in found.nodes if node.hostname != name)
 
         found.lose = lose
         found._probe()

@@ -14,6 +14,9 @@ from pypmix.topology.bitmaps import bitmap, format_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from pypmix.aio.waits import Port
     from pypmix.arguments import Infos
     from pypmix.standard.enums import DeviceType
@@ -24,8 +27,9 @@ if TYPE_CHECKING:
 class Fabrics:
     """Fabrics, and how far devices are: `fabric` of a client."""
 
-    def __init__(self, port: Port) -> None:
+    def __init__(self, port: Port, get: Callable[..., Any]) -> None:
         self._port = port
+        self._get = get
 
     async def register(self, *, info: Infos = None) -> answers.Fabric:
         """`PMIx_Fabric_register`: ask for the information of a fabric.
@@ -109,20 +113,6 @@ class Fabrics:
             ComputeDistances(whole, Cpuset(cores) if isinstance(cores, str) else cores, directives)
         )
 
-
-class Fabric(Asks):
-    """Fabrics, and how far devices are."""
-
-    @property
-    def fabric(self) -> Fabrics:
-        """The fabrics that the host knows, and the distances of devices.
-
-        Example:
-            >>> fabric = await me.fabric.register()
-            >>> print(fabric.info)
-        """
-        return Fabrics(self._port)
-
     async def load_topology(self) -> Machine:
         """`PMIx_Load_topology`: the hardware of this node.
 
@@ -135,12 +125,29 @@ class Fabric(Asks):
             NotSupported: Neither describes any hardware.
 
         Example:
-            >>> machine = await me.load_topology()
+            >>> machine = await me.fabric.load_topology()
             >>> print(len(machine.of_type("Core")), "cores")
 
         PMIx Standard: Process-Related Reserved Keys, "Hardware Locality".
         """
-        return read_description(await self.get(keys.HWLOC_XML_V2, default=None, optional=True))
+        return read_description(await self._get(keys.HWLOC_XML_V2, default=None, optional=True))
+
+
+class Fabric(Asks):
+    """Fabrics, a node's hardware, and how far devices are."""
+
+    if TYPE_CHECKING:
+        get: Callable[..., Any]
+
+    @property
+    def fabric(self) -> Fabrics:
+        """The fabrics that the host knows, the hardware of this node, and the distances of devices.
+
+        Example:
+            >>> fabric = await me.fabric.register()
+            >>> print(fabric.info)
+        """
+        return Fabrics(self._port, self.get)
 
 
 def read_description(text: object) -> Machine:
