@@ -118,7 +118,7 @@ def _method(op: typing.Any) -> str:
     if any(each.startswith("timed(") for each in arguments):
         parameters += ["*", "timeout: float | None = None"]
     head = f"async def {name_function(op)}({', '.join(['self', *parameters])}) -> {_result(op)}:"
-    text = inspect.cleandoc(op.__doc__ or "").replace(" Also an upcall.", "")
+    text = inspect.cleandoc(op.__doc__ or "").replace(" Also an upcall.", "").replace("Attributes:", "Args:")
     for field, name in NAMES.items():
         if field in op.__fields__:
             text = re.sub(rf"^(\s+){field}:", rf"\1{name}:", text, flags=re.M)

@@ -449,7 +449,7 @@ class Client(ClientBase, Operations):
 
     @property
     def raw(self) -> Raw:
-        """The functions of the Standard as C has them: `me.raw.fence()` is `PMIx_Fence`, and nothing else.
+        """The functions of the Standard as C has them; `me.raw.fence()` is `PMIx_Fence`, and nothing else.
 
         Example:
             >>> me.raw.fence(me.job, collect=True, timeout=60)

@@ -118,7 +118,7 @@ class Fabrics:
         It is what the server describes; if it describes none, the kernel's files are read.
 
         Returns:
-            The machine: its `levels`, from the packages to the hardware threads, its `numa` nodes and its `devices`.
+            The machine with its `levels`, from packages to hardware threads, its `numa` nodes and its `devices`.
 
         Raises:
             NotSupported: Neither describes any hardware.

@@ -433,9 +433,7 @@ class Groups(Asks):
             The group, a collection of its members; it is constructed when it is entered.
 
         Raises:
-            TypeError, ValueError: An argument is invalid.
-
-        Entering it raises:
+            TypeError, ValueError: An argument is invalid; all others come when the group is entered.
             OperationTimeout: Not all joined in time; `missing` names the others if the server reports them.
             ConstructAborted: A member ended before it joined, or somebody has aborted the construction.
             PartialSuccess: A member ended before it joined, as older servers report it.

@@ -208,7 +208,7 @@ class Raw:
         `attrs.IOF_TAG_OUTPUT`, `attrs.IOF_TIMESTAMP_OUTPUT`,
         `attrs.IOF_XML_OUTPUT`.
 
-        Attributes:
+        Args:
             ended: Called once like `handler` when the session has ended, so that no further output can arrive: with None if
                 it was closed, with the error if the server was lost. Not called after a deregistration.
         """
@@ -236,7 +236,7 @@ class Raw:
         Understood directives: `attrs.LOG_SOURCE`, `attrs.LOG_TIMESTAMP`, `attrs.LOG_GENERATE_TIMESTAMP`,
         `attrs.LOG_TAG_OUTPUT`, `attrs.LOG_TIMESTAMP_OUTPUT`, `attrs.LOG_XML_OUTPUT`, `attrs.LOG_ONCE`.
 
-        Attributes:
+        Args:
             timestamp: The time of the request, in seconds since 1970; 0 if unset. Engines set it for a client with the
                 directive `attrs.LOG_GENERATE_TIMESTAMP`.
         """
@@ -314,7 +314,7 @@ class Raw:
         `attrs.EVENT_HDLR_AFTER`, `attrs.EVENT_HDLR_PREPEND`, `attrs.EVENT_HDLR_APPEND`, `attrs.EVENT_CUSTOM_RANGE`,
         `attrs.RANGE`, `attrs.EVENT_AFFECTED_PROC`, `attrs.EVENT_AFFECTED_PROCS`, `attrs.EVENT_ONESHOT`.
 
-        Attributes:
+        Args:
             ended: Called once like `handler` when the session has ended, so that no further event can arrive: with None if
                 it was closed, with the error if the server was lost. Not called after a deregistration.
         """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pypmix.aio.mailbox import Ended, Mailbox
 from pypmix.aio.recipes.terms import Follower
 from pypmix.aio.recipes.terms import Over as Over
-from pypmix.aio.recipes.terms import Scope as Scope  # async only
 from pypmix.aio.recipes.terms import Term as Term
+from pypmix.aio.recipes.terms import TermScope as TermScope  # async only
 from pypmix.aio.waits import shielded
 from pypmix.arguments import limit
 from pypmix.recipes.candidacy import LEADER_FAILED, Candidacy, check

@@ -60,7 +60,7 @@ class Over:
         return f"<over: {self()}>"
 
 
-class Scope:
+class TermScope:
     """A block that is cancelled when the term ends; the program goes on behind it. `Term.scope` makes one."""
 
     def __init__(self, over: Over) -> None:
@@ -98,9 +98,9 @@ class Term(TermBase):
     def __init__(self, epoch: int, leader: Proc) -> None:
         super().__init__(epoch, leader, Over())
 
-    def scope(self) -> Scope:
+    def scope(self) -> TermScope:
         """Return an async context manager whose block is cancelled as soon as the term ends."""
-        return Scope(self.over)
+        return TermScope(self.over)
 
 
 class Follower:

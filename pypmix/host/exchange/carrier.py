@@ -50,7 +50,7 @@ class Carrier(Protocol):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of all present servers, this one included, sorted: as of the last call of `on_change`."""
+        """The names of all present servers, this one included, sorted, as of the last call of `on_change`."""
 
     def send(self, to: str, message: bytes) -> None:
         """Send a message and return at once; from any thread.
