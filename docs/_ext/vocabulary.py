@@ -63,7 +63,7 @@ def since(row: dict[str, str]) -> str:
 
 
 class Enums(Named):
-    """`vocabulary-enums::`: each enum that `pypmix` exports, in a section with its members."""
+    """`vocabulary-enums::`: each enum of `pypmix` and `pypmix.types`, in a section with its members."""
 
     def run(self) -> list[nodes.Node]:
         import pypmix
@@ -72,9 +72,9 @@ class Enums(Named):
         found: list[nodes.Node] = []
         for enum in rows("enums.tsv"):
             name = enum["enum"]
-            if name not in dir(pypmix):
+            if name not in {*dir(pypmix), *dir(pypmix.types)}:
                 continue
-            path = f"pypmix.{name}"
+            path = f"pypmix.{name}" if name in dir(pypmix) else f"pypmix.types.{name}"
             section = nodes.section(ids=[path, nodes.make_id(name)], names=[nodes.fully_normalize_name(name)])
             self.state.document.note_explicit_target(section)
             self.env.get_domain("py").note_object(path, "class", path, location=section)  # type: ignore[attr-defined]

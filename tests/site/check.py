@@ -14,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = ROOT / "native" / "vocabulary"
 FILES = ("sitemap.xml", "robots.txt", "llms.txt", "objects.inv", "searchindex.js")
+PARTS = ("types", "groups")
+"""The modules with the names that are too general for the package's root."""
 INTERNAL = ("pypmix.host.callbacks.host.Host.hop", "pypmix.host.Host.hop", "pypmix.host.Host.launch_over")
 
 
@@ -31,15 +33,20 @@ def public() -> set[str]:
     import pypmix.host
     import pypmix.host.exchange
 
-    found = {f"pypmix.{name}" for name in dir(pypmix) if name[:1] != "_"} - {"pypmix.aio", "pypmix.attrs"}
-    found |= {f"pypmix.host.{name}" for name in ("Host", "LocalHost", "Outcome", "Job", "Node", "Application", "LATER")}
+    modules = ("aio", "attrs", "events", "host", *PARTS)
+    homes = {name: part for part in PARTS for name in dir(getattr(pypmix, part)) if name[:1] != "_"}
+    homes |= {name: "" for name in dir(pypmix) if name[:1] != "_" and name not in modules}
+    found = {".".join(filter(None, ("pypmix", homes[name], name))) for name in homes}
+    host = ("Host", "LocalHost", "Outcome", "JobLayout", "NodeLayout", "Application", "LATER")
+    found |= {f"pypmix.host.{name}" for name in host}
     found |= {f"pypmix.host.exchange.{name}" for name in pypmix.host.exchange.__all__}
     found |= {"Infos", "Procs", "Key", "Apps", "Target", "Feature"}
     for table, column in (("attributes.tsv", "name"), ("constants.tsv", "member")):
         with (VOCABULARY / table).open(newline="") as file:
             for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
                 enums = row.get("enums", "").replace(",", " ").split() if column == "member" else []
-                owners = [each for each in enums if each in dir(pypmix)] if column == "member" else ["attrs"]
+                owners = [each for each in enums if each in homes] if column == "member" else ["attrs"]
+                owners = [".".join(filter(None, (homes.get(each, ""), each))) for each in owners]
                 found |= {f"pypmix.{owner}.{name}" for owner in owners for name in row[column].split()}
     return found
 
