@@ -99,25 +99,28 @@ EXPIRY_SECONDS = 0.4
 LATE_SECONDS = 10.0
 """The time for which late servers receive the outcome of a construct, before a new construct can begin."""
 
-DECIDED_SECONDS = 2.0
-"""The time for which a server waits for the last messages of a lost coordinator before it reports its state."""
-
-INQUIRY_SECONDS = 0.02
-"""The time for servers to inquire of an upper server about a lost coordinator, for each level between."""
-
 AGAIN_SECONDS = 0.05
 """The time until a contribution is sent again to a server that did not know yet that it is the coordinator."""
 
-# Between servers: announcements of jobs and procs (`announcing`)
-
-CLAIM_SECONDS = 0.05
-"""The time for a server to register a job before it requests the places of the procs from another server."""
+# Between servers: the state of a session (`statelog`, `membership`)
 
 NEWS_SECONDS = 0.002
-"""The time for which announcements of procs are gathered into one message."""
+"""The time for which news of procs are gathered into one message."""
 
 FORWARD_SECONDS = 0.02
-"""The time between two messages of a launcher that forward news of procs to all servers."""
+"""The time between two messages by which the root sends entries to all servers."""
+
+DOUBT_SECONDS = 1.0
+"""The time for the root to declare a loss, after which a server reports that a connection has ended."""
+
+LOSS_SECONDS = 2.0
+"""The time for the last messages of a server to arrive after its loss was declared."""
+
+REACH_SECONDS = 2.0
+"""The time for a connection with a server to be made, after which messages to it go through the root."""
+
+HELD_SECONDS = 60.0
+"""The time for which messages wait for the entries on which they are based."""
 
 # Between servers: answers of a `Crossing`
 

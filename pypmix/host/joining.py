@@ -119,12 +119,17 @@ class LoopCarrier:
         self._carrier = carrier
         self._loop = loop
         self._present = {carrier.name}
+        self._lives: dict[str, bytes] = {}
         self._closed = False
 
     @property
     def members(self) -> tuple[str, ...]:
         """The servers that are connected, as far as the loop has been informed."""
         return tuple(sorted(self._present))
+
+    def life(self, name: str) -> bytes:
+        """Return the number of a server's process, as of the last change that the loop knows."""
+        return self._lives.get(name, b"")
 
     def send(self, to: str, message: bytes) -> None:
         """Send a message."""
@@ -133,8 +138,9 @@ class LoopCarrier:
     def listen(self, on_message: OnMessage, on_change: OnChange) -> None:
         """Start to call the callbacks."""
 
-        def changed(name: str, here: bool) -> None:
+        def changed(name: str, here: bool, life: bytes) -> None:
             if not self._closed:
+                self._lives[name] = life
                 (self._present.add if here else self._present.discard)(name)
                 on_change(name, here)
 
@@ -142,9 +148,13 @@ class LoopCarrier:
             if not self._closed:
                 on_message(sender, message)
 
+        def note(name: str, here: bool) -> None:
+            life = self._carrier.life(name)
+            self._loop.post(lambda: changed(name, here, life))
+
         self._carrier.listen(
             lambda sender, message: self._loop.post(lambda: arrived(sender, message)),
-            lambda name, here: self._loop.post(lambda: changed(name, here)),
+            note,
         )
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.exchange.switch import Switch, SwitchCarrier
     from pypmix.host.job import Application
-    from pypmix.host.loop import Cancellable, Loop
+    from pypmix.host.loop import Loop
     from pypmix.host.mapping import Mapping as Placement
     from pypmix.host.mapping import Place
     from pypmix.host.nodes import HostNode
@@ -316,7 +316,7 @@ class Fleet(Site):
         self._crossing: Crossing | None = None
         self._failed: PMIxError | None = None
         self._closing = False
-        self._next_look: Cancellable | None = None
+        self._apart = False
 
     @property
     def nodes(self) -> tuple[RemoteNode, ...]:
@@ -389,7 +389,7 @@ class Fleet(Site):
             raise PMIxError(f"{names} did not join within {session.patience:g} s", hint=self._advice(late))
         self._loop.post(self.elastic.begin)
         self.complete = True
-        self._probe()
+        self._loop.later(session.keep_alive / PROBES, self._probe)
         return Launching(self._host, crossing, self)
 
     def _probe(self) -> None:
@@ -400,40 +400,21 @@ class Fleet(Site):
         # A pair that does not reach each other is to be known before its time is over.
         every = min(session.keep_alive, session.patience) / PROBES
         for node in self.nodes:
-            silent = node.probe(self._lose_apart) * every
+            silent = node.probe(self._warn_apart) * every
             if silent >= session.keep_alive:
                 self.lose(node.hostname, f"its daemon has not answered for {silent:.3g} s")
         self._loop.later(every, self._probe)
 
-    def _lose_apart(self) -> None:
-        """Lose a node that others have not reached in time: of two, the one unreached by most, or the later."""
-        if self._closing:
-            return
-        there = {node.hostname: node for node in self.nodes}
-        pairs = [
-            (node, there[name], where, reason, seconds)
-            for node in self.nodes
-            for name, where, reason, seconds in node.unreached
-            if name in there
-        ]
-        if not pairs:
-            return
-        left = self.session.patience - max(seconds for *_, seconds in pairs)
-        if left > 0:
-
-            def ask_again() -> None:
-                for node in self.nodes:
-                    if node.unreached:
-                        node.ask_reach(self._lose_apart)
-
-            if self._next_look is not None:
-                self._next_look.cancel()
-            self._next_look = self._loop.later(left, ask_again)
-            return
-        missed = [node for one, other, *_ in pairs for node in (one, other)]
-        worst = max(missed, key=lambda node: (missed.count(node), node.number))
-        one, other, where, reason, _ = next(pair for pair in pairs if worst in pair)
-        self.lose(worst.hostname, f"{apart(one.hostname, other.hostname, where, reason)}; {TRY_INTERFACE}")
+    def _warn_apart(self) -> None:
+        """Warn once of nodes that have not reached each other in time: their messages go through this process."""
+        there = {node.hostname for node in self.nodes}
+        for node in self.nodes:
+            for name, where, reason, seconds in node.unreached:
+                if name in there and seconds >= self.session.patience and not self._apart:
+                    self._apart = True
+                    text = printable(apart(node.hostname, name, where, reason))
+                    line = f"pypmix run: {text}; their messages pass through this process; {TRY_INTERFACE}\n"
+                    self._host.sink(2).write(None, line.encode())
 
     def _listening(self, session: NodeSession) -> TCPCarrier:
         """Return a carrier to which the daemons connect."""
@@ -818,6 +799,8 @@ class Fleet(Site):
     def close(self) -> None:
         """Dismiss all daemons, and stop those left after `LEAVING` seconds."""
         self._closing = True
+        if self._exchange is not None:
+            self._exchange.conclude()
         # A roster may report more after the loop has closed.
         self.session.follow(lambda: None)
         self._leaving += self._daemons.values()

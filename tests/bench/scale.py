@@ -20,8 +20,7 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-from pypmix.host.exchange import Exchange, Hub, inquiries, participant
-from pypmix.host.exchange.announcing import REGISTERED
+from pypmix.host.exchange import Exchange, Hub, participant
 from pypmix.host.exchange.codec import PLACES, Field
 from pypmix.host.exchange.kinds import CONNECT, CONSTRUCT, FENCE, OUTCOME, Part, coordinator_of
 from pypmix.host.exchange.places import Places
@@ -37,6 +36,9 @@ REGISTRATION = b"r" * 25
 
 COMMITTED = 1 << 10
 """Bytes that each server has for a fence that collects."""
+
+
+TOPIC = "scale.broadcast"
 
 
 class Paced(Hub):
@@ -99,6 +101,11 @@ class Here:
     def __sub__(self, others):
         return self.names - self.gone - others
 
+    difference = __sub__
+
+    def copy(self):
+        return self.names - self.gone
+
     def discard(self, name):
         self.gone.add(name)
 
@@ -121,7 +128,7 @@ class Session:
         known = Places()
         known.add(self.names[0], NSPACE, DIGEST, self.places)
         for name, exchange in zip(self.names, self.exchanges, strict=True):
-            exchange._here = Here(here) if mortal else here
+            exchange.membership.present = Here(here) if mortal else here
             carrier = hub._carriers[name]
             carrier._on_message = lambda sender, message, exchange=exchange: exchange._arrived(sender, message)
             present[name] = carrier
@@ -199,8 +206,8 @@ def told(session):
     begin = hub.clock.now
     heard = []
     for exchange in session.exchanges:
-        exchange.hear(REGISTERED, lambda _sender, _data: heard.append(hub.clock.now))
-    session.exchanges[0].tell_others(REGISTERED, REGISTRATION)
+        exchange.hear(TOPIC, lambda _sender, _data: heard.append(hub.clock.now))
+    session.exchanges[0].tell_others(TOPIC, REGISTRATION)
     hub.run()
     assert len(heard) == len(session.names) - 1
     return hub.busiest(max(heard) - begin)
@@ -282,7 +289,7 @@ def main():
     cost = options.cost * 1e-6 or cost_of_a_message()
     hop = options.hop * 1e-6
     # All servers read the same bytes of a decision, each of which a simulation needs to read once.
-    participant.OUTCOME = inquiries.OUTCOME = Field(OUTCOME.write, lru_cache(maxsize=4)(OUTCOME.read))
+    participant.OUTCOME = Field(OUTCOME.write, lru_cache(maxsize=4)(OUTCOME.read))
     print(f"a message costs {cost * 1e6:.1f} us on each side, and is {options.hop:g} us on its way\n")
     print(f"{'servers':>7} {'operation':<24} {'messages':>9} {'busiest':>8} {'its bytes':>11} {'ms':>9}")
     rows = []

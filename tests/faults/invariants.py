@@ -84,7 +84,7 @@ def views(play: Play) -> dict[frozenset[str], list[Node]]:
     found: dict[frozenset[str], list[Node]] = defaultdict(list)
     for node in play.world.nodes:
         if node.alive:
-            found[frozenset(node.exchange._here)].append(node)
+            found[frozenset(node.exchange.membership.present)].append(node)
     return found
 
 

@@ -152,7 +152,7 @@ class Play:
     def side(self, proc: Proc) -> object:
         """Return what stands for the servers that a process's own one has; one that is lost is alone."""
         node = self.world.processes[proc].node
-        return frozenset(node.exchange._here) if node.alive else node.name
+        return frozenset(node.exchange.membership.present) if node.alive else node.name
 
     # Making a group
 

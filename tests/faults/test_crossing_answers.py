@@ -2,13 +2,13 @@
 
 The exchange between servers is protected by the modules `tests/unit/test_exchange_*`, and they together promise this:
 
-- Order: what is told to many arrives once and in order, whatever way it takes (`telling`), and news that overtake what
-  they are about do no harm (`announcing`, `psets`).
+- Order: what is told to many arrives once and in order, whatever way it takes (`statelog`), and news that overtake what
+  they are about do no harm (`statelog`, `psets`).
 - Loss of any server: a collective ends for all as its coordinator decided, if any server knows the decision
-  (`inquiries`). Those that a lost server ends do so at once, and all others go on (`crossing`, `groups`, `tree`).
+  (`participant`). Those that a lost server ends do so at once, and all others go on (`crossing`, `groups`, `tree`).
 - Partitions: servers that lost the connection with each other are lost to all alike, and no other server is
   (`partings`).
-- Late joiners: a server that joins is told all that the others know (`announcing`, `crossing`), and a late contributor
+- Late joiners: a server that joins is told all that the others know (`statelog`, `crossing`), and a late contributor
   is answered with the end that it has missed (`crossing`, `groups`).
 - Slow peers: a peer that does not read costs the others bounded memory, and is given up in time (`carriers`;
   `component/test_exchange_tcp`, `_links` and `_keepalive` on sockets).

@@ -7,7 +7,7 @@ from lib.exchange_world import World
 from lib.server_cluster import Cluster
 from lib.server_world import text
 from pypmix.host.exchange import coordinator
-from pypmix.host.exchange.kinds import Outcome
+from pypmix.host.exchange.kinds import FENCE, Outcome
 from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.ops import Connect, Connected
 from pypmix.standard.ops.hosting import COMMITTED, GroupUpcall
@@ -112,5 +112,7 @@ def test_decisions_are_remembered_up_to_a_size_and_the_last_one_always(monkeypat
     monkeypatch.setattr(coordinator, "MAX_DECIDED_BYTES", 100)
     decided = coordinator.Decided()
     for number, size in enumerate((60, 60, 30, 200)):
-        decided.add(Outcome(infos=(data(bytes(size // 2)),), data=bytes(size // 2), parts=(("a", number),)))
+        decided.add(
+            FENCE, "name", Outcome(infos=(data(bytes(size // 2)),), data=bytes(size // 2), parts=(("a", number),))
+        )
     assert [decided.find(("a", number)) is not None for number in range(4)] == [False, False, False, True]

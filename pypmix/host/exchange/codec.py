@@ -513,9 +513,6 @@ PLACES: Field[tuple[str, dict[int, str]]] = message(NAME, Field(_write_servers, 
 FORGOTTEN: Field[tuple[str]] = message(NAME)
 """A job that a server has left."""
 
-PSET: Field[tuple[str, tuple[str, ...], tuple[Proc, ...]]] = message(NAME, NAMES, PROCS)
-"""The name of a process set, the marks of its definitions, its members."""
-
 CODES: Field[tuple[int, ...]] = many(STATUS)
 """Codes of events."""
 

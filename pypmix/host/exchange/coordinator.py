@@ -95,6 +95,9 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
     Absent = Callable[[bytes, str, list[bytes]], bool]
+    _End = tuple[int, str, Outcome]
+    """The kind and the name of a collective, and its end."""
+
     Forward = Callable[[Part, OnOutcome], Callable[[int], None]]
 
 
@@ -189,33 +192,39 @@ class Decided:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Key, Outcome] = OrderedDict()
-        self._new: deque[Outcome] = deque()
+        self._known: OrderedDict[Key, _End] = OrderedDict()
+        self._new: deque[_End] = deque()
         self._waiting = self._bytes = 0
         """The number of contributions in these, and the size of their data."""
 
-    def add(self, outcome: Outcome) -> None:
-        """Remember a decision."""
+    def add(self, kind: int, name: str, outcome: Outcome) -> None:
+        """Remember a decision about a collective."""
         count = len(outcome.parts)
         if count:
-            self._new.append(outcome)
+            self._new.append((kind, name, outcome))
             self._waiting += count
             self._bytes += deciding.data_size(outcome)
             # All contributions of one decision are remembered, however many servers have contributed.
             while self._waiting > max(MAX_DECIDED, count) or (self._bytes > MAX_DECIDED_BYTES and len(self._new) > 1):
-                oldest = self._new.popleft()
+                _, _, oldest = self._new.popleft()
                 self._waiting -= len(oldest.parts)
                 self._bytes -= deciding.data_size(oldest)
 
     def find(self, key: Key) -> Outcome | None:
         """Return the end of a contribution."""
         while self._new:
-            outcome = self._new.popleft()
-            self._known.update(dict.fromkeys(outcome.parts, outcome))
-            while len(self._known) > max(MAX_DECIDED, len(outcome.parts)):
+            end = self._new.popleft()
+            self._known.update(dict.fromkeys(end[2].parts, end))
+            while len(self._known) > max(MAX_DECIDED, len(end[2].parts)):
                 self._known.popitem(last=False)
         self._waiting = self._bytes = 0
-        return self._known.get(key)
+        found = self._known.get(key)
+        return None if found is None else found[2]
+
+    def ends(self, kind: int, name: str) -> list[Outcome]:
+        """Return the decisions about the collectives of a name; a construct may have been decided as an offer."""
+        known = {id(end): end for end in (*self._known.values(), *self._new)}
+        return [end[2] for end in known.values() if end[1] == name and end[0] in (kind, OFFER)]
 
 
 class Held:
@@ -253,8 +262,6 @@ class Held:
     @property
     def keys(self) -> list[Key]:
         """The contributions."""
-        if len(self.parts) == 1 and not self.part.covers:
-            return [(self.parts[0][0], self.part.number)]
         return [key for server, part in self.parts for key in part.keys(server)]
 
     def drop(self, servers: Container[str]) -> bool:
@@ -700,12 +707,11 @@ class Coordinator:
 
     # Decisions of other servers
 
-    def learn(self, outcome: Outcome) -> None:
-        """Apply a decision of another server, perhaps for contributions that have arrived here since."""
-        self.decided.add(outcome)
-        rounds = list(self._all()) if outcome.parts else []
-        keys = set(outcome.parts) if rounds else set()
-        for round in rounds:
+    def learn(self, kind: int, name: str, outcome: Outcome) -> None:
+        """Apply a decision of a lost coordinator, for contributions that have arrived here since."""
+        self.decided.add(kind, name, outcome)
+        keys = set(outcome.parts)
+        for round in self._all():
             for held in [held for held in round.held if not keys.isdisjoint(held.keys)]:
                 round.held.remove(held)
                 held.answer(Decision(outcome))
@@ -844,7 +850,7 @@ class Coordinator:
 
     def _asks(self, round: Round) -> bool:
         """Ask servers that need not contribute if they have done so. Return True while any of them has not answered."""
-        if round.rule.unknown or round.flat or round.is_full():
+        if round.rule.unknown or round.is_full():
             return False
         part = round.held[0].part
         away = round.present.union(round.absent, self._session.gone, (self.name,))
@@ -915,7 +921,7 @@ class Coordinator:
         round.step(Life.AGAIN)
         round.held = [held for held in round.held if held not in told]
         self._drop_empty(round)
-        self._answer(told, outcome.replace(parts=tuple([key for held in told for key in held.keys])))
+        self._answer(round, told, outcome.replace(parts=tuple([key for held in told for key in held.keys])))
 
     def _forward_offer(
         self, round: Round, construct: deciding.Construct, members: tuple[Proc, ...], added: tuple[Proc, ...]
@@ -1030,10 +1036,10 @@ class Coordinator:
             self.forget_leader(round.name)
         # A round that ends with a lost server does not ask the others for its end.
         inquires = not outcome.moved and not round.rule.loss_ends
-        self._answer(round.held, outcome.replace(parts=tuple(round.keys)) if inquires else outcome)
+        self._answer(round, round.held, outcome.replace(parts=tuple(round.keys)) if inquires else outcome)
 
-    def _answer(self, told: list[Held], outcome: Outcome) -> None:
-        self.decided.add(outcome)
+    def _answer(self, round: Round, told: list[Held], outcome: Outcome) -> None:
+        self.decided.add(round.kind, round.name, outcome)
         decision = Decision(outcome)
         for held in told:
             held.answer(decision)

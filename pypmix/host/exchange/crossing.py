@@ -6,16 +6,15 @@ from pypmix.engine.common import Pending
 from pypmix.engine.groups.talk import ENDED, GONE, SAYS, WITHOUT, say, text
 from pypmix.engine.times import GET_SECONDS, GONE_SECONDS
 from pypmix.host.exchange import codec, deciding
-from pypmix.host.exchange.announcing import BACK, DEPARTED, FINALIZED, Announcements
-from pypmix.host.exchange.codec import EVENT, FORGOTTEN, MODEX
+from pypmix.host.exchange.codec import EVENT, MODEX
 from pypmix.host.exchange.collectives import Collectives, seconds_in
 from pypmix.host.exchange.errors import as_error
+from pypmix.host.exchange.jobs import BACK, DEPARTED, FINALIZED, Jobs
 from pypmix.host.exchange.kinds import KINDS
 from pypmix.host.exchange.limits import MAX_OVER
 from pypmix.host.exchange.places import Incarnations, Places
 from pypmix.host.exchange.psets import Psets
 from pypmix.host.exchange.queries import GroupQueries
-from pypmix.host.exchange.reporting import Reports
 from pypmix.host.naming import shown
 from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from pypmix.engine.base import Done, Upcall
-    from pypmix.host.exchange.announcing import News
     from pypmix.host.exchange.codec import Groups
     from pypmix.host.exchange.collectives import Described
     from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.jobs import News
     from pypmix.host.exchange.kinds import OnAnswer, Timer
     from pypmix.host.exchange.places import Where
     from pypmix.standard.jobinfo import JobInfo
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
     Answer = Callable[[Upcall, Any], None]
     Directory = Callable[[Upcall], None]
 
-FORGET = "pypmix.forget"
 RAISED = "pypmix.event"
 DIRECT_MODEX = "pypmix.modex"
 DIRECTORY = "pypmix.directory"
@@ -136,11 +134,8 @@ class Crossing:
         self._hop = hop or (lambda call: call())
         self._places = Places(where)
         self._launcher = launcher
-        self._announcements: Announcements | Reports = (
-            Reports(exchange, self._places, self._happened, launcher)
-            if launcher
-            else Announcements(exchange, self._places, self._happened, self._late)
-        )
+        exchange.follow(launcher)
+        self._session_jobs = Jobs(exchange, self._places, self._happened, self._late, self._remove)
         self._incarnations = Incarnations()
         self._jobs: dict[str, JobInfo | Described] = {}
         self._ended: dict[str, set[str]] = {}
@@ -170,7 +165,6 @@ class Crossing:
         if directory is not None:
             self._answers |= {Publish: self._forward, Lookup: self._forward, Unpublish: self._forward}
         exchange.watch(self._changed)
-        exchange.hear(FORGET, self._told_forget)
         exchange.hear(RAISED, self._told_event)
         exchange.handle(DIRECT_MODEX, self._asked_modex)
         exchange.handle(DIRECTORY, self._asked_directory)
@@ -187,10 +181,7 @@ class Crossing:
         answer = self._answers.get(type(op))
         if answer is None or (type(op) is QueryInfo and not self.answers(op)):
             return False
-        if self._announcements.has_to_ask():
-            self._exchange.soon(self._begin, upcall)
-        else:
-            self._exchange.soon(self._collectives.attempt, answer, upcall)
+        self._exchange.soon(self._collectives.attempt, answer, upcall)
         return True
 
     def answers(self, op: object) -> bool:
@@ -219,8 +210,7 @@ class Crossing:
 
     def introduce(self, name: str) -> None:
         """Report what has happened to procs to a server that has joined late, and knows all jobs by now."""
-        assert isinstance(self._announcements, Reports)
-        self._exchange.soon(self._announcements.introduce, name)
+        self._exchange.soon(self._exchange.state.introduce, name)
 
     def deregister(self, nspace: str) -> None:
         """Forget a job; other servers do so when each server with a registration has forgotten it."""
@@ -257,21 +247,15 @@ class Crossing:
         """
         return self._collectives.pending()
 
-    def _begin(self, upcall: Upcall) -> None:
-        if self._announcements.has_to_ask():
-            self._announcements.when_settled(lambda: self._begin(upcall))
-        else:
-            self._collectives.attempt(self._answers[type(upcall.op)], upcall)
-
     # Jobs and procs
 
     def _register(self, job: JobInfo | Described, places: dict[int, str], number: int = 0) -> None:
         self._jobs[job.nspace] = job
         self._ended.pop(job.nspace, None)
-        if isinstance(self._announcements, Reports):
-            self._announcements.register(job.nspace, places, number)
+        if self._launcher:
+            self._session_jobs.place(job.nspace, places, number)
         else:
-            self._announcements.register(job.nspace, places)
+            self._session_jobs.register(job.nspace, places)
 
     def _deregister(self, nspace: str) -> None:
         if self._jobs.pop(nspace, None) is not None:
@@ -284,7 +268,7 @@ class Crossing:
                 self._ended[nspace] = late
                 if len(self._ended) > MAX_OVER:
                     del self._ended[next(iter(self._ended))]
-            self._exchange.broadcast(FORGET, FORGOTTEN.write((nspace,)))
+            self._session_jobs.forget(nspace)
             self._remove(self.name, nspace)
 
     def _late(self, name: str, nspace: str) -> None:
@@ -296,7 +280,7 @@ class Crossing:
                 del self._ended[nspace]
             own = [proc for proc in self._places.procs_of(nspace) if self._places.where(proc) == self.name]
             for proc in own:
-                self._announcements.proc(proc, DEPARTED)
+                self._session_jobs.submit_news(proc, DEPARTED)
             self._depart(tuple(own))
 
     def _remove(self, teller: str, nspace: str) -> None:
@@ -311,19 +295,19 @@ class Crossing:
     def _connected(self, proc: Proc) -> None:
         self._incarnations.connected(proc)
         if self._places.back(proc):
-            self._announcements.proc(proc, BACK)
+            self._session_jobs.submit_news(proc, BACK)
 
     def _finalized(self, proc: Proc) -> None:
         incarnation = self._incarnations.finalized(proc)
         if incarnation:
             self._places.finalize(proc, incarnation)
-            self._announcements.proc(proc, FINALIZED, incarnation)
+            self._session_jobs.submit_news(proc, FINALIZED, incarnation)
             self._review()
 
     def _departed(self, proc: Proc) -> None:
         self._incarnations.lost(proc)
         # The others are informed before the end of anything that it ends.
-        self._announcements.proc(proc, DEPARTED)
+        self._session_jobs.submit_news(proc, DEPARTED)
         self._depart((proc,))
         for asked in self._modexes.get(proc, ()):
             self._exchange.later(GONE_SECONDS, lambda asked=asked: self._give_up(proc, asked))  # type: ignore[misc]
@@ -430,7 +414,6 @@ class Crossing:
 
     def _changed(self, name: str, here: bool) -> None:
         if not here:
-            self._announcements.lose(name)
             procs = tuple(self._places.procs_on(name))
             lost = [proc for proc in procs if not self._places.is_missing(proc, 1)]
             self._depart(procs)
@@ -438,11 +421,6 @@ class Crossing:
                 self._remove(name, nspace)
             if self._session is None or self._session(name):
                 self._tell_lost(lost)
-            return
-        self._announcements.meet(name)
-
-    def _told_forget(self, sender: str, data: bytes) -> None:
-        self._remove(sender, *FORGOTTEN.read(data))
 
     def _happened(self, news: News) -> None:
         """Process news of procs of other servers."""

@@ -13,7 +13,8 @@ from threading import get_ident
 from pypmix.engine import times
 from pypmix.engine.alarms import Alarms
 from pypmix.host.exchange import codec, limits
-from pypmix.host.exchange.codec import LENGTH, NUMBER, TEXT, framed_text
+from pypmix.host.exchange.codec import BYTES, LENGTH, NUMBER, TEXT, Field, framed_text, message
+from pypmix.host.exchange.detours import Detours
 from pypmix.host.exchange.errors import (
     ExchangeTimeout,
     as_error,
@@ -25,10 +26,11 @@ from pypmix.host.exchange.errors import (
     pack_error,
     unpack_error,
 )
-from pypmix.host.exchange.kinds import GATHER, Part, hearers, unpack_gathered
+from pypmix.host.exchange.kinds import GATHER, Part, unpack_gathered
+from pypmix.host.exchange.membership import LEAVES, Membership
 from pypmix.host.exchange.participant import PART, Own, Participant
 from pypmix.host.exchange.places import Party
-from pypmix.host.exchange.telling import Telling
+from pypmix.host.exchange.statelog import BROADCAST, StateLog
 from pypmix.host.exchange.tree import UP
 from pypmix.host.naming import shown
 from pypmix.standard.errors import NotSupported, OutOfResources, PMIxError, RemoteProtocolError, Unreachable
@@ -56,6 +58,11 @@ REQUEST, ANSWER, REFUSED, TELL, ASIDE = range(1, 6)
 SEVERAL, BASED = 12, 13
 """Several messages as one, and a message with the basis that the receiver needs before it (`Exchange.rebase`)."""
 
+_ASIDE = bytes((ASIDE,))
+
+_BROADCAST: Field[tuple[str, bytes]] = message(TEXT, BYTES)
+"""The topic and the data of a message for all servers."""
+
 MAX_JOINED = 1 << 16
 """The longest message, in bytes, that buffered messages are joined with."""
 
@@ -66,15 +73,6 @@ _HEAD = struct.Struct("!BIqI")
 """The same, and the length of the next field."""
 
 _HEAD_SIZE = _HEAD.size
-
-LOST = "pypmix.lost"
-"""The sender has lost the server of this name."""
-
-DISCONNECTED = "pypmix.disconnected"
-"""The server of this name has lost the receiver."""
-
-LEAVES = "pypmix.leaves"
-"""The sender leaves; the data is the reason."""
 
 ALLGATHER = "allgather"
 _NO_PARTY = Party((), lambda _proc: None)
@@ -132,10 +130,6 @@ class Strand:
             over = threading.Event()
             self(begin, over.set)
             over.wait(seconds)
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _failed(function: Callable[..., object]) -> None:
@@ -207,6 +201,18 @@ class _Asked:
         self.timer: Timer | None = None
 
 
+class _Held:
+    """Messages of a server that wait for entries: the basis of the first one, and their size."""
+
+    __slots__ = ("basis", "messages", "size", "timer")
+
+    def __init__(self, basis: bytes) -> None:
+        self.basis = basis
+        self.messages: list[bytes] = []
+        self.size = 0
+        self.timer: Timer | None = None
+
+
 class _Awaited:
     """A call that waits for servers to join."""
 
@@ -225,16 +231,8 @@ class Exchange:
     clock or a caller brings, never under a lock; it must not block. Errors of an operation go to its `done`, which is
     called exactly once. All methods may be called from any thread, and from callbacks.
 
-    Two servers that lose their connection while both live are dead to each other. Servers that are still connected with
-    both would continue with both of them, and no operation of all three could end in one way. So a server that loses
-    another one reports that to the others: to all of a few; of many to the servers that follow it by name after 1, 2,
-    4, ... places, and to servers that take their place in the next moment. Of the servers in a circle of which some
-    have lost another one, one is followed by a server that has not, unless all have: so that is enough, and a death
-    costs each server a few messages. A server that is connected with both informs the lost one; if that lives, the
-    later of the two by name leaves: it informs all its remaining connections, and continues alone. (So the
-    first server by name stays: it keeps the session's unique state.) A server that has ended does not answer, and its
-    end is reported by each server's own carrier, after its last message: reports of others before that end nothing. If
-    carriers report an end to each other (`heard_by_all`), no exchange needs to.
+    Which servers are present is decided in one place for all (`membership`), and what all have to know reaches them in
+    one order (`statelog`).
 
     Args:
         carrier: The carrier of the messages; it belongs to the exchange from here on.
@@ -244,7 +242,8 @@ class Exchange:
 
     Attributes:
         name: This server's name.
-        gone: The names of servers that were present and no longer are.
+        state: The order of entries that all servers apply.
+        membership: The present servers, and the root.
         collectives: The collectives that this server takes part in.
     """
 
@@ -263,61 +262,46 @@ class Exchange:
             later = self._alarms.later
         self._later: Later = later
         self._now = now
-        self._closed = self._out = False
-        """The second: whether this server has left the others."""
-        self._here: set[str] = {self.name}
-        self.gone: frozenset[str] = frozenset()
+        self._closed = False
         self._numbers = count(1)
         self._asked: dict[int, _Asked] = {}
         self._answering: dict[object, tuple[str, int]] = {}
         self._load: dict[str, int] = {}
         self._handlers: dict[str, Handler] = {}
-        self._listeners: dict[str, Listener] = {
-            LOST: self._told_lost,
-            DISCONNECTED: self._told_disconnected,
-            LEAVES: self._told_leaves,
-        }
+        self._listeners: dict[str, Listener] = {}
         self._watchers: list[Watcher] = []
-        self._held: dict[str, tuple[Callable[[], None], list[bytes]]] = {}
-        """Messages of servers, kept until they can be processed, and the function to call when one has arrived."""
+        self._held: dict[str, _Held] = {}
+        """Messages of servers that wait for entries."""
+        self._returning: dict[str, tuple[bytes, list[bytes]]] = {}
+        """Servers that have joined while an earlier process of their name is not lost yet: their lives and messages."""
         self._deferred: Callable[[], None] | None = None
         self._buffered: dict[str, list[Callable[[], bytes]]] = {}
         """Messages, by their receiver, that are sent with the next one to it."""
         self._basis = b""
         self._based: set[str] = set()
         """The servers that need no basis: they have got the current one, or never need one."""
-        self._has_basis: Callable[[str, bytes], bool] = lambda _sender, _basis: True
-        self._arrivals: dict[str, Callable[[], None]] = {}
-        """Functions that are called after messages of servers."""
+        self._reaching: set[str] = set()
+        """The servers that collectives wait for."""
         self._losing = ""
         """The server that is being removed: its messages need no basis."""
         self._waiting: list[_Awaited] = []
-        self._lately: dict[str, tuple[float, set[str]]] = {}
-        """Servers that this one has lost in the last moment, when, and the servers that were informed."""
-        self._reasons: dict[str, str] = {}
-        """The reasons that servers sent before they left."""
         self._carrier_reason: Callable[[str], str] = getattr(carrier, "reason", lambda _name: "")
-        self._heard_by_all: Callable[[str], bool] = getattr(carrier, "heard_by_all", lambda _name: False)
-        self._telling = Telling(self, carrier.send, self._taken)
+        self.state = StateLog(self)
+        self.state.on(BROADCAST, self._apply_broadcast)
+        self.membership = Membership(self, self.state)
+        self.detours = Detours(self, self.membership)
         self.collectives = Participant(self)
 
     # For users
 
     def start(self) -> None:
         """Begin to exchange messages; handlers, listeners and watchers are in place by then."""
-        self._carrier.listen(partial(self.soon, self._arrived), partial(self.soon, self._changed))
+        self._carrier.listen(partial(self.soon, self._arrived), self._note_change)
 
     def close(self) -> None:
-        """Leave: all open operations end with `LostConnection`. May be called twice.
-
-        The broadcasts of this server arrive before the report of its departure: servers that pass them on have a second
-        for that, and then they are sent to each server directly.
-        """
+        """Leave: all open operations end with `LostConnection`. May be called twice."""
         self.soon(self._catch_up)
         self.soon(self.send_buffered)
-        if self._alarms is not None:
-            self.soon.wait(self._telling.when_heard, times.LINK_LINGER_SECONDS)
-        self.soon(self._telling.finish)
         self._carrier.close()
         self.soon(self._close)
         if self._alarms is not None:
@@ -327,15 +311,52 @@ class Exchange:
     def members(self) -> tuple[str, ...]:
         """The names of all present servers, this one included; sorted."""
         # Not the carrier's: it may know servers whose arrival has not had its turn. These cannot be sent to yet.
-        return tuple(sorted({self.name} if self._out or self._closed else self._here.copy()))
+        membership = self.membership
+        return tuple(sorted({self.name} if membership.has_left or self._closed else membership.present.copy()))
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """The names of servers that were present and no longer are."""
+        return self.membership.gone
+
+    @property
+    def launcher(self) -> str:
+        """The launcher's server; empty in a session without one."""
+        return self.membership.launcher
+
+    @property
+    def root(self) -> str:
+        """The server that declares losses and orders what all have to know."""
+        return self.membership.root
 
     def reason(self, name: str) -> str:
         """Return why a server is lost, as it has reported or the carrier knows; empty if it has left in order."""
-        return self._reasons.get(name) or self._carrier_reason(name)
+        return self.membership.reasons.get(name) or self._carrier_reason(name)
 
     def has(self, name: str) -> bool:
         """Return True if a server is present; this one is."""
-        return name in self._here
+        return name in self.membership.present
+
+    def reach(self, name: str) -> None:
+        """Reach a server through the root unless it joins in a moment; in a callback of the exchange."""
+
+        def look_again(is_present: bool) -> None:
+            self._reaching.discard(name)
+            # A launcher gets to know all servers.
+            if not is_present and self.launcher and name not in self.gone:
+                self.later(times.DECISION_SECONDS, lambda: self.reach(name))
+
+        if not self.has(name) and name not in self._reaching:
+            self._reaching.add(name)
+            self.detours.reach(name, look_again)
+
+    def follow(self, launcher: str) -> None:
+        """Make the launcher's server the root; before `start`."""
+        self.membership.launcher = launcher
+
+    def conclude(self) -> None:
+        """The session ends: its root declares no further losses."""
+        self.membership.is_closing = True
 
     def now(self) -> float:
         """Return the time on the exchange's clock."""
@@ -453,35 +474,59 @@ class Exchange:
         self.soon(self.tell_others, topic, _checked(data))
 
     def tell_others(self, topic: str, data: bytes, to: str = "") -> None:
-        """Send a message to all other present servers, or to one of them, at once; in a callback of the exchange."""
-        if to or len(self._here) <= limits.MAX_MESH or self._closed:
+        """Send a message to all other present servers, or to one of them, at once; in a callback of the exchange.
+
+        In a session of more than `MAX_MESH` servers the root passes on what is for all.
+        """
+        if self._closed:
+            return
+        if to or len(self.membership.present) <= limits.MAX_MESH:
             self._tell((to,) if to else self.others(), topic, data)
         else:
-            self._catch_up()
-            told = codec.pack(TELL, TEXT.write(topic), data)
-            if self._basis and not self._based.issuperset(self._here):
-                self.send_buffered()
-                told = codec.pack(BASED, self._basis, told)
-            self._telling.tell(told)
+            self.state.submit(BROADCAST, _BROADCAST.write((topic, data)))
+
+    def _apply_broadcast(self, origin: str, data: bytes) -> None:
+        self._heard(origin, *_BROADCAST.read(data))
 
     def aside(self, to: str, topic: str, data: bytes) -> None:
         """Send a message that another server processes even while it holds this one; in a callback of the exchange."""
-        if to in self._here and not self._closed:
-            self._carrier.send(to, codec.pack(ASIDE, TEXT.write(topic), data))
+        if not self._closed:
+            self._carry(to, codec.pack(ASIDE, TEXT.write(topic), data))
 
-    def hold(self, name: str, wake: Callable[[], None]) -> None:
-        """Keep the messages of another server until `release`, or until it is lost; in a callback of the exchange.
+    def release_ready(self) -> None:
+        """Process the messages of servers whose basis has been applied, and which may have to wait again."""
+        for name, held in sorted(self._held.items()):
+            if self.state.has_basis(name, held.basis):
+                self._release(name)
 
-        Args:
-            name: Its name.
-            wake: Called when a message has arrived.
-        """
-        self._held.setdefault(name, (wake, []))
-
-    def release(self, name: str) -> None:
-        """Continue with the kept messages of a server, which may be held again; in a callback of the exchange."""
-        for kept in self._held.pop(name, (None, ()))[1]:
+    def _release(self, name: str) -> None:
+        held = self._held.pop(name, None)
+        if held is None:
+            return
+        if held.timer is not None:
+            held.timer.cancel()
+        for kept in held.messages:
+            # One of them may have to wait for more.
             self._taken(name, kept)
+
+    def _hold(self, name: str, message: bytes, basis: bytes = b"") -> None:
+        """Keep a message of another server until its basis has been applied, within bounds."""
+        held = self._held.get(name)
+        if held is None:
+            held = self._held[name] = _Held(basis)
+            held.timer = self.later(times.HELD_SECONDS, lambda: self._stop_holding(name, held))
+        held.messages.append(message)
+        held.size += len(message)
+        if held.size > limits.HELD_BYTES:
+            self._stop_holding(name, held)
+
+    def _stop_holding(self, name: str, held: _Held) -> None:
+        """Process the messages of a server although their basis has not been applied."""
+        if self._held.get(name) is held:
+            log.warning("%s: %s has sent messages whose basis does not arrive", shown(self.name), shown(name))
+            before, self._losing = self._losing, name
+            self._release(name)
+            self._losing = before
 
     def defer(self, call: Callable[[], None], seconds: float) -> None:
         """Call a function after some seconds, or before the next message of this server, whichever is first.
@@ -499,18 +544,11 @@ class Exchange:
             topic: The topic.
             write: Returns the data when the message is sent.
         """
-        if to not in self._here or self._closed:
+        if not self.has(to) or self._closed:
             return
         if not self._buffered:
             self.later(times.NEWS_SECONDS, self.send_buffered)
         self._buffered.setdefault(to, []).append(lambda: codec.pack(TELL, TEXT.write(topic), write()))
-
-    def needs_basis(self, has: Callable[[str, bytes], bool]) -> None:
-        """Ask a function, given the sender and a basis, whether messages with that basis can be delivered.
-
-        Until it agrees the sender's messages wait; `release` asks again.
-        """
-        self._has_basis = has
 
     def rebase(self, basis: bytes, exempt: Iterable[str]) -> None:
         """Send a basis with the next message to each server, and buffered messages before that; in a callback.
@@ -521,21 +559,6 @@ class Exchange:
         """
         self._basis = basis
         self._based = {self.name, *exempt}
-
-    def sent_lately(self) -> tuple[tuple[str, int], ...]:
-        """Return how many messages this server has sent to which others alone, if any was sent lately."""
-        return self._telling.lately()
-
-    def received(self, name: str) -> int:
-        """Return how many messages have arrived that another server has sent to this one alone."""
-        return self._telling.received(name)
-
-    def after_messages(self, name: str, call: Callable[[], None] | None) -> None:
-        """Call a function after each message of another server, None to stop; in a callback."""
-        if call is None:
-            self._arrivals.pop(name, None)
-        else:
-            self._arrivals[name] = call
 
     def when_present(self, names: Iterable[str], done: OnPresent, *, timeout: float = 0.0) -> None:
         """Wait until servers are present.
@@ -582,20 +605,25 @@ class Exchange:
         else:
             self.collectives.start(own, timeout)
 
-    def ask(self, to: str, topic: str, data: bytes, done: OnAnswer, timeout: float = 0.0) -> None:
-        """Send a request as `request` does, in a callback of the exchange."""
+    def ask(
+        self, to: str, topic: str, data: bytes, done: OnAnswer, timeout: float = 0.0, is_absent: bool = False
+    ) -> None:
+        """Send a request as `request` does, in a callback of the exchange; `is_absent` if no server knows it."""
         error: PMIxError | None = None
         if self._closed:
             error = left(topic)
         elif to in self.gone:
             error = lost((to,), topic)
-        elif to not in self._here:
+        elif not self.has(to) and (is_absent or self.root == self.name):
             error = Unreachable(f"{listed((to,))} is not there", operation=topic)
         elif len(self._asked) >= limits.MAX_ASKED:
             text = f"{limits.MAX_ASKED} requests are unanswered"
             error = OutOfResources(text, operation=topic)
         if error is not None:
             self.soon(done, None, error)
+            return
+        if not self.has(to):
+            self.detours.reach(to, lambda here: self.ask(to, topic, data, done, timeout, not here))
             return
         number = next(self._numbers)
         asked = self._asked[number] = _Asked(to, topic, done, self._now())
@@ -696,13 +724,17 @@ class Exchange:
             message = codec.pack(BASED, self._basis, message)
         if self._buffered:
             message = self._joined(to, message)
-        self._send_one(to, message)
+        self._carry(to, message)
 
-    def _send_one(self, to: str, message: bytes) -> None:
-        telling = self._telling
-        self._carrier.send(to, telling.after(message) if telling.unheard else message)
-        # A message that the carrier does not take was not sent: the receiver would wait for it.
-        telling.sent[to] += 1
+    def _carry(self, to: str, message: bytes) -> None:
+        if to in self.membership.detoured:
+            to, topic, data = self.detours.wrap(to, message)
+            message = codec.pack(TELL, TEXT.write(topic), data)
+        self._carrier.send(to, message)
+
+    def receive(self, sender: str, message: bytes) -> None:
+        """Process a message of another server that the root has passed on; in a callback of the exchange."""
+        self._arrived(sender, message)
 
     def _joined(self, to: str, message: bytes) -> bytes:
         """Return a message joined with the buffered ones to its receiver, which go first."""
@@ -712,7 +744,7 @@ class Exchange:
         before = [write() for write in buffered]
         if len(message) > MAX_JOINED:
             # The carrier may not take it, or not both together.
-            self._send_one(to, codec.pack(SEVERAL, *before))
+            self._carry(to, codec.pack(SEVERAL, *before))
             return message
         return codec.pack(SEVERAL, *before, message)
 
@@ -720,9 +752,9 @@ class Exchange:
         """Send the buffered messages now; in a callback."""
         buffered, self._buffered = self._buffered, {}
         for to, written in buffered.items():
-            if to in self._here and not self._closed:
+            if self.has(to) and not self._closed:
                 texts = [write() for write in written]
-                self._send_one(to, texts[0] if len(texts) == 1 else codec.pack(SEVERAL, *texts))
+                self._carry(to, texts[0] if len(texts) == 1 else codec.pack(SEVERAL, *texts))
 
     def _catch_up(self) -> None:
         call, self._deferred = self._deferred, None
@@ -733,14 +765,14 @@ class Exchange:
 
     def others(self) -> list[str]:
         """Return the names of the other servers that are present, sorted."""
-        return sorted(self._here - {self.name})
+        return self.membership.others()
 
     def _tell(self, names: Iterable[str], topic: str, data: bytes) -> None:
         told = codec.pack(TELL, TEXT.write(topic), data)
         for name in names:
             if name == self.name:
                 self._heard(name, topic, data)
-            elif name in self._here and not self._closed:
+            elif self.has(name) and not self._closed:
                 self._send(name, told)
 
     def _heard(self, sender: str, topic: str, data: bytes) -> None:
@@ -753,29 +785,19 @@ class Exchange:
     # Events of the carrier
 
     def _arrived(self, sender: str, message: bytes) -> None:
-        if self._closed or sender not in self._here:
+        if self._closed:
             return
-        try:
-            kind = message[0] if message else 0
-            if kind == ASIDE:
-                self._read(sender, message)
-            elif kind > ASIDE or not self._telling.is_next(sender):
-                self._telling.take(sender, message)
-            elif sender in self._held:
-                self._taken(sender, message)
-            else:
-                self._read(sender, message)
-        except RemoteProtocolError as error:
-            log.error("%s: a message of %s is dropped: %s", shown(self.name), shown(sender), error)
-        if self._arrivals and (call := self._arrivals.get(sender)) is not None:
-            call()
+        if sender in self._returning:
+            messages = self._returning[sender][1]
+            if sum(map(len, messages)) <= limits.HELD_BYTES:
+                messages.append(message)
+        elif self.has(sender):
+            self._taken(sender, message)
 
     def _taken(self, sender: str, message: bytes) -> None:
         """Process a message of another server, whose turn it is."""
-        if sender in self._held:
-            wake, kept = self._held[sender]
-            kept.append(message)
-            wake()
+        if sender in self._held and not message.startswith(_ASIDE):
+            self._hold(sender, message)
             return
         try:
             self._read(sender, message)
@@ -808,87 +830,55 @@ class Exchange:
                 self._taken(sender, each)
         elif kind == BASED:
             basis, text = codec.expect(parts, 2)
-            if sender == self._losing or self._has_basis(sender, basis):
+            if sender == self._losing or self.state.has_basis(sender, basis):
                 self._taken(sender, text)
             else:
-                self._held[sender] = _nothing, [message]
+                self._hold(sender, message, basis)
         else:
             raise codec.broken(f"a message is of the unknown kind {kind}")
 
-    def _changed(self, name: str, here: bool) -> None:
+    def _note_change(self, name: str, here: bool) -> None:
+        # The carrier may know a later process of that name by the time that this has its turn.
+        life = getattr(self._carrier, "life", None)
+        self.soon(self._changed, name, here, b"" if life is None or not here else life(name))
+
+    def _changed(self, name: str, here: bool, life: bytes = b"") -> None:
         if self._closed:
             return
-        if here and self._out:
-            self._carrier.send(name, codec.pack(ASIDE, TEXT.write(LEAVES), b""))
-        elif here:
-            self.gone -= {name}
-            self._reasons.pop(name, None)
-            self._lately.pop(name, None)
-            self._here.add(name)
-            told = self._telling.count
-            self._tell_of(name, True)
-            # After the messages of watchers to it.
-            self.soon(self._telling.meet, name, told)
-            self.soon(self._telling.come, name)
-        elif name in self._here:
-            if not self._heard_by_all(name):
-                self._lately[name] = self._now(), set()
-            self._lose(name)
-
-    def _tell_of_losses(self) -> None:
-        """Report the losses of the last moment to servers that are due to know and have not been informed."""
-        names = hearers(self._here, self.name)
-        for name, (since, told) in list(self._lately.items()):
-            if self._now() - since > times.DECISION_SECONDS:
-                del self._lately[name]
-            else:
-                self._tell(sorted(names - told), LOST, TEXT.write(name))
-                told |= names
-
-    def _told_lost(self, sender: str, data: bytes) -> None:
-        name = TEXT.read(data)
-        if name not in (sender, self.name):
-            self._tell((name,), DISCONNECTED, TEXT.write(sender))
-
-    def _told_leaves(self, sender: str, data: bytes) -> None:
-        if reason := TEXT.read(data)[: limits.MAX_DETAIL]:
-            self._reasons[sender] = reason
-        self._lose(sender)
-
-    def _told_disconnected(self, sender: str, data: bytes) -> None:
-        other = TEXT.read(data)
-        if other > self.name:
-            self._tell((sender,), LOST, TEXT.write(other))
-            self._lose(other)
-        elif other < self.name and not self._out:
-            self._out = True
-            reason = f"it has no connection with {shown(other)}"
-            # The receivers report it, if the carrier leaves losses to others.
-            level = log.info if getattr(self._carrier, "quiet", False) else log.warning
-            level("%s: leaves the session, since %s", shown(self.name), reason)
-            rest = self.others()
-            for each in rest:
-                # Directly, and past the messages it waits for: the servers that would pass that on lose this server.
-                self.aside(each, LEAVES, TEXT.write(reason))
-            for each in rest:
-                self._lose(each)
-
-    def _lose(self, name: str) -> None:
-        """Remove another server: it answers no requests, and waits for none."""
-        # One of its messages may end another server, or this one again.
-        outer, self._losing = self._losing, name
-        self._telling.release(name)
-        while name in self._held:
-            # Its messages before it was lost count.
-            self.release(name)
-        self._losing = outer
-        if name not in self._here:
+        if here and self.membership.has_left:
+            self.aside(name, LEAVES, b"")
+        elif name in self.membership.detoured and (here or name not in self.membership.doubted):
+            # A server that is reached through the root is lost when the root declares that.
             return
-        self._here.discard(name)
+        elif here and self.has(name):
+            # Its earlier process is not lost yet.
+            self._returning[name] = life, []
+            self.membership.doubt(name)
+        elif here:
+            self.join(name, life)
+        else:
+            self._returning.pop(name, None)
+            self.membership.doubt(name)
+
+    def join(self, name: str, life: bytes) -> None:
+        """Make another server present; in a callback of the exchange."""
+        self.membership.add(name, life)
+        self._tell_of(name, True)
+        # After the messages of watchers to it.
+        self.soon.next(self.membership.follow_root, name)
+        self.detours.settle(name, True)
+
+    def lose(self, name: str) -> None:
+        """Remove another server: it answers no requests, and waits for none; in a callback of the exchange."""
+        before, self._losing = self._losing, name
+        # Its messages before it was lost count.
+        self._release(name)
+        self._losing = before
+        if not self.has(name):
+            return
         self._based.discard(name)
         self._buffered.pop(name, None)
-        self.gone |= {name}
-        self._telling.lose(name)
+        self.membership.remove(name)
         self.collectives.changed(name, False)
         for number, asked in [item for item in self._asked.items() if item[1].to == name]:
             self._answered(name, number, None, lost((name,), asked.topic))
@@ -896,13 +886,22 @@ class Exchange:
             del self._answering[token]
         self._load.pop(name, None)
         self._tell_of(name, False)
-        if self._lately and not self._out:
-            self._tell_of_losses()
+        self.soon.next(self.membership.follow_root)
+        if name in self._returning:
+            self.soon.next(self._return, name)
+
+    def _return(self, name: str) -> None:
+        """A server has joined under the name of a lost one."""
+        life, messages = self._returning.pop(name, (b"", None))
+        if messages is not None and not self.membership.has_left:
+            self.join(name, life)
+            for message in messages:
+                self.soon.next(self._arrived, name, message)
 
     def _tell_of(self, name: str, here: bool) -> None:
         if here:
             self.collectives.changed(name, True)
-        for awaited in [awaited for awaited in self._waiting if awaited.names <= self._here]:
+        for awaited in [awaited for awaited in self._waiting if awaited.names <= self.membership.present]:
             self._come(awaited, None)
         for watcher in self._watchers:
             # Before the first message of a server that has joined, which may be waiting by now.
@@ -911,7 +910,7 @@ class Exchange:
     def _await(self, names: frozenset[str], done: OnPresent, timeout: float) -> None:
         if self._closed:
             self.soon(done, None, left("when_present"))
-        elif names <= self._here:
+        elif names <= self.membership.present:
             self.soon(done, None, None)
         else:
             awaited = _Awaited(names, done)
@@ -920,7 +919,7 @@ class Exchange:
                 awaited.timer = self.later(timeout, lambda: self._late(awaited))
 
     def _late(self, awaited: _Awaited) -> None:
-        missing = sorted(awaited.names - self._here)
+        missing = sorted(awaited.names - self.membership.present)
         self._come(awaited, ExchangeTimeout(f"{listed(missing)} did not come in time", servers=missing))
 
     def _come(self, awaited: _Awaited, error: PMIxError | None) -> None:
@@ -935,7 +934,6 @@ class Exchange:
             return
         self._closed = True
         self._held.clear()
-        self._telling.close()
         self.collectives.close()
         for number, asked in list(self._asked.items()):
             self._answered(asked.to, number, None, left(asked.topic))

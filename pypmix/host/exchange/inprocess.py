@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import count
 
 from pypmix.engine.alarms import Heap
 from pypmix.host.exchange.carrier import MAX_MESSAGE, check
@@ -188,6 +189,10 @@ class Hub:
         self.clock.at(due, call)
 
 
+_numbers = count(1)
+"""The numbers of the carriers of this process."""
+
+
 class HubCarrier:
     """The `Carrier` of one server at a hub; made by `Hub.carrier`.
 
@@ -201,6 +206,7 @@ class HubCarrier:
         self.closed = False
         self.lost = False
         self.listening = False
+        self.number = next(_numbers)
         self.apart: set[HubCarrier] = set()
         """The carriers to which its connection is broken."""
         self._hub = hub
@@ -212,6 +218,11 @@ class HubCarrier:
     def members(self) -> tuple[str, ...]:
         """The names of all present servers, sorted."""
         return tuple(sorted(self._present.copy()))
+
+    def life(self, name: str) -> bytes:
+        """Return the number of a present server, which no other server of that name has."""
+        other = self._present.get(name)
+        return b"" if other is None else b"%d" % other.number
 
     def send(self, to: str, message: bytes) -> None:
         """Send a message.

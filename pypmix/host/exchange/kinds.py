@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 
 from pypmix.engine.collective import rules
-from pypmix.host.exchange import limits
 from pypmix.host.exchange.codec import (
     BYTES,
     INFOS,
@@ -68,6 +67,8 @@ if TYPE_CHECKING:
 
         def has(self, name: str) -> bool: ...
 
+        def reach(self, name: str) -> None: ...
+
         def now(self) -> float: ...
 
         def number(self) -> int: ...
@@ -87,6 +88,33 @@ if TYPE_CHECKING:
         def handle(self, topic: str, handler: Callable[[str, bytes, OnAnswer], None]) -> None: ...
 
         def hear(self, topic: str, listener: Callable[[str, bytes], None]) -> None: ...
+
+    class Network(Session, Protocol):
+        """The part of an exchange by which servers agree on their state (`statelog`, `membership`, `detours`)."""
+
+        @property
+        def launcher(self) -> str: ...
+
+        @property
+        def root(self) -> str: ...
+
+        def others(self) -> list[str]: ...
+
+        def aside(self, to: str, topic: str, data: bytes) -> None: ...
+
+        def buffer(self, to: str, topic: str, write: Callable[[], bytes]) -> None: ...
+
+        def defer(self, call: Callable[[], None], seconds: float) -> None: ...
+
+        def rebase(self, basis: bytes, exempt: Iterable[str]) -> None: ...
+
+        def release_ready(self) -> None: ...
+
+        def join(self, name: str, life: bytes) -> None: ...
+
+        def lose(self, name: str) -> None: ...
+
+        def receive(self, sender: str, message: bytes) -> None: ...
 
 
 class Kind(Record):
@@ -237,19 +265,6 @@ def coordinator_of(names: Iterable[str]) -> str | None:
     session: so the server that decides stays, and it has lost none of the servers that stay with it.
     """
     return min(names, default=None)
-
-
-def hearers(names: Iterable[str], name: str) -> set[str]:
-    """Return the servers to which one of some servers sends a report for all of them; the receivers do the same.
-
-    These are all others in a small session; in a large one, the servers that follow it by name after 1, 2, 4, ...
-    places, in a circle.
-    """
-    circle = sorted(names)
-    if len(circle) <= limits.MAX_MESH:
-        return {*circle} - {name}
-    place = circle.index(name)
-    return {circle[(place + (1 << power)) % len(circle)] for power in range(len(circle).bit_length())} - {name}
 
 
 class Spread(Record):
@@ -481,15 +496,6 @@ def _read_outcome(data: bytes) -> Outcome:
 
 _MORE: Field[_More] = compressed(message(PROCS, TEXTS, INFOS, _KEYS))
 OUTCOME = Field(_write_outcome, counted(_read_outcome))
-QUESTION: Field[tuple[str, Collection[Key]]] = message(TEXT, compressed(_KEYS))
-"""A lost coordinator, and the contributions about which another server is asked if it knows their decisions."""
-
-SEARCH: Field[tuple[str, Collection[Key], tuple[str, ...]]] = message(TEXT, compressed(_KEYS), compressed(_JOINED))
-"""The same, and the servers that the asked server asks in turn."""
-
-ENDS: Field[tuple[bytes, ...]] = many(BYTES)
-"""The decisions that a server knows, as bytes."""
-
 CANCEL: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, STATUS, TEXT, TEXTS)
 """The number of a contribution that is given up, the status, its detail, and the servers that are the cause."""
 

@@ -6,10 +6,10 @@ Their times are in `pypmix.engine.times`.
 from __future__ import annotations
 
 MAX_MESH = 32
-"""The most servers that are all connected with each other, and tell all others themselves what all are to hear.
+"""The most servers that are all connected with each other, and send messages for all to each other one themselves.
 
-More have connections with neighbours, and others when there is something to send (`circle`); what all are to hear goes
-by way of others (`telling`), or, where each sees it itself, to some (`kinds.hearers`).
+More have connections with neighbours, and others when there is something to send (`circle`); messages for all go
+through the root (`statelog`).
 """
 
 # Collectives (`coordinator`, `participant`)
@@ -64,7 +64,10 @@ MAX_ANSWERING = 4096
 MAX_DETAIL = 4096
 """The length of an error's text that is sent."""
 
-# What servers tell each other of jobs and procs (`announcing`)
+HELD_BYTES = 64 << 20
+"""The most data of a server that waits for entries on which it is based."""
+
+# News of procs (`crossing`)
 
 MAX_NEWS = 1024
 """The most procs of which news are gathered as one message."""
@@ -86,7 +89,7 @@ MAX_NAMED = MAX_PARTIES * MAX_PARTY
 MAX_GROUPS = 65536
 """The most groups that are remembered of a server that does not list its own."""
 
-# Connections (`tcp`, `circle`, `telling`)
+# Connections (`tcp`, `circle`)
 
 MAX_ENDED = MAX_APART = 4096
 """Of how many servers a carrier remembers that they have ended, or that it has lost them alone."""
@@ -96,9 +99,6 @@ MAX_SERVERS = 1 << 14
 
 MAX_FAR = 128
 """The most servers without any connection that are dialed by others than their neighbours within `FAR_SECONDS`."""
-
-MAX_EARLY = 4096
-"""The most messages for all that are kept of a server since others of it have to come before."""
 
 MAX_RESOLVING = 32
 """The most names of servers that a process looks up at a time."""

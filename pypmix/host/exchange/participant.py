@@ -3,10 +3,11 @@
 A contribution is sent to the server that coordinates (`kinds.coordinator_of`, the one place where that is decided):
 one of the servers that take part and are not lost or, if the participants are not known, of the session. It waits for
 that server to join if it has not begun yet. Then the coordinator decides, or answers that it does not coordinate this
-(the contribution is sent to the next one), or is lost. In that case another server may know its end already, so this
-server asks first (`inquiries`): only if no server knows it the contribution is sent to the next server. A collective
-that ends with any lost server ends at once when the coordinator is lost. When another server is lost, the coordinator
-is informed, and answers with the end: that server may have left because the collective has ended.
+(the contribution is sent to the next one), or is lost. In that case all send their contributions once more, to the next
+coordinator. One of them may have got the decision, so the next coordinator asks all that take part for ends that they
+know, and decides only if none is known. All apply the loss at the same place in the order of the session
+(`statelog`), and no server accepts a decision of a lost one after that: so a decision that is unknown then stays
+unknown. A collective that ends with any lost server ends at once when the coordinator is lost.
 
 If servers have kept data for it, the decision is not the end yet: they send that to each other (`spreading`).
 
@@ -21,19 +22,18 @@ from functools import partial
 
 from pypmix.engine.times import AGAIN_SECONDS, DECISION_SECONDS
 from pypmix.host.exchange import deciding
-from pypmix.host.exchange.codec import broken
+from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, Field, broken, many, message
 from pypmix.host.exchange.coordinator import EXPIRED, TIME_IS_OVER, Coordinator, Held
 from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
-from pypmix.host.exchange.inquiries import Inquiries
 from pypmix.host.exchange.kinds import (
     CANCEL,
+    CONSTRUCT,
     GATHER,
     KINDS,
     OUTCOME,
     Outcome,
     Part,
     coordinator_of,
-    hearers,
     parts_field,
 )
 from pypmix.host.exchange.limits import EARLY_BYTES, EARLY_ENTRY, MAX_AGAIN
@@ -47,14 +47,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pypmix.host.exchange.kinds import OnAnswer, OnOutcome, Session, Spread, Timer
+    from pypmix.host.exchange.kinds import Key, OnAnswer, OnOutcome, Session, Spread, Timer
     from pypmix.host.exchange.spreading import Name
     from pypmix.standard.types import Proc
 
     Expire = Callable[[int, str, tuple[Proc, ...], Callable[[], None]], None]
 
 PART = "pypmix.collective"
-NEWS = "pypmix.collective.news"
+AGAIN = "pypmix.collective.again"
+FIND = "pypmix.collective.find"
+"""The topics of contributions, of contributions whose coordinator is lost, and of requests for ends that are known."""
+
+_AGAIN: Field[tuple[str, bytes]] = message(TEXT, BYTES)
+"""The lost coordinator, and the contributions."""
+
+_FIND: Field[tuple[str, int, str]] = message(TEXT, NUMBER, TEXT)
+"""The lost coordinator, and the kind and the name of a collective."""
+
+_ENDS: Field[tuple[bytes, ...]] = many(BYTES)
+
+MAX_SEARCHES = 1024
+"""The most searches for ends that are remembered."""
 
 UNDECIDED = Outcome()
 """The decision while nothing is decided, and the end of a contribution that has not ended."""
@@ -71,6 +84,7 @@ class Own:
         root: The coordinator.
         apart: Whether the coordinator wants it directly.
         awaited: The coordinator that it waits for, which has not joined yet.
+        lost: The last coordinator that was lost.
         skip: Servers that do not coordinate it.
         tries: How often a server has answered that it does not coordinate it.
         cancelled: Its end unless it is decided before; it was given up.
@@ -92,6 +106,7 @@ class Own:
         "early_bytes",
         "end",
         "kept",
+        "lost",
         "part",
         "root",
         "since",
@@ -110,6 +125,7 @@ class Own:
         self.root = ""
         self.apart = False
         self.awaited: str | None = None
+        self.lost = ""
         self.skip: set[str] = set()
         self.tries = 0
         self.cancelled: Outcome | None = None
@@ -144,7 +160,12 @@ class Participant:
         self._open: dict[int, Own] = {}
         session.handle(PART, self._came)
         self._relay = Relay(session, self._parts.write)
-        self._inquiries = Inquiries(session, self.coordinator.decided.find, self._expects)
+        self._searches: dict[tuple[str, int, str, str], list[Callable[[], None]] | None] = {}
+        """Calls that wait for ends that others may know, None for a search that has finished."""
+        self._searching: dict[Key, tuple[int, int, str, tuple[str, ...]] | None] = {}
+        """Contributions that wait for a search, and how they were given up since."""
+        self._until_lost: dict[str, list[Callable[[], None]]] = {}
+        """Calls that wait until a server is lost here, too."""
         self._absences: list[tuple[tuple[int, str], OnAnswer]] = []
         self.expire: Expire = lambda _kind, _name, _procs, done: done()
         """Ends an operation that some clients of this server have not called yet, and calls a function."""
@@ -152,12 +173,13 @@ class Participant:
         session.handle(ABSENT, self._asked_absent)
         session.handle(TIME_IS_OVER, self._asked_to_expire)
         session.hear(GIVE_UP, self._told_give_up)
-        session.hear(NEWS, lambda _, data: self._heard_of(data))
+        session.handle(AGAIN, self._came_again)
+        session.handle(FIND, self._asked_to_find)
         session.hear(DATA, self._told_data)
         session.hear(VOID, self._told_void)
 
     def __len__(self) -> int:
-        return len(self._open) + len(self.coordinator) + len(self._relay) + len(self._inquiries)
+        return len(self._open) + len(self.coordinator) + len(self._relay)
 
     def open(self) -> list[Own]:
         """Return the contributions that have not ended; from any thread."""
@@ -239,6 +261,7 @@ class Participant:
                 self._contribute(own, to)
             elif not (
                 own.apart
+                or own.lost
                 or part.status == statuses.ERR_TIMEOUT
                 or rule.unknown
                 or is_flat(len(part.servers or part.party.servers))
@@ -248,11 +271,15 @@ class Participant:
                 self._send_to(own, to)
         else:
             own.to, own.root, own.awaited = None, "", to
+            # Once it is present, all that wait for it are sent.
+            self._session.reach(to)
 
     def _send_to(self, own: Own, to: str) -> None:
         """Contribute directly."""
         own.to = own.root = to
-        self._session.ask(to, PART, self._parts.write(((self.name, own.part),)), partial(self._told, own, to))
+        data = self._parts.write(((self.name, own.part),))
+        topic, data = (AGAIN, _AGAIN.write((own.lost, data))) if own.lost else (PART, data)
+        self._session.ask(to, topic, data, partial(self._told, own, to))
 
     def _send_up(self, own: Own, root: str) -> None:
         """Contribute through the servers in the middle, of which this one may be one."""
@@ -269,22 +296,38 @@ class Participant:
 
     def _contribute(self, own: Own, to: str) -> None:
         """Contribute to a collective that this server coordinates itself."""
-        try:
-            parts = ((self.name, own.part),)
-            decided = partial(self._session.soon, self._decide, own, to)
-            self.coordinator.come(Held(to, own.part.number, parts, lambda made: decided(made.outcome)))
-        except Exception as problem:
-            log.exception("%s: a contribution could not be taken in", shown(self.name))
-            error = as_error(problem)
-            self._finish(own, deciding.failure(error.code, error.detail))
+        parts = ((self.name, own.part),)
+        decided = partial(self._session.soon, self._decide, own, to)
+        held = Held(to, own.part.number, parts, lambda made: decided(made.outcome))
+
+        def come() -> None:
+            if own.to != to or own.part.number not in self._open:
+                return
+            try:
+                self.coordinator.come(held)
+            except Exception as problem:
+                log.exception("%s: a contribution could not be taken in", shown(self.name))
+                error = as_error(problem)
+                self._finish(own, deciding.failure(error.code, error.detail))
+
+        if own.lost:
+            self._search_before(own.lost, held, come)
+        else:
+            come()
 
     def _came(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """A server contributes directly to a collective that this one coordinates."""
+        for held in self._direct(sender, data, answer):
+            self.coordinator.come(held)
+
+    def _direct(self, sender: str, data: bytes, answer: OnAnswer) -> list[Held]:
+        found = []
         for server, part in self._parts.read(data):
             if server != sender or part.covers:
                 raise broken(f"{sender} contributes for {shown(server)}")
             parts = ((server, part),)
-            self.coordinator.come(Held(server, part.number, parts, lambda decision: answer(decision.packed, None)))
+            found.append(Held(server, part.number, parts, lambda decision: answer(decision.packed, None)))
+        return found
 
     def _came_up(self, sender: str, data: bytes, answer: OnAnswer, tries: int = 0) -> None:
         """Contributions have arrived through the servers in the middle, for this server or for servers above."""
@@ -329,7 +372,9 @@ class Participant:
 
     def _told_give_up(self, sender: str, data: bytes) -> None:
         given_up = CANCEL.read(data)
-        if not self._relay.cancel(sender, *given_up):
+        if (sender, given_up[0]) in self._searching:
+            self._searching[sender, given_up[0]] = given_up
+        elif not self._relay.cancel(sender, *given_up):
             self.coordinator.cancel(sender, *given_up)
 
     def _told(self, own: Own, to: str, data: bytes | None, error: PMIxError | None) -> None:
@@ -358,7 +403,8 @@ class Participant:
                     self._tell_given_up(own, own.cancelled)
                 return
             own.skip.add(root)
-            self._inquire(own, root)
+            own.lost = root
+            self._send(own)
             return
         if isinstance(error, ServerLost):
             self._lost(own, error.servers)
@@ -383,8 +429,7 @@ class Participant:
         if outcome.moved:
             self._move(own, own.root)
             return
-        if outcome.parts:
-            self.coordinator.learn(outcome)
+        self.coordinator.decided.add(own.part.kind, own.part.name, outcome)
         self._finish(own, outcome)
         if KINDS[own.part.kind].remembered and (
             any(info.key == keys.GROUP_MEMBERSHIP for info in outcome.infos) or outcome.status != statuses.SUCCESS
@@ -495,33 +540,87 @@ class Participant:
 
     # A lost coordinator
 
-    def _inquire(self, own: Own, lost: str) -> None:
-        """Ask if another server knows its end, else send it to the next coordinator."""
+    def _came_again(self, sender: str, data: bytes, answer: OnAnswer) -> None:
+        """A server contributes once more, as the coordinator is lost."""
+        lost, packed = _AGAIN.read(data)
+        for held in self._direct(sender, packed, answer):
+            self._search_before(lost, held, partial(self._come_late, held, answer))
 
-        def told(ends: tuple[bytes, ...]) -> None:
-            for end in ends:
-                self._heard_of(end)
-            if own.part.number in self._open and own.to is None:
-                self._send(own)
+    def _search_before(self, lost: str, held: Held, come: Callable[[], None]) -> None:
+        """Take a contribution in after a search, and give it up then if that was asked for in the meantime."""
+        self._searching[held.key] = None
 
-        self._inquiries.ask(lost, ((self.name, own.part.number),), told)
+        def finish() -> None:
+            given_up = self._searching.pop(held.key, None)
+            come()
+            if given_up is not None:
+                self.coordinator.cancel(held.server, *given_up)
 
-    def _expects(self, name: str) -> bool:
-        """Return True if a decision of a coordinator may be on its way here."""
-        return any(own.root == name for own in self.open())
+        self._search(lost, held.part, finish)
 
-    def _heard_of(self, data: bytes) -> None:
-        """Apply the end of a collective whose coordinator is lost, as another server knows it, and pass it on."""
-        outcome = OUTCOME.read(data)
-        mine = [own for server, number in outcome.parts if server == self.name and (own := self._open.get(number))]
-        self.coordinator.learn(outcome)
-        for own in mine:
-            self._finish(own, outcome)
-        if mine:
-            # The sender may be lost before it has informed the others.
-            there = {server for server, _ in outcome.parts if self._session.has(server)}
-            for name in sorted(hearers(there, self.name)):
-                self._session.tell(name, NEWS, data)
+    def _come_late(self, held: Held, answer: OnAnswer) -> None:
+        try:
+            self.coordinator.come(held)
+        except Exception as problem:
+            answer(None, as_error(problem))
+
+    def _when_lost(self, name: str, call: Callable[[], None]) -> None:
+        if self._session.has(name):
+            self._until_lost.setdefault(name, []).append(call)
+        else:
+            call()
+
+    def _search(self, lost: str, part: Part, then: Callable[[], None]) -> None:
+        """Ask all that take part in a collective for ends that the lost coordinator has decided, and continue."""
+        if self._session.has(lost):
+            self._when_lost(lost, lambda: self._search(lost, part, then))
+            return
+        search = lost, part.kind, part.name, part.party.label
+        waiting = self._searches.get(search, [])
+        if waiting is None:
+            then()
+            return
+        waiting.append(then)
+        if len(waiting) > 1:
+            return
+        self._searches[search] = waiting
+        asked = set(self._session.members)
+        if not part.rule.unknown:
+            # Offers for a construct are decided by another server.
+            meet = (coordinator_of(self._session.members),) if part.kind == CONSTRUCT else ()
+            asked.intersection_update((*part.party.names, *meet))
+        asked.discard(self.name)
+
+        def told(name: str, data: bytes | None, _error: PMIxError | None) -> None:
+            asked.discard(name)
+            for end in _ENDS.read(data) if data else ():
+                self.coordinator.learn(part.kind, part.name, OUTCOME.read(end))
+            if not asked:
+                finish()
+
+        def finish() -> None:
+            if self._searches.get(search) is waiting:
+                self._searches[search] = None
+                finished = [each for each, calls in self._searches.items() if calls is None]
+                for each in finished[: max(0, len(finished) - MAX_SEARCHES)]:
+                    del self._searches[each]
+                for call in waiting:
+                    call()
+
+        for name in sorted(asked):
+            self._session.ask(name, FIND, _FIND.write(search[:3]), partial(told, name))
+        if not asked:
+            finish()
+
+    def _asked_to_find(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
+        """Another server coordinates a collective in place of a lost one: answer with its ends that are known here."""
+        lost, kind, name = _FIND.read(data)
+
+        def find() -> None:
+            ends = self.coordinator.decided.ends(kind, name)
+            answer(_ENDS.write(tuple(map(OUTCOME.write, ends))), None)
+
+        self._when_lost(lost, find)
 
     # Giving up
 
@@ -565,6 +664,7 @@ class Participant:
     def changed(self, name: str, here: bool) -> None:
         """A server has joined or is lost."""
         if here:
+            self._searches = {search: calls for search, calls in self._searches.items() if search[0] != name}
             self._relay.changed(name, True)
             self.coordinator.meet()
             for own in [own for own in self.open() if own.awaited == name]:
@@ -575,16 +675,11 @@ class Participant:
         for own in [own for own in self.open() if own.part.rule.loss_ends and name in own.servers]:
             if own.spreading is not None:
                 self._lack(own, name)
-                continue
-            if own.to in (None, name, self.name) or name == min(own.servers):
+            elif own.to in (None, name) or own.root == name:
+                # Otherwise the coordinator ends it for all.
                 self._lost(own, (name,))
-                continue
-            # It may have left because the collective has ended, and the decision is on its way here. The coordinator
-            # knows; but it may not have noticed that the server has left.
-            data = CANCEL.write((own.part.number, statuses.ERR_UNREACH, "", (name,)))
-            self._session.tell(own.to, GIVE_UP, data)
-            self._session.later(DECISION_SECONDS, partial(self._lost, own, (name,)))
-        self._inquiries.lose(name)
+        for call in self._until_lost.pop(name, ()):
+            call()
 
     def _lost(self, own: Own, servers: Iterable[str]) -> None:
         """End a collective that ends with a lost server."""
@@ -592,7 +687,9 @@ class Participant:
 
     def close(self) -> None:
         """This server leaves the exchange."""
-        self._inquiries.close()
+        self._searches.clear()
+        self._searching.clear()
+        self._until_lost.clear()
         self._absences.clear()
         self._relay.close()
         self.coordinator.close()

@@ -191,6 +191,10 @@ class Places:
         """Return the jobs that any server knows."""
         return list(self._jobs)
 
+    def jobs_of(self, teller: str) -> list[str]:
+        """Return the jobs that a server knows."""
+        return [nspace for nspace, job in self._jobs.items() if teller in job.tellers]
+
     def procs_on(self, server: str) -> list[Proc]:
         """Return the procs of all jobs that are on a server."""
         return [

@@ -1,44 +1,53 @@
-"""Process sets of a session with several servers: a set that one host defines is known to the servers of all hosts."""
+"""Process sets of a session with several servers: a set that one host defines is known to the servers of all hosts.
+
+Definitions and deletions count in the one order of the session (`statelog`). A host applies its own at once; if the
+order shows that another host had defined another set of that name before, that one counts. Hosts may define the same
+set, which is deleted as one: also if a definition was on its way while the set was deleted. Until its own change has
+its place in the order, a host applies no other change of that set.
+"""
 
 from __future__ import annotations
 
-import os
+from collections import OrderedDict
 
-from pypmix.host.exchange.codec import PSET
+from pypmix.host.exchange import statelog
+from pypmix.host.exchange.codec import NAME, NAMES, NUMBER, PROCS, Field, many, message
 from pypmix.host.exchange.errors import log
+from pypmix.host.exchange.limits import MAX_OVER
 from pypmix.host.naming import shown
 from pypmix.standard import statuses
 from pypmix.standard.errors import NotFound, PMIxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
     from typing import Protocol
 
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.standard.types import Proc
 
+    Members = tuple[Proc, ...]
+    Sets = tuple[tuple[str, Members, int], ...]
+
     class Defining(Protocol):
         """The calls that this makes to a server."""
 
-        def define_process_set(self, name: str, members: tuple[Proc, ...], *, elsewhere: bool = False) -> None: ...
+        def define_process_set(self, name: str, members: Members, *, elsewhere: bool = False) -> None: ...
 
         def delete_process_set(self, name: str) -> None: ...
 
 
-DEFINE = "pypmix.pset"
-DELETE = "pypmix.pset.over"
+_SET: Field[tuple[str, Members, int]] = message(NAME, PROCS, NUMBER)
+"""The name of a set, its members, and how many deletions of that name the definer knew."""
+
+_NUMBERED = many(_SET)
+_SETS: Field[tuple[Sets, Sets, Sets, tuple[str, ...]]] = message(_NUMBERED, _NUMBERED, _NUMBERED, NAMES)
+"""The sets of a session, those that were deleted last, and the definitions and deletions of a host that have no place
+in the order yet."""
 
 
 class Psets:
     """The process sets of one host with an exchange.
-
-    Each definition has a mark. All hosts know all definitions, and of the definitions of one name the least mark
-    counts, which is from the first host by name: hosts may define the same set, or two sets of the same name at once. A
-    deletion contains its marks, so that it does not delete later definitions. The messages of one server arrive in
-    order, but not the messages of several: so the server that has sent a mark also sends its end. While the definer of
-    a mark is a member, only its own reports of the set count: another host, which may have lost the definer before the
-    set ended, is believed only when the definer has left.
 
     Args:
         server: This host's server.
@@ -48,21 +57,22 @@ class Psets:
     def __init__(self, server: Defining, exchange: Exchange) -> None:
         self._server = server
         self._exchange = exchange
-        self._sets: dict[str, dict[str, tuple[Proc, ...]]] = {}
-        """By name, the members by mark."""
-        self._applied: dict[str, tuple[Proc, ...]] = {}
+        self._sets: dict[str, Members] = {}
+        """The sets by the order."""
+        self._deleted: OrderedDict[str, tuple[int, Members]] = OrderedDict()
+        """The last names whose sets were deleted: how often, and the members of the last one."""
+        self._applied: dict[str, Members] = {}
         """The sets that the server knows."""
-        self._mine: dict[str, str] = {}
-        """The marks of this host, by name."""
-        self._hearsay: dict[str, tuple[str, tuple[Proc, ...]]] = {}
-        """By mark, the sets of present definers that only other hosts have reported."""
-        self._told: set[str] = set()
-        """The marks that this host has sent to others."""
-        exchange.hear(DEFINE, self._told_define)
-        exchange.hear(DELETE, self._told_delete)
-        exchange.watch(self._changed)
+        self._mine: set[str] = set()
+        """The sets that this host has defined."""
+        self._defining: dict[str, Members] = {}
+        self._deleting: set[str] = set()
+        exchange.state.on(statelog.DEFINE, lambda origin, data: self._define(origin, *_SET.read(data)))
+        exchange.state.on(statelog.DELETE, lambda origin, data: self._delete(origin, NAME.read(data)))
+        exchange.state.on(statelog.SETS, self._merge)
+        exchange.state.report(self._report)
 
-    def define(self, name: str, members: tuple[Proc, ...]) -> None:
+    def define(self, name: str, members: Members) -> None:
         """Define a set, from any thread; each host may do so once, and all have to name the same members.
 
         Raises:
@@ -73,12 +83,11 @@ class Psets:
             self._server.define_process_set(name, members)
         except PMIxError as error:
             # A definition of another host is recorded before the server knows it.
-            told = list(self._sets.get(name, {}).values())
-            if error.code != statuses.ERR_EXISTS or name in self._mine or members not in told:
+            if error.code != statuses.ERR_EXISTS or name in self._mine or self._sets.get(name) != members:
                 raise
             new = False
-        mark = self._mine[name] = f"{self._exchange.name} {os.urandom(8).hex()}"
-        self._exchange.soon(self._defined, name, mark, members, new)
+        self._mine.add(name)
+        self._exchange.soon(self._submit_definition, name, members, new)
 
     def delete(self, name: str) -> None:
         """Delete a set everywhere, from any thread.
@@ -87,83 +96,99 @@ class Psets:
             NotFound: There is not a set of that name.
         """
         self._server.delete_process_set(name)
-        self._exchange.soon(self._deleted, name)
+        self._exchange.soon(self._submit_deletion, name)
 
     # In turns
 
-    def _defined(self, name: str, mark: str, members: tuple[Proc, ...], new: bool) -> None:
+    def _submit_definition(self, name: str, members: Members, new: bool) -> None:
         if new:
             self._applied[name] = members
-        self._sets.setdefault(name, {})[mark] = members
-        self._told.add(mark)
-        self._exchange.broadcast(DEFINE, PSET.write((name, (mark,), members)))
+        self._defining[name] = members
+        self._exchange.state.submit(statelog.DEFINE, _SET.write((name, members, self._deletions(name))))
+
+    def _deletions(self, name: str) -> int:
+        return self._deleted.get(name, (0, ()))[0]
+
+    def _submit_deletion(self, name: str) -> None:
+        self._applied.pop(name, None)
+        self._defining.pop(name, None)
+        self._deleting.add(name)
+        self._exchange.state.submit(statelog.DELETE, NAME.write(name))
+
+    def _define(self, origin: str, name: str, members: Members, deletions: int) -> None:
+        count, last = self._deleted.get(name, (0, ()))
+        is_deleted = deletions < count and members == last and name not in self._sets
+        before = members if is_deleted else self._sets.setdefault(name, members)
+        if origin == self._exchange.name:
+            self._defining.pop(name, None)
+            if is_deleted:
+                self._mine.discard(name)
+            if before != members:
+                self._lose(name)
         self._review(name)
 
-    def _deleted(self, name: str) -> None:
-        # Definitions that have arrived since the server forgot the set are of the same set.
-        self._end(name, list(self._sets.get(name, ())), (), whole=True)
+    def _lose(self, name: str) -> None:
+        """The definition of another host counts."""
+        if name in self._mine:
+            self._mine.discard(name)
+            log.error("the process set %r was defined here and by another host at once, whose it is", name)
 
-    def _told_define(self, sender: str, data: bytes) -> None:
-        name, marks, members = PSET.read(data)
-        if members:
-            for mark in marks:
-                self._take(sender, name, mark, members)
-            self._review(name)
+    def _delete(self, origin: str, name: str) -> None:
+        if origin == self._exchange.name:
+            self._deleting.discard(name)
+        if name in self._sets:
+            self._deleted[name] = self._deletions(name) + 1, self._sets.pop(name)
+            if name not in self._defining:
+                self._mine.discard(name)
+            if len(self._deleted) > MAX_OVER:
+                self._deleted.popitem(last=False)
+        self._review(name)
 
-    def _take(self, sender: str, name: str, mark: str, members: tuple[Proc, ...]) -> None:
-        definer = _definer(mark)
-        if definer == sender:
-            self._hearsay.pop(mark, None)
-        elif definer in self._exchange.members and mark not in self._sets.get(name, {}):
-            self._hearsay[mark] = name, members
+    def _report(self, origin: str) -> Iterator[tuple[int, bytes]]:
+        if origin != self._exchange.name:
             return
-        else:
-            # The definer has not sent this definition, so it may not send its end either.
-            self._told.add(mark)
-        self._sets.setdefault(name, {})[mark] = members
+        if self._exchange.root != origin:
+            # Another root may know of other definitions, or deletions: what this host has defined counts again there.
+            for name in self._mine.intersection(self._sets):
+                self._defining.setdefault(name, self._sets.pop(name))
+        if self._sets or self._deleted or self._defining or self._deleting:
+            sets, defining = (
+                tuple([(name, members, self._deletions(name)) for name, members in each.items()])
+                for each in (self._sets, self._defining)
+            )
+            deleted = tuple([(name, members, count) for name, (count, members) in self._deleted.items()])
+            yield statelog.SETS, _SETS.write((sets, deleted, defining, tuple(sorted(self._deleting))))
 
-    def _told_delete(self, _sender: str, data: bytes) -> None:
-        name, marks, _ = PSET.read(data)
-        unheard = tuple([mark for mark in marks if self._hearsay.pop(mark, None) is not None])
-        if unheard:
-            self._exchange.broadcast(DELETE, PSET.write((name, unheard, ())))
-        known = self._sets.get(name, {})
-        gone = {known[mark] for mark in marks if mark in known}
-        # A definer of the same set with another mark, which was on its way, sees it deleted, too.
-        self._end(name, [mark for mark, members in known.items() if members in gone], marks)
-
-    def _end(self, name: str, gone: Iterable[str], heard: Iterable[str], whole: bool = False) -> None:
-        """End definitions; report each that the sender did not know, or that was known here first."""
-        known = self._sets.get(name, {})
-        news = []
-        for mark in gone:
-            del known[mark]
-            if mark not in heard or mark in self._told:
-                news.append(mark)
-            self._told.discard(mark)
-            if self._mine.get(name) == mark:
-                del self._mine[name]
-        if not known:
-            self._sets.pop(name, None)
-        if news:
-            self._exchange.broadcast(DELETE, PSET.write((name, tuple(sorted(news)), ())))
-        if whole:
-            self._applied.pop(name, None)
-            self._apply(lambda: self._server.delete_process_set(name))
-        self._review(name)
+    def _merge(self, origin: str, data: bytes) -> None:
+        """Apply a host's report of all sets: it may know sets that the root does not."""
+        sets, deleted, defining, deleting = _SETS.read(data)
+        if origin == self._exchange.root != self._exchange.name:
+            # What this host knew before it met the root does not count.
+            before = {*self._sets, *self._deleted}
+            self._deleted = OrderedDict([(name, (count, members)) for name, members, count in deleted])
+            self._sets = {name: members for name, members, _ in sets}
+            for name in before.union(self._sets):
+                if (
+                    name in self._mine
+                    and name not in self._defining
+                    and self._sets.get(name) != self._applied.get(name)
+                ):
+                    self._lose(name)
+                self._review(name)
+        for name, members, deletions in sets:
+            if name not in self._sets and deletions >= self._deletions(name):
+                self._sets[name] = members
+                self._review(name)
+        for name in deleting:
+            self._delete(origin, name)
+        for name, members, deletions in defining:
+            self._define(origin, name, members, deletions)
 
     def _review(self, name: str) -> None:
         """Make the server know the definition that counts."""
-        known = self._sets.get(name, {})
-        wanted = known[min(known)] if known else None
-        mine = self._mine.get(name)
-        if mine in known and known[mine] != wanted:
-            log.error(
-                "the process set %r was defined here and by %s at once, whose it is", name, shown(min(known).split()[0])
-            )
-            self._end(name, [mine], ())
+        if name in self._defining or name in self._deleting:
             return
-        there = self._applied.get(name)
+        wanted, there = self._sets.get(name), self._applied.get(name)
         if wanted == there:
             return
         if there is not None:
@@ -171,29 +196,6 @@ class Psets:
             self._apply(lambda: self._server.delete_process_set(name))
         if wanted is not None and self._apply(lambda: self._server.define_process_set(name, wanted, elsewhere=True)):
             self._applied[name] = wanted
-
-    def _changed(self, name: str, here: bool) -> None:
-        if not here:
-            self._inherit(name)
-        # If the definer has left, the first of the servers that were present already sends the definition.
-        first = next((member for member in self._exchange.members if member != name), "")
-        for each, known in self._sets.items() if here else ():
-            for mark, members in known.items():
-                if mark == self._mine.get(each) or first == self._exchange.name:
-                    self._told.add(mark)
-                    self._exchange.tell(name, DEFINE, PSET.write((each, (mark,), members)))
-
-    def _inherit(self, definer: str) -> None:
-        """A host has left, perhaps while it sent its sets, or their end: hosts that know one send it to the rest."""
-        for mark in [mark for mark in self._hearsay if _definer(mark) == definer]:
-            name, members = self._hearsay.pop(mark)
-            self._sets.setdefault(name, {})[mark] = members
-            self._review(name)
-        for name, known in self._sets.items():
-            for mark, members in known.items():
-                if _definer(mark) == definer:
-                    self._told.add(mark)
-                    self._exchange.broadcast(DEFINE, PSET.write((name, (mark,), members)))
 
     def _apply(self, step: Callable[[], None]) -> bool:
         try:
@@ -203,11 +205,6 @@ class Psets:
             return False
         except PMIxError as error:
             if error.code != statuses.ERR_EXISTS:
-                log.error("a process set of another server could not be taken in: %s", error)
+                log.error("%s: a process set of another server is refused: %s", shown(self._exchange.name), error)
             return False
         return True
-
-
-def _definer(mark: str) -> str:
-    """Return the name of the host that made a mark."""
-    return mark.rpartition(" ")[0]

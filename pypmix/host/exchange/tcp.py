@@ -1442,6 +1442,10 @@ class TCPCarrier:
         """Return why the last connection with a server has ended; empty if it has left in order, or is present."""
         return self._peers.reasons.get(name, "")
 
+    def life(self, name: str) -> bytes:
+        """Return the number of a present server's process, empty if it is not present."""
+        return self._peers.circle.present.get(name, b"")
+
     def heard_by_all(self, name: str) -> bool:
         """Return True if the carriers of all others know the end of a server that is no longer present, or will."""
         return name in self._peers.circle.told

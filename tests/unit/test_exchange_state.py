@@ -1,16 +1,13 @@
-"""A launcher places procs and forwards their news: few messages, and contributions in order with both."""
+"""The state of a session in one order: few messages, and contributions in order with the jobs and news before them."""
 
 from __future__ import annotations
-
-import struct
 
 import pytest
 
 from lib.exchange_session import Counting
 from lib.exchange_world import Asked, Server, fence
-from pypmix.engine.times import DECISION_SECONDS
-from pypmix.host.exchange import Crossing, Exchange, reporting
-from pypmix.host.exchange.announcing import PROC_NEWS
+from pypmix.engine.times import DOUBT_SECONDS, HELD_SECONDS, LOSS_SECONDS
+from pypmix.host.exchange import Crossing, Exchange, limits, statelog
 from pypmix.standard import attrs
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Connect, FenceUpcall, NotifyEvent
@@ -71,15 +68,13 @@ def test_placements_and_exits_cost_a_few_messages_for_each_server(count):
     session = Session(count, ranks=3)
     session.describe()
     session.hub.run()
-    # The descriptions; and of more than 32 servers, each forwards to few, which answer when all have it.
-    descriptions = sum(session.hub.messages.values())
-    assert descriptions <= (count if count < 32 else 2 * count)
+    assert sum(session.hub.messages.values()) == count
     assert all(crossing._places.of("job") == session.places for crossing in session.crossings.values())
     session.hub.messages.clear()
     for rank, name in session.places.items():
         session.crossings[name].departed(Proc("job", rank))
     session.hub.run()
-    assert sum(session.hub.messages.values()) == count + descriptions
+    assert sum(session.hub.messages.values()) == 2 * count
     assert all(session.has_departed(name, rank) for name in session.crossings for rank in session.places)
     session.hub.messages.clear()
     for name in session.crossings:
@@ -152,7 +147,7 @@ def test_a_contribution_waits_for_the_news_before_it():
     assert [each.end for each in asked] == [None] * 3
 
 
-def test_news_wait_for_the_contribution_before_them():
+def test_news_that_overtake_a_contribution_leave_it_counted():
     """A proc that has contributed and exits was there: its fence is not done without it."""
     session = Session(2)
     session.describe()
@@ -161,26 +156,12 @@ def test_news_wait_for_the_contribution_before_them():
     early = session.ask("n001", fence("n001", ALL))
     session.crossings["n001"].departed(Proc("job", 1))
     session.wait(1)
-    assert session.has_departed(LAUNCHER, 1)
-    assert not session.has_departed("n000", 1)
+    assert session.has_departed("n000", 1)
     late = session.ask("n000", fence("n000", ALL))
+    session.wait(1)
     assert not late.ends
     session.hub.run()
-    assert session.has_departed("n000", 1)
     assert late.end == early.end == b"<n000><n001>"
-
-
-def test_news_that_wait_for_lost_messages_do_not_wait_for_ever():
-    session = Session(2)
-    session.describe()
-    session.hub.run()
-    session.hub.drop = lambda sender, to, _message: (sender, to) == ("n001", "n000")
-    session.exchanges["n001"].tell("n000", DESCRIBE, b"2")
-    session.crossings["n001"].departed(Proc("job", 1))
-    session.wait(DECISION_SECONDS / 2)
-    assert not session.has_departed("n000", 1)
-    session.hub.run()
-    assert session.has_departed("n000", 1)
 
 
 @pytest.mark.parametrize("lost", [True, False])
@@ -198,8 +179,6 @@ def test_news_of_a_server_count_where_it_is_lost(lost):
         session.hub.lose("n001")
     session.hub.run()
     assert session.has_departed("n000", 1) == lost
-    assert not session.crossings["n000"]._announcements._early
-    assert not session.exchanges["n000"]._arrivals
 
 
 def test_a_server_that_joins_late_knows_what_has_happened_to_procs():
@@ -216,7 +195,7 @@ def test_a_server_that_joins_late_knows_what_has_happened_to_procs():
     heard = []
     session.exchanges["n003"].hear("words", lambda *said: heard.append(said))
     session.exchanges["n002"].tell("n003", "words", b"1")
-    session.hub.run()
+    session.wait(1)
     assert not heard
     session.exchanges[LAUNCHER].tell("n003", DESCRIBE, b"1")
     session.crossings[LAUNCHER].introduce("n003")
@@ -225,23 +204,6 @@ def test_a_server_that_joins_late_knows_what_has_happened_to_procs():
     assert session.has_departed("n003", 2)
     assert session.crossings["n003"]._places.is_missing(Proc("job", 1), 1)
     assert not session.crossings["n003"]._places.is_missing(Proc("job", 0), 1)
-
-
-def test_what_a_server_has_said_counts_where_it_is_lost_before_its_basis_comes():
-    session = Session(2)
-    session.slow = {(LAUNCHER, "n000"): 10.0}
-    session.describe()
-    session.wait(0.05)
-    heard = []
-    session.exchanges["n000"].hear("words", lambda *said: heard.append(said))
-    session.exchanges["n001"].tell("n000", "words", b"1")
-    session.wait(0.05)
-    assert not heard
-    session.hub.lose("n001")
-    session.wait(1)
-    assert heard == [("n001", b"1")]
-    session.hub.run()
-    assert not session.exchanges["n000"]._held
 
 
 def test_what_is_told_all_waits_for_its_basis_too():
@@ -286,20 +248,122 @@ def test_a_message_goes_along_with_those_before_it():
     assert not a._buffered
 
 
-def test_only_the_launcher_forwards_news(caplog):
+def test_only_the_launcher_orders_entries(caplog):
     session = Session(3)
     session.describe()
     session.hub.run()
-    news = ((1, 0, (Proc("job", 2),)),)
-    session.exchanges["n001"].tell("n000", reporting.FORWARDED, reporting._FORWARDED.write((("n002", 1, news, ()),)))
-    session.exchanges["n001"].tell("n000", reporting.INTRODUCTION, reporting._INTRODUCTION.write((1, (), news)))
+    news = statelog._ORDER.write((9, 9, (("n002", 1, statelog.NEWS, b""), ("n001", 0, statelog.LOSS, b""))))
+    session.exchanges["n001"].tell("n000", statelog.ORDERED, news)
     session.hub.run()
-    assert not session.has_departed("n000", 2)
-    assert caplog.text.count("is not the launcher") == 2
-    session.exchanges["n001"].rebase(struct.pack("!q", 7), ())
-    session.exchanges["n001"].tell("n000", PROC_NEWS, b"")
+    assert session.exchanges["n000"].members == (LAUNCHER, *session.names)
+    assert "n001 orders entries and is not the launcher" in caplog.text
+
+
+@pytest.mark.parametrize("bound", ["seconds", "bytes"])
+def test_messages_wait_for_their_basis_within_bounds(bound, monkeypatch, caplog):
+    session = Session(2)
+    session.slow = {(LAUNCHER, "n000"): 1000.0}
+    session.describe()
+    session.wait(0.05)
+    heard = []
+    session.exchanges["n000"].hear("words", lambda *said: heard.append(said))
+    monkeypatch.setattr(limits, "HELD_BYTES", 1000 if bound == "bytes" else 1 << 20)
+    for number in range(8):
+        session.exchanges["n001"].tell("n000", "words", b"%d" % number * 200)
+    session.wait(HELD_SECONDS / 2)
+    if bound == "seconds":
+        assert not heard
+        session.wait(HELD_SECONDS)
+    assert [data[:1] for _, data in heard] == [b"%d" % number for number in range(8)]
+    assert caplog.text.count("whose basis does not arrive") == 1
+
+
+def test_many_pairs_fence_without_the_others():
+    session = Session(60)
+    session.describe()
     session.hub.run()
-    assert "a basis has 8 bytes" in caplog.text
+    session.hub.messages.clear()
+    # One pair is as slow as can be, and two servers without a part answer nobody.
+    session.slow = {("n001", "n000"): 500.0, ("n058", LAUNCHER): 500.0, (LAUNCHER, "n058"): 500.0}
+    asked = {}
+    for number in range(0, 58, 2):
+        one, other = session.names[number : number + 2]
+        procs = (Proc("job", number), Proc("job", number + 1))
+        asked[one, other] = [session.ask(name, fence(name, procs)) for name in (one, other)]
+    session.wait(1)
+    assert [pair for pair, both in asked.items() if not all(each.ends for each in both)] == [("n000", "n001")]
+    session.hub.run()
+    assert all(
+        each.end == b"<%b><%b>" % (one.encode(), other.encode())
+        for (one, other), both in asked.items()
+        for each in both
+    )
+    assert session.hub.messages == dict.fromkeys(session.names[:58], 1)
+
+
+def test_a_paused_server_that_takes_no_part_delays_nobody():
+    session = Session(60)
+    session.describe()
+    session.hub.run()
+    paused = "n030"
+    session.slow = {pair: 500.0 for name in (LAUNCHER, *session.names) for pair in ((name, paused), (paused, name))}
+    procs = tuple([Proc("job", rank) for rank, name in session.places.items() if name != paused])
+    asked = [session.ask(name, fence(name, procs)) for name in session.names if name != paused]
+    session.wait(1)
+    assert len({each.end for each in asked}) == 1
+
+
+def test_the_loss_of_a_server_costs_a_message_for_each_other_one():
+    session = Session(16)
+    session.describe()
+    session.hub.run()
+    session.hub.messages.clear()
+    session.hub.lose("n007")
+    session.hub.run()
+    assert session.hub.messages == {LAUNCHER: 15}
+    assert all("n007" in session.exchanges[name].gone for name in session.names if name != "n007")
+    # At the end of a session nobody has to know.
+    session.hub.messages.clear()
+    session.exchanges[LAUNCHER].conclude()
+    for name in ("n001", "n002"):
+        session.hub.lose(name)
+    session.wait(DOUBT_SECONDS / 2)
+    assert not session.hub.messages
+
+
+def test_of_two_that_lose_each_other_the_launcher_declares_the_later_one_lost():
+    session = Session(4)
+    session.describe()
+    session.hub.run()
+    session.hub.part("n001", "n002")
+    asked = [session.ask(name, fence(name, ALL)) for name in session.names]
+    session.hub.run()
+    left = (LAUNCHER, "n000", "n001", "n003")
+    assert all(session.exchanges[name].members == left for name in left)
+    assert session.exchanges["n002"].members == ("n002",)
+    # The first server had all contributions.
+    assert {each.end for each in asked} == {b"<n000><n001><n002><n003>"}
+    asked = [session.ask(name, fence(name, ALL)) for name in session.names]
+    session.hub.run()
+    assert [each.end.missing for each in asked if each is not asked[2]] == [{Proc("job", 2)}] * 3
+    assert asked[2].ends
+
+
+def test_a_living_server_that_is_declared_lost_leaves():
+    session = Session(3)
+    session.describe()
+    session.hub.run()
+    session.slow = {("n001", "n000"): 3 * LOSS_SECONDS}
+    heard = []
+    session.exchanges["n000"].hear("words", lambda *said: heard.append(said))
+    session.exchanges["n001"].tell("n000", "words", b"late")
+    launcher = session.exchanges[LAUNCHER]
+    launcher.soon(launcher.membership.lose, "n001")
+    session.hub.run()
+    assert session.exchanges["n001"].members == ("n001",)
+    assert session.exchanges["n000"].members == session.exchanges["n002"].members == (LAUNCHER, "n000", "n002")
+    # Its messages are waited for, but not for ever.
+    assert not heard
 
 
 def test_a_fence_with_directives_is_answered_as_any_other():
@@ -309,3 +373,35 @@ def test_a_fence_with_directives_is_answered_as_any_other():
     asked = [session.ask(name, FenceUpcall(ALL, (attrs.TIMEOUT(3),), name.encode())) for name in session.names]
     session.hub.run()
     assert [each.end for each in asked] == [b"n000n001"] * 2
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_two_that_reach_only_the_launcher_work_together_through_it(count):
+    session = Session(0)
+    first, second = "n000", "n001"
+    # The two never hear of each other from their carriers.
+    enter = session.hub._pass
+    session.hub._pass = lambda one, other, call: {one.name, other.name} != {first, second} and enter(one, other, call)
+    session.names = [f"n{number:03}" for number in range(count)]
+    session.places = dict(enumerate(session.names))
+    for name in session.names:
+        session.add(name)
+    session.wait(1)
+    assert second not in session.exchanges[first].members
+    session.describe()
+    session.wait(0.1)
+    asked = [session.ask(name, fence(name, ALL)) for name in session.names]
+    session.hub.run()
+    assert {each.end for each in asked} == {"".join(f"<{name}>" for name in session.names).encode()}
+    asked = [session.ask(name, fence(name, ALL)) for name in session.names]
+    session.wait(0.2)
+    assert {each.end for each in asked} == {"".join(f"<{name}>" for name in session.names).encode()}
+    session.hub.lose(second)
+    asked = session.ask(first, fence(first, ALL))
+    session.hub.run()
+    assert asked.end.missing == {Proc("job", 1)}
+    assert all(
+        exchange.members == (LAUNCHER, first, *session.names[2:])
+        for name, exchange in session.exchanges.items()
+        if name != second
+    )

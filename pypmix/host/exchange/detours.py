@@ -1,0 +1,119 @@
+"""Messages between two servers that reach only the root: it passes them on.
+
+Theory of operation
+-------------------
+A direct connection between two servers is an optimization. If a server has to send something to another one that its
+carrier has not reported for `REACH_SECONDS`, it asks the root for it. If the other one is present there, the two become
+present for each other, and all messages between them go through the root from then on, in order. A connection that is
+made later is not used by the side that has begun the detour, so that no message overtakes an earlier one. As long as
+the detour lasts, only the root declares one of them lost to the other.
+
+All of this happens in turns of the exchange.
+"""
+
+from __future__ import annotations
+
+from pypmix.engine.times import REACH_SECONDS
+from pypmix.host.exchange.codec import BYTES, NAME, Field, message
+from pypmix.host.exchange.errors import log
+from pypmix.host.naming import shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pypmix.host.exchange.kinds import Network, OnAnswer
+    from pypmix.host.exchange.membership import Membership
+    from pypmix.standard.errors import PMIxError
+
+REACH = "pypmix.reach"
+"""A request to the root for a server that the sender does not reach."""
+
+MEET = "pypmix.meet"
+"""The root's report that another server reaches the receiver through it alone."""
+
+PASS_ON, PASSED_ON = "pypmix.pass", "pypmix.passed"
+"""A message for another server, and from another server."""
+
+_SERVER: Field[tuple[str, bytes]] = message(NAME, BYTES)
+"""A server, and the number of its process; or a server and a message."""
+
+
+class Detours:
+    """The servers that one server reaches through the root.
+
+    Args:
+        exchange: This server's exchange.
+        membership: The servers that are present.
+    """
+
+    def __init__(self, exchange: Network, membership: Membership) -> None:
+        self._membership = membership
+        self._exchange = exchange
+        self._waiting: dict[str, list[Callable[[bool], None]]] = {}
+        """Calls that wait for servers that are not present yet; called with whether they are."""
+        exchange.handle(REACH, self._answer)
+        exchange.hear(MEET, self._meet)
+        exchange.hear(PASS_ON, self._pass_on)
+        exchange.hear(PASSED_ON, self._receive)
+
+    def reach(self, name: str, call: Callable[[bool], None]) -> None:
+        """Call a function once a server is present, directly or through the root, or once the root does not know it."""
+        waiting = self._waiting.setdefault(name, [])
+        waiting.append(call)
+        if len(waiting) == 1:
+            self._exchange.later(REACH_SECONDS, lambda: self._ask(name, waiting))
+
+    def settle(self, name: str, is_present: bool) -> None:
+        """Make the calls that wait for a server."""
+        for call in self._waiting.pop(name, ()):
+            call(is_present)
+
+    def wrap(self, to: str, text: bytes) -> tuple[str, str, bytes]:
+        """Return the receiver, the topic and the data by which a message for another server takes the detour."""
+        return self._exchange.root, PASS_ON, _SERVER.write((to, text))
+
+    def _ask(self, name: str, waiting: list[Callable[[bool], None]]) -> None:
+        if self._waiting.get(name) is not waiting:
+            return
+        root = self._exchange.root
+
+        def take_answer(data: bytes | None, error: PMIxError | None) -> None:
+            if self._waiting.get(name) is waiting:
+                if error is None and data:
+                    self._begin(*_SERVER.read(data))
+                else:
+                    self.settle(name, False)
+
+        if root == self._exchange.name or not self._exchange.has(root):
+            self.settle(name, False)
+        else:
+            self._exchange.ask(root, REACH, NAME.write(name), take_answer)
+
+    def _begin(self, name: str, life: bytes) -> None:
+        if not self._exchange.has(name):
+            log.info("%s: %s is reached through %s", *map(shown, (self._exchange.name, name, self._exchange.root)))
+            self._membership.detoured.add(name)
+            self._exchange.join(name, life)
+
+    def _answer(self, sender: str, data: bytes, answer: OnAnswer) -> None:
+        name = NAME.read(data)
+        membership = self._membership
+        if self._exchange.root != self._exchange.name or name not in membership.present - membership.doubted:
+            answer(b"", None)
+            return
+        self._exchange.aside(name, MEET, _SERVER.write((sender, membership.life_of(sender))))
+        answer(_SERVER.write((name, membership.life_of(name))), None)
+
+    def _meet(self, sender: str, data: bytes) -> None:
+        if sender == self._exchange.root:
+            self._begin(*_SERVER.read(data))
+
+    def _pass_on(self, sender: str, data: bytes) -> None:
+        to, text = _SERVER.read(data)
+        if self._exchange.has(to):
+            self._exchange.aside(to, PASSED_ON, _SERVER.write((sender, text)))
+
+    def _receive(self, sender: str, data: bytes) -> None:
+        if sender == self._exchange.root:
+            self._exchange.receive(*_SERVER.read(data))

@@ -1,0 +1,168 @@
+"""The jobs of a session and the news of their procs, as entries of the one order (`statelog`).
+
+In a session with a launcher, the launcher's server describes each job to every other server itself, with the places of
+all procs (`Crossing.place`). Without one, each server that has procs of a job, or its job info, submits a description,
+and the root passes on the first of equal descriptions and the digests of the others.
+
+News of a proc (it has finalized, it has ended, it has connected again) come from its server. News that are ready
+together travel as one entry. If a proc has two news in one entry, the later one counts, which includes the earlier one:
+the news that a proc has ended and has connected again are two entries.
+
+All of this happens in turns of the exchange.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from pypmix.host.exchange import statelog
+from pypmix.host.exchange.codec import BYTES, FORGOTTEN, NAME, NUMBER, PLACES, PROCS, Field, broken, many, message
+from pypmix.host.exchange.limits import MAX_NEWS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.places import Places
+    from pypmix.standard.types import Proc
+
+    News = tuple[tuple[int, int, tuple[Proc, ...]], ...]
+    Described = tuple[str, bytes, bytes]
+
+FINALIZED, DEPARTED, BACK = range(3)
+"""The news of a proc."""
+
+DIGEST = 16
+
+_NEWS: Field[News] = many(message(NUMBER, NUMBER, PROCS))
+"""News: their kind, the incarnation, and the procs."""
+
+_JOB: Field[Described] = message(NAME, BYTES, BYTES)
+"""A job, the digest of the servers of its procs, and these servers; nothing if they were sent before."""
+
+_REPORT: Field[tuple[tuple[Described, ...], News]] = message(many(_JOB), _NEWS)
+
+
+def grouped(news: dict[Proc, tuple[int, int]]) -> News:
+    """Return news of procs with the procs that share them together."""
+    found: dict[tuple[int, int], list[Proc]] = {}
+    for proc, what in news.items():
+        found.setdefault(what, []).append(proc)
+    return tuple([(*what, tuple(sorted(procs))) for what, procs in found.items()])
+
+
+class Jobs:
+    """One server's part in the descriptions of jobs and the news of procs.
+
+    Args:
+        exchange: This server's exchange.
+        places: The server of each proc.
+        apply_news: Called with news of procs of other servers: kind, incarnation, and procs.
+        add_server: Called when another server has described a job, with both names.
+        remove_server: Called when another server has forgotten a job, with both names.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        places: Places,
+        apply_news: Callable[[News], None],
+        add_server: Callable[[str, str], None],
+        remove_server: Callable[[str, str], None],
+    ) -> None:
+        self._exchange = exchange
+        self._state = exchange.state
+        self._places = places
+        self._apply_news = apply_news
+        self._add_server = add_server
+        self._remove_server = remove_server
+        self._news: dict[Proc, tuple[int, int]] = {}
+        self._state.on(statelog.NEWS, lambda _origin, data: apply_news(_NEWS.read(data)))
+        self._state.on(statelog.JOB, self._apply_job)
+        self._state.on(statelog.FORGET, lambda origin, data: remove_server(origin, *FORGOTTEN.read(data)))
+        self._state.on(statelog.PROCS, self._apply_report)
+        self._state.report(self._report)
+
+    # Entries of this server
+
+    def register(self, nspace: str, places: dict[int, str]) -> None:
+        """Submit the description of a job."""
+        packed = PLACES.write((nspace, places))
+        digest = blake2b(packed, digest_size=DIGEST).digest()
+        known = self._places.knows(nspace, digest)
+        self._places.add(self._exchange.name, nspace, digest, places)
+        self._state.submit(statelog.JOB, _JOB.write((nspace, digest, b"" if known else packed)))
+
+    def place(self, nspace: str, places: dict[int, str], number: int) -> None:
+        """Record the launcher's description of a job; `number` is its number, greater than those of earlier jobs."""
+        self._places.add(self._exchange.launcher, nspace, b"", places)
+        self._state.know_job(number)
+
+    def forget(self, nspace: str) -> None:
+        """Submit that this server has forgotten a job."""
+        self._state.submit(statelog.FORGET, FORGOTTEN.write((nspace,)))
+
+    def submit_news(self, proc: Proc, what: int, incarnation: int = 0) -> None:
+        """Submit news of a proc of this server."""
+        if self._exchange.root == self._exchange.name:
+            self._state.submit(statelog.NEWS, _NEWS.write(((what, incarnation, (proc,)),)))
+            return
+        before = self._news.get(proc)
+        if len(self._news) >= MAX_NEWS or (before is not None and before[0] != FINALIZED):
+            # Of two news in one entry only the later one would count.
+            self._news = {}
+        news = self._news
+        if not news:
+            self._state.submit(statelog.NEWS, lambda: self._write_news(news))
+        news[proc] = what, incarnation
+
+    def _write_news(self, news: dict[Proc, tuple[int, int]]) -> bytes:
+        if self._news is news:
+            self._news = {}
+        return _NEWS.write(grouped(news))
+
+    # Entries of others
+
+    def _apply_job(self, origin: str, data: bytes) -> bytes | None:
+        nspace, digest, packed = _JOB.read(data)
+        if len(digest) != DIGEST:
+            raise broken(f"a digest has {len(digest)} bytes")
+        known = self._places.knows(nspace, digest)
+        if not known and not packed:
+            raise broken(f"the servers of {nspace!r} are not known")
+        self._places.add(origin, nspace, digest, PLACES.read(packed)[1] if not known else None)
+        self._add_server(origin, nspace)
+        return _JOB.write((nspace, digest, b"")) if known and packed else None
+
+    def _report(self, origin: str) -> Iterator[tuple[int, bytes]]:
+        """Yield the jobs that a server knows, and the procs that have ended or finalized there.
+
+        The servers that are lost do not report their procs, so this server does so.
+        """
+        mine, jobs = origin == self._exchange.name, []
+        news: list[tuple[int, int, tuple[Proc, ...]]] = []
+        if self._exchange.launcher:
+            for departed, finalized in self._places.missing() if mine else ():
+                news += [(FINALIZED, incarnation, (proc,)) for proc, incarnation in finalized]
+                news += [(DEPARTED, 0, departed)] if departed else []
+        else:
+
+            def is_elsewhere(server: str) -> bool:
+                return server != origin and not (mine and not self._exchange.has(server))
+
+            for nspace, digest, procs, finalized in self._places.told_by(origin, is_elsewhere):
+                jobs.append((nspace, digest, PLACES.write((nspace, self._places.of(nspace) or {}))))
+                news += [(FINALIZED, incarnation, (proc,)) for proc, incarnation in finalized]
+                news += [(DEPARTED, 0, tuple(procs))] if procs else []
+        if jobs or news:
+            yield statelog.PROCS, _REPORT.write((tuple(jobs), tuple(news)))
+
+    def _apply_report(self, origin: str, data: bytes) -> None:
+        jobs, news = _REPORT.read(data)
+        if not self._exchange.launcher:
+            for nspace in set(self._places.jobs_of(origin)).difference([job[0] for job in jobs]):
+                self._remove_server(origin, nspace)
+        for job in jobs:
+            self._apply_job(origin, _JOB.write(job))
+        self._apply_news(news)
