@@ -70,7 +70,7 @@ def test_a_scheduler_serves_those_who_connect_to_it(tmp_path, before):
             assert tool.proc == pypmix.Proc("acme.tool", 5)
             (server,) = tool.get_servers()
             assert {"nspace": server.nspace, "rank": server.rank} == name
-            found = tool.allocation_request(pypmix.AllocDirective.NEW)
+            found = tool.allocate(pypmix.AllocDirective.NEW)
             assert found["acme.granted"] == pypmix.AllocDirective.NEW
         # There is no handler for it, and nobody else to ask.
         assert scheduler.session_control(1, []) == PMIX_ERR_UNREACH
@@ -90,7 +90,7 @@ def test_a_tool_with_a_server_module(tmp_path):
         assert tool.set_server_module({"nonsense": allocate}) == PMIX_ERR_INIT
         assert tool.set_server_module(MODULE) == PMIX_SUCCESS
         with pypmix.Tool(pid=os.getpid(), tmpdir=tmp_path, engine="python") as other:
-            assert other.allocation_request(pypmix.AllocDirective.NEW)["acme.granted"] == 1
+            assert other.allocate(pypmix.AllocDirective.NEW)["acme.granted"] == 1
         # It serves jobs as a server does.
         assert tool.register_nspace("acme.job", 1, []) == PMIX_SUCCESS
         env: dict[str, str] = {}

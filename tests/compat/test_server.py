@@ -342,7 +342,7 @@ def test_events():
         assert server.register_event_handler(None, None, handler("default"))[0] == PMIX_SUCCESS
         rc, number = server.register_event_handler([-4242], [], handler("own", -331))
         assert rc == PMIX_SUCCESS
-        me.notify(pypmix.EventCode.custom(-4242), range=pypmix.Range.NAMESPACE, info={"acme.load": 7})
+        me.notify(pypmix.EventCode.custom(-4242), data_range=pypmix.Range.NAMESPACE, info={"acme.load": 7})
         (code, source, infos, results), (_, _, _, more) = seen.wait(2)
         assert (code, source, results) == (-4242, PROC, [])
         assert [each["value"] for each in infos if each["key"] == "acme.load"] == [7]

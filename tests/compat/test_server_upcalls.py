@@ -521,7 +521,7 @@ def test_fence_and_modex_cross_the_hosts(pair):
     # What is committed later is asked for.
     one.put("acme.late", 7)
     one.commit()
-    assert zero.get("acme.late", one.proc, wait=LIMIT) == 7
+    assert zero.get("acme.late", one.proc, timeout=LIMIT) == 7
 
 
 def test_a_group_crosses_the_hosts(pair):

@@ -68,7 +68,7 @@ def main():
 
             def parent_works():
                 me.fence(timeout=20)
-                me.notify(-3001, range=7)
+                me.notify(-3001, data_range=pypmix.Range.PROC_LOCAL)
                 assert heard.acquire(timeout=20)
 
             me.put("who", me.rank)
@@ -98,7 +98,7 @@ def main():
                     try:
                         ask()
                     except NotInitialized as error:
-                        assert "forked" in str(error) and "client of its own in the child" in error.hint
+                        assert "forked" in str(error) and "another client in the child" in error.hint
                     else:
                         raise AssertionError(ask)
                 me.close()

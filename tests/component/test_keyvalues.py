@@ -34,7 +34,7 @@ class Publisher:
         self.proc = Proc("job", rank)
         self.between = lambda: None
 
-    def publish(self, values: Mapping[str, object], *, range: int, persist: int) -> None:
+    def publish(self, values: Mapping[str, object], *, data_range: int, persist: int) -> None:
         self.between()
         with self.directory.changed:
             self.directory.requests += 1
@@ -44,13 +44,15 @@ class Publisher:
             self.directory.values |= {key: Published(value, self.proc) for key, value in values.items()}
             self.directory.changed.notify_all()
 
-    def lookup(self, key: str, *, wait: float, range: int) -> object:
+    def lookup(self, key: str | Iterable[str], *, timeout: float = 0, data_range: int) -> object:
+        if not isinstance(key, str):
+            return self._lookup_all(key)
         with self.directory.changed:
-            if not self.directory.changed.wait_for(lambda: key in self.directory.values, wait):
+            if not self.directory.changed.wait_for(lambda: key in self.directory.values, timeout):
                 raise OperationTimeout(key)
             return self.directory.values[key].value
 
-    def lookup_all(self, keys: Iterable[str], *, range: int) -> PublishedData:
+    def _lookup_all(self, keys: Iterable[str]) -> PublishedData:
         asked = list(keys)
         self.between()
         with self.directory.changed:

@@ -211,11 +211,11 @@ COMMAND_LINE_SETS = returned(
 )
 STARTED_NOWHERE = Outcome(
     "the spawn is a success, and the launcher fails",
-    lambda job: job.values()[0]["directory"].startswith("<Job") and job.exit_code not in (0, 1),
+    lambda job: job.values()[0]["directory"].startswith(("<Job", "<ChildJob")) and job.exit_code not in (0, 1),
 )
 STARTED_FOR_EVER = Outcome(
     "the spawn is a success, and the launcher does not end",
-    lambda job: job.values()[0]["directory"].startswith("<Job"),
+    lambda job: job.values()[0]["directory"].startswith(("<Job", "<ChildJob")),
     hangs=True,
 )
 NEVER_RAISED = Outcome(

@@ -32,11 +32,18 @@ class WarmMachine(Machine):
     host: WarmHost
 
     def start_process(
-        self, app: Application, program: str, argv: tuple[str, ...], env: Mapping[str, str], files: tuple[int, int, int]
+        self,
+        app: Application,
+        program: str,
+        argv: tuple[str, ...],
+        env: Mapping[str, str],
+        files: tuple[int, int, int],
+        cpus: str = "",
     ) -> tuple[Any, int]:
         if env["PMIX_NAMESPACE"] != self.host.job.nspace:
-            return None, launch.spawn(program, argv, env, files, app.wdir)
-        return super().start_process(app, program, argv, env, files)
+            with launch.Bound(0, cpus):
+                return None, launch.spawn(program, argv, env, files, app.wdir)
+        return super().start_process(app, program, argv, env, files, cpus)
 
 
 class WarmHost(LocalHost):

@@ -29,6 +29,7 @@ EXPECTED = {
     "query": r"rank {rank}: 3 procs, 3 of them here",
     "values": r"rank {rank} knows 0123, 3 ranks, part {rank}",
     "waiting": r"port: 5000",
+    "places": r"rank {rank} is (bound to CPUs|not bound)",
     "endpoints": r"{rank} \{{0: 'tcp://\S+:5000', 1: 'tcp://\S+:5001', 2: 'tcp://\S+:5002'\}}",
 }
 

@@ -124,7 +124,7 @@ async def joining(cell):
         await rm.exchange("described", nodes=NODES, timeout=WAIT)
         other = names["n1" if cell.node == "n0" else "n0"]
         found = await cell.run(rm, partners, other, job=jobs[cell.node])
-        assert found == [[[other, 2, f"<Job {other} of 2>"]]] * 2, found
+        assert found == [[[other, 2, f"<ChildJob {other} of 2>"]]] * 2, found
         await rm.exchange("end", nodes=NODES, timeout=WAIT)
 
 
