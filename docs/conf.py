@@ -27,7 +27,7 @@ extensions = [
     "contents",
     "differences",
     "drawings",
-    "moves",
+    "names",
     "other_docs",
     "promises",
     "site_files",

@@ -41,7 +41,7 @@ MODULES = (
 # The tables are read from this checkout, installed or not: linters run where it is not.
 sys.path.insert(0, str(ROOT))
 
-from pypmix.moves import MOVES  # noqa: E402
+from pypmix.oldnames import RENAMES  # noqa: E402
 
 LAZY = (
     "pypmix",
@@ -102,9 +102,9 @@ def _make_blocking(example: str) -> str:
 def _stub(package: str) -> str:
     """Return the imports that a package's table of names stands for, and those of its old names."""
     lines = [f"from {home} import {name} as {name}\n" for name, home in sorted(_homes(package).items())]
-    old = [row.removeprefix(package + ".") for row in MOVES if row.rpartition(".")[0] == package]
+    old = [row.removeprefix(package + ".") for row in RENAMES if row.rpartition(".")[0] == package]
     for name in sorted(old):
-        module, _, new = MOVES[f"{package}.{name}"].rpartition(".")
+        module, _, new = RENAMES[f"{package}.{name}"].rpartition(".")
         if module in LAZY:
             module = _homes(module)[new]
         lines.append(f"from {module} import {new} as {name}  # deprecated\n")

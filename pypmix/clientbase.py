@@ -317,9 +317,9 @@ class ClientBase:
 
         def __getattr__(self, name):
             """Return what a former name stands for."""
-            from pypmix.renames import find_alias
+            from pypmix.oldnames import find_member
 
-            return find_alias("Client", name, self)
+            return find_member(self, "pypmix.Client", name)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.moves import takes_old
+from pypmix.lazy import renamed
 from pypmix.wire.codec import DESCRIBED, Packer, Unpacker
 
 TYPE_CHECKING = False
@@ -39,7 +39,7 @@ class DataBuffer:
         self._packer = Packer(DESCRIBED).pack_raw(bytes(data))
         self._unpacker: Unpacker | None = None
 
-    @takes_old("pypmix.types.DataBuffer", type="data_type")
+    @renamed("pypmix.types.DataBuffer")
     def pack(self, data_type: int, *values: Any) -> Self:
         """`PMIx_Data_pack`: append values of one type.
 
@@ -57,7 +57,7 @@ class DataBuffer:
         self._turn_to_pack().pack(data_type, *values)
         return self
 
-    @takes_old("pypmix.types.DataBuffer", type="data_type")
+    @renamed("pypmix.types.DataBuffer")
     def unpack(self, data_type: int, most: int | None = None) -> list[Any]:
         """`PMIx_Data_unpack`: take the next values, all that were packed together.
 
@@ -73,7 +73,7 @@ class DataBuffer:
         """
         return self._turn_to_unpack().unpack(data_type, most)
 
-    @takes_old("pypmix.types.DataBuffer", type="data_type")
+    @renamed("pypmix.types.DataBuffer")
     def one(self, data_type: int) -> Any:
         """Take the next value, which was packed alone.
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     T = TypeVar("T")
+    F = TypeVar("F", bound=Callable[..., Any])
 
 
 def load(module: str, name: str = "") -> Any:
@@ -33,7 +34,7 @@ def load(module: str, name: str = "") -> Any:
 def names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and the `__dir__` of a package whose names are imported when they are used.
 
-    `__all__` is one of these names. Names that have changed still work, with a warning (`pypmix.moves`).
+    `__all__` is one of these names. Names that have changed still work, with a warning (`pypmix.oldnames`).
 
     Args:
         package: The package.
@@ -53,12 +54,35 @@ def names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any],
             if name[:2] == "__":
                 # An import statement asks for `__path__`, also in programs without old names.
                 raise AttributeError(f"module {package!r} has no attribute {name!r}")
-            return load("pypmix.moves", "find")(f"{package}.{name}")
+            return load("pypmix.oldnames", "find")(f"{package}.{name}")
         found = load(where, "" if where.endswith("." + name) else name)
         setattr(modules[package], name, found)
         return found
 
     return find, lambda: sorted(modules[package].__all__)
+
+
+def renamed(owner: str) -> Callable[[F], F]:
+    """Return a decorator of a method that takes arguments by their old names as well, with a warning.
+
+    Args:
+        owner: The whole name of the class, as the table of `pypmix.oldnames` has it.
+    """
+    from functools import wraps
+
+    def decorate(function: F) -> F:
+        code = function.__code__
+        known = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+        @wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            if not options.keys() <= known:
+                load("pypmix.oldnames", "rename_arguments")(owner, function, options)
+            return function(*args, **options)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
 
 
 class Late:

@@ -1,376 +1,436 @@
-"""The former names of methods and arguments, and what to write in their place.
+"""Rewrite programs that use old names of pypmix: `python -m pypmix.renames [--check] FILE...`.
 
-The table serves three readers: clients, which accept a former name for one more release with a `DeprecationWarning`,
-the page "Changes of names", and the script that rewrites programs, `python -m pypmix.renames PROGRAM ...`.
-
-A new form is a path of calls. In `control(procs@0).kill(*)` the first call takes the argument `procs`, by name or else
-by its position, and the second one takes all other arguments.
+It changes names of pypmix's modules, and members and parameters of objects that the program itself makes or annotates
+as pypmix's. It leaves all other text as it is. What it cannot decide is reported, and left to a person.
 """
 
 from __future__ import annotations
 
-from pypmix.standard.record import Record
+import ast
+import sys
+from pathlib import Path
+
+from pypmix.oldnames import ALIASES, RENAMES, is_call, is_member, share, show, split_path, time_limit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import ast
-    from collections.abc import Callable
-    from typing import Any, TypeVar
+    from collections.abc import Iterator, Sequence
+    from typing import TypeAlias
 
-    F = TypeVar("F", bound=Callable[..., Any])
+    Scopes: TypeAlias = tuple[ast.AST, ...]
 
-UNTIL = "2027.6"
-"""The release without the former names."""
+WIDTH = 88
+"""The length from which an import statement is broken into lines."""
 
+OWNERS = {
+    "Client": "pypmix.Client",
+    "Connection": "pypmix.Connection",
+    "DataBuffer": "pypmix.types.DataBuffer",
+    "Group": "pypmix.Group",
+    "Host": "pypmix.host.Host",
+    "Request": "pypmix.host.Request",
+    "Tool": "pypmix.Tool",
+}
+"""The classes with old members or parameters, as the table names them."""
 
-class Rename(Record):
-    """A former name of a member.
+FOREIGN = ""
+"""The meaning of an expression that is not pypmix's."""
 
-    Args:
-        owner: The class: `Client`, which is `Tool` and those of `pypmix.aio` as well, or `Group`.
-        old: The former name.
-        new: The new form, a path of calls; a path without parentheses is an attribute. If no path does the same, it is
-            a text for readers.
-        alias: The hidden member that still does the same, if the path does less, or is not one.
-    """
+MAKERS = ("connect", "group")
+"""The methods of clients that return objects with old members or parameters."""
 
-    owner: str
-    old: str
-    new: str
-    alias: str = ""
-
-
-class RenamedArgument(Record):
-    """A former name of an argument.
-
-    Args:
-        methods: The methods that have it, each behind its class, separated by spaces.
-        old: The former name.
-        new: The new name.
-    """
-
-    methods: str
-    old: str
-    new: str
+SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
-CLIENT = (
-    Rename("Client", "allocation_request", "allocate(*)"),
-    Rename("Client", "barrier", "fence(*)"),
-    Rename("Client", "cancel_monitor", "monitors.cancel(*)"),
-    Rename("Client", "compute_distances", "fabric.compute_distances(*)"),
-    Rename("Client", "disconnect", "`disconnect` of the connection, or `me.raw.disconnect`", "_disconnect"),
-    Rename("Client", "fabric_register", "fabric.register(*)"),
-    Rename("Client", "fabric_update", "fabric.update(*)"),
-    Rename("Client", "finalize", "close(*)"),
-    Rename("Client", "get_credential", "credentials.get(*)"),
-    Rename("Client", "get_value", "`me.raw.get`, which takes the proc first", "_get_value"),
-    Rename("Client", "group_construct", "group(*).form()"),
-    Rename("Client", "group_destruct", "raw.group_destruct(*)", "_group_destruct"),
-    Rename("Client", "group_enter", "group(name@0).enter(*)"),
-    Rename("Client", "group_invite", "invite(*).form()"),
-    Rename("Client", "group_join", "`accept` of the invitation, or `me.raw.group_join`", "_group_join"),
-    Rename("Client", "group_leave", "raw.group_leave(*)", "_group_leave"),
-    Rename("Client", "heartbeat", "monitors.send_heartbeat()"),
-    Rename("Client", "iof_deregister", "`close` of the stream", "_iof_deregister"),
-    Rename("Client", "iof_pull", "output(*).open()"),
-    Rename("Client", "iof_push", "`write` and `close` of `me.input(procs)`, or `me.raw.iof_push`", "_push_input"),
-    Rename("Client", "job_control", "control(procs@0).request(*)"),
-    Rename("Client", "kill", "control(procs@0).kill(*)"),
-    Rename("Client", "lookup_all", "lookup(*)"),
-    Rename("Client", "monitor_file", "monitors.watch_file(*)"),
-    Rename("Client", "monitor_heartbeat", "monitors.watch_heartbeat(*)"),
-    Rename("Client", "pause", "control(procs@0).pause(*)"),
-    Rename("Client", "process_monitor", "monitors.watch(*)"),
-    Rename("Client", "push_input", "`write` and `close` of `me.input(procs)`", "_push_input"),
-    Rename("Client", "query_all", "query(*)"),
-    Rename("Client", "query_info", "raw.query_info(*)"),
-    Rename("Client", "register_cleanup", "control(procs@-).register_cleanup(*)"),
-    Rename("Client", "resolve_nodes", "raw.resolve_nodes(nspace@0)"),
-    Rename("Client", "resolve_peers", "`me.raw.resolve_peers`, which has them in the server's order", "_resolve_peers"),
-    Rename("Client", "resume", "control(procs@0).resume(*)"),
-    Rename("Client", "signal", "control(procs@0).signal(*)"),
-    Rename("Client", "spawned", "`me.parent is not None`", "_spawned"),
-    Rename("Client", "terminate", "control(procs@0).terminate(*)"),
-    Rename("Client", "validate_credential", "credentials.validate(*)"),
-)
+class Meanings:
+    """The meanings of the variables of a program.
 
-ARGUMENTS = (
-    RenamedArgument("Control.allocate", "id", "allocation_id"),
-    RenamedArgument("Monitors.watch_heartbeat Monitors.watch_file Monitors.cancel", "id", "name"),
-    RenamedArgument("Credentials.get", "type", "kinds"),
-    RenamedArgument(
-        "Client.get Group.get Connection.get Publishing.lookup Tool.__init__ Servers.attach_to_server "
-        "Servers.set_server",
-        "wait",
-        "timeout",
-    ),
-    RenamedArgument("Events.notify Publishing.publish Publishing.lookup Publishing.unpublish", "range", "data_range"),
-)
-
-TABLE = {(row.owner, row.old): row for row in CLIENT}
-
-
-def steps(path: str) -> list[tuple[str, list[str] | None]]:
-    """Return the names of a path, each with what its call takes; None if it is not called."""
-    return [(name, None if taken is None else taken.split(", ") if taken else []) for name, taken in _split(path)]
-
-
-def _split(path: str) -> list[tuple[str, str | None]]:
-    import re
-
-    return [(found[1], found[2]) for found in re.finditer(r"(\w+)(?:\(([^)]*)\))?\.?", path)]
-
-
-def follow(start: Any, path: str, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Make the calls of a path with the arguments of a former method."""
-    rest, others = dict(enumerate(given)), dict(options)
-    found = start
-    for name, taken in steps(path):
-        found = getattr(found, name)
-        if taken is None:
-            continue
-        chosen: list[Any] = []
-        for each in taken:
-            key, _, place = each.partition("@")
-            if key == "*":
-                chosen += rest.values()
-                continue
-            if key in others:
-                chosen.append(others.pop(key))
-            elif place.isdecimal() and int(place) in rest:
-                chosen.append(rest.pop(int(place)))
-        found = found(*chosen, **(others if "*" in taken else {}))
-        if "*" in taken:
-            rest, others = {}, {}
-    return found
-
-
-def warn(old: str, new: str, level: int) -> None:
-    """Warn of a former name."""
-    import warnings
-
-    text = f"`{old}` is {new} now; the former name goes with release {UNTIL}"
-    warnings.warn(text, DeprecationWarning, stacklevel=level + 1)
-
-
-def show(row: Rename) -> str:
-    """Return the new form of a row for readers."""
-    if "`" in row.new:
-        return row.new
-    calls = []
-    for name, taken in steps(row.new):
-        words = [each.partition("@")[0].replace("*", "...") for each in taken or ()]
-        calls.append(name if taken is None else f"{name}({', '.join(words)})")
-    return f"`me.{'.'.join(calls)}`"
-
-
-def find_alias(owner: str, name: str, instance: Any) -> Any:
-    """Return what a former name of a member stands for.
-
-    Raises:
-        AttributeError: It is not a former name.
-    """
-    row = TABLE.get((owner, name))
-    if row is None:
-        raise AttributeError(f"{type(instance).__name__!r} object has no attribute {name!r}", name=name, obj=instance)
-    shown = show(row)
-    if isinstance(getattr(type(instance), row.alias or "_", None), property):
-        warn(name, shown, 3)
-        return getattr(instance, row.alias)
-
-    def call(*given: Any, **options: Any) -> Any:
-        warn(name, shown, 2)
-        if row.alias:
-            return getattr(instance, row.alias)(*given, **options)
-        return follow(instance, row.new, given, options)
-
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"A former name of {shown}."
-    return call
-
-
-def renamed(function: F) -> F:
-    """Let a method of `ARGUMENTS` still take arguments by their former names; a decorator."""
-    from functools import wraps
-
-    names = {row.old: row.new for row in ARGUMENTS if function.__qualname__ in row.methods.split()}
-
-    @wraps(function)
-    def call(*given: Any, **options: Any) -> Any:
-        for old in names.keys() & options.keys():
-            new, value = names[old], options.pop(old)
-            if new in options:
-                raise TypeError(f"{function.__name__}() got both {new!r} and its former name {old!r}")
-            warn(f"{old}=", f"`{new}=`", 2)
-            options[new] = time_limit(function.__name__, value) if old == "wait" else value
-        return function(*given, **options)
-
-    return call  # type: ignore[return-value]
-
-
-def time_limit(method: str, wait: float | bool | None) -> float | None:
-    """Return the `timeout` that means the same as a former `wait`.
+    A meaning is the whole name of a module or class of pypmix; an instance has `()` behind its class. `FOREIGN` is
+    what is not pypmix's, and None is unknown.
 
     Args:
-        method: The name of the method. A get waits unless it is told not to, and other methods do not.
-        wait: True, False, or a number of seconds.
+        tree: The program.
     """
-    if wait is True:
-        return None if method == "get" else float("inf")
-    if wait is False:
-        return 0 if method == "get" else None
-    return wait
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._scopes: dict[ast.AST, Scopes] = {tree: ()}
+        self._found: dict[tuple[ast.AST, str], set[str | None]] = {}
+        for node in ast.walk(tree):
+            scopes = (node, *self._scopes[node]) if isinstance(node, SCOPES) else self._scopes[node]
+            self._scopes.update(dict.fromkeys(ast.iter_child_nodes(node), scopes))
+        self.methods: set[str] = set()
+        """The methods that the program's own subclasses of pypmix's classes define."""
+        nodes = [*ast.walk(tree)]
+        for kinds in ((ast.Import, ast.ImportFrom), (ast.ClassDef,)):
+            for node in nodes:
+                if isinstance(node, kinds):
+                    self._bind_definition(node)
+        for node in nodes:
+            if not isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef):
+                self._bind_definition(node)
+        self._bind_targets(nodes)
+
+    def _bind(self, node: ast.AST, name: str, meaning: str | None) -> None:
+        scopes = self._scopes[node]
+        classes = [scope for scope in scopes if isinstance(scope, ast.ClassDef)] if "." in name else []
+        self._found.setdefault(((classes or scopes)[0], name), set()).add(meaning)
+        if "." not in name and isinstance(scopes[0], ast.ClassDef):
+            self._bind(node, f"self.{name}", meaning)
+
+    def _bind_definition(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                whole = alias.name if alias.asname else alias.name.partition(".")[0]
+                self._bind(node, alias.asname or whole, _imported(whole))
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                self._bind(node, alias.asname or alias.name, _imported(f"{node.module}.{alias.name}", node.level))
+        elif isinstance(node, ast.ClassDef):
+            meanings = [self.find(base) for base in node.bases] or [FOREIGN]
+            known = [each for each in meanings if each and _owner(each)]
+            self._bind(node, node.name, known[0] if known else FOREIGN if set(meanings) == {FOREIGN} else None)
+            if known:
+                self.methods |= {each.name for each in node.body if isinstance(each, SCOPES[2:4])}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            self._bind(node, node.name, None)
+            parent = self._scopes[node][0]
+            first = [*node.args.posonlyargs, *node.args.args][:1]
+            static = {"classmethod", "staticmethod"} & {ast.unparse(each) for each in node.decorator_list}
+            if isinstance(parent, ast.ClassDef) and first and not static:
+                kind = self._look_up(parent, parent.name)
+                self._bind(first[0], first[0].arg, _instance(kind) if kind else kind)
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            self._bind(node, node.name, None)
+
+    def _bind_targets(self, nodes: Sequence[ast.AST]) -> None:
+        given: dict[ast.AST, ast.expr] = {}
+        for node in nodes:
+            if isinstance(node, ast.withitem) and node.optional_vars is not None:
+                given[node.optional_vars] = node.context_expr
+            elif isinstance(node, ast.Assign):
+                given.update(dict.fromkeys(node.targets, node.value))
+            elif isinstance(node, ast.NamedExpr):
+                given[node.target] = node.value
+        declared = {node.target for node in nodes if isinstance(node, ast.AnnAssign)}
+        for node in nodes:
+            if isinstance(node, ast.AnnAssign):
+                self._bind(node, ast.unparse(node.target), self._annotated(node.annotation))
+            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+                value = given.get(node)
+                is_none = isinstance(value, ast.Constant) and value.value is None
+                is_old = isinstance(node, ast.Attribute) and any(_rows(self.find(node) or ""))
+                if node not in declared and not is_none and not is_old:
+                    self._bind(node, ast.unparse(node), self.find(value) if value is not None else None)
+            elif isinstance(node, ast.arg) and (self._scopes[node][0], node.arg) not in self._found:
+                # Otherwise it is the `self` of a method.
+                self._bind(node, node.arg, self._annotated(node.annotation))
+
+    def _annotated(self, annotation: ast.expr | None) -> str | None:
+        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+            try:
+                inner = ast.parse(annotation.value, mode="eval").body
+            except SyntaxError:
+                return None
+            self._scopes.update(dict.fromkeys(ast.walk(inner), self._scopes[annotation]))
+            annotation = inner
+        meaning = self.find(annotation) if annotation is not None else None
+        return _instance(meaning) if meaning else meaning
+
+    def _look_up(self, node: ast.AST, name: str, default: str | None = None) -> str | None:
+        for scope in self._scopes[node]:
+            found = self._found.get((scope, name))
+            if found is not None:
+                return next(iter(found)) if len(found) == 1 else None
+        return default
+
+    def find(self, node: ast.expr) -> str | None:
+        """Return the meaning of an expression."""
+        if isinstance(node, ast.Name):
+            return self._look_up(node, node.id)
+        if isinstance(node, ast.Await):
+            return self.find(node.value)
+        if isinstance(node, ast.Attribute):
+            base = self.find(node.value)
+            whole = f"{base}.{node.attr}" if base else base
+            if base and "()." in base and not any(key in old for key in _keys(f"{base}.") for old in RENAMES):
+                whole = FOREIGN
+            return self._look_up(node, ast.unparse(node), whole)
+        if isinstance(node, ast.Call):
+            meaning = self.find(node.func)
+            if meaning and meaning.endswith("().open"):
+                return meaning.removesuffix(".open")
+            if meaning and "()." in meaning:
+                return None if meaning.rpartition(".")[2] in MAKERS else FOREIGN
+            return _instance(meaning) if meaning else meaning
+        return FOREIGN if isinstance(node, ast.Constant | ast.JoinedStr | ast.List | ast.Dict | ast.Set) else None
+
+    def names_of(self, module: str) -> list[str]:
+        """Return the variables of the program that always stand for a module."""
+        names = {name for _, name in self._found}
+        return sorted(
+            name
+            for name in names
+            if all(found == {module} for (_, other), found in self._found.items() if other == name)
+        )
+
+    def imports(self, package: str) -> bool:
+        """Return True if the program imports something of a package."""
+        found = {each.partition("(")[0] for meanings in self._found.values() for each in meanings if each}
+        return any(each == package or each.startswith(package + ".") for each in found)
 
 
-def take_wait(method: str, wait: float | bool | None, timeout: float | None) -> float | None:
-    """Return the time limit of a call that was given a former `wait`, and warn."""
-    if timeout is not None:
-        raise TypeError(f"{method}() got both 'timeout' and its former name 'wait'")
-    warn("wait=", "`timeout=`", 3)
-    return time_limit(method, wait)
+def _imported(whole: str, level: int = 0) -> str | None:
+    """Return the meaning of an import: pypmix's, of another library, or of a module that may be the program's own."""
+    first = whole.partition(".")[0]
+    if first == "pypmix" and not level:
+        return whole
+    return FOREIGN if first in sys.stdlib_module_names and not level else None
 
 
-def name_argument(method: str, old: str) -> str:
-    """Return the name of an argument of a method, which is given without its class."""
-    for row in ARGUMENTS:
-        if row.old == old and any(each.endswith(f".{method}") for each in row.methods.split()):
-            return row.new
-    return old
+def _owner(whole: str) -> str:
+    """Return the class of a whole name as the table has it; empty if it has no old members."""
+    return OWNERS.get(whole.rpartition(".")[2], "") if whole.startswith("pypmix.") and "(" not in whole else ""
 
 
-def rewrite(text: str, names: frozenset[str] = frozenset()) -> tuple[str, list[str]]:
-    """Return a program with the new names, and a line for each former name that has to be replaced by hand.
+def _instance(whole: str) -> str | None:
+    """Return the meaning of an instance of a class; unknown if it is not a class."""
+    if not whole.rpartition(".")[2][:1].isupper() or "(" in whole:
+        return None
+    owner = _owner(whole)
+    return f"{owner}()" if owner else FOREIGN
 
-    Only calls of clients are changed: of variables that the program makes or annotates as clients or tools.
+
+class Rewriter:
+    """The changes of one program, as places in its text.
 
     Args:
         text: The program.
-        names: Further variables that are clients.
+
+    Raises:
+        SyntaxError: The text is not a Python program.
     """
-    import ast
 
-    tree = ast.parse(text)
-    clients = names | _clients(tree)
-    lines = text.splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line.encode()))
-    source = text.encode()
-    edits: list[tuple[int, int, str]] = []
-    left: list[str] = []
+    def __init__(self, text: str) -> None:
+        self._data = text.encode()
+        self._starts = [0]
+        for line in self._data.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+        self._edits: list[tuple[int, int, str]] = []
+        self.changes: list[tuple[int, str, str]] = []
+        """The line of each change, with the old and the new text."""
+        self.left: list[tuple[int, str]] = []
+        """The line of each old name that cannot be replaced, with the name as the table has it."""
+        self.notes: list[tuple[int, str]] = []
+        """The line of each name that may be an old one, with the old name that it may be."""
+        tree = ast.parse(text)
+        self._meanings = Meanings(tree)
+        self._own = self._meanings.imports("pypmix")
+        self._called = {node.func: node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        self._is_unbound = False
+        # The inner calls first: an outer one moves their new text with its arguments.
+        for node in reversed([*ast.walk(tree)] if self._own else []):
+            if isinstance(node, ast.ImportFrom):
+                self._change_import(node)
+            elif isinstance(node, ast.Attribute):
+                self._change_attribute(node)
+            elif isinstance(node, ast.Call):
+                self._change_call(node)
+        if self._is_unbound:
+            first = next(
+                node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and _own(node)
+            )
+            start = self._place(first)[0]
+            indent = self._data[self._starts[first.lineno - 1] : start].decode()
+            self._edits.append((start, start, f"import pypmix\n{indent}"))
 
-    def place(line: int, column: int) -> int:
-        return starts[line - 1] + column
+    def _place(self, node: ast.AST) -> tuple[int, int]:
+        assert isinstance(node, ast.expr | ast.stmt | ast.keyword)
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        start, end = self._starts[node.lineno - 1], self._starts[node.end_lineno - 1]
+        return start + node.col_offset, end + node.end_col_offset
 
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+    def _text(self, start: int, end: int) -> str:
+        """Return a part of the program with its changes, which become the caller's."""
+        inner = [edit for edit in self._edits if start <= edit[0] and edit[1] <= end]
+        self._edits = [edit for edit in self._edits if edit not in inner]
+        data = self._data[:end]
+        for first, last, new in sorted(inner, reverse=True):
+            data = data[:first] + new.encode() + data[last:]
+        return data[start:].decode()
+
+    def result(self) -> str:
+        """Return the program with the new names."""
+        edits = [*self._edits]
+        text = self._text(0, len(self._data))
+        self._edits = edits
+        return text
+
+    def _change(self, line: int, start: int, end: int, new: str) -> None:
+        self.changes.append((line, self._data[start:end].decode(), new))
+        self._edits.append((start, end, new))
+
+    def _change_import(self, node: ast.ImportFrom) -> None:
+        moved: dict[str, list[str]] = {}
+        kept: list[str] = []
+        for alias in node.names:
+            new = RENAMES.get(f"{node.module}.{alias.name}") if node.level == 0 else None
+            module, _, name = (new or "").rpartition(".")
+            local = alias.asname or alias.name
+            if new is None:
+                kept.append(_aliased(alias.name, local))
+            else:
+                moved.setdefault(module, []).append(_aliased(name, local))
+        if moved:
+            start, end = self._place(node)
+            indent = "\n" + self._data[self._starts[node.lineno - 1] : start].decode()
+            parts = [(node.module or "", kept)] if kept else []
+            lines = [_import(module, names) for module, names in (*parts, *sorted(moved.items()))]
+            self._change(node.lineno, start, end, "\n".join(lines).replace("\n", indent))
+
+    def _change_attribute(self, node: ast.Attribute) -> None:
+        meaning = self._meanings.find(node)
+        start, end = self._place(node)
+        if meaning is None:
+            if isinstance(node.ctx, ast.Load):
+                self._note(node.lineno, f".{node.attr}")
+            return
+        if "(" not in meaning:
+            if meaning in RENAMES and not is_member(meaning):
+                self._change(node.lineno, start, end, self._spell(RENAMES[meaning]))
+            elif meaning in RENAMES:
+                self.left.append((node.lineno, meaning))
+            return
+        for old in _rows(meaning):
+            new = RENAMES[old]
+            if node.attr in self._meanings.methods:
+                self.notes.append((node.lineno, old))
+            elif "`" in new or not isinstance(node.ctx, ast.Load) or is_call(new) and node not in self._called:
+                self.left.append((node.lineno, old))
+            elif not is_call(new):
+                self._change(node.lineno, self._place(node.value)[1], end, f".{new}")
+
+    def _change_call(self, node: ast.Call) -> None:
+        meaning = self._meanings.find(node.func) or ""
+        if isinstance(node.func, ast.Attribute) and node.func.attr not in self._meanings.methods and "()." in meaning:
+            for old in _rows(meaning):
+                if is_call(RENAMES[old]):
+                    self._change_method(node, node.func, old)
+                    return
+        function = f"{_owner(meaning)}.__init__" if _owner(meaning) else meaning
+        for word in node.keywords:
+            if "(" in function or _owner(meaning):
+                if _parameter(function, word.arg):
+                    start, end = self._place(word)
+                    self._change(word.lineno, start, end, "=".join(self._write_word(word, function)))
+            elif self._meanings.find(node.func) is None and isinstance(node.func, ast.Attribute):
+                self._note(word.lineno, f".{node.func.attr}({word.arg})")
+
+    def _change_method(self, node: ast.Call, function: ast.Attribute, old: str) -> None:
+        """Write the calls of a path in place of the call of an old method."""
+        new, start, end = RENAMES[old], self._place(function.value)[1], self._place(node)[1]
+        given = {word.arg for word in node.keywords}
+        is_open = None in given or any(isinstance(each, ast.Starred) for each in node.args)
+        if is_open or b"#" in self._data[start:end] or function.attr in ALIASES and given - {"timeout", "info"}:
+            self.left.append((node.lineno, old))
+            return
+        path = split_path(new)
+        target = old.rpartition(".")[0] + "()." + ".".join(name for name, _ in path)
+        rest: dict[object, str] = {at: self._text(*self._place(each)) for at, each in enumerate(node.args)}
+        rest.update([self._write_word(word, target) for word in node.keywords])
+        written = ""
+        for name, taken in path:
+            chosen = share(taken or [], rest)
+            words = [value if isinstance(key, int) else f"{key}={value}" for key, value in chosen.items()]
+            written += f".{name}" if taken is None else f".{name}({', '.join(words)})"
+        self._change(node.lineno, start, end, written)
+
+    def _write_word(self, word: ast.keyword, function: str) -> tuple[str, str]:
+        """Return the new name and the value of an argument that is given by its name."""
+        value, limit = self._text(*self._place(word.value)), word.value
+        if word.arg == "wait" and isinstance(limit, ast.Constant) and isinstance(limit.value, bool):
+            seconds = time_limit(function.rpartition(".")[2], limit.value)
+            value = 'float("inf")' if seconds == float("inf") else str(seconds)
+        return _parameter(function, word.arg) or word.arg or "", value
+
+    def _note(self, line: int, ending: str) -> None:
+        """Note the old names that a member of an unknown object may be."""
+        for old in RENAMES:
+            is_near = not old.startswith("pypmix.host.") or self._meanings.imports("pypmix.host")
+            if is_near and old.endswith(ending) and (is_member(old) or "(" in ending):
+                self.notes.append((line, old))
+                return
+
+    def _spell(self, path: str) -> str:
+        """Return a whole name as the program can write it."""
+        for local in self._meanings.names_of("pypmix"):
+            return local + path.removeprefix("pypmix")
+        self._is_unbound = True
+        return path
+
+
+def _keys(meaning: str) -> set[str]:
+    """Return how the table may name a member of an instance: a tool has the members of a client."""
+    whole = meaning.replace("()", "")
+    return {whole, whole.replace("pypmix.Tool.", "pypmix.Client.")}
+
+
+def _rows(meaning: str) -> Iterator[str]:
+    """Yield the row of a member of an instance, if it has one."""
+    yield from [each for each in _keys(meaning) if "()." in meaning and each in RENAMES]
+
+
+def _parameter(function: str, old: str | None) -> str:
+    """Return the new name of a parameter; empty if it has not changed."""
+    return next((RENAMES[f"{each}({old})"] for each in _keys(function) if f"{each}({old})" in RENAMES), "")
+
+
+def _own(node: ast.Import | ast.ImportFrom) -> bool:
+    """Return True if a statement imports something of pypmix."""
+    modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+    return any(module.partition(".")[0] == "pypmix" for module in modules)
+
+
+def _aliased(name: str, local: str) -> str:
+    return name if name == local else f"{name} as {local}"
+
+
+def _import(module: str, names: list[str]) -> str:
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join([f"from {module} import (", *(f"    {name}," for name in names), ")"])
+
+
+def main(arguments: list[str]) -> int:
+    """Rewrite the files that are named in the arguments, and print what changes and what is left; return the exit code.
+
+    Args:
+        arguments: The files, and `--check` to write nothing.
+    """
+    check = "--check" in arguments
+    paths = [Path(word) for word in arguments if word != "--check"]
+    if not paths or any(word.startswith("-") for word in map(str, paths)):
+        print("usage: python -m pypmix.renames [--check] FILE...", file=sys.stderr)
+        return 2
+    found = failed = False
+    for path in paths:
+        try:
+            rewriter = Rewriter(path.read_text())
+        except (OSError, SyntaxError, UnicodeDecodeError) as error:
+            print(f"{path}: cannot be rewritten: {error}", file=sys.stderr)
+            failed = True
             continue
-        function = node.func
-        if ast.unparse(function.value) not in clients:
-            continue
-        row = TABLE.get(("Client", function.attr))
-        if row is not None and ("`" in row.new or any(isinstance(each, ast.Starred) for each in node.args)):
-            left.append(f"line {node.lineno}: {function.attr} is {show(row)}")
-        elif row is not None and row.alias and {each.arg for each in node.keywords} - {"timeout", "info"}:
-            left.append(f"line {node.lineno}: {function.attr} is {show(row)}, which has fewer arguments")
-        elif row is not None:
-            begin = place(function.value.end_lineno or 0, function.value.end_col_offset or 0)
-            end = place(node.end_lineno or 0, node.end_col_offset or 0)
-            edits.append((begin, end, _write_path(row.new, node, text)))
-        else:
-            for each in node.keywords:
-                new = name_argument(function.attr, each.arg or "")
-                if new != (each.arg or ""):
-                    begin, end = (
-                        place(each.lineno, each.col_offset),
-                        place(each.end_lineno or 0, each.end_col_offset or 0),
-                    )
-                    edits.append((begin, end, f"{new}={_write_value(function.attr, each, text)}"))
-    for begin, end, new in sorted(edits, reverse=True):
-        source = source[:begin] + new.encode() + source[end:]
-    return source.decode(), left
-
-
-def _write_value(method: str, argument: ast.keyword, text: str) -> str:
-    import ast
-
-    given = argument.value
-    if argument.arg == "wait" and isinstance(given, ast.Constant) and isinstance(given.value, bool):
-        limit = time_limit(method, given.value)
-        return 'float("inf")' if limit == float("inf") else str(limit)
-    return ast.get_source_segment(text, given) or ""
-
-
-def _write_path(path: str, call: Any, text: str) -> str:
-    import ast
-
-    given = [ast.get_source_segment(text, each) or "" for each in call.args]
-    rest: dict[object, str] = dict(enumerate(given))
-    row_method = steps(path)[-1][0]
-    for each in call.keywords:
-        value = _write_value(row_method, each, text)
-        name = name_argument(row_method, each.arg or "")
-        rest[each.arg or "**"] = f"**{value}" if each.arg is None else f"{name}={value}"
-    written = ""
-    for name, taken in steps(path):
-        written += f".{name}"
-        if taken is None:
-            continue
-        chosen: list[str] = []
-        for key, _, at in [each.partition("@") for each in taken]:
-            if key == "*":
-                chosen += rest.values()
-                rest = {}
-            elif key in rest:
-                chosen.append(rest.pop(key).partition("=")[2])
-            elif at.isdecimal() and int(at) in rest:
-                chosen.append(rest.pop(int(at)))
-        written += f"({', '.join(chosen)})"
-    return written
-
-
-def _clients(tree: Any) -> frozenset[str]:
-    """Return the variables of a program that hold clients or tools."""
-    import ast
-
-    def makes(value: object) -> bool:
-        while isinstance(value, ast.Await):
-            value = value.value
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "open":
-            value = value.func.value
-        return isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in ("Client", "Tool")
-
-    def names_client(annotation: ast.expr | None) -> bool:
-        return annotation is not None and ast.unparse(annotation).strip("'\"").rpartition(".")[2] in ("Client", "Tool")
-
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.withitem) and node.optional_vars is not None and makes(node.context_expr):
-            found.add(ast.unparse(node.optional_vars))
-        elif isinstance(node, ast.Assign) and makes(node.value):
-            found.update(ast.unparse(each) for each in node.targets)
-        elif isinstance(node, ast.arg) and names_client(node.annotation):
-            found.add(node.arg)
-    return frozenset(found)
-
-
-def main(words: list[str]) -> int:
-    """Rewrite programs in place, and print what is left to do; return 1 if anything is."""
-    from pathlib import Path
-
-    status = 0
-    for word in words:
-        path = Path(word)
-        text, left = rewrite(path.read_text())
-        path.write_text(text)
-        for each in left:
-            status = 1
-            print(f"{path}: {each}")
-    return status
+        found |= bool(rewriter.left or check and rewriter.changes)
+        for line, old, new in sorted(rewriter.changes):
+            print(f"{path}:{line}: {' '.join(old.split())} -> {' '.join(new.split())}")
+        for line, old in sorted(rewriter.left):
+            print(f"{path}:{line}: {old} is now {show(old)}: change it by hand")
+        for line, old in sorted(rewriter.notes):
+            print(f"{path}:{line}: this may be {old}, which is now {show(old)}: look at it")
+        if rewriter.changes and not check:
+            path.write_text(rewriter.result())
+    return 2 if failed else int(found)
 
 
 if __name__ == "__main__":
-    import sys
-
     sys.exit(main(sys.argv[1:]))

@@ -8,8 +8,8 @@ from _thread import allocate_lock
 from pypmix.arguments import flag
 from pypmix.client import Client
 from pypmix.engine.select import open_tool
+from pypmix.lazy import renamed
 from pypmix.operations.servers import Servers, server_infos
-from pypmix.renames import renamed
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import Info, Proc, Value
@@ -62,7 +62,7 @@ class Tool(Servers, Client):
     PMIx Standard: "Tools and Debuggers", Connection Mechanisms.
     """
 
-    @renamed
+    @renamed("pypmix.Tool")
     def __init__(
         self,
         *,

@@ -1,61 +1,53 @@
-"""Write the tables of the page "Changes of names" from `pypmix.renames`.
+"""The directive `renames`: old and new names. And references of signatures to names that are not in their module.
 
-    python docs/_ext/names.py [--check]
-
-With `--check` nothing is written, and a page that differs is an error.
+A signature names a class as its module imports it. The class may be documented in another one of the public modules.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from vocabulary import code, table
 
-DOCS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(DOCS.parent))
+from pypmix.oldnames import RENAMES, show
 
-from pypmix.renames import ARGUMENTS, CLIENT, show  # noqa: E402
-
-PAGE = "reference/names.md"
-MEMBERS = "| Former name | Write |\n| --- | --- |\n"
-OPTIONS = "| Method | Former argument | Write |\n| --- | --- | --- |\n"
-
-
-def members() -> str:
-    """Return the rows of former members."""
-    return "".join([f"| `me.{row.old}` | {show(row)} |\n" for row in CLIENT])
+HOMES = ("pypmix.types", "pypmix.groups", "pypmix.events")
 
 
-def options() -> str:
-    """Return the rows of former arguments."""
-    return "".join(
-        [
-            f"| {', '.join(f'`{each}`' for each in row.methods.split())} | `{row.old}=` | `{row.new}=` |\n"
-            for row in ARGUMENTS
-        ]
-    )
+class Renames(Directive):
+    """`renames::`: a table of the old names and the new ones."""
+
+    def run(self) -> list[nodes.Node]:
+        rows: list[list[nodes.Node]] = [[code(old), form(show(old))] for old in sorted(RENAMES)]
+        return [table(["Old name", "New name"], [50, 50], rows)]
 
 
-def fill(text: str) -> str:
-    """Return the page with the present rows."""
-    for head, rows in ((MEMBERS, members()), (OPTIONS, options())):
-        before, found, after = text.partition(head)
-        assert found, f"{PAGE} has no table that begins with {head!r}"
-        rest = after.partition("\n\n")[2]
-        text = f"{before}{head}{rows}\n{rest}" if rest else f"{before}{head}{rows}"
-    return text
+def form(text: str) -> nodes.paragraph:
+    """Return a new form: a name, or a text with code in backticks."""
+    if "`" not in text:
+        return code(text)
+    parts = enumerate(text.split("`"))
+    return nodes.paragraph("", "", *[nodes.literal(text=part) if at % 2 else nodes.Text(part) for at, part in parts])
 
 
-def main(arguments: list[str]) -> int:
-    page = DOCS / PAGE
-    text = page.read_text()
-    if fill(text) == text:
-        return 0
-    if arguments == ["--check"]:
-        print(f"{page} is not what docs/_ext/names.py writes", file=sys.stderr)
-        return 1
-    page.write_text(fill(text))
-    return 0
+def find_moved(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Element) -> nodes.Element | None:
+    """Resolve a reference to a class in one of the public modules."""
+    if node.get("refdomain") != "py":
+        return None
+    domain = env.get_domain("py")
+    name = node["reftarget"].rpartition(".")[2]
+    for home in HOMES:
+        target = f"{home}.{name}"
+        if target in domain.objects:  # type: ignore[attr-defined]
+            node["reftarget"] = target
+            return domain.resolve_xref(env, node["refdoc"], app.builder, node["reftype"], target, node, content)
+    return None
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("renames", Renames)
+    app.connect("missing-reference", find_moved)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -294,7 +294,7 @@ class Client(ClientBase, Operations):
         info: Infos = None,
     ) -> Value:
         if wait is not None:
-            from pypmix.renames import time_limit
+            from pypmix.oldnames import time_limit
 
             timeout = time_limit("get", wait)
         return await self._asked(key, proc, timeout, optional, refresh, scope, info)
@@ -438,7 +438,7 @@ class Client(ClientBase, Operations):
         PMIx Standard: "Retrieval rules" of reserved and non-reserved keys.
         """
         if wait is not None:
-            from pypmix.renames import take_wait
+            from pypmix.oldnames import take_wait
 
             timeout = take_wait("get", wait, timeout)
         session = self._port.session

@@ -9,7 +9,7 @@ from pypmix.aio.operations.servers import Servers, server_infos
 from pypmix.aio.waits import call, shielded
 from pypmix.arguments import flag
 from pypmix.engine.select import open_tool
-from pypmix.renames import renamed
+from pypmix.lazy import renamed
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import Info, Proc, Value
@@ -61,7 +61,7 @@ class Tool(Servers, Client):
     PMIx Standard: "Tools and Debuggers", Connection Mechanisms.
     """
 
-    @renamed
+    @renamed("pypmix.Tool")
     def __init__(
         self,
         *,

@@ -58,16 +58,7 @@ def as_json(diagnosis: Diagnosis, nodes: Examined | None = None) -> str:
                         "reason": _native_reason(diagnosis),
                     },
                 ],
-                "libraries": [
-                    {
-                        "path": each.path,
-                        "origin": each.origin,
-                        "version": each.version,
-                        "release": release_text(each.release),
-                        "generation": each.generation,
-                    }
-                    for each in diagnosis.report.native.libraries
-                ],
+                "libraries": _libraries(diagnosis),
                 "refused": [
                     {"path": each.path, "origin": each.origin, "reason": each.reason}
                     for each in diagnosis.report.native.refused
@@ -94,6 +85,19 @@ def as_json(diagnosis: Diagnosis, nodes: Examined | None = None) -> str:
         )
         + "\n"
     )
+
+
+def _libraries(diagnosis: Diagnosis) -> list[dict[str, object]]:
+    return [
+        {
+            "path": each.path,
+            "origin": each.origin,
+            "version": each.version,
+            "release": release_text(each.release),
+            "generation": each.generation,
+        }
+        for each in diagnosis.report.native.libraries
+    ]
 
 
 def next_step(diagnosis: Diagnosis, nodes: Examined | None = None) -> str:

@@ -9,9 +9,9 @@ from weakref import WeakSet
 from pypmix.arguments import MISSING, flag, flags, timed, together
 from pypmix.connection import ConnectionView
 from pypmix.engine.common import ignore
+from pypmix.lazy import renamed
 from pypmix.operations.base import Asks
 from pypmix.operations.exchanging import Addressed, Among, Exchanging
-from pypmix.renames import renamed
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import LostConnection, NotInitialized, PMIxError
 from pypmix.standard.ops import Connect, Connected, Disconnect, Get
@@ -108,7 +108,7 @@ class Connection(ConnectionView, Exchanging):
     def _among(self) -> Among:
         return _Participants(self._client, self._port, self._steps, self._whole("collective"))
 
-    @renamed
+    @renamed("pypmix.Connection")
     def get(
         self,
         key: Key,

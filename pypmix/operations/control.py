@@ -9,8 +9,8 @@ from itertools import count
 from pypmix.answers import Answers, Credential
 from pypmix.arguments import NEW, number_of, proc_tuple, timed
 from pypmix.events import event_code
+from pypmix.lazy import renamed
 from pypmix.operations.base import Asks
-from pypmix.renames import renamed
 from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.attr import Attr
 from pypmix.standard.types import Info, Value
@@ -265,7 +265,7 @@ class Monitors:
         """
         return Answers(self._port.run(ops.ProcessMonitor(monitor, event_code(error), infos(info))))
 
-    @renamed
+    @renamed("pypmix.Client.monitors")
     def watch_heartbeat(
         self,
         seconds: int,
@@ -308,7 +308,7 @@ class Monitors:
         self._port.run(ops.ProcessMonitor(attrs.MONITOR_HEARTBEAT(True), code, terms + infos(info)))
         return chosen
 
-    @renamed
+    @renamed("pypmix.Client.monitors")
     def watch_file(
         self,
         path: Path,
@@ -363,7 +363,7 @@ class Monitors:
         self._port.run(ops.ProcessMonitor(attrs.MONITOR_FILE(os.fspath(path)), code, terms + infos(info)))
         return chosen
 
-    @renamed
+    @renamed("pypmix.Client.monitors")
     def cancel(self, name: str | None = None) -> None:
         """`PMIx_Process_monitor` with `PMIX_MONITOR_CANCEL`: end what `watch_heartbeat` and others have started.
 
@@ -402,7 +402,7 @@ class Credentials:
     def __init__(self, port: Port) -> None:
         self._port = port
 
-    @renamed
+    @renamed("pypmix.Client.credentials")
     def get(self, *, kinds: str | None = None, timeout: float | None = None, info: Infos = None) -> Credential:
         """`PMIx_Get_credential`: a credential that tells others who the caller is.
 
@@ -528,7 +528,7 @@ class Control(Asks):
         """
         return ProcControl(self._port, proc_tuple(self._procs(procs)))
 
-    @renamed
+    @renamed("pypmix.Client")
     def allocate(
         self,
         directive: AllocDirective = NEW,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pypmix.arguments import flag, number_of, proc_info
 from pypmix.events import Event, event_code, event_of
 from pypmix.handlers import Handler
+from pypmix.lazy import renamed
 from pypmix.operations.base import Asks
 from pypmix.operations.streams import Stream
-from pypmix.renames import renamed
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.enums import EventCode, Range
 from pypmix.standard.ops import DeregisterEventHandler, NotifyEvent, RegisterEventHandler
@@ -207,7 +207,7 @@ class Events(Asks):
 
         return register
 
-    @renamed
+    @renamed("pypmix.Client")
     def notify(
         self,
         code: EventCode,

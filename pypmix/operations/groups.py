@@ -9,11 +9,11 @@ from pypmix.answers import UNANSWERED
 from pypmix.arguments import MISSING, flag, flags, proc_tuple, ranked, target, timed
 from pypmix.engine.common import ignore
 from pypmix.group import Change, GroupView, automatic_name, change_of, expand, group_members_op, group_names_op
+from pypmix.lazy import renamed
 from pypmix.operations.base import Asks
 from pypmix.operations.exchanging import Addressed, Among, Exchanging
 from pypmix.operations.streams import Stream
 from pypmix.psets import members_in, names_in, names_value, optional
-from pypmix.renames import renamed
 from pypmix.standard import codes, keys
 from pypmix.standard.attrs import GROUP_FT_COLLECTIVE
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
@@ -283,7 +283,7 @@ class Group(GroupView, Exchanging):
             directives += (GROUP_FT_COLLECTIVE(False),)
         self._client.fence(self.address, collect=collect, timeout=timeout, commit=commit, info=directives)
 
-    @renamed
+    @renamed("pypmix.Group")
     def get(
         self,
         key: Key,

@@ -35,7 +35,7 @@ from pypmix.engine.python import reactor
 from pypmix.host import LATER, Application, Host, JobLayout, NodeLayout
 from pypmix.host.callbacks import dispatcher, workers
 from pypmix.host.callbacks.upcalls import METHODS, ROUTES
-from pypmix.moves import MOVES
+from pypmix.oldnames import RENAMES
 from pypmix.standard import ops, statuses
 from pypmix.standard.errors import NotInitialized, WouldDeadlock
 from pypmix.standard.types import RANK_WILDCARD, App
@@ -798,7 +798,7 @@ def test_a_host_has_a_method_for_each_upcall_and_few_names_besides():
 
 
 def test_the_decorators_of_before_register_functions_with_a_warning():
-    assert {f"pypmix.host.Host.on_{name}" for name in METHODS} == {old for old in MOVES if ".on_" in old}
+    assert {f"pypmix.host.Host.on_{name}" for name in METHODS} == {old for old in RENAMES if ".on_" in old}
     with Open() as rm:
         with pytest.warns(DeprecationWarning, match=r'on_fence is now pypmix\.host\.Host\.on\("fence"\)') as caught:
 

@@ -74,7 +74,12 @@ def test_the_keys_that_a_client_reads_are_at_hand(code: str) -> None:
     )
 
 
-def test_programs_without_old_names_do_not_import_the_table_of_moves() -> None:
-    code = "import pypmix; from pypmix import Client, aio; from pypmix.types import uint32; Client(env={}).open()"
-    assert "pypmix.moves" not in modules_of(code)
-    assert "pypmix.moves" in modules_of("import pypmix; pypmix.uint32")
+def test_programs_without_old_names_do_not_import_the_table_of_them() -> None:
+    code = (
+        "import pypmix; from pypmix import Client, aio; from pypmix.types import uint32; Client(env={}).open().publish"
+    )
+    assert "pypmix.oldnames" not in modules_of(code)
+    assert "pypmix.oldnames" not in modules_of("import pypmix.data, pypmix.host; pypmix.Tool; pypmix.aio.Group")
+    found = modules_of("import pypmix; pypmix.uint32")
+    assert "pypmix.oldnames" in found
+    assert "pypmix.renames" not in found

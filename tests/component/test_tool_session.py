@@ -424,7 +424,7 @@ def test_the_former_time_limit_is_still_taken(start: Callable[..., Host]) -> Non
             former.attach_to_server(nspace="two", timeout=1, wait=2)
         with pytest.raises(TypeError, match=twice):
             former.set_server(Proc("two", 0), timeout=1, wait=2)
-        with pytest.warns(DeprecationWarning, match="`wait=` is `timeout=` now"):
+        with pytest.warns(DeprecationWarning, match=r"\(wait\) is now timeout"):
             former.set_server(Proc("one", 0), wait=1)
         tool.set_server(Proc("one", 0), timeout=1)
 

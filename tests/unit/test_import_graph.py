@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pypmix.moves import MOVES
+from pypmix.oldnames import RENAMES
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "pypmix").rglob("*.py"))
@@ -110,7 +110,7 @@ def test_a_type_checker_sees_the_lazy_names_of_a_package(package: str) -> None:
         if alias.asname == alias.name
     }
     lazy = {name for name in module.__all__ if not name.startswith("PMIX_")}
-    old = {name for name in seen if f"{package}.{name}" in MOVES}
+    old = {name for name in seen if f"{package}.{name}" in RENAMES}
     assert not old & lazy
     assert lazy == seen.keys() - old
     for name, where in seen.items():

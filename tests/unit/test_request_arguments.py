@@ -76,7 +76,7 @@ def test_the_former_time_limit_means_the_same(
 ) -> None:
     session.answers[Get], session.answers[Lookup] = uint32(1), (Pdata(PROC, "k", uint32(2)),)
     for call, timeout in ((me.get, get), (me.lookup, lookup)):
-        with pytest.warns(DeprecationWarning, match="`wait=` is `timeout=` now"):
+        with pytest.warns(DeprecationWarning, match=r"\(wait\) is now timeout"):
             call("k", wait=wait)
         call("k", timeout=timeout)
         former, present = session.ops[-2:]

@@ -9,7 +9,7 @@ from pypmix.aio.operations.base import Asks
 from pypmix.answers import Answers, Credential
 from pypmix.arguments import NEW, number_of, proc_tuple, timed
 from pypmix.events import event_code
-from pypmix.renames import renamed
+from pypmix.lazy import renamed
 from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.attr import Attr
 from pypmix.standard.types import Info, Value
@@ -264,7 +264,7 @@ class Monitors:
         """
         return Answers(await self._port.run(ops.ProcessMonitor(monitor, event_code(error), infos(info))))
 
-    @renamed
+    @renamed("pypmix.Client.monitors")
     async def watch_heartbeat(
         self,
         seconds: int,
@@ -307,7 +307,7 @@ class Monitors:
         await self._port.run(ops.ProcessMonitor(attrs.MONITOR_HEARTBEAT(True), code, terms + infos(info)))
         return chosen
 
-    @renamed
+    @renamed("pypmix.Client.monitors")
     async def watch_file(
         self,
         path: Path,
@@ -362,7 +362,7 @@ class Monitors:
         await self._port.run(ops.ProcessMonitor(attrs.MONITOR_FILE(os.fspath(path)), code, terms + infos(info)))
         return chosen
 
-    @renamed
+    @renamed("pypmix.Client.monitors")
     async def cancel(self, name: str | None = None) -> None:
         """`PMIx_Process_monitor` with `PMIX_MONITOR_CANCEL`: end what `watch_heartbeat` and others have started.
 
@@ -401,7 +401,7 @@ class Credentials:
     def __init__(self, port: Port) -> None:
         self._port = port
 
-    @renamed
+    @renamed("pypmix.Client.credentials")
     async def get(self, *, kinds: str | None = None, timeout: float | None = None, info: Infos = None) -> Credential:
         """`PMIx_Get_credential`: a credential that tells others who the caller is.
 
@@ -529,7 +529,7 @@ class Control(Asks):
         """
         return ProcControl(self._port, proc_tuple(self._procs(procs)))
 
-    @renamed
+    @renamed("pypmix.Client")
     async def allocate(
         self,
         directive: AllocDirective = NEW,

@@ -9,7 +9,7 @@ from pypmix.aio.operations.base import Asks
 from pypmix.aio.operations.streams import Stream
 from pypmix.arguments import flag, number_of, proc_info
 from pypmix.events import Event, event_code, event_of
-from pypmix.renames import renamed
+from pypmix.lazy import renamed
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.enums import EventCode, Range
 from pypmix.standard.ops import DeregisterEventHandler, NotifyEvent, RegisterEventHandler
@@ -206,7 +206,7 @@ class Events(Asks):
 
         return register
 
-    @renamed
+    @renamed("pypmix.Client")
     async def notify(
         self,
         code: EventCode,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pypmix.aio.operations.base import Asks
 from pypmix.arguments import APP, MISSING, SESSION, number_of, timed, wait_infos
+from pypmix.lazy import renamed
 from pypmix.published import Published, PublishedData
-from pypmix.renames import renamed
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError
 from pypmix.standard.ops import Lookup, Publish, Unpublish
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Publishing(Asks):
     """Publish, lookup and unpublish."""
 
-    @renamed
+    @renamed("pypmix.Client")
     async def publish(
         self,
         values: Mapping[Any, object] | Iterable[Info],
@@ -84,7 +84,7 @@ class Publishing(Asks):
             info: Infos = None,
         ) -> PublishedData: ...
 
-    @renamed
+    @renamed("pypmix.Client")
     async def lookup(
         self,
         key: str | Iterable[str],
@@ -165,7 +165,7 @@ class Publishing(Asks):
                 raise
             return default
 
-    @renamed
+    @renamed("pypmix.Client")
     async def unpublish(self, *keys: str, data_range: Range | None = None, info: Infos = None) -> None:
         """`PMIx_Unpublish`: take back what the caller has published.
 

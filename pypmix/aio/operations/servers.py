@@ -6,7 +6,7 @@ import os
 
 from pypmix.aio.operations.base import Asks
 from pypmix.arguments import TRUE, flag, wait_infos
-from pypmix.renames import renamed
+from pypmix.lazy import renamed
 from pypmix.standard import codes, keys
 from pypmix.standard.ops import ToolAttachToServer, ToolDisconnect, ToolGetServers, ToolSetServer
 from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, check_name
@@ -79,7 +79,7 @@ def _text(key: str, value: object, what: str) -> Info:
 class Servers(Asks):
     """The servers of a tool."""
 
-    @renamed
+    @renamed("pypmix.Tool")
     async def attach_to_server(
         self,
         *,
@@ -120,7 +120,7 @@ class Servers(Asks):
         directives = server_infos(pid, nspace, uri, file, system, host, tmpdir, timeout) + infos(info)
         return await self._run(ToolAttachToServer((*directives, flag(keys.PRIMARY_SERVER)) if primary else directives))
 
-    @renamed
+    @renamed("pypmix.Tool")
     async def set_server(self, server: Proc, *, timeout: float | None = None, info: Infos = None) -> None:
         """`PMIx_tool_set_server`: make a server the primary one, which carries out what is asked from now on.
 

@@ -105,7 +105,7 @@ class Request(Generic[R]):
                     return getattr(self.op, name)
                 except AttributeError:
                     # An old name, or an error.
-                    from pypmix.moves import find_member
+                    from pypmix.oldnames import find_member
 
                     return find_member(self, "pypmix.host.Request", name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

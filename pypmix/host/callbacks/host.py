@@ -220,7 +220,7 @@ class Host(Upcalls, Jobs):
 
         def __getattr__(self, name):
             # An old name, or an error.
-            from pypmix.moves import find_member
+            from pypmix.oldnames import find_member
 
             return find_member(self, "pypmix.host.Host", name)
 

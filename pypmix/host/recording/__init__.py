@@ -34,6 +34,6 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         # An old name, or an error.
-        from pypmix.moves import find
+        from pypmix.oldnames import find
 
         return find(f"{__name__}.{name}")
