@@ -9,6 +9,7 @@ import os
 
 from pypmix.host.binding import level_of
 from pypmix.host.job import Application
+from pypmix.host.pmi.registration import PREPUT
 from pypmix.host.preload import VARIABLE as PRELOAD
 from pypmix.host.terms import Terms
 from pypmix.standard import attrs, codes, statuses
@@ -496,6 +497,8 @@ def _environment(inherited: Mapping[str, str], parent: Application | None) -> di
     # The folder of the parent's job is removed with that job.
     if PRELOAD in found and PRELOAD not in inherited:
         del found[PRELOAD]
+    # It belongs to the job that was spawned by PMI: MPI in a job of this one would connect to that one's parent.
+    found.pop(PREPUT, None)
     return found
 
 

@@ -8,13 +8,15 @@ import select
 import signal
 import sys
 
+from pypmix.host.pmi.registration import PREPUT
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from typing import Any
 
 _OUTER = ("PMIX_", "OMPI_", "PRTE_")
-_PMI = frozenset(("PMI_FD", "PMI_ID", "PMI_JOBID", "PMI_PORT", "PMI_RANK", "PMI_SIZE", "PMI_SPAWNED"))
+_PMI = frozenset(("PMI_FD", "PMI_ID", "PMI_JOBID", "PMI_PORT", "PMI_RANK", "PMI_SIZE", "PMI_SPAWNED", PREPUT))
 _PARAMETERS = ("PMIX_MCA_", "OMPI_MCA_", "PRTE_MCA_")
 _JOB_MARKS = ("PMIX_NAMESPACE", "PRTE_LAUNCHED", "OMPI_COMM_WORLD_RANK")
 

@@ -292,6 +292,8 @@ def _bind(room: Room, rank: int, spot: Spot, mapping: Mapping) -> Place:
     if spot.bound:
         return Place(rank, spot.bound, spot.bound, spot.variables)
     level = mapping.level
+    if room.cpus is None and mapping.binding.cpus:
+        raise ValueError(f"the hardware of {room.name} is unknown: leave out --cpu-set")
     if level == NONE:
         limited = room.cpus is not None and mapping.binding.cpus
         return Place(rank, room.cpus.allowed(mapping.binding) if limited and room.cpus else 0, 0, spot.variables)

@@ -50,8 +50,11 @@ def read_rankfile(lines: Iterable[str], path: str) -> tuple[Line, ...]:
         line = Line(int(matched.group(1)), matched.group(2), matched.group(3))
         if line.rank in found:
             raise ValueError(f"line {number} of {path:.200} gives rank {line.rank} a second place")
-        for part in line.slot.split(";"):
-            _parse(part)
+        try:
+            for part in line.slot.split(";"):
+                _parse(part)
+        except ValueError as error:
+            raise ValueError(f"line {number} of {path:.200} cannot be understood: {error}") from None
         found[line.rank] = line
     if not found:
         raise ValueError(f"the rankfile {path:.200} gives no rank a place")

@@ -54,6 +54,11 @@ class Files:
             return []
 
     def real(self, path: str) -> str:
-        """Return the path of the file that a link names; empty if it does not exist."""
-        found = os.path.realpath(self.root + path)
-        return found[len(self.root) :] if os.path.exists(found) else ""
+        """Return the path of the file that a link names, or of a file that is not a link; empty if neither exists.
+
+        The kernel's links are relative, and name files and not further links.
+        """
+        try:
+            return os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(self.root + path)))
+        except OSError:
+            return path if os.path.exists(self.root + path) else ""

@@ -193,8 +193,8 @@ def test_rankfiles() -> None:
         (["rank 0 = n0"], "line 1 of f is not like `rank 0=n1 slot=0:0-3`: 'rank 0 = n0'"),
         (["rank 0=n0 slot=0", "", "rank 0=n0 slot=1"], "line 3 of f gives rank 0 a second place"),
         (["rank 1=n0 slot=0"], "has no line for rank 0"),
-        (["rank 0=n0 slot=x"], "not as 'x'"),
-        (["rank 0=n0 slot=a:0"], "a package is a number, not 'a'"),
+        (["rank 0=n0 slot=x"], "line 1 of f cannot be understood: a set of CPUs is written as 0-3,8, not as 'x'"),
+        (["# one", "rank 0=n0 slot=a:0"], "line 2 of f cannot be understood: a package is a number, not 'a'"),
         (["# none"], "gives no rank a place"),
     ],
 )
@@ -216,6 +216,12 @@ def test_rankfiles_that_do_not_fit(line: str, words: str) -> None:
     with pytest.raises(ValueError) as caught:
         placed(node(), 2, 4, 1, Mapping(RANKFILE, lines=read_rankfile([line], "f")))
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("level", ["", "none"])
+def test_a_set_of_cpus_needs_known_hardware(level: str) -> None:
+    with pytest.raises(ValueError, match="the hardware of n0 is unknown: leave out --cpu-set"):
+        place([Room("n0", 1)], [1], Mapping(binding=Binding(level=level, cpus="0")))
 
 
 @pytest.mark.parametrize("text", ["", "cores", "core:x", "none:x", "slot", "node"])

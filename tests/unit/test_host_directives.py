@@ -9,6 +9,7 @@ import pytest
 from pypmix import Info, Proc, Rank, Status, Value, attrs
 from pypmix.host.directives import MET, READERS, name_of, read, terms_of
 from pypmix.host.job import Application
+from pypmix.host.pmi.registration import PREPUT
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.ops import Spawn
@@ -191,7 +192,9 @@ def test_on_whose_behalf() -> None:
     assert wish.parent == Proc("other", 3)
 
 
-PARENT = Application(("parent",), 1, (("UHU", "5"), ("LIST", "p"), ("PYPMIX_PRELOAD", "/job/1")), unset=("GONE",))
+PARENT = Application(
+    ("parent",), 1, (("UHU", "5"), ("LIST", "p"), ("PYPMIX_PRELOAD", "/job/1"), (PREPUT, "{}")), unset=("GONE",)
+)
 
 
 def inherited(*infos: Info, app: App | None = None) -> Application:

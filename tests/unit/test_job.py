@@ -6,6 +6,7 @@ import pytest
 
 from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.launch import find_program, inherited_environment
+from pypmix.host.pmi.registration import PREPUT
 from pypmix.standard import attrs, codes
 from pypmix.standard.attrs import by_key
 from pypmix.standard.types import Info, Proc, Value
@@ -270,6 +271,7 @@ def test_the_environment_of_an_outer_job_is_dropped() -> None:
     user["OMPI_MCA_schizo"] = "ompi"
     assert inherited_environment({**user, "PMIX_VERSION": "5", "PRTE_X": "1", "OMPI_X": "1"}) == user
     assert inherited_environment({**user, "PMI_FD": "5", "PMI_RANK": "1", "PMI_SIZE": "2"}) == user
+    assert inherited_environment({**user, "PMI_SPAWNED": "1", PREPUT: "{}"}) == user
     inside = inherited_environment({**user, "PMIX_NAMESPACE": "n", "PMIX_MCA_gds": "hash"})
     # Without this Open MPI 4 does not ask PMIx whether it is one of several.
     assert inside == {"PATH": "/bin", "PMIXER": "1", "PYPMIX_ENGINE": "python", "OMPI_MCA_schizo": "^orte"}
