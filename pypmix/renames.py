@@ -19,19 +19,18 @@ if TYPE_CHECKING:
 
     Scopes: TypeAlias = tuple[ast.AST, ...]
 
+FORMS = ("Client", "Connection", "Group", "Tool")
+"""The classes with old names that have a sync and an async form."""
+
 WIDTH = 88
 """The length from which an import statement is broken into lines."""
 
 OWNERS = {
-    "Client": "pypmix.Client",
-    "Connection": "pypmix.Connection",
-    "DataBuffer": "pypmix.types.DataBuffer",
-    "Group": "pypmix.Group",
-    "Host": "pypmix.host.Host",
-    "Request": "pypmix.host.Request",
-    "Tool": "pypmix.Tool",
+    **{f"{form}.{name}": f"pypmix.{name}" for form in ("pypmix", "pypmix.aio") for name in FORMS},
+    "pypmix.DataBuffer": "pypmix.types.DataBuffer",
+    **{name: name for name in ("pypmix.types.DataBuffer", "pypmix.host.Host", "pypmix.host.Request")},
 }
-"""The classes with old members or parameters, as the table names them."""
+"""The whole names of classes with old members or parameters, and their names in the table."""
 
 FOREIGN = ""
 """The meaning of an expression that is not pypmix's."""
@@ -189,7 +188,7 @@ def _imported(whole: str, level: int = 0) -> str | None:
 
 def _owner(whole: str) -> str:
     """Return the class of a whole name as the table has it; empty if it has no old members."""
-    return OWNERS.get(whole.rpartition(".")[2], "") if whole.startswith("pypmix.") and "(" not in whole else ""
+    return OWNERS.get(whole, "")
 
 
 def _instance(whole: str) -> str | None:

@@ -348,6 +348,9 @@ os.kill(1, 2); signal.signal(1, 2); Popen(["a"]).kill(); Mine().kill(1)
 mqtt.on_publish = print
 with Client() as me:
     me.signal(1)
+
+from pypmix.compat import Tool
+Tool().allocation_request(1)
 """
 DOUBTFUL = """\
 import pypmix, random
