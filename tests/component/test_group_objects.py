@@ -570,7 +570,7 @@ def test_a_function_answers_by_itself_where_calls_block(me: Client, session: Gro
     assert thread != [threading.current_thread()]
 
 
-@pytest.mark.filterwarnings("ignore:.group_join. is:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:pypmix.Client.group_join is now:DeprecationWarning")
 def test_join_by_hand(me: Client, session: Groups) -> None:
     assert me.group_join("g", PEER, False, reason="no") is None
     session.end_once_asked(GroupJoin, PEER, ME)
