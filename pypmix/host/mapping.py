@@ -276,15 +276,15 @@ def _place(rooms: Sequence[Room], sizes: Sequence[int], mapping: Mapping) -> lis
         for room in rooms
     ]
     used = [room.used for room in rooms]
-    spots: list[Spot] = []
-    for size in sizes:
-        found = _spots(rooms, used, size, mapping, len(spots))
-        for spot in found:
-            used[spot.node] += 1
-        spots += _order(found, mapping.ranking) if mapping.by != RANKFILE else found
     placed: list[list[Place]] = [[] for _ in rooms]
-    for rank, spot in enumerate(spots):
-        placed[spot.node].append(_bind(rooms[spot.node], rank, spot, mapping))
+    rank = 0
+    for size in sizes:
+        found = _spots(rooms, used, size, mapping, rank)
+        for spot in found if mapping.by == RANKFILE else _order(found, mapping.ranking):
+            used[spot.node] += 1
+            # The next application is mapped to the units that this one leaves.
+            placed[spot.node].append(_bind(rooms[spot.node], rank, spot, mapping))
+            rank += 1
     return [tuple(places) for places in placed]
 
 

@@ -218,6 +218,15 @@ def test_rankfiles_that_do_not_fit(line: str, words: str) -> None:
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("words", ["", "core", "hwthread", "package"])
+def test_each_application_gets_what_the_earlier_ones_leave(words: str) -> None:
+    mapping = Mapping.read(words) if words else Mapping(binding=Binding(level="core"))
+    (places,) = place([Room("n0", 4, cpus=Cpus("n0", node(packages=1, cores=4)))], [1, 2, 1], mapping)
+    assert [each.rank for each in places] == [0, 1, 2, 3]
+    taken = [each.units for each in places]
+    assert all(taken) and sum(taken) == taken[0] | taken[1] | taken[2] | taken[3]
+
+
 @pytest.mark.parametrize("level", ["", "none"])
 def test_a_set_of_cpus_needs_known_hardware(level: str) -> None:
     with pytest.raises(ValueError, match="the hardware of n0 is unknown: leave out --cpu-set"):
