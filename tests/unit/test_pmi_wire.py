@@ -50,6 +50,7 @@ def test_a_spawn_of_two_programs_is_one_command(size):
     [
         (b"GET / HTTP/1.1\n", "not with 'cmd='"),
         (b"\n", "not with 'cmd='"),
+        (b"cmd=\n", "not with 'cmd=' and a name"),
         (b"cmd=put key=\xff\n", "not text"),
         (b"x" * (MAX_LINE + 1), "longer than"),
         (b"mcmd=spawn\n" + b"arg=1234567890\n" * (MAX_COMMAND // 14), "longer than"),

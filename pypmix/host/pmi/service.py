@@ -105,15 +105,23 @@ class PmiService:
                     await PmiProcess(self._registered.get, reader, writer).serve()
                 else:
                     writer.write(f"cmd=initack rc=-1 msg=refused:_{described(uid).replace(' ', '_')}\n".encode())
+            except asyncio.CancelledError:
+                # The service is closed: its thread ends next, and nothing else waits for this task.
+                pass
             finally:
                 writer.close()
 
-        self._asyncio = asyncio.get_running_loop()
         done = asyncio.Event()
         self._stop = done.set
-        async with await asyncio.start_server(connected, sock=self._listener):
+        self._asyncio = asyncio.get_running_loop()
+        server = await asyncio.start_server(connected, sock=self._listener)
+        try:
             if not self._closed.is_set():
                 await done.wait()
+        finally:
+            # Leaving the server's context would wait for all connections to end, from Python 3.12 on.
+            server.close()
+            owners.close()
 
     def close(self) -> None:
         """Stop serving: the clients of processes that are still connected end as processes do that exit."""

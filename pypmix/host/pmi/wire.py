@@ -137,6 +137,6 @@ def _text(data: bytes) -> str:
 
 def _command(line: bytes) -> Command:
     pairs = [word.partition("=") for word in _text(line.rstrip(b"\0\r")).split(" ") if word]
-    if not pairs or pairs[0][0] != "cmd":
-        raise RemoteProtocolError(f"a PMI command begins with {line[:40]!r}, and not with 'cmd='")
+    if not pairs or pairs[0][0] != "cmd" or not pairs[0][2]:
+        raise RemoteProtocolError(f"a PMI command begins with {line[:40]!r}, and not with 'cmd=' and a name")
     return Command(pairs[0][2], {key: value for key, _, value in pairs[1:]})
