@@ -6,12 +6,12 @@ nodes, which have no level, come last.
 
 from __future__ import annotations
 
-from pypmix.standard.enums import Locality
 from pypmix.topology.bitmaps import format_list, parse_list
 from pypmix.topology.machine import CORE, L1, L2, L3, NUMA, PACKAGE, PU
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pypmix.standard.enums import Locality
     from pypmix.topology.machine import Machine
 
 SOURCE = "hwloc"
@@ -20,14 +20,15 @@ SOURCE = "hwloc"
 CODES = {PACKAGE: "SK", L3: "L3", L2: "L2", L1: "L1", CORE: "CR", PU: "HT", NUMA: "NM"}
 
 SHARED = {
-    "HT": Locality.SHARE_HWTHREAD,
-    "CR": Locality.SHARE_CORE,
-    "L1": Locality.SHARE_L1CACHE,
-    "L2": Locality.SHARE_L2CACHE,
-    "L3": Locality.SHARE_L3CACHE,
-    "SK": Locality.SHARE_PACKAGE,
-    "NM": Locality.SHARE_NUMA,
+    "HT": "SHARE_HWTHREAD",
+    "CR": "SHARE_CORE",
+    "L1": "SHARE_L1CACHE",
+    "L2": "SHARE_L2CACHE",
+    "L3": "SHARE_L3CACHE",
+    "SK": "SHARE_PACKAGE",
+    "NM": "SHARE_NUMA",
 }
+"""The names in `Locality`, which launchers do not load."""
 
 
 def format_locality(machine: Machine, cpus: int) -> str | None:
@@ -85,13 +86,15 @@ def relative_locality(one: str, other: str) -> Locality:
     Raises:
         ValueError: One of them is not a locality string of hwloc.
     """
+    from pypmix.standard.enums import Locality
+
     mine, others = read_locality(one), read_locality(other)
     found = Locality.SHARE_NODE
     for code, indexes in mine.items():
         if indexes & others.get(code, 0):
             if code not in SHARED:
                 raise ValueError(f"{code} in {one!r:.80} is not a kind of hardware")
-            found |= SHARED[code]
+            found |= Locality[SHARED[code]]
     return found
 
 
