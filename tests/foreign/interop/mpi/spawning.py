@@ -10,6 +10,8 @@ if parent == MPI.COMM_NULL:
 else:
     other, name = parent, "child"
 merged = other.Merge(high=name == "child")
-print("spawning", name, merged.rank, merged.size, merged.allreduce(1), flush=True)
+# One write: the output of a lone parent is the launcher's, to which it writes the lines of the others.
+sys.stdout.write(f"spawning {name} {merged.rank} {merged.size} {merged.allreduce(1)}\n")
+sys.stdout.flush()
 merged.Free()
 other.Disconnect()
